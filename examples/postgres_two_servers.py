@@ -40,7 +40,7 @@ class Server:
         self.process.wait()
 
 
-def asked(server: Server, path: str, body: dict[str, Any] | None = None, key: str = "") -> Any:
+def ask(server: Server, path: str, body: dict[str, Any] | None = None, key: str = "") -> Any:
     """One request, with an `Idempotency-Key` where there is one."""
     headers = {"content-type": "application/json", **({"Idempotency-Key": key} if key else {})}
     data = None if body is None else json.dumps(body).encode()
@@ -54,7 +54,7 @@ def say(text: str, *servers: Server) -> tuple[str, Any]:
     for server in servers:
         try:
             body = {"session_id": SESSION, "messages": [{"role": "user", "content": text}]}
-            return server.name, asked(server, "/v1/chat/completions", body, key)
+            return server.name, ask(server, "/v1/chat/completions", body, key)
         except (URLError, ConnectionError):
             print(f"  server {server.name} is gone, asking the next one")
     raise SystemExit("no server answers")
@@ -90,7 +90,7 @@ def main() -> None:
         print("server A is killed")
         show(*say("Are you still there?", one, other))
 
-        log = asked(other, f"/v1/sessions/{SESSION}/messages?limit=1000")["data"]
+        log = ask(other, f"/v1/sessions/{SESSION}/messages?limit=1000")["data"]
         mine = [entry["content"] for entry in log if entry["role"] == "user"]
         wanted = [*said, *crowd, "Are you still there?"]
         print("every message is there once:", sorted(mine) == sorted(wanted))

@@ -83,12 +83,12 @@ def counted_once() -> Iterator[None]:
     count = Vocabulary.count
     known = lru_cache(COUNTS)(count)
 
-    def counted(vocabulary: Vocabulary, text: str) -> int:
+    def count_once(vocabulary: Vocabulary, text: str) -> int:
         loaded = vocabulary.is_loaded
         return (known if loaded and len(text) < LONG else count)(vocabulary, text)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Vocabulary, "count", counted)
+        patched.setattr(Vocabulary, "count", count_once)
         yield
 
 

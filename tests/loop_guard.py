@@ -112,8 +112,8 @@ def _places(owner: Any, attribute: str, function: Any) -> list[Any]:
 
 def _noting(guard: LoopGuard, name: str, function: Any, cost: Callable[..., int]) -> Any:
     @wraps(function)
-    def noted(*args: Any, **kwargs: Any) -> Any:
+    def note_cost(*args: Any, **kwargs: Any) -> Any:
         guard.note(name, cost(*args, **kwargs))
         return function(*args, **kwargs)
 
-    return noted
+    return note_cost

@@ -7,6 +7,6 @@ import re
 _MARKER = re.compile(r" #[a-z]{8}(?=[\]:;]| …)")
 
 
-def unmarked(text: object) -> str:
+def strip_markers(text: object) -> str:
     """The text without markers, which differ from store to store."""
     return _MARKER.sub("", str(text))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from holdfast.liveness import is_dead
-from tests.waiting import blocked_until
+from tests.waiting import block_until
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="dead processes are recognised on Linux only")
 PROGRAM = "from holdfast.liveness import make_holder; import sys; print(make_holder(), flush=True); sys.stdin.read()"
@@ -31,7 +31,7 @@ class OtherProcess:
     def kill(self) -> None:
         """Kill it as `kill -9` does, and return when the kernel has released what it held."""
         self._process.kill()
-        blocked_until(lambda: is_dead(self.holder))
+        block_until(lambda: is_dead(self.holder))
 
 
 @contextmanager

@@ -37,7 +37,7 @@ async def until(holds: Callable[[], Any], *running: asyncio.Task[Any], seconds: 
             await asyncio.sleep(0 if look < AT_ONCE else PAUSE)
 
 
-def blocked_until(holds: Callable[[], object], *, seconds: float = SECONDS) -> None:
+def block_until(holds: Callable[[], object], *, seconds: float = SECONDS) -> None:
     """The same where no event loop runs."""
     end = time.monotonic() + seconds
     while not holds():

@@ -15,7 +15,7 @@ from holdfast import SessionHandle
 CONFIG = Path(__file__).with_name("holdfast.yaml")
 
 
-async def heard(session: SessionHandle, text: str) -> str:
+async def hear(session: SessionHandle, text: str) -> str:
     """What speech recognition understood becomes a message with its source; the agent's reply to it."""
     await session.append({"role": "user", "content": text, "metadata": {"source": "asr", "user": "room 12"}})
     reply = await session.send([])  # nothing to add: answer what stands in the log
@@ -31,7 +31,7 @@ async def main() -> None:
 
         # The reply is being spoken, and after 30 characters the guest speaks. A reply that is still being made would be
         # stopped by the same call.
-        reply = await heard(session, "Please book a table for two, on the name of Lovelace.")
+        reply = await hear(session, "Please book a table for two, on the name of Lovelace.")
         done = await session.interrupt(chars=30)
         assert done.entry is not None
         print(f"agent: {done.entry.message.text}… (interrupted, {len(reply)} characters were made)")
@@ -44,7 +44,7 @@ async def main() -> None:
         silence = await session.speak(source="silence", priority="APPEND")
         assert silence.entry is not None
         print("agent:", silence.entry.message.text)
-        await heard(session, "Yes. Make it eight o'clock.")
+        await hear(session, "Yes. Make it eight o'clock.")
         await session.close()
 
         print("\nThe records of the call:")

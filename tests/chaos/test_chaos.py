@@ -14,13 +14,13 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Tail
 from tests.chaos.clients import Client, Crossed
 from tests.chaos.run import Chaos, check
-from tests.stores.servers import reached
+from tests.stores.servers import reach
 
 
 @pytest.fixture
 def postgres_url() -> Iterator[str]:
     """An empty place on a PostgreSQL server."""
-    found = reached("postgres")
+    found = reach("postgres")
     url = found.place()
     try:
         yield url

@@ -39,11 +39,11 @@ def artifact(name: str = "a.txt", blob: str = "b1", content: bytes = b"hello", *
     return NewArtifact(name=name, blob=blob, size=len(content), sha256=sha256, **{**given, **fields})
 
 
-async def _saved(store: Store, *blobs: str, name: str = "a.txt", scope: Scope = REF) -> list[Artifact]:
+async def _save(store: Store, *blobs: str, name: str = "a.txt", scope: Scope = REF) -> list[Artifact]:
     return [await store.add_artifact(scope, artifact(name, blob)) for blob in blobs]
 
 
-async def _named(store: Store, scope: Scope = REF, **page: Any) -> list[tuple[str, int]]:
+async def _list_names(store: Store, scope: Scope = REF, **page: Any) -> list[tuple[str, int]]:
     return [(one.name, one.version) for one in (await store.artifacts(scope, **page)).artifacts]
 
 
@@ -77,18 +77,18 @@ async def test_an_artifact_without_author_and_metadata(store: Store) -> None:
 async def test_versions_count_from_zero(store: Store) -> None:
     """By name; the newest is meant unless one is named."""
     await store.create(session())
-    assert _numbers(await _saved(store, "a1", "a2", "a3")) == [0, 1, 2]
-    assert _numbers(await _saved(store, "c1", name="c.txt")) == [0]
+    assert _numbers(await _save(store, "a1", "a2", "a3")) == [0, 1, 2]
+    assert _numbers(await _save(store, "c1", name="c.txt")) == [0]
     assert (await store.artifact(REF, "a.txt")).blob == "a3"
     assert (await store.artifact(REF, "a.txt", 1)).blob == "a2"
     assert _numbers((await store.artifact_versions(REF, "a.txt")).artifacts) == [0, 1, 2]
-    assert await _named(store) == [("a.txt", 2), ("c.txt", 0)]
+    assert await _list_names(store) == [("a.txt", 2), ("c.txt", 0)]
 
 
 async def test_naming_an_artifact_changes_nothing_else_of_the_session(store: Store) -> None:
     """A tool may save an artifact in the middle of a turn, which expects a version of its session."""
     before = await store.create(session())
-    await _saved(store, "b1")
+    await _save(store, "b1")
     await store.drop_artifacts(REF, "a.txt")
     assert await store.get(REF) == before
 
@@ -97,7 +97,7 @@ async def test_the_same_naming_again_adds_nothing(store: Store) -> None:
     """Whoever does not know whether it was done can do it again."""
     await store.create(session())
     first = await store.add_artifact(REF, artifact(blob="b1"))
-    await _saved(store, "b2")
+    await _save(store, "b2")
     assert await store.add_artifact(REF, artifact(blob="b1")) == first
     assert _numbers((await store.artifact_versions(REF, "a.txt")).artifacts) == [0, 1]
 
@@ -120,7 +120,7 @@ async def test_a_stale_expected_version_names_nothing(store: Store) -> None:
 async def test_a_retry_with_an_expected_version_returns_the_first_result(store: Store) -> None:
     """As long as its content is what stands there, and nothing came behind it."""
     await store.create(session())
-    await _saved(store, "b1")
+    await _save(store, "b1")
     first = await store.add_artifact(REF, artifact(blob="b2", content=b"two"), expect=0)
     assert await store.add_artifact(REF, artifact(blob="b3", content=b"two"), expect=0) == first
     await store.add_artifact(REF, artifact(blob="b4", content=b"two"), expect=1)
@@ -138,16 +138,16 @@ async def test_a_retry_with_an_expected_version_returns_the_first_result(store: 
 async def test_names_that_differ_only_in_case_collide(store: Store, one: str, other: str) -> None:
     """The refusal, and the answer to whoever asks for the other one, say which is there; then it is gone, the other is free."""
     await store.create(session())
-    await _saved(store, "b1", name=unicodedata.normalize("NFC", one))
+    await _save(store, "b1", name=unicodedata.normalize("NFC", one))
     other = unicodedata.normalize("NFC", other)
     with pytest.raises(Conflict, match="in case or Unicode form"):
-        await _saved(store, "b2", name=other)
+        await _save(store, "b2", name=other)
     with pytest.raises(ArtifactNotFound, match="there is"):
         await store.artifact(REF, other)
     with pytest.raises(ArtifactNotFound):
         await store.drop_artifacts(REF, other)
     await store.drop_artifacts(REF, unicodedata.normalize("NFC", one))
-    assert (await _saved(store, "b3", name=other))[0].version == 0
+    assert (await _save(store, "b3", name=other))[0].version == 0
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".x", "a\\b", "a\0", "e\u0301", "nul.txt", "user:", "app:x", "a:b"])
@@ -155,7 +155,7 @@ async def test_invalid_artifact_names_are_refused(store: Store, name: str) -> No
     """Before anything is asked; a name in another form than NFC is its caller's to bring into it."""
     await store.create(session())
     with pytest.raises(InvalidRequest):
-        await _saved(store, "b1", name=name)
+        await _save(store, "b1", name=name)
     with pytest.raises(InvalidRequest):
         await store.artifact(REF, name)
     with pytest.raises(InvalidRequest):
@@ -177,7 +177,7 @@ async def test_fields_that_cannot_be_stored_are_refused(store: Store) -> None:
     ):
         with pytest.raises(InvalidRequest):
             await store.add_artifact(REF, artifact(**wrong))
-    assert await _named(store) == []
+    assert await _list_names(store) == []
 
 
 # -- scopes --------------------------------------------------------------------
@@ -188,10 +188,10 @@ async def test_scopes_do_not_see_each_other(store: Store) -> None:
     bob = UserRef("bob")
     await store.create(session())
     await store.create(session(OTHER))
-    await _saved(store, "b1")
-    await _saved(store, "b2", scope=OTHER)
-    await _saved(store, "b3", name="user:a.txt", scope=USER)
-    await _saved(store, "b4", name="user:a.txt", scope=bob)
+    await _save(store, "b1")
+    await _save(store, "b2", scope=OTHER)
+    await _save(store, "b3", name="user:a.txt", scope=USER)
+    await _save(store, "b4", name="user:a.txt", scope=bob)
     foreign = store.for_tenant("other")
     await foreign.create(session())
     await foreign.add_artifact(REF, artifact(blob="b1"))
@@ -214,7 +214,7 @@ async def test_user_ids_are_compared_by_bytes(store: Store) -> None:
     """Case, trailing spaces and NUL make another user."""
     users = ["ann", "Ann", "ann ", "ann\0", "änn", "a\u0308nn"]
     for at, user in enumerate(users):
-        await _saved(store, f"b{at}", name="user:x", scope=UserRef(user))
+        await _save(store, f"b{at}", name="user:x", scope=UserRef(user))
     for at, user in enumerate(users):
         assert (await store.artifact(UserRef(user), "user:x")).blob == f"b{at}"
 
@@ -224,7 +224,7 @@ async def test_the_name_determines_the_scope(store: Store) -> None:
     await store.create(session())
     for scope, name in ((REF, "user:a"), (USER, "a")):
         with pytest.raises(InvalidRequest):
-            await _saved(store, "b1", name=name, scope=scope)
+            await _save(store, "b1", name=name, scope=scope)
         with pytest.raises(InvalidRequest):
             await store.artifact(scope, name)
 
@@ -240,8 +240,8 @@ async def test_artifacts_need_a_session(store: Store) -> None:
         with pytest.raises(SessionNotFound):
             await ask
     with pytest.raises(SessionNotFound):
-        await _saved(store, "b1")
-    assert await _named(store, USER) == []
+        await _save(store, "b1")
+    assert await _list_names(store, USER) == []
     with pytest.raises(ArtifactNotFound):
         await store.artifact(USER, "user:a")
     assert await store.drop_artifacts(USER) == ()
@@ -251,14 +251,14 @@ async def test_artifacts_are_deleted_with_their_session(store: Store) -> None:
     """When it is deleted, and when another one takes its place; those of the user stay."""
     for leave in (store.remove(REF), store.replace(session(), [])):
         await store.create(session())
-        await _saved(store, "b1", "b2")
-        await _saved(store, "b3", name="user:a.txt", scope=USER)
+        await _save(store, "b1", "b2")
+        await _save(store, "b3", name="user:a.txt", scope=USER)
         await leave
         assert await store.blobs_in_use(["b1", "b2", "b3"]) == {"b3"}
         await store.remove(REF)
         await store.drop_artifacts(USER)
     await store.create(session())
-    assert await _named(store) == []
+    assert await _list_names(store) == []
 
 
 # -- pages ---------------------------------------------------------------------
@@ -269,9 +269,9 @@ async def test_names_are_listed_in_pages(store: Store) -> None:
     await store.create(session())
     names = ["Delta", "alpha", "Bravo", "charlie", "écho"]
     for at, name in enumerate(names):
-        await _saved(store, f"b{at}", name=name)
+        await _save(store, f"b{at}", name=name)
     order = ["alpha", "Bravo", "charlie", "Delta", "écho"]
-    assert [name for name, _ in await _named(store)] == order
+    assert [name for name, _ in await _list_names(store)] == order
     seen: list[str] = []
     page = await store.artifacts(REF, limit=2)
     while True:
@@ -281,7 +281,7 @@ async def test_names_are_listed_in_pages(store: Store) -> None:
         page = await store.artifacts(REF, limit=2, after=seen[-1])
     assert seen == order
     await store.drop_artifacts(REF, "Bravo")
-    assert [name for name, _ in await _named(store, after="Bravo")] == order[2:]
+    assert [name for name, _ in await _list_names(store, after="Bravo")] == order[2:]
     for limit in (0, limits.PAGE + 1):
         with pytest.raises(InvalidRequest):
             await store.artifacts(REF, limit=limit)
@@ -290,7 +290,7 @@ async def test_names_are_listed_in_pages(store: Store) -> None:
 async def test_versions_are_listed_in_pages(store: Store) -> None:
     """Oldest first, behind a version."""
     await store.create(session())
-    await _saved(store, *(f"b{at}" for at in range(12)))
+    await _save(store, *(f"b{at}" for at in range(12)))
     page = await store.artifact_versions(REF, "a.txt", limit=5)
     assert (_numbers(page.artifacts), page.has_more) == ([0, 1, 2, 3, 4], True)
     page = await store.artifact_versions(REF, "a.txt", limit=7, after=4)
@@ -305,12 +305,12 @@ async def test_versions_are_listed_in_pages(store: Store) -> None:
 async def test_one_version_can_be_deleted(store: Store) -> None:
     """The newest of those that are left is the newest; a number is not given again."""
     await store.create(session())
-    saved = await _saved(store, "b1", "b2", "b3")
+    saved = await _save(store, "b1", "b2", "b3")
     assert await store.drop_artifacts(REF, "a.txt", 2) == (saved[2],)
     assert await store.artifact(REF, "a.txt") == saved[1]
     with pytest.raises(ArtifactNotFound):
         await store.artifact(REF, "a.txt", 2)
-    assert _numbers(await _saved(store, "b4")) == [3]
+    assert _numbers(await _save(store, "b4")) == [3]
     assert await store.drop_artifacts(REF, "a.txt", 0) == (saved[0],)
     assert _numbers((await store.artifact_versions(REF, "a.txt")).artifacts) == [1, 3]
     with pytest.raises(ArtifactNotFound):
@@ -320,24 +320,24 @@ async def test_one_version_can_be_deleted(store: Store) -> None:
 async def test_deleting_the_last_version_deletes_the_name(store: Store) -> None:
     """Then it is as if it had never been: its versions begin anew."""
     await store.create(session())
-    await _saved(store, "b1", "b2")
+    await _save(store, "b1", "b2")
     for version in (0, 1):
         await store.drop_artifacts(REF, "a.txt", version)
-    assert await _named(store) == []
-    assert _numbers(await _saved(store, "b3")) == [0]
+    assert await _list_names(store) == []
+    assert _numbers(await _save(store, "b3")) == [0]
 
 
 async def test_a_name_and_a_scope_can_be_deleted(store: Store) -> None:
     """With all versions; what was taken away is told."""
     await store.create(session())
-    saved = [*(await _saved(store, "b1", "b2")), *(await _saved(store, "c1", "c2", name="c.txt"))]
-    await _saved(store, "u1", name="user:c.txt", scope=USER)
+    saved = [*(await _save(store, "b1", "b2")), *(await _save(store, "c1", "c2", name="c.txt"))]
+    await _save(store, "u1", name="user:c.txt", scope=USER)
     assert await store.drop_artifacts(REF, "a.txt") == tuple(saved[:2])
     with pytest.raises(ArtifactNotFound):
         await store.drop_artifacts(REF, "a.txt")
     assert await store.drop_artifacts(REF) == tuple(saved[2:])
     assert await store.drop_artifacts(REF) == ()
-    assert await _named(store, USER) == [("user:c.txt", 0)]
+    assert await _list_names(store, USER) == [("user:c.txt", 0)]
     assert await store.blobs_in_use(["b1", "b2", "c1", "c2", "u1"]) == {"u1"}
 
 
@@ -411,7 +411,7 @@ async def test_colliding_names_are_not_both_created(store: Store) -> None:
 
     async def save(scope: Scope, name: str, blob: str) -> None:
         try:
-            await _saved(store, blob, name=name, scope=scope)
+            await _save(store, blob, name=name, scope=scope)
         except Conflict as exc:
             refused.append(exc)
 

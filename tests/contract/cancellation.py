@@ -58,7 +58,7 @@ def cut(work: Coroutine[Any, Any, object], at: int, *, late: bool) -> Generator[
     raise AssertionError("unreachable")
 
 
-async def _given_up(store: Store, ref: SessionRef, act: Operation, at: int, *, late: bool) -> bool:
+async def _is_cancelled_at(store: Store, ref: SessionRef, act: Operation, at: int, *, late: bool) -> bool:
     """Whether the caller was cancelled at that await; neighbours ask at the same time, and get what is theirs."""
 
     async def run() -> object:
@@ -76,7 +76,7 @@ async def _given_up(store: Store, ref: SessionRef, act: Operation, at: int, *, l
     return isinstance(outcome, asyncio.CancelledError)
 
 
-async def _made(store: Store, ref: SessionRef) -> None:
+async def _make_session(store: Store, ref: SessionRef) -> None:
     """A session that every operation has something to do with."""
     await store.create(session(ref, **VALUES))
     await store.append(ref, Append(entries=[user("a"), assistant("b"), user("c")], timestamp=2))
@@ -93,14 +93,18 @@ async def with_neighbours(store: Store) -> None:
 
 
 async def at_every_await(
-    store: Store, name: str, act: Operation, judge: Callable[[SessionRef], Awaitable[None]], first: Operation = _made
+    store: Store,
+    name: str,
+    act: Operation,
+    judge: Callable[[SessionRef], Awaitable[None]],
+    first: Operation = _make_session,
 ) -> None:
     """Do it with a new session each time, cancelled one await later each time, until it ends before it is."""
     for late in (False, True):
         for at in range(MOST_AWAITS):
             ref = SessionRef("late" if late else "soon", f"{name} {at}")
             await first(store, ref)
-            cancelled = await _given_up(store, ref, act, at, late=late)
+            cancelled = await _is_cancelled_at(store, ref, act, at, late=late)
             await judge(ref)
             if not cancelled:
                 break
@@ -108,7 +112,7 @@ async def at_every_await(
             pytest.fail(f"it still awaits something after {MOST_AWAITS} awaits")
 
 
-async def _seen(store: Store, ref: SessionRef) -> tuple[Any, ...] | None:
+async def _read_all(store: Store, ref: SessionRef) -> tuple[Any, ...] | None:
     """All that an operation may have changed, at one moment; None when there is no such session."""
     try:
         rows = await store.window(ref, "v")
@@ -151,14 +155,14 @@ READS: dict[str, Operation] = {
 async def test_a_write_cancelled_at_any_await_is_complete_or_absent(store: Store, what: str) -> None:
     """Never half; the session goes on, and nobody else notices."""
     whole = SessionRef("whole", "s")
-    await _made(store, whole)
-    before = await _seen(store, whole)
+    await _make_session(store, whole)
+    before = await _read_all(store, whole)
     await WRITES[what](store, whole)
-    after = await _seen(store, whole)
+    after = await _read_all(store, whole)
     assert before != after
 
     async def judge(ref: SessionRef) -> None:
-        assert await _seen(store, ref) in (before, after)
+        assert await _read_all(store, ref) in (before, after)
         if what != "remove":
             await store.append(ref, Append(entries=[user("more")], timestamp=4))
             await verify(store, ref)
@@ -182,17 +186,17 @@ async def test_a_cancelled_read_is_not_another_readers_answer(store: Store) -> N
 async def test_a_write_cancelled_at_any_await_is_retried_by_its_key(store: Store) -> None:
     """Once written, whenever its first caller gave up; the answer is of this write."""
 
-    def keyed(store: Store, ref: SessionRef) -> Coroutine[Any, Any, Any]:
+    def append_twice_with_a_key(store: Store, ref: SessionRef) -> Coroutine[Any, Any, Any]:
         entries = [user(f"{ref.user_id} {ref.id}")]
         return store.append(ref, Append(entries=entries, timestamp=3, idempotency_key="k", fingerprint=b"f"))
 
     async def judge(ref: SessionRef) -> None:
-        again = await keyed(store, ref)
+        again = await append_twice_with_a_key(store, ref)
         assert (texts(again.entries), again.version) == ([f"{ref.user_id} {ref.id}"], 2)
         assert texts(await store.entries(ref)) == ["a", "b", "c", f"{ref.user_id} {ref.id}"]
 
     await with_neighbours(store)
-    await at_every_await(store, "keyed", keyed, judge)
+    await at_every_await(store, "keyed", append_twice_with_a_key, judge)
 
 
 async def test_creating_a_session_can_be_cancelled_at_any_await(store: Store) -> None:

@@ -25,7 +25,7 @@ async def _claim(store: Store) -> Claim | None:
     return (await store.get(REF)).claim
 
 
-async def _claimed(
+async def _append_with_claim(
     store: Store, *said: str, holder: str = "one", until: int = 100, at: int = 2, **write: Any
 ) -> Appended:
     return await _wrote(store, *said, at=at, claim=Claim(holder, until), **write)
@@ -38,7 +38,7 @@ async def test_a_write_claims_a_turn(openings: list[Store]) -> None:
     """With its entries, or by itself; everybody sees who has it."""
     store = openings[0]
     assert (await store.create(session())).claim is None
-    written = await _claimed(store, "a")
+    written = await _append_with_claim(store, "a")
     assert written.session.claim == Claim("one", 100)
     for handle in openings:
         assert await _claim(handle) == Claim("one", 100)
@@ -50,11 +50,11 @@ async def test_a_claim_has_one_holder(openings: list[Store]) -> None:
     """Another one is refused, whatever it brings, and told until when at most; nothing of it is written."""
     store, other = openings[0], openings[-1]
     await store.create(session())
-    before = (await _claimed(store, "a")).session
+    before = (await _append_with_claim(store, "a")).session
     tries: list[tuple[list[str], int | None]] = [(["b"], None), ([], None), (["b"], before.version), (["b"], 0)]
     for said, expect in tries:
         with pytest.raises(SessionBusy) as refused:
-            await _claimed(other, *said, holder="two", until=500, at=99, state_delta={"k": 1}, expect=expect)
+            await _append_with_claim(other, *said, holder="two", until=500, at=99, state_delta={"k": 1}, expect=expect)
         assert refused.value.until == 100
     assert await other.get(REF) == before
     assert await live(other) == ["a"]
@@ -64,13 +64,13 @@ async def test_an_expired_claim_is_taken_over(openings: list[Store]) -> None:
     """From its end on, by whoever asks first; not a moment before."""
     store, other = openings[0], openings[-1]
     await store.create(session())
-    await _claimed(store, "a", until=100)
+    await _append_with_claim(store, "a", until=100)
     with pytest.raises(SessionBusy):
-        await _claimed(other, "b", holder="two", until=300, at=99)
-    await _claimed(other, "b", holder="two", until=300, at=100)
+        await _append_with_claim(other, "b", holder="two", until=300, at=99)
+    await _append_with_claim(other, "b", holder="two", until=300, at=100)
     assert await _claim(store) == Claim("two", 300)
     with pytest.raises(SessionBusy) as refused:
-        await _claimed(store, "c", until=400, at=200)
+        await _append_with_claim(store, "c", until=400, at=200)
     assert refused.value.until == 300
 
 
@@ -78,10 +78,10 @@ async def test_a_holder_renews_its_claim(store: Store) -> None:
     """As often as it likes, also when it is late and nobody came."""
     await store.create(session())
     for at, until in ((2, 100), (50, 150), (60, 140), (1000, 1100)):
-        await _claimed(store, str(at), until=until, at=at)
+        await _append_with_claim(store, str(at), until=until, at=at)
         assert await _claim(store) == Claim("one", until)
     with pytest.raises(SessionBusy):
-        await _claimed(store, "x", holder="two", until=2000, at=1099)
+        await _append_with_claim(store, "x", holder="two", until=2000, at=1099)
 
 
 async def test_writes_without_a_claim_are_not_blocked(openings: list[Store]) -> None:
@@ -89,7 +89,7 @@ async def test_writes_without_a_claim_are_not_blocked(openings: list[Store]) -> 
     store, other = openings[0], openings[-1]
     await store.create(session())
     await _wrote(other, "first")
-    await _claimed(store)
+    await _append_with_claim(store)
     assert (await _wrote(other, "b")).session.claim == Claim("one", 100)
     await other.update(REF, SessionPatch(metadata={"k": 1}), timestamp=3)
     await other.append(REF, Append(views={"v": SavedView(0, b"v")}, timestamp=3))
@@ -100,7 +100,7 @@ async def test_writes_without_a_claim_are_not_blocked(openings: list[Store]) -> 
     for handle in openings:
         assert await _claim(handle) == Claim("one", 100)
     with pytest.raises(SessionBusy):
-        await _claimed(other, "c", holder="two")
+        await _append_with_claim(other, "c", holder="two")
 
 
 async def test_claims_of_others_are_always_seen(openings: list[Store]) -> None:
@@ -110,12 +110,12 @@ async def test_claims_of_others_are_always_seen(openings: list[Store]) -> None:
         mine, other = openings[at % len(openings)], openings[(at + 1) % len(openings)]
         await _wrote(mine, "a")
         await _wrote(other, "b")
-        await _claimed(mine, holder=f"h{at}")
+        await _append_with_claim(mine, holder=f"h{at}")
         assert (await _wrote(other, "c")).session.claim == Claim(f"h{at}", 100)
         await other.want(REF, f"h{at}")
         assert (await _wrote(mine, "d")).session.claim == Claim(f"h{at}", 100, wanted=True)
         with pytest.raises(SessionBusy):
-            await _claimed(other, "e", holder="x")
+            await _append_with_claim(other, "e", holder="x")
         await _wrote(other, release=f"h{at}")
         assert (await _wrote(mine, "f")).session.claim is None
 
@@ -127,10 +127,10 @@ async def test_a_write_releases_the_claim(store: Store) -> None:
     """Or by itself; then the session is free."""
     await store.create(session())
     for said in (["reply"], []):
-        await _claimed(store, "a")
+        await _append_with_claim(store, "a")
         assert (await _wrote(store, *said, release="one")).session.claim is None
         assert await _claim(store) is None
-        await _claimed(store, "b", holder="two")
+        await _append_with_claim(store, "b", holder="two")
         await _wrote(store, release="two")
 
 
@@ -138,10 +138,10 @@ async def test_only_its_holder_releases_a_claim(store: Store) -> None:
     """Another's release does nothing to it, and is no error; nor is one of a turn that has ended."""
     await store.create(session())
     assert (await _wrote(store, release="one")).session.claim is None
-    await _claimed(store, "a")
+    await _append_with_claim(store, "a")
     assert (await _wrote(store, "b", release="two")).session.claim == Claim("one", 100)
     assert await _claim(store) == Claim("one", 100)
-    await _claimed(store, holder="two", until=300, at=100)
+    await _append_with_claim(store, holder="two", until=300, at=100)
     await _wrote(store, release="one", at=101)
     assert await _claim(store) == Claim("two", 300)
     assert await live(store) == ["a", "b"]
@@ -151,13 +151,13 @@ async def test_a_last_write_claims_and_releases(openings: list[Store]) -> None:
     """A claim and its release in one write: refused when another one took the session over, else the session is free."""
     store, other = openings[0], openings[-1]
     await store.create(session())
-    await _claimed(store, "a")
-    assert (await _claimed(store, "reply", until=200, release="one")).session.claim is None
+    await _append_with_claim(store, "a")
+    assert (await _append_with_claim(store, "reply", until=200, release="one")).session.claim is None
     assert await _claim(other) is None
-    await _claimed(store, "b")
-    await _claimed(other, "c", holder="two", until=300, at=100)
+    await _append_with_claim(store, "b")
+    await _append_with_claim(other, "c", holder="two", until=300, at=100)
     with pytest.raises(SessionBusy):
-        await _claimed(store, "late", until=400, at=101, release="one")
+        await _append_with_claim(store, "late", until=400, at=101, release="one")
     assert await live(store) == ["a", "reply", "b", "c"]
     assert await _claim(store) == Claim("two", 300)
 
@@ -173,15 +173,15 @@ async def test_a_claim_alone_does_not_change_the_session(store: Store) -> None:
     await store.end(end)
     before = await store.get(REF)
 
-    def unclaimed(one: Session) -> Session:
+    def drop_claim(one: Session) -> Session:
         assert one.claim is not None
         return Session(**{name: getattr(one, name) for name in one.__struct_fields__ if name != "claim"})
 
-    written = await _claimed(store, until=9_000, at=5_000)
+    written = await _append_with_claim(store, until=9_000, at=5_000)
     assert written.version == before.version
-    assert unclaimed(written.session) == unclaimed(await store.get(REF)) == before
-    renewed = await _claimed(store, until=9_900, at=6_000)
-    assert unclaimed(renewed.session) == before
+    assert drop_claim(written.session) == drop_claim(await store.get(REF)) == before
+    renewed = await _append_with_claim(store, until=9_900, at=6_000)
+    assert drop_claim(renewed.session) == before
     assert (await store.window(REF, "v")).view is not None
     released = await _wrote(store, release="one", at=7_000)
     assert released.session == await store.get(REF) == before
@@ -192,16 +192,16 @@ async def test_a_claim_alone_can_expect_a_version(store: Store) -> None:
     await store.create(session())
     await _wrote(store, "a")
     with pytest.raises(StaleSession):
-        await _claimed(store, expect=0)
+        await _append_with_claim(store, expect=0)
     assert await _claim(store) is None
-    assert (await _claimed(store, expect=1)).session.claim == Claim("one", 100)
+    assert (await _append_with_claim(store, expect=1)).session.claim == Claim("one", 100)
 
 
 async def test_a_claim_with_a_view_saves_it(store: Store) -> None:
     """And is no use of the session either."""
     await store.create(session())
     before = (await _wrote(store, "a")).session
-    written = await _claimed(store, at=50, views={"v": SavedView(0, b"v")})
+    written = await _append_with_claim(store, at=50, views={"v": SavedView(0, b"v")})
     assert (written.session.version, written.session.accessed_at) == (before.version, before.accessed_at)
     assert (await store.window(REF, "v")).view == SavedView(0, b"v")
     assert await _claim(store) == Claim("one", 100)
@@ -214,15 +214,15 @@ async def test_a_holder_is_told_that_others_wait(openings: list[Store]) -> None:
     """With its next write of any kind, or look; renewing does not make it forget, a turn of another's does."""
     store, other = openings[0], openings[-1]
     await store.create(session())
-    await _claimed(store, "a")
+    await _append_with_claim(store, "a")
     before = await other.get(REF)
     await other.want(REF, "one")
     assert (await _wrote(store, "b")).session.claim == Claim("one", 100, wanted=True)
-    assert (await _claimed(store, until=200)).session.claim == Claim("one", 200, wanted=True)
-    assert (await _claimed(store, "c", until=250)).session.claim == Claim("one", 250, wanted=True)
+    assert (await _append_with_claim(store, until=200)).session.claim == Claim("one", 200, wanted=True)
+    assert (await _append_with_claim(store, "c", until=250)).session.claim == Claim("one", 250, wanted=True)
     assert await _claim(other) == Claim("one", 250, wanted=True)
     assert (await store.get(REF)).version == before.version + 2
-    await _claimed(store, holder="two", until=900, at=300)
+    await _append_with_claim(store, holder="two", until=900, at=300)
     assert await _claim(store) == Claim("two", 900)
 
 
@@ -233,7 +233,7 @@ async def test_only_the_current_holder_is_told_that_others_wait(store: Store) ->
     before = await store.create(session())
     await store.want(REF, "one")
     assert await store.get(REF) == before
-    await _claimed(store)
+    await _append_with_claim(store)
     await store.want(REF, "two")
     assert await _claim(store) == Claim("one", 100)
     await store.want(REF, "one")
@@ -243,7 +243,7 @@ async def test_only_the_current_holder_is_told_that_others_wait(store: Store) ->
         claim=Claim("one", 100, wanted=True),
     )
     await _wrote(store, release="one")
-    await _claimed(store)
+    await _append_with_claim(store)
     assert await _claim(store) == Claim("one", 100)
 
 
@@ -255,7 +255,9 @@ async def test_one_of_several_claimants_wins(openings: list[Store], said: list[s
     """The others are told that it is busy, in two openings; round after round, with entries and without."""
     await openings[0].create(session())
     for round_ in range(6):
-        tries = [_claimed(openings[at % len(openings)], *said, holder=f"h{at}", until=1000) for at in range(8)]
+        tries = [
+            _append_with_claim(openings[at % len(openings)], *said, holder=f"h{at}", until=1000) for at in range(8)
+        ]
         outcomes = await asyncio.gather(*tries, return_exceptions=True)
         assert Counter(type(outcome) for outcome in outcomes) == {Appended: 1, SessionBusy: 7}
         (won,) = (outcome for outcome in outcomes if isinstance(outcome, Appended))
@@ -270,7 +272,7 @@ async def test_claims_and_simultaneous_appends(openings: list[Store]) -> None:
     await openings[0].create(session())
     for round_ in range(6):
         writes = [_wrote(openings[at % len(openings)], "x") for at in range(6)]
-        claims = [_claimed(openings[at % len(openings)], holder=f"h{at}", until=1000) for at in range(4)]
+        claims = [_append_with_claim(openings[at % len(openings)], holder=f"h{at}", until=1000) for at in range(4)]
         outcomes = await asyncio.gather(*writes, *claims, return_exceptions=True)
         assert Counter(type(outcome) for outcome in outcomes) == {Appended: 7, SessionBusy: 3}
         found = await _claim(openings[-1])
@@ -285,9 +287,9 @@ async def test_claims_and_simultaneous_appends(openings: list[Store]) -> None:
 async def test_claims_are_deleted_with_their_session(store: Store) -> None:
     """One in its place has none."""
     await store.create(session())
-    await _claimed(store, "a")
+    await _append_with_claim(store, "a")
     assert (await store.replace(session(), [user("b")])).session.claim is None
-    await _claimed(store, "a", holder="two")
+    await _append_with_claim(store, "a", holder="two")
     await store.remove(REF)
     assert (await store.create(session())).claim is None
 
@@ -296,7 +298,7 @@ async def test_claims_belong_to_one_session(store: Store) -> None:
     """Another session, user or tenant has its own."""
     others = [(store, SessionRef("ann", "s2")), (store, SessionRef("bob", "s1")), (store.for_tenant("other"), REF)]
     await store.create(session())
-    await _claimed(store)
+    await _append_with_claim(store)
     for handle, ref in others:
         await handle.create(session(ref))
         await handle.append(ref, Append(claim=Claim("two", 200), timestamp=2))
@@ -311,12 +313,12 @@ async def test_invalid_holders_are_refused(store: Store) -> None:
     await store.create(session())
     for holder in ("", "\ud800", "x" * 600):
         with pytest.raises(InvalidRequest):
-            await _claimed(store, "a", holder=holder)
+            await _append_with_claim(store, "a", holder=holder)
         with pytest.raises(InvalidRequest):
             await _wrote(store, "a", release=holder)
         with pytest.raises(InvalidRequest):
             await store.want(REF, holder)
-    await _claimed(store, holder="Ä\0 ")
+    await _append_with_claim(store, holder="Ä\0 ")
     await _wrote(store, release="ä\0 ")
     assert await _claim(store) == Claim("Ä\0 ", 100)
 
@@ -324,9 +326,9 @@ async def test_invalid_holders_are_refused(store: Store) -> None:
 async def test_a_replay_claims_nothing(store: Store) -> None:
     """What was done is done, whoever has the turn now; the answer says who."""
     await store.create(session())
-    await _claimed(store, "a", idempotency_key="k")
+    await _append_with_claim(store, "a", idempotency_key="k")
     await _wrote(store, release="one")
-    await _claimed(store, holder="two")
-    again = await _claimed(store, "a", idempotency_key="k")
+    await _append_with_claim(store, holder="two")
+    again = await _append_with_claim(store, "a", idempotency_key="k")
     assert (again.replayed, again.session.claim) == (True, Claim("two", 100))
     assert await live(store) == ["a"]

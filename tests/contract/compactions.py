@@ -15,7 +15,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
 from holdfast.stores.verify import verify
 
-from .kit import REF, assistant, compaction, failed, fates, lay, seqs, session, user
+from .kit import REF, assistant, compaction, fates, lay, make_failed, seqs, session, user
 
 VIEW = {"v": SavedView(3, b"v", (0,))}
 
@@ -116,7 +116,7 @@ async def test_a_failed_attempt_is_recorded_and_changes_nothing(store: Store) ->
     await _log_of(store, 4)
     await lay(store, compaction(0, 1))
     before = await store.get(REF)
-    write = Append(compactions=[failed(0, 3, "no answer", prompt_tokens=70)], views=VIEW, timestamp=99)
+    write = Append(compactions=[make_failed(0, 3, "no answer", prompt_tokens=70)], views=VIEW, timestamp=99)
     done = await store.append(REF, write)
     assert done.session == before == await store.get(REF)
     (one,) = done.compactions
@@ -129,7 +129,7 @@ async def test_a_failed_attempt_is_recorded_and_changes_nothing(store: Store) ->
 async def test_a_failed_attempt_is_stored_with_the_digest_that_replaces_it(store: Store) -> None:
     """Both in one write, in order."""
     await _log_of(store, 4)
-    await lay(store, failed(0, 1), compaction(0, 1, kind="digest"))
+    await lay(store, make_failed(0, 1), compaction(0, 1, kind="digest"))
     assert await fates(store) == [(1, "failed"), (2, "live")]
 
 
@@ -139,7 +139,7 @@ async def test_only_the_newest_failed_attempts_are_kept(store: Store) -> None:
     await lay(store, compaction(0, 1))
     count = limits.FAILURES_KEPT + 5
     for _ in range(count):
-        await lay(store, failed())
+        await lay(store, make_failed())
     kept = [(id_, "failed") for id_ in range(2 + 5, 2 + count)]
     assert await fates(store) == [(1, "live"), *kept]
 
@@ -147,7 +147,7 @@ async def test_only_the_newest_failed_attempts_are_kept(store: Store) -> None:
 async def test_only_the_newest_inactive_compactions_are_kept(store: Store) -> None:
     """Live and failed ones do not count; ids go on, and none is given again."""
     await _log_of(store, 4)
-    await lay(store, compaction(0, 1, view="w"), failed())
+    await lay(store, compaction(0, 1, view="w"), make_failed())
     count = limits.COMPACTIONS_KEPT + 5
     for _ in range(count):
         await lay(store, compaction(0, 1))
@@ -182,7 +182,7 @@ async def test_a_compaction_of_erased_messages_is_not_stored(store: Store) -> No
     await _log_of(store, 6)
     await store.erase(REF, 1)
     told = {"report": {"quote": "secret"}, "built_at": 1}
-    late, attempt = await lay(store, compaction(0, 3, "secret", **told), failed(0, 3, "secret", **told))
+    late, attempt = await lay(store, compaction(0, 3, "secret", **told), make_failed(0, 3, "secret", **told))
     assert (late.status, late.text, late.report) == ("dead", "", None)
     assert (attempt.status, attempt.report, attempt.error) == ("failed", None, ERASED)
     (fresh,) = await lay(store, compaction(0, 3, built_at=2))
@@ -274,7 +274,7 @@ async def test_a_view_older_than_a_drop_is_not_saved(store: Store) -> None:
 async def test_dropping_a_missing_compaction_is_an_error(store: Store) -> None:
     """`CompactionNotFound`, of one that is dropped, dead or failed too; the version stays."""
     await _log_of(store, 6)
-    await lay(store, compaction(0, 1), failed(), compaction(0, 70))
+    await lay(store, compaction(0, 1), make_failed(), compaction(0, 70))
     await store.drop_compaction(REF, 1, timestamp=3)
     for id_ in (0, 1, 2, 3, 4, -1):
         with pytest.raises(CompactionNotFound) as caught:
@@ -298,7 +298,7 @@ async def test_retiring_deactivates_compactions_that_contain_the_entry(store: St
     await _log_of(store, 8)
     for last in (1, 3, 5):
         await lay(store, compaction(0, last, f"to {last}"))
-    await lay(store, compaction(0, 7, view="w"), failed(0, 7))
+    await lay(store, compaction(0, 7, view="w"), make_failed(0, 7))
     await store.append(REF, Append(entries=[user("!")], retire_from=3, timestamp=3))
     assert await fates(store) == [(1, "live"), (2, "dead"), (3, "dead"), (4, "dead"), (5, "failed")]
     assert [one.text for one in await store.compactions(REF)] == ["to 1", "to 3", "to 5", "what was said", ""]
@@ -330,7 +330,7 @@ async def test_erasing_empties_every_compaction_with_the_entry(store: Store) -> 
     await lay(store, compaction(0, 1, **told))
     await lay(store, compaction(0, 3, **told), compaction(0, 5, **told), compaction(2, 5, view="w", **told))
     await store.drop_compaction(REF, 4, timestamp=3)
-    await lay(store, failed(0, 5, "it said: said", **told), compaction(4, 5, view="x", **told))
+    await lay(store, make_failed(0, 5, "it said: said", **told), compaction(4, 5, view="x", **told))
     await store.erase(REF, 3)
     assert await fates(store) == [(1, "live"), (2, "dead"), (3, "dead"), (4, "dropped"), (5, "failed"), (6, "live")]
     kept = await store.compactions(REF)
@@ -406,7 +406,7 @@ async def test_compactions_belong_to_a_tenant(store: Store) -> None:
         (compaction(0, 1, report={"k": object()}), InvalidRequest),
         (compaction(0, 1, "é" * (limits.COMPACTION_BYTES // 2 + 1)), TooLarge),
         (compaction(0, 1, report={"k": "x" * limits.COMPACTION_REPORT_BYTES}), TooLarge),
-        (failed(error="x" * (limits.COMPACTION_ERROR_BYTES + 1)), TooLarge),
+        (make_failed(error="x" * (limits.COMPACTION_ERROR_BYTES + 1)), TooLarge),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )

@@ -117,7 +117,7 @@ async def test_compactions_match_the_reference(store: Store, moves: list[Any]) -
     ref, model = SessionRef("ann", f"c{next(_numbers)}"), Reference()
     await store.create(session(ref))
     for move in ("append", 4, None), *moves:
-        await _moved(store, ref, model, move)
+        await _apply_to_both(store, ref, model, move)
         found = await store.compactions(ref)
         assert [(one.id, one.view, one.status, one.text) for one in found] == model.told()
         assert (await store.get(ref)).version == model.version
@@ -127,7 +127,7 @@ async def test_compactions_match_the_reference(store: Store, moves: list[Any]) -
     await verify(store, ref)
 
 
-async def _moved(store: Store, ref: SessionRef, model: Reference, move: Any) -> None:
+async def _apply_to_both(store: Store, ref: SessionRef, model: Reference, move: Any) -> None:
     """The same move on both."""
     match move:
         case ("append", count, retire_from):

@@ -132,11 +132,11 @@ async def test_a_rewound_log_equals_one_without_the_retired_entries(store: Store
         assert list(await store.entries(ref)) == expected
         assert done.session == await store.get(ref)
         assert done.session.messages == len(model)
-        assert done.session.tail == _moved(tail, where, given_out)
+        assert done.session.tail == _move_tail(tail, where, given_out)
         assert await verify(store, ref, page=3) == given_out
 
 
-def _moved(tail: Tail, where: list[int], next_seq: int) -> Tail:
+def _move_tail(tail: Tail, where: list[int], next_seq: int) -> Tail:
     """`tail` of a log written straight, with its places as they are in the log that went back."""
     places = {name: getattr(tail, name) for name in ("last_seq", "unit", "anchor")}
     moved = {name: at if at in (None, -1) else where[at] for name, at in places.items()}
@@ -213,7 +213,7 @@ async def test_rate_sets_unset_importances(store: Store) -> None:
     assert await store.rate(REF, {0: 0.25, 1: 0.1, 3: 0.5, 5: 1, 77: 0.5, -1: 0.5}) == 2
     assert [entry.importance for entry in await store.entries(REF)] == [0.25, 0.9, None, 1.0]
     assert [entry.importance for entry in await store.entries(REF, start=3, stop=5, retired=True)] == [None, 0.0]
-    assert (await store.get(REF), await _saved(store)) == (before.session, VIEW["v"])
+    assert (await store.get(REF), await _load_saved_view(store)) == (before.session, VIEW["v"])
     assert await store.rate(REF, {0: 0.75, 5: 0.75}) == 0
     assert await store.rate(REF, {}) == 0
     assert await verify(store, REF) == 6
@@ -353,14 +353,14 @@ async def _has_view(store: Store, key: str) -> bool:
     return (await store.window(REF, key)).view is not None
 
 
-async def _saved(store: Store) -> SavedView | None:
+async def _load_saved_view(store: Store) -> SavedView | None:
     return (await store.window(REF, "v")).view
 
 
 async def _with_a_view(store: Store) -> None:
     await store.create(session())
     await store.append(REF, Append(entries=[user("a"), user("b"), user("c")], timestamp=2, views=VIEW))
-    assert await _saved(store) == VIEW["v"]
+    assert await _load_saved_view(store) == VIEW["v"]
 
 
 async def test_edits_drop_the_views_that_contain_them(store: Store) -> None:
@@ -374,9 +374,9 @@ async def test_edits_drop_the_views_that_contain_them(store: Store) -> None:
         lambda: store.append(REF, Append(retire_from=2, timestamp=2)),
     ):
         await store.append(REF, Append(views=VIEW, timestamp=2))
-        assert await _saved(store) == VIEW["v"]
+        assert await _load_saved_view(store) == VIEW["v"]
         await forget()
-        assert await _saved(store) is None
+        assert await _load_saved_view(store) is None
 
 
 async def test_a_view_built_before_a_change_is_not_saved(store: Store) -> None:
@@ -386,10 +386,10 @@ async def test_a_view_built_before_a_change_is_not_saved(store: Store) -> None:
     edited = await store.append(REF, Append(entries=[user("C")], retire_from=2, timestamp=2))
     late = Append(entries=[user("d")], views={"v": SavedView(0, b"late", built_at=built_at)}, timestamp=2)
     await store.append(REF, late)
-    assert await _saved(store) is None
+    assert await _load_saved_view(store) is None
     fresh = {"v": SavedView(0, b"fresh", built_at=edited.session.version)}
     await store.append(REF, Append(views=fresh, timestamp=2))
-    assert await _saved(store) == SavedView(0, b"fresh")
+    assert await _load_saved_view(store) == SavedView(0, b"fresh")
 
 
 async def test_views_of_other_sessions_stay(store: Store) -> None:
@@ -408,7 +408,7 @@ async def test_a_write_that_retires_keeps_the_views_it_saves(store: Store) -> No
     await store.append(REF, Append(views={"w": SavedView(1, b"w")}, timestamp=2))
     fresh = {"v": SavedView(1, b"fresh")}
     await store.append(REF, Append(entries=[user("C")], retire_from=2, views=fresh, timestamp=2))
-    assert await _saved(store) == fresh["v"]
+    assert await _load_saved_view(store) == fresh["v"]
     assert (await store.window(REF, "w")).view is None
 
 
@@ -417,7 +417,7 @@ async def test_plain_appends_keep_views(store: Store) -> None:
     await _with_a_view(store)
     await store.append(REF, Append(entries=[user("d")], timestamp=2))
     await store.append(REF, Append(retire_from=9, timestamp=2))
-    assert await _saved(store) == VIEW["v"]
+    assert await _load_saved_view(store) == VIEW["v"]
 
 
 async def test_saving_a_view_is_not_a_change_of_the_session(store: Store) -> None:
@@ -426,10 +426,10 @@ async def test_saving_a_view_is_not_a_change_of_the_session(store: Store) -> Non
     before = await store.get(REF)
     saved = Append(views={"v": SavedView(2, b"more")}, timestamp=99, expect=before.version)
     assert (await store.append(REF, saved)).session == before == await store.get(REF)
-    assert await _saved(store) == SavedView(2, b"more")
+    assert await _load_saved_view(store) == SavedView(2, b"more")
     with pytest.raises(StaleSession):
         await store.append(REF, Append(views=VIEW, timestamp=99, expect=before.version + 1))
-    assert await _saved(store) == SavedView(2, b"more")
+    assert await _load_saved_view(store) == SavedView(2, b"more")
 
 
 async def test_the_live_path_matches_a_model(store: Store) -> None:

@@ -28,7 +28,7 @@ def ending(number: int = 1, ref: SessionRef = REF, **fields: Any) -> Ending:
     return Ending(id=f"end_{number}", user_id=ref.user_id, session_id=ref.id, **{**given, **fields})
 
 
-async def said(store: Store, text: str, *, at: int, ref: SessionRef = REF) -> None:
+async def append_user(store: Store, text: str, *, at: int, ref: SessionRef = REF) -> None:
     """A user message, written at that time."""
     await store.append(ref, Append(entries=[user(text, timestamp=at)], timestamp=at))
 
@@ -40,7 +40,7 @@ async def test_writes_count_as_use(store: Store) -> None:
     """An append and a change of the session's fields count; a saved annotation does not."""
     made = await store.create(session(timestamp=3))
     assert made.accessed_at == 3
-    await said(store, "hello", at=7)
+    await append_user(store, "hello", at=7)
     assert (await store.get(REF)).accessed_at == 7
     await store.update(REF, SessionPatch(metadata={"a": 1}), timestamp=9)
     assert (await store.get(REF)).accessed_at == 9
@@ -78,7 +78,7 @@ async def test_touching_a_missing_session_is_an_error(store: Store) -> None:
 async def test_a_closed_session_is_kept(store: Store) -> None:
     """It can be read, and says when and why it ended; whoever expects the version before is stale."""
     await store.create(session())
-    await said(store, "hello", at=7)
+    await append_user(store, "hello", at=7)
     before = await store.get(REF)
     assert await store.end(ending(reason="cap", hooks=()))
     closed = await store.get(REF)
@@ -108,9 +108,9 @@ async def test_one_of_several_ends_a_session(store: Store) -> None:
 async def test_a_message_opens_a_closed_session(store: Store) -> None:
     """As if it had never ended."""
     await store.create(session())
-    await said(store, "one", at=2)
+    await append_user(store, "one", at=2)
     await store.end(ending())
-    await said(store, "two", at=60)
+    await append_user(store, "two", at=60)
     opened = await store.get(REF)
     assert (opened.status, opened.ended_at, opened.end_reason, opened.accessed_at) == ("active", None, None, 60)
     assert await live(store) == ["one", "two"]
@@ -207,7 +207,7 @@ async def test_a_store_reports_whether_it_is_durable(store: Store) -> None:
 async def test_a_withdrawn_session_is_found_only_by_its_ref(store: Store) -> None:
     """Who is to be told of it finds all of it, nobody else any."""
     await store.create(session(metadata={"a": 1}))
-    await said(store, "hello", at=7)
+    await append_user(store, "hello", at=7)
     gone = ending(withdrawn=True, reason="delete")
     assert await store.end(gone)
     with pytest.raises(SessionNotFound):
@@ -225,7 +225,7 @@ async def test_the_name_of_a_withdrawn_session_is_free(store: Store) -> None:
     """The new session and the old one do not see each other, and the new one may be withdrawn as well."""
     for number in (1, 2):
         await store.create(session())
-        await said(store, f"life {number}", at=7)
+        await append_user(store, f"life {number}", at=7)
         assert await store.end(ending(number, withdrawn=True))
     await store.create(session())
     with pytest.raises(SessionExists):
@@ -277,9 +277,9 @@ async def test_writes_do_not_reach_a_new_session_of_the_same_name(store: Store) 
 async def test_a_session_keeps_its_identity(store: Store) -> None:
     """Over writes, an end, and the message that opens it again."""
     made = await store.create(session())
-    await said(store, "one", at=2)
+    await append_user(store, "one", at=2)
     await store.end(ending())
-    await said(store, "two", at=60)
+    await append_user(store, "two", at=60)
     assert (await store.get(REF)).identity == made.identity
 
 
@@ -358,7 +358,7 @@ async def test_use_postpones_expiry(store: Store) -> None:
         await store.touch(SessionRef("ann", name), timestamp=15)
     assert await store.idle(now=24, ttl=10) == ()
     for name in ("own", "default"):
-        await said(store, "hello", at=20, ref=SessionRef("ann", name))
+        await append_user(store, "hello", at=20, ref=SessionRef("ann", name))
     assert await store.idle(now=29, ttl=10) == ()
     assert [one.id for one in await store.idle(now=30, ttl=10)] == ["own", "default"]
 

@@ -18,7 +18,7 @@ from holdfast.stores.log import Append
 from holdfast.stores.verify import verify
 
 from .kit import REF, assistant, calls, note, result, session, texts, user
-from .media import brought, sha
+from .media import make_contents, sha
 
 FORK = SessionRef("ann", "fork")
 COPY = SessionRef("ann", "copy")
@@ -122,14 +122,14 @@ async def test_a_fork_has_contents_of_its_own(store: Store) -> None:
     """A fork has the contents that its entries name. They outlive the original, and are deleted with the last entry that names them."""
     await store.create(session(identity="parent"))
     entries = [user("a", media=(sha(1),)), user("b", media=(sha(1), sha(2))), user("c", media=(sha(3),))]
-    await store.append(REF, Append(entries=entries, media=brought(1, 2, 3), timestamp=2))
+    await store.append(REF, Append(entries=entries, media=make_contents(1, 2, 3), timestamp=2))
     if await store.fork(session(FORK), await store.get(REF), 2) is None:
         return
     await store.remove(REF)
     hashes = [sha(number) for number in (1, 2, 3)]
-    assert await store.media(FORK, hashes) == brought(1, 2)
+    assert await store.media(FORK, hashes) == make_contents(1, 2)
     await store.erase(FORK, 1)
-    assert await store.media(FORK, hashes) == brought(1)
+    assert await store.media(FORK, hashes) == make_contents(1)
 
 
 async def test_forks_keep_the_first_origin(store: Store) -> None:

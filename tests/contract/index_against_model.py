@@ -90,9 +90,9 @@ async def test_an_index_matches_the_model(index: Index, moves: list[Any], lookup
     """After any writes; counts, what matches, what passes, in order."""
     handle, model = index.for_tenant(f"t{next(_numbers)}"), Model()
     for move in moves:
-        await _moved(handle, model, move)
+        await _apply_to_both(handle, model, move)
     for asked in lookups:
-        await _asked(handle, model, asked)
+        await _compare_lookup(handle, model, asked)
     for space, sources in model.spaces.items():
         listed = await handle.sources(space=space)
         assert [(id_, far) for _, id_, far in listed] == [(id_, sources[id_].progress) for id_ in sorted(sources)]
@@ -103,7 +103,7 @@ async def test_an_index_matches_the_model(index: Index, moves: list[Any], lookup
     await handle.clear()
 
 
-async def _moved(index: Index, model: Model, move: Any) -> None:
+async def _apply_to_both(index: Index, model: Model, move: Any) -> None:
     """The same move on both."""
     if move[0] == "drop":
         _, space, source = move
@@ -114,7 +114,7 @@ async def _moved(index: Index, model: Model, move: Any) -> None:
         assert await index.write(*move) == model.write(*move)
 
 
-async def _asked(index: Index, model: Model, asked: Lookup) -> None:
+async def _compare_lookup(index: Index, model: Model, asked: Lookup) -> None:
     answer = await index.lookup(asked)
     assert (answer.documents, answer.length, answer.frequencies) == model.sizes(asked)
     matching = {(id_, one.seq): one for id_, one in model.matching(asked)}
@@ -144,10 +144,10 @@ async def test_vectors_match_the_model(index: Index, moves: list[Any], numbers: 
     """Each document has the vector of its text, or waits for it; the nearest are those that an exact scan finds."""
     handle, model = index.for_tenant(f"v{next(_numbers)}"), Model()
     for at, move in enumerate(moves):
-        await _moved(handle, model, move)
+        await _apply_to_both(handle, model, move)
         if at % 2 == 0:
-            await _embedded(handle, model, numbers)
-    await _embedded(handle, model, numbers)
+            await _write_vectors(handle, model, numbers)
+    await _write_vectors(handle, model, numbers)
     assert await handle.pending("m") == []
     for space in model.spaces:
         held = {
@@ -167,7 +167,7 @@ def _vector_of(one: Document, numbers: list[int]) -> bytes:
     return vector(numbers[one.digest[0] % len(numbers)], 1)
 
 
-async def _embedded(index: Index, model: Model, numbers: list[int]) -> None:
+async def _write_vectors(index: Index, model: Model, numbers: list[int]) -> None:
     """Give what waits its vector."""
     while waiting := await index.pending("m", limit=5):
         for one in waiting:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.errors import InvalidRequest, StoreClosed, TooLarge
 from holdfast.recall.base import Filters, Index, Lookup, Progress, Source, Space
 
-from .index_kit import SOURCE, SPACE, batch, digest_of, document, feed, found, progress_of
+from .index_kit import SOURCE, SPACE, batch, digest_of, document, feed, look_up, progress_of
 from .index_plugin import OpenIndex
 
 HOSTILE = (
@@ -119,11 +119,11 @@ async def test_a_write_with_a_stale_expectation_is_refused(index: Index) -> None
     for wrong in (None, replace(first.progress, talk=9), replace(first.progress, complete=False), second.progress):
         assert not await index.write(SPACE, replace(second, expect=wrong))
     assert await index.progress(SPACE, "s1") == first.progress
-    assert await found(index, "b") == []
+    assert await look_up(index, "b") == []
     assert await index.write(SPACE, replace(second, expect=first.progress))
     assert not await index.write(SPACE, replace(second, source=Source("s2", "i1"), expect=first.progress))
     assert not await index.write(Space("talk", "bob"), replace(second, expect=first.progress))
-    assert await found(index, "a", "b") == [("s1", 0), ("s1", 1)]
+    assert await look_up(index, "a", "b") == [("s1", 0), ("s1", 1)]
 
 
 async def test_a_document_is_replaced(index: Index) -> None:
@@ -148,7 +148,7 @@ async def test_the_same_text_may_have_other_terms(index: Index) -> None:
     """A better analysis makes other ones of it; and everything else of a document may change."""
     await feed(index, "walks")
     await index.write(SPACE, batch(replace(document(0, "walks"), terms={"walk": 1}, role="tool", at=9, traits=3)))
-    assert await found(index, "walks") == []
+    assert await look_up(index, "walks") == []
     ((one,),) = [(await index.lookup(Lookup(space=SPACE, terms=("walk",)))).found]
     assert (one.role, one.at, one.traits) == ("tool", 9, 3)
     await index.write(SPACE, batch(replace(document(0, "walks"), terms={"walk": 1}, agent="a", name="n")))
@@ -160,11 +160,11 @@ async def test_a_document_moves(index: Index) -> None:
     """To another place, and to the other channel; and one that stands where it goes to makes room."""
     await feed(index, "a x", "b x", "c x")
     await index.write(SPACE, batch(document(1, "b x", place=0), document(2, "c x", place=1), next_seq=3))
-    assert await found(index, "x") == [("s1", 1), ("s1", 2)]
+    assert await look_up(index, "x") == [("s1", 1), ("s1", 2)]
     assert (await index.lookup(Lookup(space=SPACE, terms=("a", "b")))).frequencies == {"b": 1}
     await index.write(SPACE, batch(document(1, "b x", channel="tool", place=7), next_seq=3))
-    assert await found(index, "x") == [("s1", 2)]
-    assert await found(index, "x", channel="tool") == [("s1", 1)]
+    assert await look_up(index, "x") == [("s1", 2)]
+    assert await look_up(index, "x", channel="tool") == [("s1", 1)]
 
 
 async def test_documents_can_swap_places_in_one_write(index: Index) -> None:
@@ -172,7 +172,7 @@ async def test_documents_can_swap_places_in_one_write(index: Index) -> None:
     await feed(index, "a x", "b x", "c x")
     turned = [document(0, "a x", place=1), document(1, "b x", place=2), document(2, "c x", place=0)]
     await index.write(SPACE, batch(*turned, version=2))
-    assert await found(index, "x") == [("s1", 2), ("s1", 0), ("s1", 1)]
+    assert await look_up(index, "x") == [("s1", 2), ("s1", 0), ("s1", 1)]
 
 
 async def test_documents_are_dropped(index: Index) -> None:
@@ -203,7 +203,7 @@ async def test_a_source_is_dropped_whole(index: Index) -> None:
     await feed(index, "c x", source=Source("s2", "i2"))
     assert await index.drop(SPACE, "s1") == 2
     assert await index.drop(SPACE, "s1") == 0
-    assert await found(index, "x") == [("s2", 0)]
+    assert await look_up(index, "x") == [("s2", 0)]
     assert await index.progress(SPACE, "s1") is None
     assert (await index.status()).documents == 1
 
@@ -241,8 +241,8 @@ async def test_terms_are_never_interpreted(index: Index) -> None:
         assert answer.frequencies == {hostile: 1}
     odd = [at for at in range(len(HOSTILE)) if at % 2]
     await index.write(SPACE, batch(drop=odd, next_seq=len(HOSTILE), talk=len(HOSTILE)))
-    assert await found(index, *HOSTILE) == [("s1", at) for at in range(0, len(HOSTILE), 2)]
-    assert await found(index, "plain") == [("s1", at) for at in range(0, len(HOSTILE), 2)]
+    assert await look_up(index, *HOSTILE) == [("s1", at) for at in range(0, len(HOSTILE), 2)]
+    assert await look_up(index, "plain") == [("s1", at) for at in range(0, len(HOSTILE), 2)]
 
 
 async def test_names_compare_byte_for_byte(index: Index) -> None:
@@ -252,17 +252,17 @@ async def test_names_compare_byte_for_byte(index: Index) -> None:
         assert await index.write(Space("talk", name), batch(document(0, "x", agent=name, role=name), source=source))
         assert await index.write(SPACE, batch(document(0, "x", agent=name, role=name), source=source))
     for name in NAMES:
-        assert await found(index, "x", space=Space("talk", name), filters=Filters(sessions=(name,))) == [(name, 0)]
+        assert await look_up(index, "x", space=Space("talk", name), filters=Filters(sessions=(name,))) == [(name, 0)]
         for filters in (Filters(sessions=(name,)), Filters(agents=(name,)), Filters(roles=(name,))):
-            assert await found(index, "x", filters=filters) == [(name, 0)]
-        assert (name, 0) not in await found(index, "x", filters=Filters(not_sessions=(name,)))
+            assert await look_up(index, "x", filters=filters) == [(name, 0)]
+        assert (name, 0) not in await look_up(index, "x", filters=Filters(not_sessions=(name,)))
 
 
 async def test_memories_are_one_source_with_an_empty_name(index: Index) -> None:
     """And an owner may have none either."""
     space, source = Space("app", ""), Source()
     await index.write(space, batch(document(5, "a"), source=source))
-    assert await found(index, "a", space=space) == [("", 5)]
+    assert await look_up(index, "a", space=space) == [("", 5)]
     assert await index.progress(space, "") is not None
     assert [where for where, *_ in await index.sources()] == [space]
 
@@ -332,7 +332,7 @@ async def test_a_closed_index_raises(index_opener: OpenIndex) -> None:
     await index.close()
     for handle in (index, other):
         with pytest.raises(StoreClosed):
-            await found(handle, "a")
+            await look_up(handle, "a")
         with pytest.raises(StoreClosed):
             await feed(handle, "a")
 
@@ -343,7 +343,7 @@ async def test_closing_a_handle_of_another_tenant_closes_nothing_else(index: Ind
     await feed(other, "a")
     await other.close()
     await feed(index, "a")
-    assert await found(index, "a") == [("s1", 0)]
+    assert await look_up(index, "a") == [("s1", 0)]
 
 
 async def test_a_source_has_an_identity(index: Index) -> None:

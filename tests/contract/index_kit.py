@@ -65,7 +65,7 @@ async def feed(index: Index, *texts: str, space: Space = SPACE, source: Source =
     )
 
 
-async def found(index: Index, *terms: str, space: Space = SPACE, **asked: Any) -> list[tuple[str, int]]:
+async def look_up(index: Index, *terms: str, space: Space = SPACE, **asked: Any) -> list[tuple[str, int]]:
     """Sources and numbers of the candidates of a lookup."""
     return seqs((await index.lookup(Lookup(space=space, terms=terms, **asked))).found)
 

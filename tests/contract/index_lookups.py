@@ -7,7 +7,7 @@ import pytest
 from holdfast.errors import InvalidRequest
 from holdfast.recall.base import CANDIDATES, SMALL, Batch, Filters, Index, Lookup, Progress, Source, Space
 
-from .index_kit import SPACE, batch, document, feed, found, seqs
+from .index_kit import SPACE, batch, document, feed, look_up, seqs
 
 SECOND = Source("s2", "i2")
 
@@ -49,7 +49,7 @@ async def test_channels_are_separate(index: Index) -> None:
     assert (seqs(talk.found), talk.documents, talk.length, talk.frequencies) == ([("s1", 0)], 1, 1, {"dog": 1})
     assert (seqs(tool.found), tool.documents, tool.frequencies) == ([("s1", 1)], 1, {"dog": 1, "cat": 1})
     with pytest.raises(InvalidRequest):
-        await found(index, "dog", channel="all")
+        await look_up(index, "dog", channel="all")
 
 
 async def test_each_filter_works(index: Index) -> None:
@@ -58,9 +58,9 @@ async def test_each_filter_works(index: Index) -> None:
     await index.write(SPACE, batch(*first))
     await index.write(SPACE, batch(*(document(at, "x", at=5000 + at) for at in range(2)), source=SECOND))
     for filters, wanted in _FILTERS:
-        assert await found(index, "x", filters=filters) == wanted, filters
-        assert sorted(await found(index, filters=filters)) == wanted, filters
-        assert await found(index, "y", filters=filters) == []
+        assert await look_up(index, "x", filters=filters) == wanted, filters
+        assert sorted(await look_up(index, filters=filters)) == wanted, filters
+        assert await look_up(index, "y", filters=filters) == []
 
 
 _WHO = (("user", None), ("assistant", "a"), ("user", "b"), ("assistant", "b"))
@@ -99,31 +99,31 @@ async def test_without_terms_the_newest_come_first(index: Index) -> None:
     times = (5, 9, 5, 1)
     await index.write(SPACE, batch(*(document(seq, f"w{seq}", at=at) for seq, at in enumerate(times))))
     await index.write(SPACE, batch(document(0, "w", at=5), source=SECOND))
-    assert await found(index) == [("s1", 1), ("s2", 0), ("s1", 2), ("s1", 0), ("s1", 3)]
-    assert await found(index, limit=2) == [("s1", 1), ("s2", 0)]
-    assert await found(index, limit=2, filters=Filters(sessions=("s1",))) == [("s1", 1), ("s1", 2)]
+    assert await look_up(index) == [("s1", 1), ("s2", 0), ("s1", 2), ("s1", 0), ("s1", 3)]
+    assert await look_up(index, limit=2) == [("s1", 1), ("s2", 0)]
+    assert await look_up(index, limit=2, filters=Filters(sessions=("s1",))) == [("s1", 1), ("s1", 2)]
 
 
 async def test_a_limit_keeps_documents_with_the_rarest_terms(index: Index) -> None:
     """And among equals those that stand beside others, and then the newest."""
     await feed(index, *("common",) * 10, "rare", *("common",) * 10)
-    assert ("s1", 10) in await found(index, "common", "rare", limit=1)
-    assert await found(index, "common", limit=21) == [("s1", at) for at in range(21) if at != 10]
+    assert ("s1", 10) in await look_up(index, "common", "rare", limit=1)
+    assert await look_up(index, "common", limit=21) == [("s1", at) for at in range(21) if at != 10]
     await feed(index, "common", source=SECOND)
-    assert len(await found(index, "common", limit=5)) == 5
+    assert len(await look_up(index, "common", limit=5)) == 5
     await index.drop(SPACE, "s1")
     await feed(index, *("x",) * 3)
-    assert await found(index, "x", limit=2, filters=Filters(not_sessions=("s2",))) == [("s1", 1), ("s1", 2)]
+    assert await look_up(index, "x", limit=2, filters=Filters(not_sessions=("s2",))) == [("s1", 1), ("s1", 2)]
 
 
 async def test_all_matches_of_a_small_space_are_candidates(index: Index) -> None:
     """More than in a larger one, where the best are."""
     await feed(index, *(f"x w{at % 5}" for at in range(SMALL)))
-    assert len(await found(index, "x", "w1")) == SMALL
+    assert len(await look_up(index, "x", "w1")) == SMALL
     await feed(index, "x", source=SECOND)
-    assert len(await found(index, "x", "w1")) == CANDIDATES
-    assert len(await found(index, "w1")) == CANDIDATES
-    assert len(await found(index, "x", filters=Filters(roles=("user",)))) == CANDIDATES
+    assert len(await look_up(index, "x", "w1")) == CANDIDATES
+    assert len(await look_up(index, "w1")) == CANDIDATES
+    assert len(await look_up(index, "x", filters=Filters(roles=("user",)))) == CANDIDATES
 
 
 async def test_the_rarest_of_many_matches_are_candidates(index: Index) -> None:
@@ -173,26 +173,26 @@ async def test_neighbours_are_read_by_place(index: Index) -> None:
 async def test_neighbours_count_when_there_are_too_many_matches(index: Index) -> None:
     """Of two turns that say the same, the one beside an answer is there."""
     await feed(index, *("x",) * 20, "x", "answer answer", *("y",) * 2, *("x",) * 20)
-    assert (20, 21) <= tuple(seq for _, seq in await found(index, "x", "answer", limit=2)) < (22,)
+    assert (20, 21) <= tuple(seq for _, seq in await look_up(index, "x", "answer", limit=2)) < (22,)
 
 
 async def test_lookups_with_thousands_of_terms_work(index: Index) -> None:
     """A question may have more than an engine reads at once."""
     await feed(index, *(f"t{at}" for at in range(100)))
-    assert len(await found(index, *(f"t{at}" for at in range(0, 200, 2)))) == 50
+    assert len(await look_up(index, *(f"t{at}" for at in range(0, 200, 2)))) == 50
 
 
 @pytest.mark.parametrize("limit", [0, -1])
 async def test_a_limit_is_at_least_one(index: Index, limit: int) -> None:
     """Else it is a mistake, and is called one."""
     with pytest.raises(InvalidRequest):
-        await found(index, "x", limit=limit)
+        await look_up(index, "x", limit=limit)
 
 
 async def test_times_outside_64_bits_are_refused(index: Index) -> None:
     """Whatever the engine would make of a larger one."""
     with pytest.raises(InvalidRequest):
-        await found(index, "x", filters=Filters(since=1 << 64))
+        await look_up(index, "x", filters=Filters(since=1 << 64))
 
 
 async def test_long_documents_are_found(index: Index) -> None:
@@ -209,7 +209,7 @@ async def test_long_documents_are_found(index: Index) -> None:
 async def test_a_document_without_terms_is_stored(index: Index) -> None:
     """Is held and found by its place alone."""
     await index.write(SPACE, batch(document(0, "", terms={}, length=0), document(1, "a")))
-    assert await found(index) == [("s1", 1), ("s1", 0)]
-    assert await found(index, "a", "") == [("s1", 1)]
+    assert await look_up(index) == [("s1", 1), ("s1", 0)]
+    assert await look_up(index, "a", "") == [("s1", 1)]
     await index.write(SPACE, batch(drop=[0], next_seq=2, talk=2))
-    assert await found(index) == [("s1", 1)]
+    assert await look_up(index) == [("s1", 1)]

@@ -54,11 +54,11 @@ async def index_opener(nothing_left_of_index: None, index_url: str, index_opened
     opener = getattr(import_module(module), name)
     indexes: list[Index] = []
 
-    async def opened(tenant: str = "acme") -> Index:
+    async def open_tenant(tenant: str = "acme") -> Index:
         indexes.append(await opener(index_url, tenant=tenant))
         return indexes[-1]
 
-    yield opened
+    yield open_tenant
     for index in indexes:
         await index.close()
 

@@ -33,7 +33,7 @@ async def _agrees(index: Index, name: str) -> int:
     return there
 
 
-async def _fenced(index: Index, name: str) -> None:
+async def _fence(index: Index, name: str) -> None:
     """Have whatever a dead feeder had begun be over: a server may still end it. A write comes behind it, or keeps it out."""
     while True:
         far = await index.progress(SPACE, name)
@@ -71,7 +71,7 @@ async def test_acknowledged_index_writes_survive_kill_9(
         said = ["".join(heard), out]
         acknowledged = [int(line) for line in "".join(said).splitlines(keepends=True) if line.endswith("\n")]
         index = await shared_index_opener()
-        await _fenced(index, "a")
+        await _fence(index, "a")
         there = await _agrees(index, "a")
         assert acknowledged[0] == written + WRITE
         assert there in (acknowledged[-1], acknowledged[-1] + WRITE)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.recall.base import Index, Lookup, Source, Space, Vectored
 
 from .cancellation import cut
-from .index_kit import SOURCE, SPACE, batch, digest_of, document, feed, found, vector
+from .index_kit import SOURCE, SPACE, batch, digest_of, document, feed, look_up, vector
 from .index_plugin import OpenIndex
 from .resources import HeldResources
 
@@ -77,7 +77,7 @@ async def test_new_spaces_and_models_are_created_once(index_openings: list[Index
         await index.put_vectors(SPACE, source, "m", [Vectored(0, digest_of("x"), vector(number, 1))])
 
     await asyncio.gather(*(work(number) for number in range(12)))
-    assert len(await found(index_openings[0], "x")) == 12
+    assert len(await look_up(index_openings[0], "x")) == 12
     assert (await index_openings[-1].status()).vectors == {"m": 12}
     assert len(await index_openings[0].similar(Lookup(space=SPACE, limit=99), "m", vector(1, 0))) == 12
 
@@ -85,13 +85,13 @@ async def test_new_spaces_and_models_are_created_once(index_openings: list[Index
 async def test_one_of_several_new_notes_is_kept(index_openings: list[Index]) -> None:
     """And everybody reads that one, from when their own was written on."""
 
-    async def noted(number: int, name: str) -> bytes | None:
+    async def write_note(number: int, name: str) -> bytes | None:
         index = index_openings[number % len(index_openings)]
         await index.keep_note(name, b"%d" % number, new=True)
         return await index.note(name)
 
     for round_ in range(ROUNDS):
-        found = await asyncio.gather(*(noted(number, f"n{round_}") for number in range(4)))
+        found = await asyncio.gather(*(write_note(number, f"n{round_}") for number in range(4)))
         assert len(set(found)) == 1
         assert None not in found
 
@@ -150,8 +150,8 @@ async def test_a_cancelled_caller_leaves_the_index_consistent(
     for at in range(MOST_AWAITS):
         space = Space("talk", f"u{at}")
         await feed(index, "a x", "b x", "c x", space=space)
-        task = asyncio.create_task(_given_up(act(index, space), at, late=late))
-        asking = asyncio.create_task(_asked(index, neighbour))
+        task = asyncio.create_task(_cut(act(index, space), at, late=late))
+        asking = asyncio.create_task(_look_up(index, neighbour))
         (outcome,) = await asyncio.gather(task, return_exceptions=True)
         assert await asking == expected
         await _whole(index, space)
@@ -161,11 +161,11 @@ async def test_a_cancelled_caller_leaves_the_index_consistent(
     raise AssertionError("it awaits too often")
 
 
-async def _given_up(work: Coroutine[Any, Any, object], at: int, *, late: bool) -> object:
+async def _cut(work: Coroutine[Any, Any, object], at: int, *, late: bool) -> object:
     return await cut(work, at, late=late)
 
 
-async def _asked(index: Index, space: Space) -> object:
+async def _look_up(index: Index, space: Space) -> object:
     return await index.lookup(Lookup(space=space, terms=("x",)))
 
 
@@ -187,7 +187,7 @@ async def test_closing_an_index_releases_everything(index_opener: OpenIndex) -> 
     for _ in range(3):
         index = await index_opener()
         work: list[Awaitable[object]] = [feed(index, "x", source=Source(f"s{at}", "i")) for at in range(20)]
-        await asyncio.gather(*work, *(found(index.for_tenant(f"t{at}"), "x") for at in range(20)))
+        await asyncio.gather(*work, *(look_up(index.for_tenant(f"t{at}"), "x") for at in range(20)))
         await index.close()
         assert before.more() == []
 

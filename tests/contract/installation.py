@@ -37,7 +37,7 @@ def old(entry: NewEntry, **fields: Any) -> OldEntry:
     return OldEntry(**{**given, **fields})
 
 
-async def _grown(store: Store, seed: int) -> None:
+async def _grow_log(store: Store, seed: int) -> None:
     """A log that was appended to, edited and erased from at random."""
     dice = random.Random(seed)
     await store.create(session())
@@ -61,7 +61,7 @@ async def _grown(store: Store, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 async def test_an_installed_log_equals_the_original(store: Store, seed: int) -> None:
     """Retired and erased entries included: the copy is equal, entry by entry, holds, and goes on as the original does."""
-    await _grown(store, seed)
+    await _grow_log(store, seed)
     log = await store.entries(REF, retired=True)
     done = await store.replace(session(COPY), [to_old_entry(entry) for entry in log])
     assert done.entries == log == await store.entries(COPY, retired=True)

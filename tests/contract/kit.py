@@ -62,7 +62,9 @@ def compaction(first: int, last: int, text: str = "what was said", **fields: Any
     return NewCompaction(first=first, last=last, text=text, **{**given, "through": last, **fields})
 
 
-def failed(first: int = 0, last: int = 0, error: str = "it was longer than its source", **fields: Any) -> NewCompaction:
+def make_failed(
+    first: int = 0, last: int = 0, error: str = "it was longer than its source", **fields: Any
+) -> NewCompaction:
     """An attempt at a compaction that failed."""
     return compaction(first, last, "", error=error, **fields)
 

@@ -41,21 +41,21 @@ def digests(*messages: Message, after: bytes = GENESIS) -> list[bytes]:
     return list(itertools.accumulate(messages, chain, initial=after))[1:]
 
 
-async def _said(store: Store, *entries: NewEntry, ref: SessionRef = REF, **write: Any) -> tuple[Entry, ...]:
+async def _append(store: Store, *entries: NewEntry, ref: SessionRef = REF, **write: Any) -> tuple[Entry, ...]:
     return (await store.append(ref, Append(entries=entries, **{"timestamp": 2, **write}))).entries
 
 
-async def _made(store: Store, *entries: NewEntry, ref: SessionRef = REF) -> tuple[Entry, ...]:
+async def _make_session(store: Store, *entries: NewEntry, ref: SessionRef = REF) -> tuple[Entry, ...]:
     """A session that says that."""
     await store.create(session(ref))
-    return await _said(store, *entries, ref=ref)
+    return await _append(store, *entries, ref=ref)
 
 
 def _places(found: tuple[Sighting, ...]) -> list[Place]:
     return [Place(one.ref.id, one.mark, one.seq, one.live, one.last) for one in found]
 
 
-async def _seen(store: Store, *marks: bytes, user_id: str = "ann", **asked: Any) -> list[Place]:
+async def _find_places(store: Store, *marks: bytes, user_id: str = "ann", **asked: Any) -> list[Place]:
     return _places(await store.sightings(user_id, marks, **asked))
 
 
@@ -80,7 +80,7 @@ async def test_a_visible_message_is_found_by_its_digest(openings: list[Store]) -
     """With all there is to know of its place, through every opening; tool messages and their calls are not."""
     store = openings[-1]
     made = await openings[0].create(session())
-    log = await _said(openings[0], user("a"), assistant("b"), calls("c1"), result("c1"), assistant("d"), timestamp=7)
+    log = await _append(openings[0], user("a"), assistant("b"), calls("c1"), result("c1"), assistant("d"), timestamp=7)
     for entry in log:
         found = await store.sightings("ann", [entry.digest])
         expected = Sighting(
@@ -98,91 +98,93 @@ async def test_a_visible_message_is_found_by_its_digest(openings: list[Store]) -
 
 async def test_the_last_digest_that_is_found_counts(store: Store) -> None:
     """Its places alone, whoever says more of one before it."""
-    one, two, three = (await _made(store, user("a"), assistant("b"), user("c")))[:3]
-    await _made(store, user("a"), assistant("b"), ref=SECOND)
-    await _made(store, user("a"), ref=THIRD)
-    assert await _seen(store, one.digest, two.digest, three.digest, UNKNOWN) == [Place("s1", 2, 2, last=True)]
-    assert await _seen(store, one.digest, UNKNOWN, two.digest, UNKNOWN) == [
+    one, two, three = (await _make_session(store, user("a"), assistant("b"), user("c")))[:3]
+    await _make_session(store, user("a"), assistant("b"), ref=SECOND)
+    await _make_session(store, user("a"), ref=THIRD)
+    assert await _find_places(store, one.digest, two.digest, three.digest, UNKNOWN) == [Place("s1", 2, 2, last=True)]
+    assert await _find_places(store, one.digest, UNKNOWN, two.digest, UNKNOWN) == [
         Place("s2", 2, 1, last=True),
         Place("s1", 2, 1),
     ]
-    assert await _seen(store, three.digest, one.digest) == [
+    assert await _find_places(store, three.digest, one.digest) == [
         Place("s3", 1, 0, last=True),
         Place("s2", 1, 0),
         Place("s1", 1, 0),
     ]
-    assert await _seen(store, two.digest, two.digest, limit=1) == [Place("s2", 1, 1, last=True)]
-    assert await _seen(store, UNKNOWN) == await _seen(store) == []
+    assert await _find_places(store, two.digest, two.digest, limit=1) == [Place("s2", 1, 1, last=True)]
+    assert await _find_places(store, UNKNOWN) == await _find_places(store) == []
 
 
 async def test_the_newest_sessions_and_entries_come_first(store: Store) -> None:
     """Whatever was written to which of them since; at most as many as asked for."""
-    (first,) = await _made(store, user("a"))
+    (first,) = await _make_session(store, user("a"))
     for ref in (SECOND, THIRD):
-        await _made(store, user("a"), ref=ref)
-    await _said(store, user("a"), retire_from=0, timestamp=99)
+        await _make_session(store, user("a"), ref=ref)
+    await _append(store, user("a"), retire_from=0, timestamp=99)
     order = [
         Place("s3", 0, 0, last=True),
         Place("s2", 0, 0, last=True),
         Place("s1", 0, 1, last=True),
         Place("s1", 0, 0, live=False),
     ]
-    assert await _seen(store, first.digest) == order
+    assert await _find_places(store, first.digest) == order
     for limit in (1, 2, 3, limits.SIGHTINGS):
-        assert await _seen(store, first.digest, limit=limit) == order[:limit]
+        assert await _find_places(store, first.digest, limit=limit) == order[:limit]
 
 
 async def test_the_search_can_be_limited_to_a_session(store: Store) -> None:
     """Then it alone is looked at, whatever is in others; one that is not there, or another user's, has nothing."""
-    one, two = await _made(store, user("a"), assistant("b"))
-    await _made(store, user("a"), ref=SECOND)
+    one, two = await _make_session(store, user("a"), assistant("b"))
+    await _make_session(store, user("a"), ref=SECOND)
     bob = SessionRef("bob", "s1")
-    await _made(store, user("a"), assistant("b"), ref=bob)
-    assert await _seen(store, one.digest, two.digest, session=SECOND) == [Place("s2", 0, 0, last=True)]
-    assert await _seen(store, one.digest, two.digest, session=REF) == [Place("s1", 1, 1, last=True)]
-    assert await _seen(store, one.digest, session=THIRD) == []
-    assert await _seen(store, one.digest, session=bob) == []
-    assert await _seen(store, one.digest, session=SessionRef("ann", "s1", "end_1")) == []
+    await _make_session(store, user("a"), assistant("b"), ref=bob)
+    assert await _find_places(store, one.digest, two.digest, session=SECOND) == [Place("s2", 0, 0, last=True)]
+    assert await _find_places(store, one.digest, two.digest, session=REF) == [Place("s1", 1, 1, last=True)]
+    assert await _find_places(store, one.digest, session=THIRD) == []
+    assert await _find_places(store, one.digest, session=bob) == []
+    assert await _find_places(store, one.digest, session=SessionRef("ann", "s1", "end_1")) == []
 
 
 async def test_retired_messages_are_found(store: Store) -> None:
     """A branch that was left can be come back to."""
-    one, two, three = await _made(store, user("a"), assistant("b"), user("c"))
-    (other,) = await _said(store, assistant("B"), retire_from=1)
-    assert await _seen(store, one.digest, two.digest, three.digest) == [Place("s1", 2, 2, live=False)]
-    assert await _seen(store, two.digest) == [Place("s1", 0, 1, live=False)]
-    assert await _seen(store, other.digest) == [Place("s1", 0, 3, last=True)]
-    assert await _seen(store, one.digest) == [Place("s1", 0, 0)]
+    one, two, three = await _make_session(store, user("a"), assistant("b"), user("c"))
+    (other,) = await _append(store, assistant("B"), retire_from=1)
+    assert await _find_places(store, one.digest, two.digest, three.digest) == [Place("s1", 2, 2, live=False)]
+    assert await _find_places(store, two.digest) == [Place("s1", 0, 1, live=False)]
+    assert await _find_places(store, other.digest) == [Place("s1", 0, 3, last=True)]
+    assert await _find_places(store, one.digest) == [Place("s1", 0, 0)]
 
 
 async def test_the_last_message_is_returned_as_stored(store: Store) -> None:
     """Tool messages behind it do not count; what went back ends where it went back to."""
-    one, two, *_ = await _made(store, user("a"), assistant("b"), calls("c1"), result("c1"))
-    assert await _seen(store, two.digest) == [Place("s1", 0, 1, last=True)]
-    (three,) = await _said(store, assistant("d"))
-    assert await _seen(store, two.digest) == [Place("s1", 0, 1)]
-    await _said(store, retire_from=1)
-    assert await _seen(store, one.digest) == [Place("s1", 0, 0, last=True)]
+    one, two, *_ = await _make_session(store, user("a"), assistant("b"), calls("c1"), result("c1"))
+    assert await _find_places(store, two.digest) == [Place("s1", 0, 1, last=True)]
+    (three,) = await _append(store, assistant("d"))
+    assert await _find_places(store, two.digest) == [Place("s1", 0, 1)]
+    await _append(store, retire_from=1)
+    assert await _find_places(store, one.digest) == [Place("s1", 0, 0, last=True)]
     for gone in (two, three):
-        assert await _seen(store, gone.digest) == [Place("s1", 0, gone.seq, live=False)]
-    await _said(store, retire_from=0)
-    assert await _seen(store, one.digest) == [Place("s1", 0, 0, live=False)]
+        assert await _find_places(store, gone.digest) == [Place("s1", 0, gone.seq, live=False)]
+    await _append(store, retire_from=0)
+    assert await _find_places(store, one.digest) == [Place("s1", 0, 0, live=False)]
 
 
 async def test_an_erased_message_is_found_only_by_its_digest(store: Store) -> None:
     """Its alias is gone, on the live path and off it; those of others stay."""
     reply, other, left = (Message(role="assistant", content=text) for text in ("said", "other", "left"))
-    _, one, _, two, _, three = await _made(store, user("a"), new(reply), user("b"), new(other), user("c"), new(left))
-    await _said(store, retire_from=4)
+    _, one, _, two, _, three = await _make_session(
+        store, user("a"), new(reply), user("b"), new(other), user("c"), new(left)
+    )
+    await _append(store, retire_from=4)
     marks = {
         entry.seq: make_alias(b"", message) or b"" for entry, message in ((one, reply), (two, other), (three, left))
     }
     for entry in (one, three):
-        assert await _seen(store, marks[entry.seq], alias=True) == [Place("s1", 0, entry.seq, live=entry is one)]
+        assert await _find_places(store, marks[entry.seq], alias=True) == [Place("s1", 0, entry.seq, live=entry is one)]
         await store.erase(REF, entry.seq)
-        assert await _seen(store, marks[entry.seq], alias=True) == []
-        assert await _seen(store, entry.digest) == [Place("s1", 0, entry.seq, live=entry is one)]
-    assert await _seen(store, marks[two.seq], alias=True) == [Place("s1", 0, two.seq, last=True)]
+        assert await _find_places(store, marks[entry.seq], alias=True) == []
+        assert await _find_places(store, entry.digest) == [Place("s1", 0, entry.seq, live=entry is one)]
+    assert await _find_places(store, marks[two.seq], alias=True) == [Place("s1", 0, two.seq, last=True)]
 
 
 # -- aliases -------------------------------------------------------------------
@@ -191,23 +193,25 @@ async def test_an_erased_message_is_found_only_by_its_digest(store: Store) -> No
 async def test_a_reply_is_found_by_its_text_alone(store: Store) -> None:
     """Wherever it stands: for clients that leave out what came before. Told with the entry's own digest."""
     reply = Message(role="assistant", content="forty-two")
-    _, one = await _made(store, user("a"), new(reply))
-    *_, two = await _made(store, user("x"), assistant("y"), user("z"), new(reply), ref=SECOND)
+    _, one = await _make_session(store, user("a"), new(reply))
+    *_, two = await _make_session(store, user("x"), assistant("y"), user("z"), new(reply), ref=SECOND)
     mark = make_alias(GENESIS, reply) or b""
     found = await store.sightings("ann", [mark], alias=True)
     assert _places(found) == [Place("s2", 0, 3, last=True), Place("s1", 0, 1, last=True)]
     assert [one.digest for one in found] == [two.digest, one.digest]
-    assert await _seen(store, mark) == await _seen(store, one.digest, alias=True) == []
-    assert await _seen(store, make_alias(GENESIS, Message(role="user", content="a")) or UNKNOWN, alias=True) == []
+    assert await _find_places(store, mark) == await _find_places(store, one.digest, alias=True) == []
+    assert (
+        await _find_places(store, make_alias(GENESIS, Message(role="user", content="a")) or UNKNOWN, alias=True) == []
+    )
 
 
 async def test_an_interrupted_reply_is_found_by_its_place(store: Store) -> None:
     """A client may have seen less of it than is stored."""
     reply = Message(role="assistant", content="as far as")
-    one, _ = await _made(store, user("a"), new(reply, metadata={"interrupted": True}))
+    one, _ = await _make_session(store, user("a"), new(reply, metadata={"interrupted": True}))
     mark = make_alias(one.digest, Message(role="assistant", content="as"), cut=True) or b""
-    assert await _seen(store, mark, alias=True) == [Place("s1", 0, 1, last=True)]
-    assert await _seen(store, make_alias(one.digest, reply) or b"", alias=True) == []
+    assert await _find_places(store, mark, alias=True) == [Place("s1", 0, 1, last=True)]
+    assert await _find_places(store, make_alias(one.digest, reply) or b"", alias=True) == []
 
 
 async def test_a_message_with_media_is_found_without_them(store: Store) -> None:
@@ -215,17 +219,17 @@ async def test_a_message_with_media_is_found_without_them(store: Store) -> None:
     image = Part("image_url", extra={"image_url": {"url": "https://example.com/a.png"}})
     shown = Message(role="user", content=(Part("text", "what is it?"), image))
     assert shown.media
-    (entry,) = await _made(store, new(shown))
+    (entry,) = await _make_session(store, new(shown))
     mark = make_alias(GENESIS, shown) or b""
     assert mark == make_alias(GENESIS, shown.evolve(content=(image, Part("text", "what is it?"))))
-    assert await _seen(store, mark, alias=True) == [Place("s1", 0, 0, last=True)]
-    assert await _seen(store, *digests(remove_media(shown))) == []
-    assert await _seen(store, entry.digest) == [Place("s1", 0, 0, last=True)]
+    assert await _find_places(store, mark, alias=True) == [Place("s1", 0, 0, last=True)]
+    assert await _find_places(store, *digests(remove_media(shown))) == []
+    assert await _find_places(store, entry.digest) == [Place("s1", 0, 0, last=True)]
 
 
 async def test_an_alias_is_not_read_back(store: Store) -> None:
     """It is for whoever writes it: what a write answers is what reading gives."""
-    written = await _made(store, user("a"), assistant("b"))
+    written = await _make_session(store, user("a"), assistant("b"))
     assert [entry.alias for entry in written] == [None, None]
     assert await store.entries(REF) == written
 
@@ -236,56 +240,56 @@ async def test_an_alias_is_not_read_back(store: Store) -> None:
 async def test_matches_belong_to_one_user(store: Store) -> None:
     """Not of others who said the same, nor of another tenant's user of that name."""
     bob, other = SessionRef("bob", "s9"), store.for_tenant("other")
-    one, two = await _made(store, user("a"), assistant("b"))
-    await _made(store, user("a"), assistant("b"), user("c"), ref=bob)
-    await _made(other, user("a"), assistant("b"), user("c"))
+    one, two = await _make_session(store, user("a"), assistant("b"))
+    await _make_session(store, user("a"), assistant("b"), user("c"), ref=bob)
+    await _make_session(other, user("a"), assistant("b"), user("c"))
     marks = digests(*(entry.message for entry in (user("a"), assistant("b"), user("c"))))
     reply = make_alias(GENESIS, two.message) or b""
-    assert await _seen(store, *marks) == [Place("s1", 1, 1, last=True)]
-    assert await _seen(store, *marks, user_id="bob") == [Place("s9", 2, 2, last=True)]
-    assert await _seen(other, *marks) == [Place("s1", 2, 2, last=True)]
+    assert await _find_places(store, *marks) == [Place("s1", 1, 1, last=True)]
+    assert await _find_places(store, *marks, user_id="bob") == [Place("s9", 2, 2, last=True)]
+    assert await _find_places(other, *marks) == [Place("s1", 2, 2, last=True)]
     for user_id in ("Ann", "ann ", "ann\0", "carl"):
-        assert await _seen(store, one.digest, user_id=user_id) == []
-        assert await _seen(store, reply, user_id=user_id, alias=True) == []
-    assert await _seen(store, reply, alias=True) == [Place("s1", 0, 1, last=True)]
+        assert await _find_places(store, one.digest, user_id=user_id) == []
+        assert await _find_places(store, reply, user_id=user_id, alias=True) == []
+    assert await _find_places(store, reply, alias=True) == [Place("s1", 0, 1, last=True)]
 
 
 async def test_withdrawn_sessions_are_not_found(store: Store) -> None:
     """An earlier mark that stands elsewhere counts then."""
-    one, two = await _made(store, user("a"), assistant("b"))
-    await _made(store, user("a"), ref=SECOND)
+    one, two = await _make_session(store, user("a"), assistant("b"))
+    await _make_session(store, user("a"), ref=SECOND)
     await store.end(_ending(REF))
-    assert await _seen(store, one.digest, two.digest) == [Place("s2", 0, 0, last=True)]
-    assert await _seen(store, make_alias(GENESIS, two.message) or b"", alias=True) == []
-    assert await _seen(store, one.digest, session=SessionRef("ann", "s1", "end_s1")) == []
-    await _made(store, user("a"), assistant("b"))
-    assert await _seen(store, one.digest, two.digest) == [Place("s1", 1, 1, last=True)]
+    assert await _find_places(store, one.digest, two.digest) == [Place("s2", 0, 0, last=True)]
+    assert await _find_places(store, make_alias(GENESIS, two.message) or b"", alias=True) == []
+    assert await _find_places(store, one.digest, session=SessionRef("ann", "s1", "end_s1")) == []
+    await _make_session(store, user("a"), assistant("b"))
+    assert await _find_places(store, one.digest, two.digest) == [Place("s1", 1, 1, last=True)]
 
 
 async def test_a_session_withdrawn_by_another_process_is_not_found(store: Store) -> None:
     """The one in its place is."""
-    one, two = await _made(store, user("a"), assistant("b"))
+    one, two = await _make_session(store, user("a"), assistant("b"))
     await store.replace(session(timestamp=9), [user("a")], ending=_ending(REF))
-    assert await _seen(store, one.digest, two.digest) == [Place("s1", 0, 0, last=True)]
+    assert await _find_places(store, one.digest, two.digest) == [Place("s1", 0, 0, last=True)]
 
 
 async def test_deleted_data_is_not_found(store: Store) -> None:
     """Deleted, or replaced by another log."""
-    one, two = await _made(store, user("a"), assistant("b"))
+    one, two = await _make_session(store, user("a"), assistant("b"))
     reply = make_alias(GENESIS, two.message) or b""
     await store.replace(session(), [user("z")])
-    assert await _seen(store, one.digest, two.digest) == await _seen(store, reply, alias=True) == []
-    await _made(store, user("a"), assistant("b"), ref=SECOND)
-    assert await _seen(store, one.digest, two.digest) == [Place("s2", 1, 1, last=True)]
+    assert await _find_places(store, one.digest, two.digest) == await _find_places(store, reply, alias=True) == []
+    await _make_session(store, user("a"), assistant("b"), ref=SECOND)
+    assert await _find_places(store, one.digest, two.digest) == [Place("s2", 1, 1, last=True)]
     await store.remove(SECOND)
-    assert await _seen(store, one.digest, two.digest) == await _seen(store, reply, alias=True) == []
+    assert await _find_places(store, one.digest, two.digest) == await _find_places(store, reply, alias=True) == []
 
 
 async def test_closed_sessions_are_found(store: Store) -> None:
     """A message opens one again."""
-    (one,) = await _made(store, user("a"))
+    (one,) = await _make_session(store, user("a"))
     await store.end(Ending(id="e", user_id="ann", session_id="s1", withdrawn=False, reason="ttl", ended_at=9, due_at=9))
-    assert await _seen(store, one.digest) == [Place("s1", 0, 0, last=True)]
+    assert await _find_places(store, one.digest) == [Place("s1", 0, 0, last=True)]
 
 
 # -- logs that are installed ---------------------------------------------------
@@ -302,19 +306,19 @@ async def test_an_installed_log_is_found(store: Store) -> None:
     ]
     await store.replace(session(), entries)
     (left,), (last,) = digests(said[1], after=UNKNOWN), digests(said[2], after=UNKNOWN)
-    assert await _seen(store, UNKNOWN) == [Place("s1", 0, 0)]
-    assert await _seen(store, left) == [Place("s1", 0, 1, live=False)]
-    assert await _seen(store, left, last) == [Place("s1", 1, 2, last=True)]
-    assert await _seen(store, make_alias(b"", said[2]) or b"", alias=True) == [Place("s1", 0, 2, last=True)]
+    assert await _find_places(store, UNKNOWN) == [Place("s1", 0, 0)]
+    assert await _find_places(store, left) == [Place("s1", 0, 1, live=False)]
+    assert await _find_places(store, left, last) == [Place("s1", 1, 2, last=True)]
+    assert await _find_places(store, make_alias(b"", said[2]) or b"", alias=True) == [Place("s1", 0, 2, last=True)]
 
 
 async def test_an_erased_reply_is_installed_without_an_alias(store: Store) -> None:
     """What it is said to have been is in its digest alone."""
     reply = Message(role="assistant", content="b")
     await store.replace(session(), [OldEntry(message=reply, tokens=1, timestamp=1, stands_for=UNKNOWN)])
-    assert await _seen(store, UNKNOWN) == [Place("s1", 0, 0, last=True)]
+    assert await _find_places(store, UNKNOWN) == [Place("s1", 0, 0, last=True)]
     for said in (reply, Message(role="assistant", content="[erased]")):
-        assert await _seen(store, make_alias(b"", said) or b"", alias=True) == []
+        assert await _find_places(store, make_alias(b"", said) or b"", alias=True) == []
 
 
 # -- limits --------------------------------------------------------------------
@@ -322,9 +326,9 @@ async def test_an_erased_reply_is_installed_without_an_alias(store: Store) -> No
 
 async def test_matches_are_limited(store: Store) -> None:
     """So many marks, so many places."""
-    (one,) = await _made(store, user("a"))
+    (one,) = await _make_session(store, user("a"))
     most = [one.digest, *(at.to_bytes(DIGEST_SIZE, "big") for at in range(limits.MARKS - 1))]
-    assert await _seen(store, *most) == [Place("s1", 0, 0, last=True)]
+    assert await _find_places(store, *most) == [Place("s1", 0, 0, last=True)]
     with pytest.raises(TooLarge):
         await store.sightings("ann", [*most, UNKNOWN])
     for limit in (0, limits.SIGHTINGS + 1):
@@ -349,7 +353,7 @@ _moves = st.lists(
 )
 
 
-async def _moved(store: Store, made: dict[SessionRef, int], move: tuple[Any, ...]) -> None:
+async def _apply(store: Store, made: dict[SessionRef, int], move: tuple[Any, ...]) -> None:
     """One thing that happens to a session, which is made when it is not there."""
     kind, who, number, *more = move
     ref = SessionRef(who, f"s{number}")
@@ -367,7 +371,9 @@ async def _moved(store: Store, made: dict[SessionRef, int], move: tuple[Any, ...
         del made[ref]
 
 
-async def _searched(store: Store, made: dict[SessionRef, int], who: str, mark: bytes) -> list[tuple[SessionRef, Place]]:
+async def _search_everywhere(
+    store: Store, made: dict[SessionRef, int], who: str, mark: bytes
+) -> list[tuple[SessionRef, Place]]:
     """Where a digest stands, by looking everywhere."""
     found = []
     for ref in sorted((ref for ref in made if ref.user_id == who), key=lambda ref: -made[ref]):
@@ -388,14 +394,14 @@ async def test_matches_equal_a_search_of_everything(store: Store, moves: list[tu
     made: dict[SessionRef, int] = {}
     marks: dict[bytes, None] = {}
     for move in moves:
-        await _moved(store, made, move)
+        await _apply(store, made, move)
         for ref in made:
             marks |= dict.fromkeys(entry.digest for entry in await store.entries(ref, retired=True))
     for who in ("ann", "bob", "carl"):
         for mark in marks:
             found = await store.sightings(who, [bytes(DIGEST_SIZE), mark], limit=limits.SIGHTINGS)
             told = [(one.ref, Place(one.ref.id, one.mark - 1, one.seq, one.live, one.last)) for one in found]
-            assert told == await _searched(store, made, who, mark)
+            assert told == await _search_everywhere(store, made, who, mark)
 
 
 # -- sessions that end with a digest ---------------------------------------------
@@ -403,40 +409,40 @@ async def test_matches_equal_a_search_of_everything(store: Store, moves: list[tu
 
 async def test_a_session_is_found_by_the_end_of_its_live_path(store: Store) -> None:
     """Tool messages aside; most recently used first, and not by what it ended with before."""
-    one, two = (await _made(store, user("a"), assistant("b"), calls("c1"), result("c1")))[:2]
+    one, two = (await _make_session(store, user("a"), assistant("b"), calls("c1"), result("c1")))[:2]
     await store.create(session(SECOND))
-    await _said(store, user("a"), assistant("b"), ref=SECOND, timestamp=9)
-    assert await _seen(store, one.digest, two.digest, UNKNOWN, ends=True) == [
+    await _append(store, user("a"), assistant("b"), ref=SECOND, timestamp=9)
+    assert await _find_places(store, one.digest, two.digest, UNKNOWN, ends=True) == [
         Place("s2", 1, 1, last=True),
         Place("s1", 1, 3, last=True),
     ]
-    assert await _seen(store, one.digest, ends=True) == []
-    await _said(store, user("x"), ref=SECOND, timestamp=10)
-    assert await _seen(store, two.digest, ends=True) == [Place("s1", 0, 3, last=True)]
-    await _said(store, user("new"), ref=SECOND, retire_from=1, timestamp=11)
-    await _said(store, ref=SECOND, retire_from=1, timestamp=12)
-    assert await _seen(store, one.digest, two.digest, ends=True) == [Place("s1", 1, 3, last=True)]
-    assert await _seen(store, one.digest, ends=True) == [Place("s2", 0, 0, last=True)]
+    assert await _find_places(store, one.digest, ends=True) == []
+    await _append(store, user("x"), ref=SECOND, timestamp=10)
+    assert await _find_places(store, two.digest, ends=True) == [Place("s1", 0, 3, last=True)]
+    await _append(store, user("new"), ref=SECOND, retire_from=1, timestamp=11)
+    await _append(store, ref=SECOND, retire_from=1, timestamp=12)
+    assert await _find_places(store, one.digest, two.digest, ends=True) == [Place("s1", 1, 3, last=True)]
+    assert await _find_places(store, one.digest, ends=True) == [Place("s2", 0, 0, last=True)]
 
 
 async def test_ends_of_other_users_and_of_deleted_sessions_are_not_found(openings: list[Store]) -> None:
     """Nor of a session that lost its name."""
     store = openings[0]
-    (entry,) = await _made(store, user("a"))
-    assert await _seen(openings[-1], entry.digest, ends=True) == [Place("s1", 0, 0, last=True)]
-    assert await _seen(store, entry.digest, user_id="bob", ends=True) == []
+    (entry,) = await _make_session(store, user("a"))
+    assert await _find_places(openings[-1], entry.digest, ends=True) == [Place("s1", 0, 0, last=True)]
+    assert await _find_places(store, entry.digest, user_id="bob", ends=True) == []
     await store.remove(REF)
-    assert await _seen(openings[-1], entry.digest, ends=True) == []
+    assert await _find_places(openings[-1], entry.digest, ends=True) == []
     await store.replace(session(), [user("a")])
-    assert await _seen(store, entry.digest, ends=True) == [Place("s1", 0, 0, last=True)]
+    assert await _find_places(store, entry.digest, ends=True) == [Place("s1", 0, 0, last=True)]
     await store.replace(session(timestamp=9), [user("b")], ending=_ending(REF))
-    assert await _seen(store, entry.digest, ends=True) == []
+    assert await _find_places(store, entry.digest, ends=True) == []
 
 
 async def test_an_end_is_found_among_many_continued_sessions(store: Store) -> None:
     """More of them than one look-up returns, all made later."""
-    entry = (await _made(store, user("a"), assistant("b")))[-1]
+    entry = (await _make_session(store, user("a"), assistant("b")))[-1]
     for at in range(limits.SIGHTINGS + 1):
-        await _made(store, user("a"), assistant("b"), user(f"{at}"), ref=SessionRef("ann", f"later{at}"))
-    assert "s1" not in [one.id for one in await _seen(store, entry.digest, limit=limits.SIGHTINGS)]
-    assert await _seen(store, entry.digest, ends=True) == [Place("s1", 0, 1, last=True)]
+        await _make_session(store, user("a"), assistant("b"), user(f"{at}"), ref=SessionRef("ann", f"later{at}"))
+    assert "s1" not in [one.id for one in await _find_places(store, entry.digest, limit=limits.SIGHTINGS)]
+    assert await _find_places(store, entry.digest, ends=True) == [Place("s1", 0, 1, last=True)]

@@ -23,8 +23,8 @@ from .memory_kit import (
     memory,
     memory_id,
     put,
-    recalled,
     signal,
+    write_recalls,
 )
 
 OWNERS = (
@@ -102,7 +102,7 @@ async def test_each_write_of_memories_adds_one_to_the_version(memory_store: Memo
     assert (one.version, two.version) == (1, 1)
     (one,) = await put(memory_store, replace(one, content="1b"))
     assert [(m.content, m.version) for m in await all_of(memory_store)] == [("1b", 2), ("2", 1)]
-    assert (await recalled(memory_store, signal(one), diary=(entry(1),))).version == 2
+    assert (await write_recalls(memory_store, signal(one), diary=(entry(1),))).version == 2
     assert (await forget(memory_store, memory())).version == 2
     assert (await forget(memory_store, two, memory())).version == 3
     assert (await memory_store.change_memories(ANN, MemoryDelta(), timestamp=9)) == OwnedMemories(3, (), total=1)
@@ -131,8 +131,8 @@ async def test_a_dropped_owner_equals_one_without_writes(memory_store: MemorySto
     (one, two) = await put(memory_store, memory("1"), memory("2"))
     await put(memory_store, memory("his", bob), owner=bob)
     await forget(memory_store, one, two)
-    await recalled(memory_store, diary=(entry(1),))
-    await recalled(memory_store, owner=Owner("agent", "a"), diary=(entry(1),))
+    await write_recalls(memory_store, diary=(entry(1),))
+    await write_recalls(memory_store, owner=Owner("agent", "a"), diary=(entry(1),))
     for owner in (ANN, Owner("agent", "a")):
         assert await memory_store.drop_memories(owner) == 0
         assert (await memory_store.memories(owner), await memory_store.diary(owner)) == (NOTHING, ())
@@ -277,13 +277,13 @@ async def test_owners_are_compared_by_bytes(memory_store: MemoryStore) -> None:
     made = {}
     for at, owner in enumerate(OWNERS):
         (made[owner],) = await put(memory_store, memory(str(at), owner), owner=owner, timestamp=100 + at)
-        await recalled(memory_store, signal(made[owner]), owner=owner, diary=(entry(at),))
+        await write_recalls(memory_store, signal(made[owner]), owner=owner, diary=(entry(at),))
     for at, owner in enumerate(OWNERS):
         others = [one for other, one in made.items() if other != owner]
         for asked in ({}, {"ids": [one.id for one in made.values()]}, {"numbers": [1]}):
             assert await memory_store.memories(owner, **asked) == OwnedMemories(1, (made[owner],), total=1)
         assert (await forget(memory_store, *others, owner=owner)).version == 1
-        await recalled(memory_store, *map(signal, others), owner=owner)
+        await write_recalls(memory_store, *map(signal, others), owner=owner)
         found = await memory_store.signals(owner, memory_ids=[one.id for one in made.values()])
         assert await memory_store.signals(owner) == found == (signal(made[owner]),)
         assert [one.at for one in await memory_store.diary(owner)] == [at]
@@ -317,7 +317,7 @@ async def test_memories_of_tenants_are_separate(memory_store: MemoryStore) -> No
     for owner in (ANN, Owner("app"), Owner("agent", "a")):
         before = await other.memory_owners()
         (mine,) = await put(memory_store, memory("mine", owner), owner=owner)
-        await recalled(memory_store, signal(mine), owner=owner, diary=(entry(1),))
+        await write_recalls(memory_store, signal(mine), owner=owner, diary=(entry(1),))
         assert await other.memories(owner, ids=[mine.id]) == await other.memories(owner) == NOTHING
         with pytest.raises(MemoryNotFound):
             await other.find_memory(mine.id)
@@ -349,7 +349,7 @@ def other_tenant(store: Any) -> MemoryStore:
 async def test_forgetting_deletes_a_memory_and_its_signals(memory_store: MemoryStore) -> None:
     """The diary stays. One that is not there is fine; its id may be put anew, and is a new memory then."""
     one, two = await put(memory_store, memory("1"), memory("2"))
-    await recalled(memory_store, signal(one), signal(two), signal(one, 6), diary=(entry(1),))
+    await write_recalls(memory_store, signal(one), signal(two), signal(one, 6), diary=(entry(1),))
     done = await forget(memory_store, one, one, memory())
     assert done == OwnedMemories(2, (), total=1)
     assert await contents(memory_store) == ["2"]
@@ -382,14 +382,14 @@ async def test_one_write_can_store_forget_and_record_recalls(memory_store: Memor
 async def test_dropping_deletes_everything_of_an_owner(memory_store: MemoryStore) -> None:
     """Memories, recalls, and the diary, also where there is nothing but that."""
     made = await put(memory_store, *(memory(str(at)) for at in range(3)))
-    await recalled(memory_store, *map(signal, made), diary=(entry(1),))
+    await write_recalls(memory_store, *map(signal, made), diary=(entry(1),))
     assert await memory_store.drop_memories(ANN) == 3
     assert await memory_store.memories(ANN) == NOTHING
     assert (await memory_store.signals(ANN), await memory_store.diary(ANN)) == ((), ())
     for one in made:
         with pytest.raises(MemoryNotFound):
             await memory_store.find_memory(one.id)
-    await recalled(memory_store, diary=(entry(2),))
+    await write_recalls(memory_store, diary=(entry(2),))
     assert (await memory_store.drop_memories(ANN), await memory_store.diary(ANN)) == (0, ())
     (again,) = await put(memory_store, replace(made[0], number=0))
     assert (again.version > made[-1].version, again.number > made[-1].number) == (True, True)
@@ -411,7 +411,7 @@ async def test_signals_are_read_in_the_order_of_writing(memory_store: MemoryStor
         signal(one, 5),
     ]
     for some in (told[:2], told[2:3], told[3:]):
-        await recalled(memory_store, *some)
+        await write_recalls(memory_store, *some)
     assert list(await memory_store.signals(ANN)) == told
     for ids in ([one.id], [two.id, memory_id(), "?"], [two.id, one.id], []):
         for since in (None, -4, 5, 9, 10, 2**60, 2**60 + 1):
@@ -427,29 +427,29 @@ async def test_the_newest_signals_of_a_memory_are_kept(memory_store: MemoryStore
     """So many of each, those that were written last; older ones than asked for go."""
     kept = limits.SIGNALS_KEPT
     one, two = await put(memory_store, memory("1"), memory("2"))
-    await recalled(memory_store, signal(two, 1), *(signal(one, 1000 - at) for at in range(kept)))
-    await recalled(memory_store, *(signal(one, 2000 + at) for at in range(3)))
+    await write_recalls(memory_store, signal(two, 1), *(signal(one, 1000 - at) for at in range(kept)))
+    await write_recalls(memory_store, *(signal(one, 2000 + at) for at in range(3)))
     found = await memory_store.signals(ANN, memory_ids=[one.id])
     assert [one.at for one in found] == [*range(997, 1000 - kept, -1), 2000, 2001, 2002]
     assert len(await memory_store.signals(ANN)) == kept + 1
-    done = await recalled(memory_store, signal(one, 1999), signal(two, 2000), signals_before=2000)
+    done = await write_recalls(memory_store, signal(one, 1999), signal(two, 2000), signals_before=2000)
     assert done.version == 1
     assert [(one.memory_id == two.id, one.at) for one in await memory_store.signals(ANN)] == [
         *((False, at) for at in (2000, 2001, 2002)),
         (True, 2000),
     ]
-    await recalled(memory_store, *(signal(one, 3000 + at) for at in range(kept + 5)))
+    await write_recalls(memory_store, *(signal(one, 3000 + at) for at in range(kept + 5)))
     assert len(await memory_store.signals(ANN, memory_ids=[one.id])) == kept
 
 
 async def test_the_newest_diary_entries_are_kept(memory_store: MemoryStore) -> None:
     """Newest first, as they were written, whatever their times; a report is any object."""
     report = {"candidates": [{"id": memory_id(), "score": 0.5, "why": "ü \0 \u2028"}], "themes": [], "n": None}
-    await recalled(memory_store, diary=(entry(9), entry(5, **report), entry(7)))
+    await write_recalls(memory_store, diary=(entry(9), entry(5, **report), entry(7)))
     assert await memory_store.diary(ANN) == (entry(7), entry(5, **report), entry(9))
     assert await memory_store.diary(ANN, limit=2) == (entry(7), entry(5, **report))
     for begin in range(0, limits.DIARY_KEPT, 100):
-        await recalled(memory_store, diary=tuple(entry(at) for at in range(begin, begin + 100)))
+        await write_recalls(memory_store, diary=tuple(entry(at) for at in range(begin, begin + 100)))
     found = await memory_store.diary(ANN, limit=1000)
     assert [one.at for one in found] == list(reversed(range(limits.DIARY_KEPT)))
     assert (await memory_store.memories(ANN)).version == 0

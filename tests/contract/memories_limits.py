@@ -12,7 +12,7 @@ from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, MemorySource
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 
-from .memory_kit import ANN, NOTHING, all_of, entry, memory, put, recalled, signal
+from .memory_kit import ANN, NOTHING, all_of, entry, memory, put, signal, write_recalls
 
 _WRONG: list[dict[str, Any]] = [
     {"id": "mem_1"},
@@ -76,10 +76,10 @@ async def test_invalid_owners_signals_and_diary_entries_are_refused(memory_store
     ]
     for fields in signals:
         with pytest.raises(InvalidRequest):
-            await recalled(memory_store, signal(one, **fields))
+            await write_recalls(memory_store, signal(one, **fields))
     for diary in (DiaryEntry(id="", at=1, report={}), DiaryEntry(id="d", at=1, report={"k": object()})):
         with pytest.raises(InvalidRequest):
-            await recalled(memory_store, diary=(diary,))
+            await write_recalls(memory_store, diary=(diary,))
     for delta in (MemoryDelta(put=(replace(one, content="a"), one)), MemoryDelta(put=(one,), forget=(one.id,))):
         with pytest.raises(InvalidRequest):
             await memory_store.change_memories(ANN, delta, timestamp=2)

@@ -13,7 +13,7 @@ from holdfast.errors import MemoryNotFound, StaleMemories
 from holdfast.stores.memories import MemoryStore
 
 from .cancellation import MOST_AWAITS, cut
-from .memory_kit import ANN, all_of, forget, memory, memory_id, put, recalled, signal
+from .memory_kit import ANN, all_of, forget, memory, memory_id, put, signal, write_recalls
 from .plugin import OpenMemories, Writer
 
 WRITERS = 20
@@ -35,7 +35,7 @@ async def test_twenty_writers_of_memories_lose_nothing(memory_openings: list[Mem
             delta = MemoryDelta(put=(new,), signals=(signal(new, at),), diary=(DiaryEntry(id="d", at=at, report={}),))
             done = await store.change_memories(ANN, delta, timestamp=2)
             assert (done.version, done.memories[0].content) == (done.memories[0].version, new.content)
-            await recalled(store, signal(ids[at], 100 + number))
+            await write_recalls(store, signal(ids[at], 100 + number))
 
     await _together(*(write(at) for at in range(WRITERS)))
     many, store = WRITERS * EACH, memory_openings[-1]

@@ -45,7 +45,7 @@ async def forget(store: MemoryStore, *gone: Memory, owner: Owner = ANN) -> Owned
     return await store.change_memories(owner, MemoryDelta(forget=tuple(one.id for one in gone)), timestamp=2)
 
 
-async def recalled(store: MemoryStore, *new: Signal, owner: Owner = ANN, **more: Any) -> OwnedMemories:
+async def write_recalls(store: MemoryStore, *new: Signal, owner: Owner = ANN, **more: Any) -> OwnedMemories:
     """What writing recalls says."""
     return await store.change_memories(owner, MemoryDelta(signals=new, **more), timestamp=2)
 

@@ -54,11 +54,11 @@ def open_store(url: str, opened_by: str) -> OpenStore:
     module, _, name = opened_by.partition(":")
     opener = getattr(import_module(module), name)
 
-    async def opened(tenant: str = "acme") -> Store:
+    async def open_tenant(tenant: str = "acme") -> Store:
         store: Store = await opener(url, tenant=tenant)
         return store
 
-    return opened
+    return open_tenant
 
 
 @pytest.fixture
@@ -80,11 +80,11 @@ async def store_opener(nothing_left: None, open_store: OpenStore) -> AsyncIterat
     """Opens the check's store, once or again; all that were opened are closed behind the check."""
     stores: list[Store] = []
 
-    async def opened(tenant: str = "acme") -> Store:
+    async def open_tenant(tenant: str = "acme") -> Store:
         stores.append(await open_store(tenant))
         return stores[-1]
 
-    yield opened
+    yield open_tenant
     for store in stores:
         await store.close()
 

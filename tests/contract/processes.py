@@ -12,13 +12,13 @@ from .kit import REF, session
 from .plugin import OpenStore, Writer
 
 
-def _acknowledged(lines: str) -> dict[int, str]:
+def _parse_acknowledged(lines: str) -> dict[int, str]:
     """What a writer said; a last line that its death cut off does not count."""
     whole = lines[: lines.rfind("\n") + 1].splitlines()
     return {int(seq): text for seq, text in (line.split(" ") for line in whole)}
 
 
-def _ended(process: subprocess.Popen[str]) -> str:
+def _wait_for_end(process: subprocess.Popen[str]) -> str:
     """What a process said that ended well."""
     out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (0, "")
@@ -32,7 +32,7 @@ async def test_two_processes_append_to_one_session(shared_opener: OpenStore, wri
     writers = [writer(name, 200) for name in ("one", "two")]
     said: dict[int, str] = {}
     for process in writers:
-        said |= _acknowledged(_ended(process))
+        said |= _parse_acknowledged(_wait_for_end(process))
     assert {entry.seq: entry.message.text for entry in await store.entries(REF)} == said
     assert await verify(store, REF) == 400
 
@@ -40,14 +40,14 @@ async def test_two_processes_append_to_one_session(shared_opener: OpenStore, wri
 async def test_processes_open_a_new_database_at_once(writer: Writer) -> None:
     """All find it made, by one of them."""
     for process in [writer(name, 0) for name in ("one", "two", "three")]:
-        _ended(process)
+        _wait_for_end(process)
 
 
 async def test_one_of_several_processes_has_a_lease(shared_opener: OpenStore, writer: Writer) -> None:
     """Each round of the clock is one process's, whichever came first to it: none is nobody's, none is two's."""
     await shared_opener()
     asking = [writer("ROUNDS", 150) for _ in range(3)]
-    rounds = [int(round_) for process in asking for round_ in _ended(process).split()]
+    rounds = [int(round_) for process in asking for round_ in _wait_for_end(process).split()]
     assert sorted(rounds) == list(range(150))
 
 
@@ -66,7 +66,7 @@ async def test_acknowledged_writes_survive_kill_9(shared_opener: OpenStore, writ
         process.kill()
         out, err = process.communicate(timeout=120)
         assert err == ""
-        said |= _acknowledged(heard + out)
+        said |= _parse_acknowledged(heard + out)
         # Opened anew, as after a crash of everything.
         store = await shared_opener()
         entries, compactions = await _at_one_moment(store)

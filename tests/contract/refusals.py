@@ -106,7 +106,7 @@ OF_PAGES: dict[str, Callable[[Store, int], Awaitable[object]]] = {
 }
 
 
-async def _refused(call: Awaitable[object]) -> str | None:
+async def _find_refused(call: Awaitable[object]) -> str | None:
     """The parameter of the refusal."""
     with pytest.raises(HoldfastError) as refused:
         await call
@@ -115,21 +115,21 @@ async def _refused(call: Awaitable[object]) -> str | None:
 
 async def test_a_session_without_an_id_is_refused(store: Store) -> None:
     """By every method, and not as one that is not there."""
-    assert {name: await _refused(call(store)) for name, call in OF_SESSIONS.items()} == dict.fromkeys(
+    assert {name: await _find_refused(call(store)) for name, call in OF_SESSIONS.items()} == dict.fromkeys(
         OF_SESSIONS, "session_id"
     )
 
 
 async def test_empty_names_are_refused(store: Store) -> None:
     """Endings, users, keys, artifacts, contents, leases and models."""
-    found = {name: await _refused(call(store)) for name, (call, _) in OF_IDS.items()}
+    found = {name: await _find_refused(call(store)) for name, (call, _) in OF_IDS.items()}
     assert found == {name: param for name, (_, param) in OF_IDS.items()}
 
 
 async def test_page_sizes_of_zero_or_above_the_limit_are_refused(store: Store) -> None:
     """By everything that is read in pages."""
     for limit in (0, PAGE + 1):
-        found = {name: await _refused(call(store, limit)) for name, call in OF_PAGES.items()}
+        found = {name: await _find_refused(call(store, limit)) for name, call in OF_PAGES.items()}
         assert found == dict.fromkeys(OF_PAGES, "limit")
 
 

@@ -28,7 +28,7 @@ from holdfast.stores.sessions import SessionPage, SessionPatch
 from holdfast.stores.verify import verify
 
 from .kit import REF, assistant, live, session, texts, user
-from .memory_kit import ANN, entry, memory, put, recalled, signal
+from .memory_kit import ANN, entry, memory, put, signal, write_recalls
 
 NASTY = (
     "a",
@@ -429,7 +429,7 @@ async def test_memories_outlive_sessions(store: Store) -> None:
     """Deleting, replacing and ending one leaves the memories of its user, recalls and diary included."""
     await store.create(session())
     (one,) = await put(store, memory(sources=(MemorySource(session_id=REF.id, user_id=REF.user_id),)))
-    await recalled(store, signal(one), diary=(entry(1),))
+    await write_recalls(store, signal(one), diary=(entry(1),))
     await store.replace(session(), [user("z")])
     await store.remove(REF)
     assert (await store.memories(ANN)).memories == (one,)

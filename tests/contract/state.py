@@ -50,22 +50,22 @@ async def all_of(store: Store, user_id: str | None = "ann") -> dict[str, Any]:
     return dict(found.values)
 
 
-async def _appended(store: Store, delta: Mapping[str, Any], ref: SessionRef = REF, **fields: Any) -> dict[str, Any]:
+async def _append_delta(store: Store, delta: Mapping[str, Any], ref: SessionRef = REF, **fields: Any) -> dict[str, Any]:
     """Append with a change of the state; the session's own behind it."""
     done = await store.append(ref, Append(entries=[user("x")], timestamp=2, state_delta=delta, **fields))
     return done.session.state
 
 
-async def _created(store: Store, delta: Mapping[str, Any]) -> dict[str, Any]:
+async def _create_with(store: Store, delta: Mapping[str, Any]) -> dict[str, Any]:
     return (await store.create(session(OTHER, state=dict(delta)))).state
 
 
-async def _updated(store: Store, delta: Mapping[str, Any]) -> dict[str, Any]:
+async def _update_with(store: Store, delta: Mapping[str, Any]) -> dict[str, Any]:
     return (await store.update(REF, SessionPatch(state=dict(delta)), timestamp=2)).state
 
 
 Write = Callable[[Store, Mapping[str, Any]], Awaitable[dict[str, Any]]]
-WRITES: dict[str, Write] = {"append": _appended, "create": _created, "update": _updated}
+WRITES: dict[str, Write] = {"append": _append_delta, "create": _create_with, "update": _update_with}
 
 
 # -- what a write makes of it ----------------------------------------------------
@@ -120,8 +120,8 @@ async def test_each_change_increases_the_version(store: Store) -> None:
         assert (await store.change_state(scope, {"k": [1]}, timestamp=1)).version == 1
         for nothing in ({"k": [1]}, {"k": Extend(())}, {"never": None}):
             assert (await store.change_state(scope, nothing, timestamp=2)).version == 1
-        await _appended(store, {prefix + "k": 2, prefix + "m": 3})
-        await _appended(store, {"own": 1})
+        await _append_delta(store, {prefix + "k": 2, prefix + "m": 3})
+        await _append_delta(store, {"own": 1})
         assert (await store.state(scope)).version == 2
         assert await store.drop_state(scope) == 2
         found = await store.state(scope)
@@ -151,9 +151,9 @@ async def test_unusual_keys_are_separate(store: Store) -> None:
     """They compare byte for byte, whatever they look like, in every scope."""
     await store.create(session())
     values = {key: [at, key] for at, key in enumerate(ODD)}
-    assert await _appended(store, {"own " + key[:40]: at for at, key in enumerate(ODD[:6])})
+    assert await _append_delta(store, {"own " + key[:40]: at for at, key in enumerate(ODD[:6])})
     for prefix, scope in _RAW.items():
-        await _appended(store, {prefix + key: value for key, value in values.items()})
+        await _append_delta(store, {prefix + key: value for key, value in values.items()})
         assert await all_of(store, scope) == values
         for key in ODD:
             assert await store.state(scope, names=[key]) == ScopedState(1, {key: values[key]})
@@ -190,7 +190,7 @@ async def test_shared_state_outlives_its_sessions(store: Store) -> None:
     assert [await all_of(store, scope) for scope in BOTH] == [{"k": 2}, {"k": 3}]
     assert await store.drop_state("ann") == await store.drop_state(None) == 1
     assert (await store.get(REF)).state == {"new": 1}
-    await _appended(store, {"user:k": 4, "app:k": 5})
+    await _append_delta(store, {"user:k": 4, "app:k": 5})
     assert await store.remove(REF)
     assert [await all_of(store, scope) for scope in BOTH] == [{"k": 4}, {"k": 5}]
 
@@ -208,7 +208,7 @@ async def test_installed_state_equals_the_original(store: Store) -> None:
     """A session's own state from before there were limits for keys and values is taken, and goes on."""
     old = {"k" * (limits.STATE_KEY_BYTES + 1): 1, "large": "x" * limits.STATE_VALUE_BYTES, "n": 1}
     assert (await store.replace(session(state=old), [])).session.state == old
-    assert await _appended(store, {"n": Increment()}) == {**old, "n": 2}
+    assert await _append_delta(store, {"n": Increment()}) == {**old, "n": 2}
     assert (await store.get(REF)).state == {**old, "n": 2}
 
 
@@ -255,7 +255,7 @@ async def test_a_refused_write_changes_nothing(store: Store, why: str) -> None:
         await store.change_state(scope, STANDS, timestamp=1)
     error, wrong = REFUSED[why]
     delta = {"own": 1, "user:fine": Increment(), "app:fine": 2, **wrong}
-    for write in (_appended, _updated):
+    for write in (_append_delta, _update_with):
         with pytest.raises(error):
             await write(store, delta)
     plain = {key.removeprefix("app:"): change for key, change in wrong.items() if key.startswith("app:")}
@@ -355,7 +355,7 @@ async def test_values_are_compared_as_json(store: Store) -> None:
     await store.create(session())
     for stands, expected, same in (*((*pair, True) for pair in SAME), *((*pair, False) for pair in DIFFERENT)):
         await store.change_state("ann", {"k": stands}, timestamp=1)
-        await _appended(store, {"k": stands})
+        await _append_delta(store, {"k": stands})
         at = (await store.state("ann")).version
         own = Append(timestamp=2, state_delta={"done": Increment()}, state_expect={"k": expected})
         if same:
@@ -379,10 +379,10 @@ async def test_expected_values_may_be_of_other_keys(store: Store) -> None:
     assert changed == ScopedState(2, {"c": 3})
     with pytest.raises(StaleState):
         await store.change_state(None, {"c": 4}, timestamp=1, values={"a": 1, "b": 3})
-    await _appended(store, {"b": 2, "user:n": 1}, state_expect={"a": 1, "b": None})
+    await _append_delta(store, {"b": 2, "user:n": 1}, state_expect={"a": 1, "b": None})
     for expected in ({"user:n": 1}, {"temp:n": 1}, {"": 1}, {"a": object()}):
         with pytest.raises(InvalidRequest):
-            await _appended(store, {"b": 3}, state_expect=expected)
+            await _append_delta(store, {"b": 3}, state_expect=expected)
     with pytest.raises(InvalidRequest):
         await store.change_state(None, {}, timestamp=1, values={"a": object()})
     assert ((await store.get(REF)).state, await all_of(store, None)) == ({"a": 1, "b": 2}, {"a": 1, "b": 2, "c": 3})
@@ -412,9 +412,9 @@ async def test_the_bytes_of_a_scope_are_limited(store: Store) -> None:
     """Of JSON, a session's own state too."""
     await store.create(session())
     for prefix, scope in _RAW.items():
-        await _room(lambda delta, prefix=prefix: _appended(store, {prefix + k: v for k, v in delta.items()}))  # type: ignore[misc]
+        await _room(lambda delta, prefix=prefix: _append_delta(store, {prefix + k: v for k, v in delta.items()}))  # type: ignore[misc]
         assert sorted(await all_of(store, scope)) == ["k", "k2", "k3", "m"]
-    await _room(lambda delta: _updated(store, delta))
+    await _room(lambda delta: _update_with(store, delta))
     assert sorted((await store.get(REF)).state) == ["k", "k2", "k3", "m"]
 
 
@@ -427,7 +427,7 @@ async def test_the_keys_of_a_scope_are_limited(store: Store) -> None:
         await store.change_state("ann", delta, timestamp=2)
 
     async def own(delta: Mapping[str, Any]) -> None:
-        await _updated(store, delta)
+        await _update_with(store, delta)
 
     for write in (change, own):
         await write(most)
@@ -468,7 +468,7 @@ async def test_a_read_sees_one_version_of_the_state(openings: list[Store]) -> No
     async def write() -> None:
         nonlocal writing
         for at in range(60):
-            await _appended(openings[0], {"user:a": at, "user:b": at})
+            await _append_delta(openings[0], {"user:a": at, "user:b": at})
         writing = False
 
     async def read(store: Store) -> None:

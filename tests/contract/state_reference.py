@@ -69,7 +69,7 @@ class Reference:
             self.held = before
             raise
         for prefix in self.versions:
-            changed = _told(self.held[prefix]) != _told(before[prefix])
+            changed = _to_json_values(self.held[prefix]) != _to_json_values(before[prefix])
             self.versions[prefix] += changed
             self.gone = self.gone and not (changed and prefix == "user:")
 
@@ -107,7 +107,7 @@ class Reference:
             held[name] = change
 
 
-def _told(held: dict[str, Any]) -> list[str]:
+def _to_json_values(held: dict[str, Any]) -> list[str]:
     """The values as JSON: `1` and `1.0` are told apart."""
     return sorted(json.dumps([key, value]) for key, value in held.items())
 
@@ -120,15 +120,18 @@ async def test_state_matches_the_reference(store: Store, moves: list[Any]) -> No
     handle, ref, model = store.for_tenant(f"t{number}"), SessionRef("ann", "s"), Reference()
     await handle.create(session(ref))
     for move in moves:
-        await _moved(handle, ref, model, move)
-        assert _told((await handle.get(ref)).state) == _told(model.held[""])
+        await _apply_to_both(handle, ref, model, move)
+        assert _to_json_values((await handle.get(ref)).state) == _to_json_values(model.held[""])
         for prefix, user_id in (("user:", "ann"), ("app:", None)):
             found = await handle.state(user_id)
             assert found.values is not None
-            assert (found.version, _told(dict(found.values))) == (model.version(prefix), _told(model.held[prefix]))
+            assert (found.version, _to_json_values(dict(found.values))) == (
+                model.version(prefix),
+                _to_json_values(model.held[prefix]),
+            )
 
 
-async def _moved(store: Store, ref: SessionRef, model: Reference, move: Any) -> None:
+async def _apply_to_both(store: Store, ref: SessionRef, model: Reference, move: Any) -> None:
     """The same move on both."""
     if move[0] == "drop":
         prefix, user_id = ("user:", "ann") if move[1] else ("app:", None)
@@ -142,15 +145,15 @@ async def _moved(store: Store, ref: SessionRef, model: Reference, move: Any) -> 
         model.write(delta)
     except Refused:
         with pytest.raises(InvalidRequest):
-            await _written(store, ref, move[0], changes, prefix)
+            await _write_delta(store, ref, move[0], changes, prefix)
         return
-    told = await _written(store, ref, move[0], changes, prefix)
+    told = await _write_delta(store, ref, move[0], changes, prefix)
     if prefix:
         held = {name: model.held[prefix][name] for name in changes if name in model.held[prefix]}
         assert told == ScopedState(model.version(prefix), held)
 
 
-async def _written(store: Store, ref: SessionRef, how: str, changes: dict[str, Any], prefix: str) -> object:
+async def _write_delta(store: Store, ref: SessionRef, how: str, changes: dict[str, Any], prefix: str) -> object:
     if how == "append":
         return await store.append(ref, Append(entries=[user("x")], timestamp=2, state_delta=changes))
     if how == "update":

@@ -22,7 +22,7 @@ from .artifacts import artifact
 from .deletions import deletion
 from .keys import api_key
 from .kit import REF, compaction, session, user
-from .media import brought, sha
+from .media import make_contents, sha
 from .memory_kit import ANN, memory, signal
 from .records import put
 from .sign_ins import sign_in
@@ -60,13 +60,13 @@ async def _values(*calls: Awaitable[ScopedState | int]) -> list[object]:
     return [one.values if isinstance(one, ScopedState) else one for one in found if getattr(one, "values", one)]
 
 
-async def _remembered(call: Awaitable[OwnedMemories]) -> object:
+async def _read_memories(call: Awaitable[OwnedMemories]) -> object:
     """What it has of an owner; nothing where that is nothing."""
     found = await call
     return None if found == OwnedMemories(0, ()) else found
 
 
-def _forgotten(store: Store) -> Awaitable[OwnedMemories]:
+def _forget(store: Store) -> Awaitable[OwnedMemories]:
     return store.change_memories(ANN, MemoryDelta(forget=(LEARNED.id,), signals=(signal(LEARNED),)), timestamp=50)
 
 
@@ -141,9 +141,9 @@ OF_A_TENANT: dict[str, Call] = {
     "state": lambda store, ref: _values(store.state(ref.user_id), store.state(None)),
     "change_state": lambda store, ref: _values(*(store.change_state(one, {"k": None}, timestamp=50) for one in WHOSE)),
     "drop_state": lambda store, ref: _values(store.drop_state(ref.user_id), store.drop_state(None)),
-    "memories": lambda store, ref: _remembered(store.memories(ANN, ids=[LEARNED.id])),
+    "memories": lambda store, ref: _read_memories(store.memories(ANN, ids=[LEARNED.id])),
     "find_memory": lambda store, ref: store.find_memory(LEARNED.id),
-    "change_memories": lambda store, ref: _remembered(_forgotten(store)),
+    "change_memories": lambda store, ref: _read_memories(_forget(store)),
     "signals": lambda store, ref: store.signals(ANN),
     "diary": lambda store, ref: store.diary(ANN),
     "memory_owners": lambda store, ref: store.memory_owners(),
@@ -161,7 +161,7 @@ async def _full(store: Store) -> None:
     write = Append(
         entries=[user("a"), user("b", media=(sha(1),))],
         timestamp=2,
-        media=brought(1),
+        media=make_contents(1),
         claim=Claim("one", 10**12),
         views={"v": SavedView(1, b"v", (0,))},
         calls=[ModelCall(model="m", timestamp=1)],
@@ -183,7 +183,7 @@ async def _full(store: Store) -> None:
         await store.change_records(owner, [RECORD], timestamp=3)
 
 
-async def _seen(store: Store) -> list[object]:
+async def _read_all(store: Store) -> list[object]:
     """All of that, to compare."""
     return [
         await store.window(REF, "v"),
@@ -207,7 +207,7 @@ async def _seen(store: Store) -> list[object]:
     ]
 
 
-async def _told(store: Store, ref: SessionRef, call: Call) -> object:
+async def _call_as_stranger(store: Store, ref: SessionRef, call: Call) -> object:
     """What a call gives to a stranger; nothing where it says that there is nothing."""
     try:
         found = await call(store, ref)
@@ -219,17 +219,17 @@ async def _told(store: Store, ref: SessionRef, call: Call) -> object:
 async def test_no_method_reaches_another_tenants_data(store: Store) -> None:
     """The very names of what is there give another tenant nothing, and change nothing."""
     await _full(store)
-    before, other = await _seen(store), store.for_tenant("other")
+    before, other = await _read_all(store), store.for_tenant("other")
     for method, call in (OF_A_SESSION | OF_A_TENANT).items():
-        assert (method, await _told(other, REF, call)) == (method, None)
-        assert (method, await _seen(store)) == (method, before)
+        assert (method, await _call_as_stranger(other, REF, call)) == (method, None)
+        assert (method, await _read_all(store)) == (method, before)
 
 
 async def test_no_method_reaches_another_sessions_data(store: Store) -> None:
     """Nor do names that are only half right: another user's, or another one of the same user."""
     await _full(store)
-    before = await _seen(store)
+    before = await _read_all(store)
     for method, call in OF_A_SESSION.items():
         for ref in STRANGERS:
-            assert (method, await _told(store, ref, call)) == (method, None)
-        assert (method, await _seen(store)) == (method, before)
+            assert (method, await _call_as_stranger(store, ref, call)) == (method, None)
+        assert (method, await _read_all(store)) == (method, before)

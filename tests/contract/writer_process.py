@@ -21,7 +21,7 @@ from holdfast.stores.log import Append
 TASKS = 4
 
 
-async def opened(opener: str, url: str) -> Store:
+async def open_with(opener: str, url: str) -> Store:
     """The store at `url`, opened by the function `module:name`."""
     module, _, function = opener.partition(":")
     store: Store = await getattr(import_module(module), function)(url, tenant="acme")
@@ -81,7 +81,7 @@ async def remember(store: Store, name: str, count: int) -> None:
 
 async def run(opener: str, url: str, name: str, count: int) -> None:
     """Do what NAME says."""
-    store = await opened(opener, url)
+    store = await open_with(opener, url)
     if name.startswith("MEMORIES"):
         await remember(store, name, count)
     else:

@@ -23,7 +23,7 @@ from holdfast.turns.turn import INPUT_COUNT, MARK, OPENED_BY, make_mark
 from holdfast.wire.response_ids import Place, make_conversation_id
 from holdfast.wire.response_notes import ResponseNote
 from tests.clocks import START, Clock
-from tests.edges.keys import AUDIENCE, ISSUER, bearer, key_set, made, token
+from tests.edges.keys import AUDIENCE, ISSUER, bearer, create_stored_key, key_set, token
 from tests.edges.server import Served, gateway
 
 CHAT = ("POST", "/v1/chat/completions")
@@ -137,24 +137,24 @@ def auth(folder: Path) -> str:
 async def callers(served: Served) -> dict[str, dict[str, str]]:
     """Return the headers of each kind of caller."""
     hf = served.hf
-    await hf.store.revoke_key((revoked := await made(hf)).split("_")[1], timestamp=START)
+    await hf.store.revoke_key((revoked := await create_stored_key(hf)).split("_")[1], timestamp=START)
     keys = {
         "bad": "hf_" + "a" * 16 + "_" + "b" * 52,
         "malformed": "hf_nonsense",
-        "expired": await made(hf, expires_at=START),
+        "expired": await create_stored_key(hf, expires_at=START),
         "revoked": revoked,
         "forged": token()[:-6] + "AAAAAA",
-        "read": await made(hf, role="read"),
-        "read of ada": await made(hf, role="read", user_id="ada"),
+        "read": await create_stored_key(hf, role="read"),
+        "read of ada": await create_stored_key(hf, role="read", user_id="ada"),
         "reading token": token(role="read"),
-        "write": await made(hf),
-        "write of ada": await made(hf, user_id="ada"),
+        "write": await create_stored_key(hf),
+        "write of ada": await create_stored_key(hf, user_id="ada"),
         "token": token(),
-        "admin": await made(hf, role="admin"),
-        "admin of ada": await made(hf, role="admin", user_id="ada"),
-        "bob": await made(hf, role="admin", user_id="bob"),
-        "other tenant": await made(hf, role="admin", tenant="t2"),
-        "ada of another tenant": await made(hf, role="admin", tenant="t2", user_id="ada"),
+        "admin": await create_stored_key(hf, role="admin"),
+        "admin of ada": await create_stored_key(hf, role="admin", user_id="ada"),
+        "bob": await create_stored_key(hf, role="admin", user_id="bob"),
+        "other tenant": await create_stored_key(hf, role="admin", tenant="t2"),
+        "ada of another tenant": await create_stored_key(hf, role="admin", tenant="t2", user_id="ada"),
     }
     return {"nobody": {}, **{name: bearer(key) for name, key in keys.items()}}
 

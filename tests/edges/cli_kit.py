@@ -19,5 +19,5 @@ def store(*given: dict[str, Any]) -> None:
     assert result.exit_code == 0, result.stderr
 
 
-def said(text: str, *, name: str = "s") -> dict[str, Any]:
+def make_session(text: str, *, name: str = "s") -> dict[str, Any]:
     return {"id": name, "messages": [{"role": "user", "content": text}]}

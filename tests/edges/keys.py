@@ -19,7 +19,7 @@ ISSUER, AUDIENCE = "https://issuer.example", "holdfast"
 _numbers = count(1)
 
 
-async def made(hf: Holdfast, **fields: Any) -> str:
+async def create_stored_key(hf: Holdfast, **fields: Any) -> str:
     """Create a key in the store of `hf`; return its text."""
     key = create_key(next(_numbers).to_bytes(ID_RANDOM + SECRET_RANDOM, "little"))
     known = {"tenant": hf.tenant, "created_at": START, **fields}

@@ -16,7 +16,7 @@ LEGACY, MODERN = "legacy", "auto"
 
 
 @asynccontextmanager
-async def connected(
+async def connect(
     url: str, headers: Mapping[str, str] | None = None, query: str = "", mode: Any = MODERN
 ) -> AsyncIterator[Client]:
     """Connect the client to the server at `url`, without the proxies of the environment."""
@@ -47,7 +47,7 @@ async def get_refusal(url: str, headers: Mapping[str, str] | None = None, query:
     """Try to connect; return the message of the error with which the server refuses."""
     found: list[str] = []
     try:
-        async with connected(url, headers, query):
+        async with connect(url, headers, query):
             pass
     except* MCPError as group:
         error: BaseException = group

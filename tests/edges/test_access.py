@@ -27,7 +27,7 @@ from holdfast.server.app import make_app
 from holdfast.server.key_cache import NOTICED, REMEMBERED, USED
 from holdfast.server.logs import JsonLines
 from tests.clocks import START, Clock
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import PROGRAM, Process, Served, gateway
 from tests.waiting import until
 
@@ -46,7 +46,7 @@ def count_key_lookups(served: Served, monkeypatch: pytest.MonkeyPatch) -> Counte
     """Count how often the store is asked for keys from now on."""
     counts, inner = Counter[str](), served.hf.store.inner  # type: ignore[attr-defined]
 
-    def counted(name: str) -> Callable[..., Any]:
+    def count_calls(name: str) -> Callable[..., Any]:
         method = getattr(inner, name)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
@@ -56,7 +56,7 @@ def count_key_lookups(served: Served, monkeypatch: pytest.MonkeyPatch) -> Counte
         return call
 
     for name in ("key_of", "keys", "use_key"):
-        monkeypatch.setattr(inner, name, counted(name), raising=False)
+        monkeypatch.setattr(inner, name, count_calls(name), raising=False)
     return counts
 
 
@@ -68,7 +68,7 @@ async def test_first_key_closes_an_open_server_permanently() -> None:
     clock = Clock()
     async with gateway([], clock=clock) as (served, _):
         assert await request_status(served) == 200
-        key = await made(served.hf)
+        key = await create_stored_key(served.hf)
         clock.now += FEW_SECONDS
         assert await request_status(served) == 401
         assert await request_status(served, key) == 200
@@ -80,7 +80,7 @@ async def test_first_key_closes_an_open_server_permanently() -> None:
 async def test_server_started_with_only_a_revoked_key_is_closed(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/s.db"
     async with gateway([], store=store) as (served, _):
-        key = await made(served.hf)
+        key = await create_stored_key(served.hf)
         await served.hf.store.revoke_key(key.split("_")[1], timestamp=START)
     async with gateway([], store=store) as (served, _):
         assert await request_status(served) == 401
@@ -90,14 +90,14 @@ async def test_new_key_works_at_once_and_its_end_is_noticed_within_seconds() -> 
     """New keys are valid at once, revoked keys until the cache expires, and expired keys end on time even if cached."""
     clock = Clock()
     async with gateway([], clock=clock) as (served, _):
-        key, brief = await made(served.hf), await made(served.hf, expires_at=START + 1000)
+        key, brief = await create_stored_key(served.hf), await create_stored_key(served.hf, expires_at=START + 1000)
         assert [await request_status(served, one) for one in (key, brief)] == [200, 200]
         clock.now += 1000
         assert [await request_status(served, one) for one in (key, brief)] == [200, 401]
         await served.hf.store.revoke_key(key.split("_")[1], timestamp=clock.now)
         clock.now += FEW_SECONDS
         assert await request_status(served, key) == 401
-        assert await request_status(served, await made(served.hf)) == 200
+        assert await request_status(served, await create_stored_key(served.hf)) == 200
 
 
 async def test_turns_do_not_look_up_the_key_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ async def test_turns_do_not_look_up_the_key_each_time(monkeypatch: pytest.Monkey
         for _ in range(20):
             await request_status(served)
         assert counts == {"keys": 1}
-        key = await made(served.hf)
+        key = await create_stored_key(served.hf)
         clock.now += NOTICED
         counts.clear()
         for _ in range(20):
@@ -127,7 +127,7 @@ async def test_turns_do_not_look_up_the_key_each_time(monkeypatch: pytest.Monkey
 
 async def test_malformed_keys_are_rejected_without_a_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     async with gateway([]) as (served, _):
-        await made(served.hf)
+        await create_stored_key(served.hf)
         counts = count_key_lookups(served, monkeypatch)
         for nonsense in ("hf_", "hf_x_y", "hf_" + "a" * 9000):
             assert await request_status(served, nonsense) == 401
@@ -138,7 +138,7 @@ async def test_cached_keys_are_not_trusted_when_the_clock_goes_back(monkeypatch:
     """An entry cached with a future timestamp is looked up again."""
     clock = Clock()
     async with gateway([], clock=clock) as (served, _):
-        key = await made(served.hf)
+        key = await create_stored_key(served.hf)
         assert await request_status(served, key) == 200
         await served.hf.store.revoke_key(key.split("_")[1], timestamp=START)
         clock.now -= 3_600_000
@@ -149,14 +149,14 @@ async def test_use_of_a_key_is_recorded() -> None:
     """Once a minute, outside the request."""
     clock = Clock()
     async with gateway([], clock=clock) as (served, _):
-        key = await made(served.hf)
+        key = await create_stored_key(served.hf)
         assert (await served.hf.store.keys())[0].used_at is None
         assert await request_status(served, key) == 200
 
-        async def used() -> bool:
+        async def is_used() -> bool:
             return (await served.hf.store.keys())[0].used_at is not None
 
-        await until(used)
+        await until(is_used)
         assert (await served.hf.store.keys())[0].used_at == START
 
 
@@ -177,7 +177,7 @@ async def test_required_setting_decides_whether_a_key_is_needed(required: str, w
     """`required` decides regardless of the store; a caller with a Holdfast key is still identified."""
     async with gateway([], f"auth: {{required: {required}}}") as (served, _):
         assert await request_status(served) == wanted
-        key = await made(served.hf, role="read", user_id="ada")
+        key = await create_stored_key(served.hf, role="read", user_id="ada")
         assert await request_status(served, "sk-anything") == wanted
         assert await request_status(served, key) == 200
         assert await request_status(served, f"{key[:20]}wrong") == 401
@@ -193,7 +193,7 @@ async def test_key_has_a_rate_limit() -> None:
     """The key's own limit or the server's; a 429 says when to retry, and that retry succeeds."""
     clock = Clock()
     async with gateway([], "auth: {rate: 60, burst: 2}", clock=clock) as (served, _):
-        key, slow = await made(served.hf), await made(served.hf, rate=1)
+        key, slow = await create_stored_key(served.hf), await create_stored_key(served.hf, rate=1)
         assert [await request_status(served, key) for _ in range(3)] == [200, 200, 429]
         answer = await served.http.get("/v1/models", headers=bearer(key))
         assert answer.headers["retry-after"] == "1"
@@ -255,7 +255,10 @@ def test_each_caller_has_its_own_rate() -> None:
 async def test_key_has_a_body_size_limit() -> None:
     """413 by the declared size and by the received size; the server's own limit applies too."""
     async with gateway(lambda _: "ok", "gateway: {max_body: 4KiB}") as (served, _):
-        small, other = await made(served.hf, max_body=300), await made(served.hf, max_body=10_000)
+        small, other = (
+            await create_stored_key(served.hf, max_body=300),
+            await create_stored_key(served.hf, max_body=10_000),
+        )
 
         async def pieces() -> Any:
             for _ in range(10):
@@ -281,12 +284,12 @@ async def test_allowed_hosts() -> None:
         hosts = {"127.0.0.1": 200, "localhost:99": 200, "Chat.Example.com:8377": 200, "evil.example": 403}
         for host, wanted in hosts.items():
             assert await request_status(served, host=host) == wanted
-        key = await made(served.hf)
+        key = await create_stored_key(served.hf)
         assert await request_status(served, key) == 200
         for host, wanted in hosts.items():
             assert await request_status(served, key, host=host) == wanted
     async with gateway([], "auth: {required: true}") as (served, _):
-        key = await made(served.hf)
+        key = await create_stored_key(served.hf)
         assert await request_status(served, key, host="any.example") == 200
         assert await request_status(served, key, host="any.example", origin="https://any.example") == 200
 
@@ -308,7 +311,7 @@ async def test_cors_preflight_from_allowed_and_other_origins() -> None:
     """An allowed origin may send a preflight without a key and learns what it may read; other origins learn nothing."""
     ours, theirs = "https://app.example.com", "https://evil.example"
     async with gateway([], f"gateway: {{cors_origins: '{ours}'}}", "auth: {required: true}") as (served, _):
-        key = await made(served.hf)
+        key = await create_stored_key(served.hf)
         first = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
         asked = await served.http.options("/v1/chat/completions", headers={"origin": ours, **first})
         assert asked.status_code == 200
@@ -341,7 +344,7 @@ async def test_log_line_has_key_id_and_tenant_but_never_the_key(caplog: pytest.L
     """The id is enough to find the owner of the key."""
     caplog.set_level(logging.INFO, "holdfast")
     async with gateway([]) as (served, _):
-        key = await made(served.hf, tenant="t2", user_id="ada")
+        key = await create_stored_key(served.hf, tenant="t2", user_id="ada")
         await served.http.get("/v1/models", headers=bearer(key))
         await served.http.get("/v1/models", headers=bearer(key[:-1] + ("a" if key[-1] != "a" else "q")))
     lines = [JsonLines().format(record) for record in caplog.records]

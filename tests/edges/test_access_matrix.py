@@ -103,7 +103,7 @@ ALLOWED: Final = ("nothing_to_compact", "record_not_found", "key_not_found", "co
 """Errors of requests that were let in: there is nothing to do, or no such key, record or digest is there."""
 
 
-def expected(caller: str, route: tuple[str, str]) -> str:
+def expect_status(caller: str, route: tuple[str, str]) -> str:
     """See `EXPECTED`; a route that names none of ada's sessions is the caller's own."""
     found, (method, path) = EXPECTED[caller][PERMISSIONS[route]], route
     named = any(f"{{{name}_id}}" in path for name in ("session", "memory", "conversation", "response"))
@@ -126,7 +126,7 @@ async def test_every_route_for_every_caller(tmp_path: Path, caller: str) -> None
                 await create_objects(served)
                 await append_response(served)
             response = await ask(served, route, headers)
-            wanted = expected(caller, route)
+            wanted = expect_status(caller, route)
             told = f"{caller}: {route} -> {response.status_code} {response.text[:200]}"
             if wanted == IN:
                 assert response.is_success or response.json()["error"]["code"] in ALLOWED, told

@@ -101,16 +101,16 @@ async def test_token_without_a_user_is_refused(claims: dict[str, Any]) -> None:
 # -- wrong tokens ------------------------------------------------------------
 
 
-def unsigned(header: dict[str, Any], claims: dict[str, Any], sign: Callable[[bytes], bytes] = lambda _: b"") -> str:
+def make_token(header: dict[str, Any], claims: dict[str, Any], sign: Callable[[bytes], bytes] = lambda _: b"") -> str:
     """Build a token by hand."""
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in (header, claims)]
     signature = sign(b".".join(parts))
     return b".".join([*parts, base64.urlsafe_b64encode(signature).rstrip(b"=")]).decode()
 
 
-def confused(secret: bytes) -> str:
+def sign_with_public_data(secret: bytes) -> str:
     """Sign with HS256, using public data as the secret."""
-    return unsigned({"alg": "HS256", "kid": "k1"}, CLAIMS, lambda said: hmac.digest(secret, said, hashlib.sha256))
+    return make_token({"alg": "HS256", "kid": "k1"}, CLAIMS, lambda said: hmac.digest(secret, said, hashlib.sha256))
 
 
 CLAIMS = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": START // 1000 + 600}
@@ -118,19 +118,19 @@ PEM = (
     signing_key().public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 )
 WRONG: dict[str, str] = {
-    "no algorithm": unsigned({"alg": "none", "kid": "k1"}, CLAIMS),
-    "no algorithm, spelt otherwise": unsigned({"alg": "nOnE", "kid": "k1"}, CLAIMS),
-    "no algorithm at all": unsigned({"kid": "k1"}, CLAIMS),
-    "an algorithm that is a list": unsigned({"alg": ["RS256"], "kid": "k1"}, CLAIMS),
-    "the public key as secret": confused(PEM),
-    "the public JSON key as secret": confused(json.dumps(public_key()).encode()),
-    "the modulus as secret": confused(public_key()["n"].encode()),
+    "no algorithm": make_token({"alg": "none", "kid": "k1"}, CLAIMS),
+    "no algorithm, spelt otherwise": make_token({"alg": "nOnE", "kid": "k1"}, CLAIMS),
+    "no algorithm at all": make_token({"kid": "k1"}, CLAIMS),
+    "an algorithm that is a list": make_token({"alg": ["RS256"], "kid": "k1"}, CLAIMS),
+    "the public key as secret": sign_with_public_data(PEM),
+    "the public JSON key as secret": sign_with_public_data(json.dumps(public_key()).encode()),
+    "the modulus as secret": sign_with_public_data(public_key()["n"].encode()),
     "a shared secret of the set": jwt.encode(CLAIMS, "s" * 32, algorithm="HS256", headers={"kid": "shared"}),
     "algorithm not allowed": jwt.encode(CLAIMS, signing_key(), algorithm="RS512", headers={"kid": "k1"}),
     "key of another type": token("ES256"),
     "another key": token("EdDSA", kid="k1"),
     "an unknown key": token(kid="k9"),
-    "a key's name that is none": unsigned({"alg": "RS256", "kid": {"a": 1}}, CLAIMS),
+    "a key's name that is none": make_token({"alg": "RS256", "kid": {"a": 1}}, CLAIMS),
     "a key for encryption": token("RS256", kid="enc"),
     "a key for another algorithm": token("RS256", kid="ps"),
     "a key of its own": jwt.encode(CLAIMS, signing_key(), "RS256", headers={"kid": "x", "jwk": public_key()}),

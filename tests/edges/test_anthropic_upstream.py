@@ -39,7 +39,7 @@ async def claude(
     assert upstream.violations == []
 
 
-def sent_messages(upstream: ScriptedUpstream, at: int = -1) -> list[Json]:
+def read_sent_messages(upstream: ScriptedUpstream, at: int = -1) -> list[Json]:
     """Return the messages of a request without cache marks."""
     told = json.loads(json.dumps(upstream.requests[at].body["messages"]))
     for message in told:
@@ -67,7 +67,7 @@ async def test_official_openai_client_works_with_claude() -> None:
             ("user", "And now?"),
             ("assistant", "Still here."),
         ]
-        assert [message["role"] for message in sent_messages(upstream)] == ["user", "assistant", "user"]
+        assert [message["role"] for message in read_sent_messages(upstream)] == ["user", "assistant", "user"]
         assert upstream.requests[0].headers["x-api-key"] == KEY
         assert "prompt_cache_key" not in upstream.requests[0].body
 
@@ -86,14 +86,14 @@ async def test_client_tool_round_keeps_signed_reasoning() -> None:
         answer = await served.chat(results, tools=[FIND], thinking=thinking, max_tokens=4_000)
         assert answer["choices"][0]["message"]["content"] == "Found."
         assert upstream.requests[1].body["thinking"] == thinking
-        assert [block["type"] for block in sent_messages(upstream)[1]["content"]] == [
+        assert [block["type"] for block in read_sent_messages(upstream)[1]["content"]] == [
             "thinking",
             "text",
             "tool_use",
             "tool_use",
         ]
-        assert sent_messages(upstream)[1]["content"][0] == THOUGHT
-        assert [block["type"] for block in sent_messages(upstream)[2]["content"]] == ["tool_result", "tool_result"]
+        assert read_sent_messages(upstream)[1]["content"][0] == THOUGHT
+        assert [block["type"] for block in read_sent_messages(upstream)[2]["content"]] == ["tool_result", "tool_result"]
 
 
 async def test_images_and_documents() -> None:
@@ -107,7 +107,7 @@ async def test_images_and_documents() -> None:
         await served.chat("Which colour?")
         image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
         for at in (0, 1):
-            assert sent_messages(upstream, at)[0]["content"][1] == image
+            assert read_sent_messages(upstream, at)[0]["content"][1] == image
 
 
 async def test_each_call_reads_the_cache_of_the_previous_call() -> None:
@@ -229,6 +229,6 @@ async def test_session_alternates_between_models_of_two_dialects() -> None:
         assert [role for role, _ in log].count("assistant") == 5
         assert {received.headers["authorization"] for received in two.requests} == {"Bearer sk-other-0123456789"}
         assert "signature" not in json.dumps([received.body for received in two.requests])
-        last = sent_messages(one)
+        last = read_sent_messages(one)
         assert last[1]["content"][0] == THOUGHT
         assert [message["role"] for message in last] == ["user", "assistant"] * 4 + ["user"]

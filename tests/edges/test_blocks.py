@@ -15,7 +15,7 @@ from holdfast.holdfast import Holdfast
 from tests.clocks import Clock
 from tests.edges.server import Process
 from tests.service.expiry_kit import DAY, file, ref, state, talk
-from tests.stores.servers import reached
+from tests.stores.servers import reach
 
 IN_MEMORY = "storage:\n  sessions:\n    backend: inmemory\n"
 SQLITE = """
@@ -100,7 +100,7 @@ def test_sqlite_block_keeps_sessions(here: Path) -> None:
 @pytest.mark.parametrize(("name", "port", "user"), [("postgres", 5432, "postgres"), ("mysql", 3306, "root")])
 def test_database_server_block_keeps_sessions(here: Path, name: str, port: int, user: str) -> None:
     """User and password come from the environment."""
-    server = reached(name)
+    server = reach(name)
     place = server.place()
     schema = place.rpartition("schema=")[2] if name == "postgres" else place.rpartition("/")[2]
     database, options = ("postgres", f"{{schema: {schema}}}") if name == "postgres" else (schema, "{}")

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.testing import Reply, ScriptedUpstream
 from tests.edges.server import Process, Served, config_text, serving
-from tests.stores.servers import reached
+from tests.stores.servers import reach
 from tests.unit.blocks import BLOCKS, PRODUCTION, SUMMARY, TEAM, TEMPLATE
 
 Asked = list[dict[str, Any]]
@@ -51,7 +51,7 @@ async def fill_session(served: Served, count: int, words: int = 1, **fields: Any
     return texts
 
 
-def sent(body: dict[str, Any]) -> list[Any]:
+def list_received(body: dict[str, Any]) -> list[Any]:
     """Return the messages that a model received, without the system prompt."""
     return [message["content"] for message in body["messages"] if message["role"] != "system"]
 
@@ -82,7 +82,7 @@ async def test_agent_prompt_of_a_short_session_follows_its_strategy(strategy: st
         texts = await fill_session(served, 60, agent="assistant")
         assert (await served.chat("now"))["status"] == 200
         expected = [*texts, "now"]
-        assert sent(asked[-1]) == (expected[-20:] if strategy == "buffer_window" else expected)
+        assert list_received(asked[-1]) == (expected[-20:] if strategy == "buffer_window" else expected)
 
 
 @pytest.mark.parametrize("block", [of("token_window"), top("token_window")], ids=["agent", "all"])
@@ -93,7 +93,7 @@ async def test_token_budget_limits_the_prompt(block: str) -> None:
         texts = await fill_session(served, 60, 200, **({"agent": "assistant"} if "agents" in block else {}))
         answer = await served.chat("now")
         assert answer["session"]["working_set"]["tokens"] <= budget
-        kept = sent(asked[-1])
+        kept = list_received(asked[-1])
         assert kept[-newest:] == [*texts, "now"][-newest:]
         assert len(kept) < 60
 
@@ -103,8 +103,8 @@ async def test_agent_context_overrides_the_top_level_window() -> None:
         texts = await fill_session(served, 60)
         await served.chat("now")
         await served.chat("and now", agent="all")
-        assert sent(asked[0]) == [*texts, "now"][-20:]
-        assert len(sent(asked[1])) == 63
+        assert list_received(asked[0]) == [*texts, "now"][-20:]
+        assert len(list_received(asked[1])) == 63
 
 
 @pytest.mark.parametrize("block", [SUMMARY, top("summary_buffer")], ids=["agent", "all"])
@@ -122,7 +122,7 @@ async def test_summary_is_written_past_the_threshold(block: str) -> None:
         writers = [body["model"] for body in asked if body["messages"][-1]["content"][:3] != "now"]
         assert set(writers) == ({"fast"} if "fast" in block else {"gpt-4o"})
         assert (await served.chat("now at last"))["status"] == 200
-        last = sent(asked[-1])
+        last = list_received(asked[-1])
         assert any("They spoke of words." in str(one) for one in last)
         assert [*texts, "now 0", "ok", "now 1", "ok", "now at last"][-8:] == last[-8:]
 
@@ -148,17 +148,17 @@ async def test_coordinator_hands_over_to_the_researcher() -> None:
     async with server(TEAM, says) as (served, asked):
         await fill_session(served, 60, agent="coordinator")
         await served.chat("hello")
-        assert len(sent(asked[0])) == 30
+        assert len(list_received(asked[0])) == 30
         answer = await served.chat("research this")
         assert (answer["status"], answer["session"]["agent"]) == (200, "researcher")
-        assert len(sent(asked[2])) <= 21  # one unit more than 20 where the cut would split one
+        assert len(list_received(asked[2])) <= 21  # one unit more than 20 where the cut would split one
         assert (await served.chat("go on"))["session"]["agent"] == "researcher"
 
 
 @pytest.mark.parametrize("name", ["postgres"])
 async def test_production_block_works_unchanged(tmp_path: Path, name: str) -> None:
     """Database, embedder, index and agent together serve requests and keep data."""
-    place = reached(name)
+    place = reach(name)
     url = place.place()
     schema = url.rpartition("schema=")[2]
     block = PRODUCTION.replace("database: chat", f"database: postgres\n    options: {{schema: {schema}}}")

@@ -30,7 +30,7 @@ GROWTH = 350 * MIB
 AT_ONCE = 12
 
 
-def filled(start: bytes, unit: bytes, end: bytes = b"") -> bytes:
+def make_full_body(start: bytes, unit: bytes, end: bytes = b"") -> bytes:
     """Return a body of the largest allowed size."""
     return start + unit * ((SIZE - len(start) - len(end)) // len(unit)) + end
 
@@ -43,23 +43,25 @@ def keys() -> bytes:
 def bombs() -> dict[str, bytes]:
     """Return hostile bodies by name; they need some hundred megabytes, so only the sender builds them."""
     return {
-        "open lists": filled(b'{"messages":', b"["),
+        "open lists": make_full_body(b'{"messages":', b"["),
         "nested lists": b'{"metadata":' + b"[" * (SIZE // 2) + b"]" * (SIZE // 2 - 20) + b"}",
-        "open objects": filled(b"", b'{"a":'),
+        "open objects": make_full_body(b"", b'{"a":'),
         "keys": keys(),
-        "the same key": filled(b"{", b'"a":0,', b'"b":0}'),
-        "empty objects": filled(b'{"messages":[', b"{},", b"{}]}"),
-        "messages": filled(b'{"messages":[', b'{"role":"user","content":""},', b'{"role":"user","content":""}]}'),
-        "parts": filled(b'{"messages":[{"role":"user","content":[', b'{"type":"text","text":""},', b"0]}]}"),
-        "a number": filled(b'{"ttl":', b"9", b"}"),
-        "a number with an exponent": filled(b'{"ttl":1e', b"9", b"}"),
-        "numbers": filled(b'{"metadata":{"k":[', b"1,", b"1]}}"),
-        "lone surrogates": filled(b'{"metadata":{"k":"', b"\\ud800", b'"}}'),
-        "escapes": filled(b'{"id":"', b"\\u0041", b'"}'),
-        "NaN": filled(b'{"metadata":{"k":[', b"NaN,", b"NaN]}}"),
-        "white space": filled(b"", b" "),
-        "zeros": filled(b"", b"\x00"),
-        "a text without end": filled(b'{"id":"', b"a"),
+        "the same key": make_full_body(b"{", b'"a":0,', b'"b":0}'),
+        "empty objects": make_full_body(b'{"messages":[', b"{},", b"{}]}"),
+        "messages": make_full_body(
+            b'{"messages":[', b'{"role":"user","content":""},', b'{"role":"user","content":""}]}'
+        ),
+        "parts": make_full_body(b'{"messages":[{"role":"user","content":[', b'{"type":"text","text":""},', b"0]}]}"),
+        "a number": make_full_body(b'{"ttl":', b"9", b"}"),
+        "a number with an exponent": make_full_body(b'{"ttl":1e', b"9", b"}"),
+        "numbers": make_full_body(b'{"metadata":{"k":[', b"1,", b"1]}}"),
+        "lone surrogates": make_full_body(b'{"metadata":{"k":"', b"\\ud800", b'"}}'),
+        "escapes": make_full_body(b'{"id":"', b"\\u0041", b'"}'),
+        "NaN": make_full_body(b'{"metadata":{"k":[', b"NaN,", b"NaN]}}"),
+        "white space": make_full_body(b"", b" "),
+        "zeros": make_full_body(b"", b"\x00"),
+        "a text without end": make_full_body(b'{"id":"', b"a"),
     }
 
 

@@ -14,7 +14,7 @@ from holdfast.context.settings import FREE_STRATEGIES, STRATEGIES, ContextSettin
 from holdfast.errors import ConfigError
 from holdfast.wire.request_fields import find_misspelt_name
 from tests.edges.doors import CLAUDE, doors
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
 PATHS = ("/v1/chat/completions", "/v1/messages")
@@ -165,7 +165,7 @@ async def test_allowed_strategies_are_configurable() -> None:
 async def test_key_has_a_budget() -> None:
     """It applies to every request with the key, and a request may only lower it."""
     async with gateway(lambda _: "ok", "agents: {all: {context: {strategy: none}}}") as (served, _):
-        key = bearer(await made(served.hf, budget=400))
+        key = bearer(await create_stored_key(served.hf, budget=400))
         await (await served.hf.session("s")).append(LONG)
         for fields, budget in (({}, 400), ({"budget": 300}, 300), ({"agent": "all"}, 400)):
             answer = await post(served, PATHS[0], key, session_id="s", **fields)

@@ -18,7 +18,7 @@ import pytest
 
 from holdfast.server.logs import JsonLines
 from tests.clocks import Clock
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
 TENANTS = ("default", "t1", "t2", "t3", "t4")
@@ -63,7 +63,7 @@ class World:
         for tenant in TENANTS:
             for user in (*USERS, None):
                 role = "admin" if user is None else "write"
-                key = await made(self.served.hf, tenant=tenant, user_id=user, role=role)
+                key = await create_stored_key(self.served.hf, tenant=tenant, user_id=user, role=role)
                 self.callers.append(Who(tenant, user, key))
 
     async def ask(self, who: Who, method: str, url: str, body: Any = None, **headers: str) -> str:

@@ -20,7 +20,7 @@ from holdfast import __version__, errors
 from holdfast.cli import commands
 from holdfast.cli.terminal import format_line, format_time, json_line, sanitize
 from holdfast.config import ServerSettings
-from tests.waiting import blocked_until
+from tests.waiting import block_until
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -295,7 +295,7 @@ def test_ctrl_c_ends_the_server_quietly() -> None:
         assert server.stdout is not None
         assert server.stderr is not None
         banner = [server.stdout.readline() for _ in range(7)]
-        blocked_until(lambda: is_healthy(banner[0].split()[-1]))
+        block_until(lambda: is_healthy(banner[0].split()[-1]))
         server.send_signal(signal.SIGINT)
         left, said = server.communicate(timeout=60)
     assert "http://127.0.0.1:" in banner[0]

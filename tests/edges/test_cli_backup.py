@@ -284,7 +284,7 @@ def _newer(path: str) -> None:
     raw.close()
 
 
-def _edited(path: str) -> None:
+def _edit(path: str) -> None:
     raw = apsw.Connection(path)
     raw.execute("UPDATE holdfast_migrations SET checksum = 'x' WHERE number = 2")
     raw.close()
@@ -305,7 +305,7 @@ def _empty(path: str) -> None:
     Path(path).write_bytes(b"")
 
 
-def _torn(path: str) -> None:
+def _tear(path: str) -> None:
     data = Path(path).read_bytes()
     Path(path).write_bytes(data[: len(data) // 2 // 4096 * 4096])
 
@@ -314,11 +314,11 @@ def _torn(path: str) -> None:
     ("spoil", "said"),
     [
         (_newer, "made by a newer release"),
-        (_edited, "migration 2 that differs"),
+        (_edit, "migration 2 that differs"),
         (_foreign, "belongs to another program"),
         (_text, "not an SQLite database"),
         (_empty, "is empty"),
-        (_torn, "damaged"),
+        (_tear, "damaged"),
     ],
 )
 def test_invalid_backup_is_not_restored(spoil: Any, said: str) -> None:

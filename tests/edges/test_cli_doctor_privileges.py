@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from holdfast.cli import commands
 from holdfast.cli.doctor.privileges import suggest_grant
 from holdfast.errors import StoreUnavailable
-from tests.stores.servers import reached
+from tests.stores.servers import reach
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 USER = f"holdfast_test_{os.getpid()}_user"
@@ -23,7 +23,7 @@ USER = f"holdfast_test_{os.getpid()}_user"
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     """URL of a database in which the user may create nothing."""
     name: str = request.param
-    database = reached(name)
+    database = reach(name)
     place, parts = database.place(), urlsplit(database.base)
     if name == "postgres":
         database.ask(f"CREATE ROLE {USER} LOGIN PASSWORD 'x'")
@@ -41,7 +41,7 @@ def test_remedy_works(url: str) -> None:
     remedy = find_remedy(url)
     assert remedy is not None
     for statement in remedy.partition(": ")[2].partition(" (")[0].split("; "):
-        reached("mysql" if url.startswith("mysql") else "postgres").ask(statement)
+        reach("mysql" if url.startswith("mysql") else "postgres").ask(statement)
     assert find_remedy(url) is None
 
 

@@ -14,7 +14,7 @@ import holdfast
 from holdfast.cli import commands
 from holdfast.indexes.rebuild import IndexReport, LastError
 from holdfast.indexes.service import IndexService
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import gateway
 
 
@@ -150,6 +150,6 @@ async def test_server_reports_the_state_of_its_index() -> None:
 
 async def test_key_of_one_user_cannot_read_the_index_status() -> None:
     async with gateway(lambda _: "ok") as (served, _):
-        one, everybody = await made(served.hf, user_id="ada"), await made(served.hf)
+        one, everybody = await create_stored_key(served.hf, user_id="ada"), await create_stored_key(served.hf)
         assert (await served.http.get("/v1/index", headers=bearer(one))).status_code == 403
         assert (await served.http.get("/v1/index", headers=bearer(everybody))).status_code == 200

@@ -217,12 +217,12 @@ def test_changes_are_written_to_the_workspace(store: str, tmp_path: Path) -> Non
     for text in ("My favourite colour is blue", "Sentences are short", "My favourite food is soup"):
         read_output(store, "remember", text, *mine)
 
-    async def asked() -> None:
+    async def recall_memories() -> None:
         async with Holdfast(store) as hf:
             for query in ("colour", "sentences", "food"):
                 await hf.memories.recall(query, user_id="ann")
 
-    anyio.run(asked)
+    anyio.run(recall_memories)
     read_output(store, "dream", *mine)
     assert [word in file.read_text() for word in ("blue", "short", "soup")] == [True, True, True]
     ids = {one["content"]: one["id"] for one in read_json(store, "list", *mine)}
@@ -242,11 +242,11 @@ async def test_memories_added_without_a_server_are_found_by_meaning(
         await anyio.Path("holdfast.yaml").write_text(config, encoding="utf-8")
         places = f"sqlite:///{tmp_path}/s.db"
 
-        async def told_by(*args: str) -> Any:
+        async def read_json_in_thread(*args: str) -> Any:
             return await anyio.to_thread.run_sync(lambda: read_json(places, *args))
 
-        one = await told_by("remember", "Ann likes tea", *ANN)
+        one = await read_json_in_thread("remember", "Ann likes tea", *ANN)
         assert stub.inputs == [["Ann likes tea"]]
-        assert [hit["id"] for hit in await told_by("recall", "Ann likes tea", *ANN)] == [one["id"]]
-        newer = await told_by("update", one["id"], "--content", "Ann likes gin")
-        assert [hit["id"] for hit in await told_by("recall", "Ann likes gin", *ANN)] == [newer["id"]]
+        assert [hit["id"] for hit in await read_json_in_thread("recall", "Ann likes tea", *ANN)] == [one["id"]]
+        newer = await read_json_in_thread("update", one["id"], "--content", "Ann likes gin")
+        assert [hit["id"] for hit in await read_json_in_thread("recall", "Ann likes gin", *ANN)] == [newer["id"]]

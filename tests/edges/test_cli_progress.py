@@ -15,8 +15,8 @@ import pytest
 
 from holdfast.cli import terminal
 from holdfast.cli.terminal import show_busy, show_progress
-from tests.edges.cli_kit import said, store
-from tests.waiting import blocked_until
+from tests.edges.cli_kit import make_session, store
+from tests.waiting import block_until
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -62,7 +62,7 @@ def test_nothing_is_shown_without_a_terminal(total: int | None, capsys: pytest.C
 def test_long_command_without_a_bar_shows_that_it_is_working(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "BUSY_SECONDS", 0.0)
     with use_terminal() as screen, show_busy():
-        blocked_until(lambda: "working" in screen.getvalue())
+        block_until(lambda: "working" in screen.getvalue())
     assert screen.getvalue().endswith("\x1b[2K")
     assert "holdfast-busy" not in [thread.name for thread in threading.enumerate()]
 
@@ -76,7 +76,7 @@ def test_short_command_shows_nothing() -> None:
 def test_progress_bar_replaces_the_busy_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "BUSY_SECONDS", 0.0)
     with use_terminal() as screen, show_busy():
-        blocked_until(lambda: "working" in screen.getvalue())
+        block_until(lambda: "working" in screen.getvalue())
         with show_progress(2, "counting") as bar:
             bar.advance()
             screen.truncate(0)
@@ -115,7 +115,7 @@ def run_on_terminal(*args: str) -> tuple[str, str]:
     ],
 )
 def test_long_commands_have_bars(args: str, shown: list[str]) -> None:
-    store(said("x", name="a"), said("y", name="b"))
+    store(make_session("x", name="a"), make_session("y", name="b"))
     Path("a.jsonl").write_text("{}\n")
     bars, output = run_on_terminal(*args.split())
     assert all(part in bars for part in [*shown, "━"])

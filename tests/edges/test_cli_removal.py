@@ -21,14 +21,14 @@ def sessions(*args: str, **more: Any) -> Result:
     return CliRunner().invoke(commands, ["sessions", *args], prog_name="holdfast", **more)
 
 
-def said(name: str, **fields: Any) -> dict[str, Any]:
+def make_session(name: str, **fields: Any) -> dict[str, Any]:
     texts = [{"role": role, "content": f"{role} {at}"} for at in range(3) for role in ("user", "assistant")]
     return {"schema": 1, "id": name, "messages": texts, **fields}
 
 
-def closed(name: str, when: int = OLD, **fields: Any) -> dict[str, Any]:
+def make_closed_session(name: str, when: int = OLD, **fields: Any) -> dict[str, Any]:
     ended = {"status": "closed", "ended_at": when, "created_at": when, "updated_at": when}
-    return said(name, **ended, **fields)
+    return make_session(name, **ended, **fields)
 
 
 def store(*given: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ def ids() -> set[str]:
 
 def test_fork_and_rewind() -> None:
     """A new session up to a turn; the old one back to a turn."""
-    store(said("a", user_id="ada"))
+    store(make_session("a", user_id="ada"))
     result = sessions("fork", "a", "--at-turn", "1", "--id", "b")
     assert (result.exit_code, result.stdout) == (0, "Created b of user ada, 4 messages.\n")
     made = json.loads(sessions("fork", "a", "--json").stdout)
@@ -71,7 +71,7 @@ def test_lift_sends_a_refused_message_again() -> None:
 
 def test_move_to_another_user_and_id() -> None:
     """A missing session, an id in use, or a move without a destination is refused."""
-    store(said("a", user_id="ada"), said("b", user_id="bob"))
+    store(make_session("a", user_id="ada"), make_session("b", user_id="bob"))
     result = sessions("move", "a", "--to-user", "bob", "--id", "c")
     assert (result.exit_code, result.stdout) == (0, "Moved: c of user bob, 6 messages.\n")
     assert ids() == {"b", "c"}
@@ -85,7 +85,7 @@ def test_move_to_another_user_and_id() -> None:
 
 
 def test_invalid_forks_and_rewinds_are_refused() -> None:
-    store(said("a"), said("b"))
+    store(make_session("a"), make_session("b"))
     assert "exists already" in sessions("fork", "a", "--id", "b").stderr
     for command in ("fork", "rewind"):
         result = sessions(command, "a", "--at-turn", "9")
@@ -100,7 +100,7 @@ def test_invalid_forks_and_rewinds_are_refused() -> None:
 
 
 def test_all_data_of_a_user_is_deleted() -> None:
-    store(said("a", user_id="ada"), closed("b", user_id="ada"), said("c", user_id="bob"))
+    store(make_session("a", user_id="ada"), make_closed_session("b", user_id="ada"), make_session("c", user_id="bob"))
     result = sessions("delete", "--user", "ada", "--yes")
     assert (result.exit_code, result.stdout) == (0, "Deleted 2 sessions, 12 messages.\n")
     assert ids() == {"c"}
@@ -114,7 +114,7 @@ def test_deleting_a_user_asks_for_confirmation(
     typed: str, code: int, left: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a terminal; elsewhere --yes is needed."""
-    store(said("a", user_id="ada"), said("c", user_id="bob"))
+    store(make_session("a", user_id="ada"), make_session("c", user_id="bob"))
     assert sessions("delete", "--user", "ada", input="y\n").exit_code == 2
     monkeypatch.setattr("holdfast.cli.sessions.is_interactive", lambda: True)
     result = sessions("delete", "--user", "ada", input=typed)
@@ -131,9 +131,9 @@ def make_sessions_to_prune() -> None:
     """Create closed and active sessions, old and new, of two users."""
     now = json.loads(sessions("fork", "seed", "--json").stdout)["created_at"]
     store(
-        *(closed(f"old-{at}", OLD + at * DAY, user_id=f"u{at % 2}") for at in range(6)),
-        closed("new", now, user_id="u0"),
-        said("active", created_at=OLD, updated_at=OLD, user_id="u0"),
+        *(make_closed_session(f"old-{at}", OLD + at * DAY, user_id=f"u{at % 2}") for at in range(6)),
+        make_closed_session("new", now, user_id="u0"),
+        make_session("active", created_at=OLD, updated_at=OLD, user_id="u0"),
     )
 
 
@@ -149,7 +149,7 @@ def make_sessions_to_prune() -> None:
 )
 def test_prune_dry_run_lists_what_prune_deletes(args: tuple[str, ...]) -> None:
     """The same ids in the same order; the other sessions remain."""
-    store(said("seed"))
+    store(make_session("seed"))
     make_sessions_to_prune()
     everything = ids()
     planned = [one["id"] for one in json.loads(sessions("prune", *args, "--dry-run", "--json").stdout)]
@@ -162,7 +162,7 @@ def test_prune_dry_run_lists_what_prune_deletes(args: tuple[str, ...]) -> None:
 
 def test_prune_reports_each_session() -> None:
     """A dry run reports one session per line."""
-    store(said("seed"))
+    store(make_session("seed"))
     make_sessions_to_prune()
     dry = sessions("prune", "--older-than", "30d", "--dry-run")
     assert len(dry.stdout.splitlines()) == 6
@@ -175,7 +175,7 @@ def test_prune_reports_each_session() -> None:
 
 @pytest.mark.parametrize("age", ["", "soon", "-1d", "30", "1d30"])
 def test_invalid_age_is_refused(age: str) -> None:
-    store(said("a"))
+    store(make_session("a"))
     result = sessions("prune", "--older-than", age, "--dry-run")
     assert (result.exit_code == 2) == (age != "30"), result.stderr  # a plain number means seconds, as everywhere
     assert sessions("prune").exit_code == 2

@@ -20,7 +20,7 @@ AT = 1_700_000_000_000
 EVIL = "gate \x1b[2J\x1b]0;owned\x07 code \u202e reversed\r\n  1.  forged #9  user"
 
 
-def said(text: str, at: int = AT, role: str = "user") -> dict[str, Any]:
+def make_message(text: str, at: int = AT, role: str = "user") -> dict[str, Any]:
     return {"role": role, "content": text, "timestamp": at}
 
 
@@ -31,10 +31,14 @@ def store(tmp_path: Path) -> str:
 
     async def make() -> None:
         async with Holdfast(url) as hf:
-            talk = [said("My gate code is 4711."), said("Noted: the gate.", role="assistant"), said("And kelp soup.")]
+            talk = [
+                make_message("My gate code is 4711."),
+                make_message("Noted: the gate.", role="assistant"),
+                make_message("And kelp soup."),
+            ]
             await hf.import_({"messages": talk}, session_id="harbour", user_id="ada")
-            await hf.import_({"messages": [said("My gate code is 9999.")]}, session_id="harbour", user_id="bob")
-            await hf.import_({"messages": [said(EVIL, AT + 86_400_000)]}, session_id="evil", user_id="eve")
+            await hf.import_({"messages": [make_message("My gate code is 9999.")]}, session_id="harbour", user_id="bob")
+            await hf.import_({"messages": [make_message(EVIL, AT + 86_400_000)]}, session_id="evil", user_id="eve")
 
     anyio.run(make)
     return url
@@ -173,7 +177,7 @@ def test_store_without_an_index_is_indexed_first(tmp_path: Path) -> None:
 
     async def make() -> None:
         async with Holdfast(url, index=None) as hf:
-            await hf.import_({"messages": [said("My gate code is 4711.")]}, session_id="s", user_id="ada")
+            await hf.import_({"messages": [make_message("My gate code is 4711.")]}, session_id="s", user_id="ada")
             assert (await hf.store.get(SessionRef("ada", "s"))).messages == 1
 
     anyio.run(make)

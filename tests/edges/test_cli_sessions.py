@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.edges.cli_kit import said, sessions, store
+from tests.edges.cli_kit import make_session, sessions, store
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -50,10 +50,10 @@ def test_reading_a_missing_database_does_not_create_it(args: list[str], tmp_path
 
 def test_store_is_found_like_in_serve() -> None:
     Path("holdfast.yaml").write_text("databases: {main: {driver: sqlite, path: file.db}}\n")
-    store(said("in the file's", name="file"))
+    store(make_session("in the file's", name="file"))
     for place in ("env", "flag"):
         args = ("import", "-", "--store", f"sqlite:///{place}.db")
-        assert sessions(*args, input=json.dumps(said("x", name=place))).exit_code == 0
+        assert sessions(*args, input=json.dumps(make_session("x", name=place))).exit_code == 0
     env = {"HOLDFAST_STORE": "sqlite:///env.db"}
     assert "file " in sessions("list").stdout
     assert "env " in sessions("list", env=env).stdout
@@ -79,7 +79,7 @@ def test_wrong_configuration_is_reported_in_full() -> None:
 
 
 def test_list_is_a_table_or_json() -> None:
-    store(SUPPORT, said("Hi", name="other"))
+    store(SUPPORT, make_session("Hi", name="other"))
     head, _, *rows = sessions("list").stdout.splitlines()
     assert head.split() == ["id", "user", "agent", "updated", "turns", "messages", "tokens"]
     row = next(one.split() for one in rows if one.startswith("support-42"))
@@ -92,7 +92,7 @@ def test_list_is_a_table_or_json() -> None:
 
 
 def test_list_says_if_there_are_more_or_none() -> None:
-    store(*(said("x", name=f"s{at}") for at in range(3)))
+    store(*(make_session("x", name=f"s{at}") for at in range(3)))
     result = sessions("list", "--limit", "2")
     assert len(result.stdout.splitlines()) == 4
     assert "show more with --limit" in result.stderr
@@ -100,7 +100,7 @@ def test_list_says_if_there_are_more_or_none() -> None:
 
 
 def test_names_cannot_control_the_terminal_or_act_as_markup() -> None:
-    store({**said("x", name="[red]\x1b[2J\nnew"), "user_id": "\u202eada"})
+    store({**make_session("x", name="[red]\x1b[2J\nnew"), "user_id": "\u202eada"})
     listed = sessions("list").stdout
     assert r"[red]\x1b[2J new" in listed
     assert r"\u202eada" in listed
@@ -136,7 +136,7 @@ def test_long_texts_are_shortened_unless_full_is_given() -> None:
     text, result = "\n".join(f"line {at}" for at in range(50)), "value " * 100 + "end"
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     tool = {"role": "tool", "tool_call_id": "c1", "content": result}
-    store({"id": "s", "messages": [*said(text)["messages"], {"role": "assistant", "tool_calls": [call]}, tool]})
+    store({"id": "s", "messages": [*make_session(text)["messages"], {"role": "assistant", "tool_calls": [call]}, tool]})
     short = sessions("show", "s").stdout
     assert "line 11\n" in short
     assert "line 12\n" not in short
@@ -149,7 +149,7 @@ def test_long_texts_are_shortened_unless_full_is_given() -> None:
 
 
 def test_stored_text_cannot_control_the_terminal_or_imitate_a_heading() -> None:
-    store(said("\x1b]0;title\x07 \x9b2J\r\n\nturn 7\n   9  system  1 token\n[bold]x[/bold]"))
+    store(make_session("\x1b]0;title\x07 \x9b2J\r\n\nturn 7\n   9  system  1 token\n[bold]x[/bold]"))
     shown = sessions("show", "s").stdout
     assert not {"\x1b", "\x07", "\x9b", "\r"} & set(shown)
     assert r"\x1b]0;title\x07 \x9b2J" in shown
@@ -165,7 +165,7 @@ def test_show_as_json_equals_the_export() -> None:
 
 
 def test_color_follows_the_environment() -> None:
-    store(said("x"))
+    store(make_session("x"))
     assert "\x1b[" not in sessions("show", "s").stdout
     assert "\x1b[" in sessions("show", "s", env={"FORCE_COLOR": "1"}).stdout
     assert "\x1b[" not in sessions("show", "s", env={"FORCE_COLOR": "1", "NO_COLOR": "1"}).stdout
@@ -195,7 +195,7 @@ def test_session_id_of_several_users_needs_a_user() -> None:
 
 
 def test_delete_accepts_several_ids_and_reports_the_count() -> None:
-    store(said("x", name="a"), said("x", name="b"), said("x", name="c"))
+    store(make_session("x", name="a"), make_session("x", name="b"), make_session("x", name="c"))
     result = sessions("delete", "a", "b", "a", "--yes")
     assert result.stdout == "Deleted 2 sessions, 2 messages.\n"
     assert ids() == ["c"]
@@ -204,13 +204,13 @@ def test_delete_accepts_several_ids_and_reports_the_count() -> None:
 
 
 def test_delete_deletes_nothing_if_one_session_is_missing() -> None:
-    store(said("x", name="a"))
+    store(make_session("x", name="a"))
     assert sessions("delete", "a", "b", "--yes").exit_code == 1
     assert ids() == ["a"]
 
 
 def test_delete_needs_yes_without_a_terminal() -> None:
-    store(said("x", name="a"))
+    store(make_session("x", name="a"))
     result = sessions("delete", "a", input="y\n")
     assert result.exit_code == 2
     assert "--yes" in result.stderr
@@ -219,7 +219,7 @@ def test_delete_needs_yes_without_a_terminal() -> None:
 
 @pytest.mark.parametrize(("typed", "code", "left"), [("y\n", 0, []), ("n\n", 1, ["a"]), ("\n", 1, ["a"])])
 def test_delete_asks_on_a_terminal(typed: str, code: int, left: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    store(said("x", name="a"))
+    store(make_session("x", name="a"))
     monkeypatch.setattr("holdfast.cli.sessions.is_interactive", lambda: True)
     result = sessions("delete", "a", input=typed)
     assert result.exit_code == code
@@ -231,7 +231,7 @@ def test_delete_asks_on_a_terminal(typed: str, code: int, left: list[str], monke
 
 
 def test_closed_pipe_ends_the_command_quietly() -> None:
-    store(*(said("x" * 20_000, name=f"s{at}") for at in range(20)))
+    store(*(make_session("x" * 20_000, name=f"s{at}") for at in range(20)))
     for args in (["export", "--all"], ["show", "s1", "--full"], ["list"]):
         command = [sys.executable, "-m", "holdfast", "sessions", *args]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -243,7 +243,7 @@ def test_closed_pipe_ends_the_command_quietly() -> None:
 
 
 def test_unsupported_characters_are_escaped() -> None:
-    store(said("naïve 👩"))
+    store(make_session("naïve 👩"))
     command = [sys.executable, "-m", "holdfast", "sessions", "show", "s"]
     done = subprocess.run(command, capture_output=True, timeout=60, check=True, env={"PYTHONIOENCODING": "latin-1"})
     assert b"na\xefve \\U0001f469" in done.stdout

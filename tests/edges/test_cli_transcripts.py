@@ -200,7 +200,7 @@ def test_hit_contains_the_query(before: str, middle: str, after: str) -> None:
 # -- import ----------------------------------------------------------------------
 
 
-def exported(session_id: str, store: str = "sqlite:///holdfast.db") -> dict[str, Any]:
+def export(session_id: str, store: str = "sqlite:///holdfast.db") -> dict[str, Any]:
     result = CliRunner().invoke(commands, ["sessions", "export", session_id, "--store", store], prog_name="holdfast")
     assert result.exit_code == 0, result.stderr
     found: dict[str, Any] = json.loads(result.stdout)
@@ -213,21 +213,21 @@ def test_folder_is_imported_as_sessions(written: Path) -> None:
     assert result.stdout == "Imported 3 sessions, 8 messages.\n"
     assert "7d4e.jsonl: 1 unreadable line, 1 blank line.\n" in result.stderr
     assert "sk-secret" not in result.stdout + result.stderr
-    found = exported("support-42")
+    found = export("support-42")
     assert [message["content"] for message in found["messages"]] == [*SAID["support-42"][:2], "Thank you!"]
     assert [message["seq"] for message in found["messages"]] == [0, 1, 3]
     assert found["system_messages"] == [{"role": "system", "content": "Help."}]
     assert found["created_at"] == NOW
-    foreign = exported("7d4e")
+    foreign = export("7d4e")
     assert (foreign["agent"], [message["role"] for message in foreign["messages"]]) == ("ana", ["user", "assistant"])
     assert foreign["messages"][0]["metadata"]["user"] == "+34"
 
 
 def test_second_import_changes_nothing(written: Path) -> None:
     assert [one["outcome"] for one in read_json("import", str(written))] == ["imported"] * 3
-    before = exported("support-42")
+    before = export("support-42")
     assert [one["outcome"] for one in read_json("import", str(written))] == ["unchanged"] * 3
-    assert exported("support-42") == before
+    assert export("support-42") == before
     result = transcripts("import", str(written))
     assert "Skipped 3 sessions: already stored.\n" in result.stderr
 
@@ -243,7 +243,7 @@ def test_newer_session_is_not_replaced(written: Path) -> None:
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
     (done,) = read_json("import", str(path))
     assert done["outcome"] == "newer"
-    assert len(exported("other")["messages"]) == 3
+    assert len(export("other")["messages"]) == 3
     assert "Skipped 1 session: the stored session is newer.\n" in transcripts("import", str(path)).stderr
 
 
@@ -348,11 +348,11 @@ def test_end_of_a_replaced_session_is_recorded(preview: bool) -> None:
         async with old as hf:
             await (await hf.session("s")).append("old")
 
-    async def left() -> list[str]:
+    async def leave_open() -> list[str]:
         async with Holdfast("sqlite:///holdfast.db") as hf:
             return [one.reason for one in await hf.engine.life.store.endings(due=2**50)]
 
     asyncio.run(write())
     given = json.dumps({"id": "s", "user_id": "default", "messages": [{"role": "user", "content": "new"}]})
     run_cli("sessions", "import", "-", "--replace", *(["--dry-run"] if preview else []), input=given)
-    assert asyncio.run(left()) == ([] if preview else ["ttl"])
+    assert asyncio.run(leave_open()) == ([] if preview else ["ttl"])

@@ -25,8 +25,8 @@ from holdfast.context.explain import BuildRecord, encode_record
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry, ModelCall
 from holdfast.sessions.session_events import MessageAppended, PromptSent, TurnEnded
-from tests.edges.cli_kit import said, sessions, store
-from tests.waiting import blocked_until
+from tests.edges.cli_kit import make_session, sessions, store
+from tests.waiting import block_until
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -101,7 +101,7 @@ def test_messages_calls_prompts_and_turns_are_printed_as_they_come() -> None:
 
 
 def test_json_is_one_event_per_line_until_the_session_is_deleted() -> None:
-    store(said("Hi", name="talk") | {"user_id": "ada"})
+    store(make_session("Hi", name="talk") | {"user_id": "ada"})
     with run_watch("talk", "--json", "--user", "ada", "--last", "1") as process:
         started = [json.loads(read_line(process)) for _ in range(4)]
         anyio.run(lambda: take_turn("And now?", EVIL, delete=True))
@@ -117,7 +117,7 @@ def test_json_is_one_event_per_line_until_the_session_is_deleted() -> None:
 
 
 def test_prompts_in_json_have_the_figures_of_the_call() -> None:
-    store(said("Hi", name="talk") | {"user_id": "ada"})
+    store(make_session("Hi", name="talk") | {"user_id": "ada"})
     anyio.run(take_turn, "And now?", "Later.")
     with run_watch("talk", "--json", "--last", "2") as process:
         events = [json.loads(read_line(process)) for _ in range(6)]
@@ -152,7 +152,7 @@ def test_terminal_shows_a_status_line_and_cuts_long_lines() -> None:
             shown += os.read(read_end, 65536)
             return b"waiting for turn 1" in shown
 
-        blocked_until(waits)
+        block_until(waits)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130
     os.close(read_end)

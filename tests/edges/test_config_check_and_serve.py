@@ -40,7 +40,7 @@ CASES: dict[str, tuple[dict[str, Any], bool | None]] = {
 """A configuration, and whether it can be served; None: only that both agree."""
 
 
-def refused_by_serve(file: str) -> bool:
+def is_refused_by_serve(file: str) -> bool:
     """Return True if `serve` refuses the file before it opens anything."""
     try:
         settings = load_settings({"config": file}, {})
@@ -57,6 +57,6 @@ def test_config_check_and_serve_agree(tmp_path: Path, monkeypatch: pytest.Monkey
     file = tmp_path / "holdfast.yaml"
     file.write_text(yaml.safe_dump({**LOCAL, **given} if given else LOCAL))
     checked = check_config(os.fspath(file), {}, prepare=prepare_server).exit_code == 0
-    assert checked != refused_by_serve(os.fspath(file))
+    assert checked != is_refused_by_serve(os.fspath(file))
     if served is not None:
         assert checked == served

@@ -36,7 +36,7 @@ from holdfast.errors import (
 from holdfast.remote.connection import RemoteHoldfast
 from tests.clocks import Pauses
 from tests.edges.connect_kit import CONFIG, connect_without_pauses, open_remote
-from tests.edges.keys import made
+from tests.edges.keys import create_stored_key
 from tests.edges.server import Served, gateway, run_server
 from tests.serving import serve_app
 
@@ -121,7 +121,7 @@ async def test_the_key_is_in_no_error_of_a_lost_connection() -> None:
 
 async def test_a_key_of_a_user_reaches_only_this_user() -> None:
     async with open_protected() as served:
-        everyone, of_ada = await made(served.hf), await made(served.hf, user_id="ada")
+        everyone, of_ada = await create_stored_key(served.hf), await create_stored_key(served.hf, user_id="ada")
         async with holdfast.connect(served.url, api_key=everyone) as hf:
             secret = await hf.session("secret", user_id="bob", system="Bob's.")
             remembered = await hf.memories.remember("Bob likes tea.", user_id="bob")
@@ -164,7 +164,7 @@ async def test_the_connection_may_have_a_user() -> None:
 async def test_a_key_that_only_reads_writes_nothing() -> None:
     async with open_protected() as served:
         await served.hf.session("s")
-        async with holdfast.connect(served.url, api_key=await made(served.hf, role="read")) as hf:
+        async with holdfast.connect(served.url, api_key=await create_stored_key(served.hf, role="read")) as hf:
             session = await hf.get("s")
             assert (await session.context(save=True)).messages == []
             for writing in (session.append("a"), session.begin_turn("a"), session.clear()):

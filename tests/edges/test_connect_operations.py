@@ -29,7 +29,7 @@ from holdfast.errors import (
 )
 from tests.clocks import Clock
 from tests.edges.connect_kit import open_remote
-from tests.edges.keys import made
+from tests.edges.keys import create_stored_key
 from tests.edges.server import gateway
 from tests.edges.test_connect import open_protected, open_with_proxy
 from tests.service.scripted_model import ScriptedModel
@@ -213,7 +213,7 @@ async def test_what_records_cannot_do_over_http_is_refused() -> None:
 
 async def test_a_key_of_a_user_reaches_only_the_records_of_this_user() -> None:
     async with open_protected() as served:
-        everyone, of_ada = await made(served.hf), await made(served.hf, user_id="ada")
+        everyone, of_ada = await create_stored_key(served.hf), await create_stored_key(served.hf, user_id="ada")
         async with holdfast.connect(served.url, api_key=everyone) as hf:
             await hf.records("n", user_id="bob").put("k", "secret")
             await (await hf.session("s", user_id="bob")).records("n").put("k", "secret")

@@ -62,7 +62,7 @@ def script(pages: int) -> list[Any]:
     return [*(Reply(tool_calls=[("read", {"page": page})]) for page in range(pages)), "Done."]
 
 
-def sent_results(upstream: Any, at: int) -> list[bool]:
+def find_sent_results(upstream: Any, at: int) -> list[bool]:
     """Return for each tool result of a request whether the model received it in whole."""
     return [PAGE.strip() in one["content"] for one in upstream.requests[at].body["messages"] if one["role"] == "tool"]
 
@@ -72,7 +72,7 @@ async def test_old_results_are_cleared_and_reported(stream: bool) -> None:
     """With more than three uses, all but the newest are cleared; the reply says how many and how many tokens."""
     async with gateway(script(5)) as (served, upstream):
         answers = await read_pages(served, 5, edit=EDIT, stream=stream)
-        assert [sent_results(upstream, at) for at in (3, 4)] == [[True] * 3, [False, False, False, True]]
+        assert [find_sent_results(upstream, at) for at in (3, 4)] == [[True] * 3, [False, False, False, True]]
         assert answers[3].context_management.applied_edits == []
         (edit,) = answers[4].context_management.applied_edits
         assert (edit.type, edit.cleared_tool_uses) == ("clear_tool_uses_20250919", 3)
@@ -97,7 +97,7 @@ async def test_inputs_and_excluded_tools() -> None:
         assert calls[-1]["function"]["arguments"] != "{}"
     async with gateway(script(5)) as (served, upstream):
         await read_pages(served, 5, edit={**EDIT, "exclude_tools": ["read"]})
-        assert all(sent_results(upstream, -1))
+        assert all(find_sent_results(upstream, -1))
 
 
 async def test_token_trigger_is_exact() -> None:
@@ -186,7 +186,7 @@ def thoughts(turns: int) -> list[Any]:
     return [Reply(text=f"Answer {at}.", message={"reasoning_content": f"{at}: {THOUGHT}"}) for at in range(turns)]
 
 
-def sent_thoughts(upstream: Any, at: int) -> list[bool]:
+def find_sent_thoughts(upstream: Any, at: int) -> list[bool]:
     """Return for each reply in a request whether the model received its reasoning."""
     sent = upstream.requests[at].body["messages"]
     return ["reasoning_content" in one for one in sent if one["role"] == "assistant"]
@@ -198,7 +198,7 @@ async def test_reasoning_of_older_turns_is_cleared(stream: bool) -> None:
     async with gateway(thoughts(6)) as (served, upstream):
         answers = await think(served, 6, THINKING, stream=stream)
         for at in range(6):
-            assert sent_thoughts(upstream, at) == [False] * max(0, at - 2) + [True] * min(2, at)
+            assert find_sent_thoughts(upstream, at) == [False] * max(0, at - 2) + [True] * min(2, at)
         assert answers[2].context_management.applied_edits == []
         for at in (3, 5):
             (edit,) = answers[at].context_management.applied_edits
@@ -214,7 +214,7 @@ async def test_all_reasoning_stays(keep: Any) -> None:
     """With `all`, nothing is cleared."""
     async with gateway(thoughts(4)) as (served, upstream):
         answers = await think(served, 4, {**THINKING, "keep": keep})
-        assert sent_thoughts(upstream, 3) == [True] * 3
+        assert find_sent_thoughts(upstream, 3) == [True] * 3
         assert answers[3].context_management.applied_edits == []
 
 

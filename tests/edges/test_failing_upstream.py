@@ -310,7 +310,7 @@ ANTHROPIC: dict[str, FailureCase] = {
 }
 
 
-def unused_port() -> int:
+def find_unused_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])
 
@@ -327,7 +327,7 @@ async def failing_server(
     async with kind(lambda _: reply) as upstream, ScriptedUpstream(lambda _: "from the other") as other:
         url = upstream.url
         if isinstance(way.reply, str):
-            url = way.reply.format(unused=unused_port(), port=url.split(":")[2].split("/")[0])
+            url = way.reply.format(unused=find_unused_port(), port=url.split(":")[2].split("/")[0])
         one = {"model": "gpt-4o", "base_url": url, "api_key": UPSTREAM_KEY, "provider": provider}
         two = {"model": "gpt-4o", "base_url": other.url, "api_key": "sk-other"}
         llms = {"alone": one, "both": {**one, "fallbacks": ["other"]}, "other": two, "default": two}

@@ -76,11 +76,11 @@ EXTENSION = "x-"
 def load_description() -> Data:
     """Return the API description of the app."""
 
-    async def fetched() -> Data:
+    async def fetch_schema() -> Data:
         async with InProcessServer() as place:
             return dict((await place.http.get("/openapi.json")).json())
 
-    return asyncio.run(fetched())
+    return asyncio.run(fetch_schema())
 
 
 class InProcessServer:

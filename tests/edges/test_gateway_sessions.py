@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Gate, Reply, ScriptedUpstream
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
 
@@ -115,7 +115,7 @@ async def test_user_id_field_names_the_user() -> None:
 
 async def test_user_id_must_match_the_users_key() -> None:
     async with gateway(reply_to_last) as (served, _):
-        served.http.headers.update(bearer(await made(served.hf, user_id="ada")))
+        served.http.headers.update(bearer(await create_stored_key(served.hf, user_id="ada")))
         await served.chat("mine", user_id="ada", user="whatever OpenAI is told")
         answer = await served.chat("not mine", user_id="bob")
         assert (answer["status"], answer["error"]["code"]) == (404, "user_not_found")

@@ -21,7 +21,7 @@ from holdfast.server.body_streams import LargeResponse
 from holdfast.server.memory_room import MemoryReservation
 from holdfast.server.permissions import Refused
 from holdfast.stores.logic.records import RecordMethods
-from tests.edges.keys import made
+from tests.edges.keys import create_stored_key
 from tests.edges.server import Served, gateway
 from tests.waiting import until
 
@@ -85,7 +85,10 @@ async def test_unread_pages_hold_a_bounded_share_of_the_memory(
 ) -> None:
     """Of sixteen clients that do not read, most wait without having read values. Another tenant is answered meanwhile."""
     server, room_limits = served
-    attacker, victim = await made(server.hf, tenant="attacker"), await made(server.hf, tenant="victim")
+    attacker, victim = (
+        await create_stored_key(server.hf, tenant="attacker"),
+        await create_stored_key(server.hf, tenant="victim"),
+    )
     for tenant in ("attacker", "victim"):
         async with server.hf.serve_tenant(tenant) as hf:
             await hf.records("a").put_many({"1": "x" * 900_000, "2": "x" * 900_000})
@@ -154,7 +157,7 @@ async def test_large_reads_and_writes_of_a_tenant_take_turns(
         return changed
 
     monkeypatch.setattr(RecordMethods, "change_records", note_write)
-    key = await made(server.hf, tenant="other")
+    key = await create_stored_key(server.hf, tenant="other")
 
     async def put(number: int, size: int) -> httpx2.Response:
         headers = {"authorization": f"Bearer {key}"}

@@ -21,7 +21,7 @@ from tests.edges.mcp_client_kit import LEGACY, call, fail
 
 
 @asynccontextmanager
-async def started(store: str, *options: str, mode: str = "auto") -> AsyncIterator[Client]:
+async def start(store: str, *options: str, mode: str = "auto") -> AsyncIterator[Client]:
     """Start the command as an MCP client does, and connect to it."""
     args = ["-m", "holdfast", "mcp", "--store", store, *options]
     env = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
@@ -42,7 +42,7 @@ async def test_a_client_starts_the_command_and_uses_every_tool(store: str, tmp_p
             {"messages": [{"role": "user", "content": "Redis runs on 7001"}]}, session_id="s", user_id="ada"
         )
         await hf.import_({"messages": [{"role": "user", "content": "Nothing for ada"}]}, session_id="t", user_id="bob")
-    async with started(store, "--user", "ada", mode=mode) as client:
+    async with start(store, "--user", "ada", mode=mode) as client:
         assert len((await client.list_tools()).tools) == 8
         stored = await call(client, "remember", content="Ada deploys on Fridays")
         assert (await call(client, "recall", query="when are deploys?"))["memories"][0]["id"] == stored["id"]
@@ -61,13 +61,13 @@ async def test_a_client_starts_the_command_and_uses_every_tool(store: str, tmp_p
 
 
 async def test_the_command_creates_the_database_and_memories_survive_it(store: str) -> None:
-    async with started(store) as client:
+    async with start(store) as client:
         found = await asyncio.gather(
             *(call(client, "remember", content=f"Project {number} is called Alpha{number}") for number in range(20))
         )
         assert len({one["id"] for one in found}) == 20
         assert "length <= 8000" in await fail(client, "remember", content="x" * 1_000_000)
-    async with started(store, "--read-only") as client:
+    async with start(store, "--read-only") as client:
         assert "remember" not in [tool.name for tool in (await client.list_tools()).tools]
         assert "role 'write'" in await fail(client, "remember", content="more")
         assert len((await call(client, "recall", query="Alpha7"))["memories"]) >= 1
@@ -76,7 +76,7 @@ async def test_the_command_creates_the_database_and_memories_survive_it(store: s
 async def test_the_configuration_can_hold_what_is_remembered(store: str, tmp_path: Path) -> None:
     file = tmp_path / "holdfast.yaml"
     file.write_text("mcp: {remember: held}")
-    async with started(store, "--config", str(file)) as client:
+    async with start(store, "--config", str(file)) as client:
         assert (await call(client, "remember", content="Ada deploys on Fridays"))["status"] == "quarantined"
 
 

@@ -16,7 +16,7 @@ from holdfast.stores import open_store
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.clocks import TickingClock
 from tests.edges.gateway_kit import gateway_with_tools
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Process, Served, config_text, gateway
 from tests.edges.test_anthropic_upstream import claude
 from tests.stores.servers import place
@@ -34,7 +34,7 @@ def client(served: Served, **options: Any) -> Any:
     )
 
 
-def sent(upstream: Any, at: int = -1) -> list[tuple[str, Any]]:
+def list_received(upstream: Any, at: int = -1) -> list[tuple[str, Any]]:
     """Return role and content of the messages that the model received."""
     return [(one["role"], one.get("content")) for one in upstream.requests[at].body["messages"]]
 
@@ -69,7 +69,7 @@ async def test_helper_sends_only_new_messages_and_model_gets_conversation(stream
             else:
                 reply = await thread.send({"role": "user", "content": text})
             assert reply.id == thread.previous_message_id
-        assert sent(upstream) == [
+        assert list_received(upstream) == [
             ("system", "Be brief."),
             ("user", "first"),
             ("assistant", "One."),
@@ -125,9 +125,9 @@ async def test_tool_runner_of_helper_runs_tools_over_thread() -> None:
         assert last.content[0].text == "Done."
         await thread.send({"role": "user", "content": "Thanks."})
         assert pages == [1, 2]
-        assert [role for role, _ in sent(upstream, 1)] == ["user", "assistant", "tool", "tool"]
-        assert [content for role, content in sent(upstream) if role == "tool"] == ["Page 1.", "Page 2."]
-        assert sent(upstream)[-2:] == [("assistant", "Done."), ("user", "Thanks.")]
+        assert [role for role, _ in list_received(upstream, 1)] == ["user", "assistant", "tool", "tool"]
+        assert [content for role, content in list_received(upstream) if role == "tool"] == ["Page 1.", "Page 2."]
+        assert list_received(upstream)[-2:] == [("assistant", "Done."), ("user", "Thanks.")]
 
 
 async def test_tools_of_the_server_run_once_although_continuations_fail() -> None:
@@ -164,7 +164,7 @@ async def test_tools_of_the_server_run_once_although_continuations_fail() -> Non
         three = [await send(served, "c", continue_after(answers[1])) for _ in range(2)]
         assert three[1]["content"][0]["text"] == "Found."
         assert numbers == [7, 8, 9]
-        roles = [role for role, _ in sent(upstream)]
+        roles = [role for role, _ in list_received(upstream)]
         begin = ["user", "assistant", "tool", "assistant"]
         assert roles == [*begin, "user", "assistant", "tool", "tool", "assistant", "user", "assistant", "tool"]
 
@@ -179,9 +179,9 @@ async def test_message_is_continued_once_and_forks_share_its_beginning() -> None
         assert len(upstream.requests) == 2
         other = await send(served, "c", continue_after(first, fork=True))
         assert other["session_id"] != first["session_id"]
-        assert sent(upstream) == [("system", "Be brief."), ("user", "a"), ("assistant", "One."), ("user", "c")]
+        assert list_received(upstream) == [("system", "Be brief."), ("user", "a"), ("assistant", "One."), ("user", "c")]
         await send(served, "d", continue_after(other))
-        assert [content for _, content in sent(upstream)] == ["Be brief.", "a", "One.", "c", "Three.", "d"]
+        assert [content for _, content in list_received(upstream)] == ["Be brief.", "a", "One.", "c", "Three.", "d"]
         assert upstream.requests[-1].body["tools"][0]["function"]["name"] == "read"
         log = await served.log(first["session_id"])
         assert [content for _, content in log] == ["a", "One.", "b", "Two."]
@@ -195,7 +195,11 @@ async def test_helper_replays_whole_conversation_when_it_was_continued_elsewhere
         await send(served, "b", {"type": "continue", "previous_message_id": first.id})
         reply = await thread.send({"role": "user", "content": "c"})
         assert reply.content[0].text == "Three."
-        assert sent(upstream) == [("user", "a"), ("assistant", [{"type": "text", "text": "One."}]), ("user", "c")]
+        assert list_received(upstream) == [
+            ("user", "a"),
+            ("assistant", [{"type": "text", "text": "One."}]),
+            ("user", "c"),
+        ]
         sessions = (await served.hf.store.list()).sessions
         logs = [[entry.message.text for entry in await served.hf.store.entries(one.ref)] for one in sessions]
         assert sorted(logs) == [["a", "One.", "b", "Two."], ["a", "One.", "c", "Three."]]
@@ -244,8 +248,11 @@ async def test_other_user_does_not_find_the_thread() -> None:
 async def test_key_of_another_tenant_does_not_find_the_thread() -> None:
     """Neither another tenant nor another user of the same tenant continues, forks or compares by an id."""
     async with gateway(lambda body: "re", "auth: {required: true}") as (served, upstream):
-        ada, bob = [{"headers": bearer(await made(served.hf, role="write", user_id=user))} for user in ("ada", "bob")]
-        other = {"headers": bearer(await made(served.hf, role="write", user_id="ada", tenant="t2"))}
+        ada, bob = [
+            {"headers": bearer(await create_stored_key(served.hf, role="write", user_id=user))}
+            for user in ("ada", "bob")
+        ]
+        other = {"headers": bearer(await create_stored_key(served.hf, role="write", user_id="ada", tenant="t2"))}
         first = await send(served, "a", {"type": "create"}, **ada)
         for caller in (bob, other):
             for more in ({}, {"fork": True}):
@@ -279,7 +286,7 @@ async def test_failed_continuation_can_be_sent_again(again: str) -> None:
         assert (await send(served, "b", continue_after(first)))["status"] >= 500
         second = await send(served, again, continue_after(first))
         assert second["content"][0]["text"] == "Two."
-        assert sent(upstream) == [("user", "a"), ("assistant", "One."), ("user", again)]
+        assert list_received(upstream) == [("user", "a"), ("assistant", "One."), ("user", again)]
         assert [content for _, content in await served.log(first["session_id"])] == ["a", "One.", again, "Two."]
         assert code(await send(served, "c", continue_after(first))) == (400, "thread_already_continued")
 
@@ -413,7 +420,7 @@ async def test_server_that_is_killed_during_a_continuation_leaves_it_to_another(
             assert second["content"][0]["text"] == "re"
             third = await post(other, "c", continue_after(second))
             assert third["content"][0]["text"] == "re"
-        contents = [content for _, content in sent(upstream)]
+        contents = [content for _, content in list_received(upstream)]
         assert contents == ["a", "re", "b", "re", "c"]
         gate.open()
 
@@ -450,7 +457,7 @@ async def test_other_server_continues_at_once_on_each_store(name: str, tmp_path:
             first = await send(one, "a", {"type": "create"})
             second = await send(other, "b", continue_after(first))
             assert second["content"][0]["text"] == "Two."
-            assert sent(upstream) == [("user", "a"), ("assistant", "One."), ("user", "b")]
+            assert list_received(upstream) == [("user", "a"), ("assistant", "One."), ("user", "b")]
             assert code(await send(one, "c", continue_after(first))) == (400, "thread_already_continued")
 
 
@@ -472,7 +479,7 @@ async def test_tools_change_during_the_thread() -> None:
         await send(served, "", continue_after(four), messages=[*back, {"role": "user", "content": "e"}])
         names = [[tool["function"]["name"] for tool in request.body["tools"]] for request in upstream.requests]
         assert names == [["read"], ["read", "search"], ["search"], ["search"], ["search", "read"]]
-        assert [content for _, content in sent(upstream)] == ["a", "re", "b", "re", "c", "re", "d", "re", "e"]
+        assert [content for _, content in list_received(upstream)] == ["a", "re", "b", "re", "c", "re", "d", "re", "e"]
 
 
 async def test_system_messages_of_the_conversation_stay_in_their_place() -> None:
@@ -487,7 +494,7 @@ async def test_system_messages_of_the_conversation_stay_in_their_place() -> None
             await send(served, "c", continue_after(two))
             prompts = [("system", "zero"), ("user", "a"), ("assistant", "re"), ("system", "first"), ("user", "b")]
             prompts += [("system", "last"), ("assistant", "re"), ("user", "c")]
-            assert sent(upstream) == [*front, *prompts]
+            assert list_received(upstream) == [*front, *prompts]
 
 
 @pytest.mark.parametrize(
@@ -543,4 +550,4 @@ async def test_large_tools_are_no_thread() -> None:
         )
         for text in ("a", "b"):
             await thread.send({"role": "user", "content": text})
-        assert [content for _, content in sent(upstream)] == ["a", "re", "b"]
+        assert [content for _, content in list_received(upstream)] == ["a", "re", "b"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.testing import Reply
 from tests.edges.server import gateway
-from tests.edges.test_message_threads import code, send, sent
+from tests.edges.test_message_threads import code, list_received, send
 
 Kind = Literal["continue", "fork", "fail", "other api", "change tools"]
 Step = tuple[Kind, int]
@@ -63,7 +63,7 @@ async def play(steps: list[Step]) -> None:
                 assert len(upstream.requests) == calls
                 continue
             path, tools = [*node.path, ("user", text)], [*node.tools, *([tool] if tool else [])]
-            assert sent(upstream) == [("system", "Be brief."), *path]
+            assert list_received(upstream) == [("system", "Be brief."), *path]
             body = upstream.requests[-1].body
             assert [one["function"]["name"] for one in body.get("tools") or ()] == tools
             if kind == "fail":

@@ -12,7 +12,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.limits import Limits
 from holdfast.testing import Gate, Reply
 from tests.edges.doors import CLAUDE, doors
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 
 WEATHER: dict[str, Any] = {
     "name": "weather",
@@ -58,7 +58,7 @@ async def test_errors_before_the_route_are_anthropics_too() -> None:
     async with doors(limits=Limits(body=2000)) as both:
         http = both.served.http
         elsewhere = await http.post("/v1/messages", content=b"{}", headers={"host": "evil.example"})
-        key = await made(both.served.hf, role="read")
+        key = await create_stored_key(both.served.hf, role="read")
         kind = {"content-type": "application/json"}
         answers = {
             "authentication_error": await http.post("/v1/messages", content=b"{}"),
@@ -214,7 +214,7 @@ async def test_beta_client_works(stream: bool) -> None:
 async def test_both_key_options_of_the_client_work() -> None:
     """`api_key` is sent in `x-api-key`, `auth_token` in `Authorization`; sessions belong to the key's user."""
     async with doors(["a", "b"]) as both:
-        key = await made(both.served.hf, user_id="ada")
+        key = await create_stored_key(both.served.hf, user_id="ada")
         fields: dict[str, Any] = {"model": "gpt-4o", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
         for name in ("api_key", "auth_token"):
             given: dict[str, Any] = {"api_key": None, "auth_token": None, name: key}

@@ -16,8 +16,8 @@ import pytest
 
 from holdfast.holdfast import Holdfast
 from holdfast.lifecycle.settings import LifeSettings
-from tests.stores.histories import grown
-from tests.stores.servers import Server, reached
+from tests.stores.histories import grow_session
+from tests.stores.servers import Server, reach
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
 SEEDS = range(4)
@@ -48,7 +48,7 @@ def require_tools(*tools: str) -> None:
 async def fill_store(url: str) -> list[dict[str, Any]]:
     """Create sessions with a history for two users; return their exports."""
     async with Holdfast(url, life=STILL) as hf:
-        refs = [await grown(hf, seed, user_id=f"käse {seed % 2}") for seed in SEEDS]
+        refs = [await grow_session(hf, seed, user_id=f"käse {seed % 2}") for seed in SEEDS]
         return [await hf.export(ref, retired=True, calls=True) for ref in refs]
 
 
@@ -63,7 +63,7 @@ async def export_store(url: str) -> list[dict[str, Any]]:
 @pytest.fixture
 def place(request: pytest.FixtureRequest) -> Iterator[tuple[Server, str]]:
     """Yield a server and an empty place on it."""
-    server = reached(request.param)
+    server = reach(request.param)
     url = server.place()
     try:
         yield server, url

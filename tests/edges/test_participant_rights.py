@@ -17,8 +17,8 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import HoldfastError, SessionNotFound, UserNotFound
 from tests.edges.access_kit import auth
 from tests.edges.connect_kit import connect_without_pauses
-from tests.edges.keys import bearer, made
-from tests.edges.mcp_client_kit import call, connected, fail, get_refusal
+from tests.edges.keys import bearer, create_stored_key
+from tests.edges.mcp_client_kit import call, connect, fail, get_refusal
 from tests.edges.server import Served, gateway
 
 REF = SessionRef("ada", "plan")
@@ -69,7 +69,7 @@ def find_secrets(text: str) -> set[str]:
 
 
 async def make_key(served: Served, user_id: str) -> dict[str, str]:
-    return bearer(await made(served.hf, user_id=user_id, role="admin"))
+    return bearer(await create_stored_key(served.hf, user_id=user_id, role="admin"))
 
 
 def test_the_rights_are_documented() -> None:
@@ -220,7 +220,7 @@ async def test_the_prompt_of_a_participants_turn_has_nothing_of_the_owner(tmp_pa
 async def test_a_key_without_a_user_that_names_a_participant_gets_their_prompt(tmp_path: Path) -> None:
     async with gateway(lambda _: "ok", auth(tmp_path), AGENTS) as (served, upstream):
         await fill_session(served.hf)
-        app = bearer(await made(served.hf, role="write"))
+        app = bearer(await create_stored_key(served.hf, role="write"))
         body = {"session_id": "plan", "session_user": "ada", "model": "guide", "session_mode": "delta"}
         for user, shown in (("bob", False), ("ada", True), ("bob", False)):
             said = {"messages": [{"role": "user", "content": f"I am {user}"}], "user": user}
@@ -233,7 +233,7 @@ async def test_a_turn_over_rest_for_a_participant_has_nothing_of_the_owner(tmp_p
     """Also in its later calls, whose requests have no user message."""
     async with gateway(lambda _: "ok", auth(tmp_path), AGENTS) as (served, _):
         await fill_session(served.hf)
-        app = bearer(await made(served.hf, role="write"))
+        app = bearer(await create_stored_key(served.hf, role="write"))
         url = "/v1/sessions/plan/turns?user_id=ada"
         said = {"role": "user", "content": "Hi", "metadata": {"user": "bob"}}
         for messages in ([said], []):
@@ -284,7 +284,7 @@ async def test_mcp_does_not_reach_sessions_of_others(tmp_path: Path) -> None:
     async with gateway(lambda _: "ok", auth(tmp_path), AGENTS) as (served, _):
         await fill_session(served.hf)
         bob = await make_key(served, "bob")
-        async with connected(served.url, bob) as client:
+        async with connect(served.url, bob) as client:
             assert (await call(client, "list_sessions"))["sessions"] == []
             for name, more in (("read_session", {}), ("explain", {"seq": 2}), ("append_note", {"text": "x"})):
                 assert "plan" in await fail(client, name, session_id="plan", **more)
@@ -300,7 +300,7 @@ async def test_mcp_does_not_reach_sessions_of_others(tmp_path: Path) -> None:
 async def test_connect_gives_a_participant_the_conversation(tmp_path: Path) -> None:
     async with gateway(lambda _: "ok", auth(tmp_path), AGENTS) as (served, _):
         await fill_session(served.hf)
-        key = await made(served.hf, user_id="bob", role="admin")
+        key = await create_stored_key(served.hf, user_id="bob", role="admin")
         async with connect_without_pauses(served.url, api_key=key) as hf:
             session = await hf.get(REF)
             assert (await session.info()).state == {}

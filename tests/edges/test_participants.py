@@ -24,7 +24,7 @@ from tests.edges.access_kit import (
     normalize_session_name,
     server,
 )
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served
 
 ONE = "/v1/sessions/{session_id}"
@@ -48,7 +48,7 @@ async def add_participants(served: Served, *names: str) -> None:
 
 
 async def make_key(served: Served, user_id: str | None = None) -> dict[str, str]:
-    return bearer(await made(served.hf, user_id=user_id, role="admin"))
+    return bearer(await create_stored_key(served.hf, user_id=user_id, role="admin"))
 
 
 async def speakers(served: Served) -> list[tuple[str, Any, Any]]:

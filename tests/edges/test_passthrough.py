@@ -17,7 +17,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.server.logs import JsonLines
 from holdfast.testing import Reply, ScriptedUpstream
 from holdfast.turns.turn import TurnRequest
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import UPSTREAM_KEY, Served, gateway
 
 KEY, OTHER = "sk-client-canary-0123456789", "sk-another-canary-987654321"
@@ -34,7 +34,7 @@ async def passthrough_server(
         yield served, upstream
 
 
-def sent_keys(upstream: ScriptedUpstream) -> list[str | None]:
+def list_sent_keys(upstream: ScriptedUpstream) -> list[str | None]:
     """Return the keys that the upstream was called with."""
     return [one.headers.get("authorization") for one in upstream.requests]
 
@@ -54,7 +54,7 @@ async def test_clients_key_reaches_the_model(stream: bool) -> None:
     async with passthrough_server() as (served, upstream):
         for key in (KEY, OTHER, KEY):
             assert (await chat(served, bearer(key), stream=stream)).status_code == 200
-        assert sent_keys(upstream) == [f"Bearer {key}" for key in (KEY, OTHER, KEY)]
+        assert list_sent_keys(upstream) == [f"Bearer {key}" for key in (KEY, OTHER, KEY)]
 
 
 async def test_official_client_needs_no_other_setting() -> None:
@@ -63,7 +63,7 @@ async def test_official_client_needs_no_other_setting() -> None:
         client = served.client.with_options(api_key=KEY)
         for _ in range(2):
             await client.chat.completions.create(model="gpt-4o", extra_body={"session_id": "s"}, **TURN)
-        assert sent_keys(upstream) == [f"Bearer {KEY}"] * 2
+        assert list_sent_keys(upstream) == [f"Bearer {KEY}"] * 2
         (session,) = (await served.hf.sessions()).sessions
         assert (session.user_id, session.id) == (derive_upstream_user("default", KEY), "s")
 
@@ -90,7 +90,7 @@ async def test_clients_key_is_not_stored_or_logged(tmp_path: Path, caplog: pytes
             for url in ("/v1/sessions/s?calls=true&retired=true", "/metrics")
         ]
         assert len(upstream.requests) == len(script)
-        assert set(sent_keys(upstream)) == {f"Bearer {KEY}"}
+        assert set(list_sent_keys(upstream)) == {f"Bearer {KEY}"}
         files = read_files(tmp_path)
     files += read_files(tmp_path)
     assert files
@@ -133,12 +133,15 @@ async def test_keys_separate_users() -> None:
 async def test_holdfast_key_next_to_the_models_key() -> None:
     """It decides about access and sessions; if it names no user, the model's key does."""
     async with passthrough_server() as (served, upstream):
-        ours, adas = await made(served.hf, tenant="t2"), await made(served.hf, tenant="t2", user_id="ada")
+        ours, adas = (
+            await create_stored_key(served.hf, tenant="t2"),
+            await create_stored_key(served.hf, tenant="t2", user_id="ada"),
+        )
         for own in (ours, adas):
             for header in ("x-holdfast-key", "x-api-key"):
                 answer = await chat(served, {**bearer(KEY), header: own}, session_id="s", user="eve")
                 assert answer.status_code == 200
-        assert set(sent_keys(upstream)) == {f"Bearer {KEY}"}
+        assert set(list_sent_keys(upstream)) == {f"Bearer {KEY}"}
         async with served.hf.serve_tenant("t2") as other:
             users = {session.user_id for session in (await other.sessions()).sessions}
         assert users == {"ada", derive_upstream_user("t2", KEY)}
@@ -148,7 +151,7 @@ async def test_holdfast_key_next_to_the_models_key() -> None:
 async def test_holdfast_key_is_not_sent_to_the_model() -> None:
     """Without a model key no model is called, neither with the Holdfast key nor with the server's own."""
     async with passthrough_server() as (served, upstream):
-        own = await made(served.hf)
+        own = await create_stored_key(served.hf)
         for headers in (bearer(own), {"x-holdfast-key": own}, {"authorization": f"Bearer {own}", "x-api-key": KEY}):
             answer = await chat(served, headers, session_id="s")
             assert (answer.status_code, answer.json()["error"]["code"]) == (401, "upstream_key_missing")
@@ -186,7 +189,7 @@ async def test_server_with_its_own_key_passes_none_on() -> None:
     """The client's key is sent nowhere."""
     async with gateway(lambda _: "ok") as (served, upstream):
         assert (await chat(served, bearer(KEY))).status_code == 200
-        assert sent_keys(upstream) == [f"Bearer {UPSTREAM_KEY}"]
+        assert list_sent_keys(upstream) == [f"Bearer {UPSTREAM_KEY}"]
 
 
 async def test_background_work_uses_the_servers_key() -> None:
@@ -197,7 +200,7 @@ async def test_background_work_uses_the_servers_key() -> None:
         await served.http.put("/v1/sessions/s", json={"messages": long}, headers=bearer(KEY))
         await served.http.post("/v1/sessions/s/compactions", json={"budget": 1000}, headers=bearer(KEY))
         assert (await served.hf.store.get(SessionRef(user, "s"))).messages == len(long)
-        assert sent_keys(upstream) == [f"Bearer {UPSTREAM_KEY}"]
+        assert list_sent_keys(upstream) == [f"Bearer {UPSTREAM_KEY}"]
 
 
 def test_request_repr_hides_the_key() -> None:

@@ -20,9 +20,9 @@ from holdfast.tools.python.folders import PREFIX
 from holdfast.tools.python.process import detect_sandbox
 from holdfast.tools.python.tool import FRESH
 from tests.clocks import Clock
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Process, Served, config_text, gateway
-from tests.service.fake_python import listed
+from tests.service.fake_python import list_files
 from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(bool(detect_sandbox().missing), reason=f"no sandbox here: {detect_sandbox().missing}")
@@ -272,8 +272,8 @@ async def test_sessions_are_isolated_from_each_other(tmp_path: Path) -> None:
 async def test_tenants_are_isolated_from_each_other(tmp_path: Path) -> None:
     """Sessions of one id, each in its own process."""
     async with python_gateway(tmp_path, clock=Clock()) as served:
-        mine = bearer(await made(served.hf, name="one", role="write"))
-        theirs = bearer(await made(served.hf, name="two", role="write", tenant="other"))
+        mine = bearer(await create_stored_key(served.hf, name="one", role="write"))
+        theirs = bearer(await create_stored_key(served.hf, name="two", role="write", tenant="other"))
         await run(served, "secret = 42; open('a.txt', 'w').write('x')", headers=mine)
         (found,) = await run(served, LOOK, headers=theirs)
         assert found["result"] == "(False, [])"
@@ -420,4 +420,4 @@ async def test_killed_server_leaves_nothing_behind(tmp_path: Path) -> None:
             (pid,) = children(server.process.pid)
             assert server.stop(signal.SIGTERM) == 0
             await wait_until_dead(pid)
-        assert listed(work) == []
+        assert list_files(work) == []

@@ -14,7 +14,7 @@ from holdfast.errors import ConfigError
 from holdfast.limits import TURN_WARNINGS
 from holdfast.server.requester import RequestRules
 from holdfast.turns.turn import TurnWarning, TurnWarnings
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
 HEADERS = "gateway: {user_headers: [X-User, X-Forwarded-User], session_headers: [X-Chat-Id]}"
@@ -92,7 +92,7 @@ async def test_unconfigured_header_names_no_user() -> None:
 async def test_user_of_the_key_takes_precedence() -> None:
     """OpenAI's own fields are ignored next to it; Holdfast's and a proxy's must agree."""
     async with gateway(lambda _: "ok", HEADERS) as (served, _):
-        key = bearer(await made(served.hf, user_id="ada"))
+        key = bearer(await create_stored_key(served.hf, user_id="ada"))
         chat = "/v1/chat/completions"
         for fields in ({}, {"user": "bob"}, {"safety_identifier": "bob"}, {"user_id": "ada"}):
             assert await owner_of(served, await post(served, chat, key, **fields)) == "ada"

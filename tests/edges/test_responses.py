@@ -26,7 +26,7 @@ WEATHER: Any = {
 }
 
 
-def sent_messages(upstream: Any, at: int = -1) -> list[tuple[str, Any]]:
+def list_received(upstream: Any, at: int = -1) -> list[tuple[str, Any]]:
     """Return role and content of the messages that the model received."""
     return [(one["role"], one.get("content")) for one in upstream.requests[at].body["messages"]]
 
@@ -42,7 +42,7 @@ async def test_response_continues_by_its_id() -> None:
         assert first.instructions == "Be brief."
         second = await served.client.responses.create(model="gpt-4o", input="Who am I?", previous_response_id=first.id)
         assert second.output_text == "Ada."
-        assert sent_messages(upstream) == [("user", "I am Ada."), ("assistant", "Hello Ada."), ("user", "Who am I?")]
+        assert list_received(upstream) == [("user", "I am Ada."), ("assistant", "Hello Ada."), ("user", "Who am I?")]
         assert second.session_id == first.session_id
 
 
@@ -101,7 +101,7 @@ async def test_parallel_calls_and_results() -> None:
             model="gpt-4o", input=results, previous_response_id=first.id, tools=[WEATHER]
         )
         assert second.output_text == "Cold and warm."
-        roles = [role for role, _ in sent_messages(upstream)]
+        roles = [role for role, _ in list_received(upstream)]
         assert roles == ["user", "assistant", "tool", "tool"]
         assert len(upstream.requests[-1].body["messages"][1]["tool_calls"]) == 2
         items = [item async for item in served.client.responses.input_items.list(second.id, order="asc")]
@@ -130,7 +130,7 @@ async def test_older_response_branches() -> None:
         one = await served.client.responses.create(model="gpt-4o", input="1")
         two = await served.client.responses.create(model="gpt-4o", input="2", previous_response_id=one.id)
         other = await served.client.responses.create(model="gpt-4o", input="3", previous_response_id=one.id)
-        assert sent_messages(upstream) == [("user", "1"), ("assistant", "One."), ("user", "3")]
+        assert list_received(upstream) == [("user", "1"), ("assistant", "One."), ("user", "3")]
         assert other.session_id != one.session_id == two.session_id
         assert [text for _, text in await served.log(one.session_id)] == ["1", "One.", "2", "Two."]
         assert (await served.client.responses.retrieve(two.id)).output_text == "Two."
@@ -182,7 +182,7 @@ async def test_custom_and_namespaced_tools_have_their_own_names() -> None:
             {"type": "function_call_output", "call_id": send.call_id, "output": "sent"},
         ]
         await served.client.responses.create(model="gpt-4o", input=results, previous_response_id=first.id, tools=tools)
-        assert [role for role, _ in sent_messages(upstream)] == ["user", "assistant", "tool", "tool"]
+        assert [role for role, _ in list_received(upstream)] == ["user", "assistant", "tool", "tool"]
 
 
 # -- conversations ---------------------------------------------------------------------
@@ -194,7 +194,7 @@ async def test_conversation_is_a_session() -> None:
         made = await served.client.conversations.create(metadata={"topic": "greeting"})
         for text in ("Hi", "How are you?"):
             await served.client.responses.create(model="gpt-4o", input=text, conversation=made.id)
-        assert sent_messages(upstream) == [("user", "Hi"), ("assistant", "Hello."), ("user", "How are you?")]
+        assert list_received(upstream) == [("user", "Hi"), ("assistant", "Hello."), ("user", "How are you?")]
         items = [item async for item in served.client.conversations.items.list(made.id, order="asc", limit=3)]
         assert [item.content[0].text for item in items] == ["Hi", "Hello.", "How are you?", "Fine."]
         newest = await served.client.conversations.items.list(made.id, limit=1)
@@ -215,7 +215,7 @@ async def test_newest_item_is_deleted() -> None:
         )
         await served.client.conversations.items.delete(added.data[0].id, conversation_id=made.id)
         await served.client.responses.create(model="gpt-4o", input="Two", conversation=made.id)
-        assert sent_messages(upstream) == [("user", "One"), ("user", "Two")]
+        assert list_received(upstream) == [("user", "One"), ("user", "Two")]
 
 
 async def test_one_of_several_items_of_a_message_is_deleted() -> None:

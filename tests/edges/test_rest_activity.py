@@ -14,7 +14,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.testing import Reply
 from tests.clocks import START, Clock
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
 HOUR = 3_600_000
@@ -179,8 +179,8 @@ async def test_counts_are_kept_while_the_store_fails(monkeypatch: pytest.MonkeyP
 
 async def test_key_of_one_user_cannot_read_the_activity() -> None:
     async with gateway(lambda _: "ok") as (served, _):
-        one, everybody = await made(served.hf, user_id="ada"), await made(served.hf)
-        other = await made(served.hf, tenant="other")
+        one, everybody = await create_stored_key(served.hf, user_id="ada"), await create_stored_key(served.hf)
+        other = await create_stored_key(served.hf, tenant="other")
         assert (await served.http.get("/v1/activity", headers=bearer(one))).status_code == 403
         await served.chat("Hello", headers=bearer(everybody))
         assert (await read_total(served, **bearer(everybody)))["turns"] == 1

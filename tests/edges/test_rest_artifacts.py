@@ -228,11 +228,11 @@ async def test_range_of_a_large_content_reads_only_that_part(served: Served, mon
     read: list[tuple[int, int]] = []
     real = served.hf.artifacts.blobs.get
 
-    def noted(key: str, start: int, stop: int) -> AsyncGenerator[bytes, None]:
+    def record_read(key: str, start: int, stop: int) -> AsyncGenerator[bytes, None]:
         read.append((start, stop))
         return real(key, start, stop)
 
-    monkeypatch.setattr(served.hf.artifacts.blobs, "get", noted)
+    monkeypatch.setattr(served.hf.artifacts.blobs, "get", record_read)
     assert (await get(served, "a.bin", range="bytes=2000000-2000999")).content == content[2_000_000:2_001_000]
     assert read == [(2_000_000, 2_001_000)]
 
@@ -444,14 +444,14 @@ async def test_upload_aborted_by_the_client_leaves_nothing(served: Served, monke
     ended, begun = asyncio.Event(), asyncio.Event()
     real = served.hf.artifacts.blobs.put
 
-    async def noted(key: str, chunks: Any) -> None:
+    async def record_read(key: str, chunks: Any) -> None:
         begun.set()
         try:
             await real(key, chunks)
         finally:
             ended.set()
 
-    monkeypatch.setattr(served.hf.artifacts.blobs, "put", noted)
+    monkeypatch.setattr(served.hf.artifacts.blobs, "put", record_read)
     _, writer = await asyncio.open_connection("127.0.0.1", served.port)
     head = f"PUT {BASE}/b.bin HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9000000\r\n\r\n"
     writer.write(head.encode() + bytes(3_000_000))

@@ -89,7 +89,7 @@ async def test_upload_cut_by_a_killed_server_is_swept(tmp_path: Path) -> None:
     """Its content has no name; earlier artifacts are whole."""
     store, folder = f"sqlite:///{tmp_path}/chat.db", tmp_path / "chat.db.artifacts"
 
-    def killed() -> None:
+    def run_and_kill() -> None:
         with Process(store) as server, httpx2.Client(base_url=server.url, trust_env=False) as http:
             http.post("/v1/sessions", json={"id": "s"})
             http.put(f"{BASE}/whole.bin", content=b"0123456789")
@@ -103,7 +103,7 @@ async def test_upload_cut_by_a_killed_server_is_swept(tmp_path: Path) -> None:
                     assert time.monotonic() < until
                 server.kill()
 
-    await anyio.to_thread.run_sync(killed)
+    await anyio.to_thread.run_sync(run_and_kill)
     async with holdfast.open(store) as hf:
         session = await hf.session("s")
         assert [one.name for one in await session.artifacts.list()] == ["whole.bin"]

@@ -12,7 +12,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.limits import BULK_SESSIONS
 from holdfast.server import bulk
 from tests.clocks import Clock
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
 
@@ -121,7 +121,7 @@ async def test_exports_of_one_answer_are_bounded(monkeypatch: pytest.MonkeyPatch
 async def test_a_key_of_one_user_reaches_only_its_sessions() -> None:
     """Sessions of others are not found, and no filter selects them."""
     async with gateway([], clock=Clock()) as (served, _):
-        ada, reader = await made(served.hf, user_id="ada"), await made(served.hf, role="read")
+        ada, reader = await create_stored_key(served.hf, user_id="ada"), await create_stored_key(served.hf, role="read")
         await create(served, "a")
         await create(served, "b", user="bob")
         refused = await ask(served, {"action": "delete", **name("b", user="bob")}, key=ada)

@@ -9,7 +9,7 @@ import pytest
 from holdfast.agents import Llm
 from holdfast.domain.memory import Owner
 from holdfast.errors import StaleMemories
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 from tests.service.memories_kit import MergingModel, format_merges
 
@@ -72,7 +72,10 @@ async def test_agent_and_app_memories_are_consolidated_too(owner: Owner, asked: 
 async def test_users_key_consolidates_only_that_user() -> None:
     async with gateway((), "auth: {required: true}") as (served, _):
         anns, bobs = await make_promotable_memory(served), await make_promotable_memory(served, Owner("user", "bob"))
-        mine, others = bearer(await made(served.hf, user_id="ann")), bearer(await made(served.hf, user_id="bob"))
+        mine, others = (
+            bearer(await create_stored_key(served.hf, user_id="ann")),
+            bearer(await create_stored_key(served.hf, user_id="bob")),
+        )
         assert (await request_consolidation(served, {"user_id": "ann"})).status_code == 401
         assert (await served.http.get("/v1/memories/diary", params={"user_id": "ann"})).status_code == 401
         assert (await request_consolidation(served, {"user_id": "ann"}, **others)).status_code == 404

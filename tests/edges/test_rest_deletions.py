@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.access import parse_key_id
 from tests.clocks import Clock
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
 
@@ -32,7 +32,7 @@ async def test_deletions_are_listed_with_their_receipts() -> None:
     """Page by page, with the key that deleted, and found by ids that the answer does not contain."""
     clock = Clock()
     async with gateway([], clock=clock) as (served, _):
-        admin, writer = await made(served.hf, role="admin"), await made(served.hf)
+        admin, writer = await create_stored_key(served.hf, role="admin"), await create_stored_key(served.hf)
         receipts = await delete(served, writer, "hidden-one", "hidden-two")
         clock.now += 1
         answer = await served.http.post("/v1/sessions", json={"user_id": "bob"}, headers=bearer(writer))
@@ -59,10 +59,10 @@ async def test_deletions_are_listed_with_their_receipts() -> None:
 
 async def test_deletions_belong_to_a_tenant_and_need_an_admin_key() -> None:
     async with gateway([], clock=Clock()) as (served, _):
-        theirs = await made(served.hf, role="admin", tenant="t2")
-        await delete(served, await made(served.hf), "s")
+        theirs = await create_stored_key(served.hf, role="admin", tenant="t2")
+        await delete(served, await create_stored_key(served.hf), "s")
         assert (await read(served, theirs))["data"] == []
         await delete(served, theirs, "s")
         assert len((await read(served, theirs))["data"]) == 1
         for fields in ({"role": "write"}, {"role": "admin", "user_id": "ada"}):
-            await read(served, await made(served.hf, **fields), status=403)
+            await read(served, await create_stored_key(served.hf, **fields), status=403)

@@ -37,7 +37,7 @@ async def server_with_talk(*config: str) -> AsyncIterator[Served]:
         yield served
 
 
-async def explained(served: Served, **parameters: Any) -> dict[str, Any]:
+async def explain(served: Served, **parameters: Any) -> dict[str, Any]:
     response = await served.http.get(PATH, params=parameters)
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
@@ -49,11 +49,11 @@ async def explained(served: Served, **parameters: Any) -> dict[str, Any]:
 async def test_another_strategy_and_budget_are_explained() -> None:
     """Without a model call, and without changing the session's own prompt."""
     async with server_with_talk() as served:
-        before = await explained(served)
-        answer = await explained(served, seq=4, strategy="token_window", budget=2000)
+        before = await explain(served)
+        answer = await explain(served, seq=4, strategy="token_window", budget=2000)
         assert (answer["strategy"], answer["budget"]) == ("token_window", 2000)
-        assert (await explained(served, seq=4, budget=20_000))["messages"][0]["state"] == "whole"
-        assert await explained(served) == before
+        assert (await explain(served, seq=4, budget=20_000))["messages"][0]["state"] == "whole"
+        assert await explain(served) == before
         assert_error(await served.http.get(PATH, params={"strategy": "digets"}), 400)
         assert_error(await served.http.get(PATH, params={"budget": "0"}), 400)
 
@@ -61,7 +61,7 @@ async def test_another_strategy_and_budget_are_explained() -> None:
 async def test_message_is_explained_for_the_next_and_past_prompts() -> None:
     """As in the library, by seq or by text."""
     async with server_with_talk() as served:
-        answer = await explained(served, seq=4)
+        answer = await explain(served, seq=4)
         (one,) = answer["messages"]
         assert (one["seq"], one["turn_id"], one["role"], one["text"]) == (4, 2, "user", SEASICK)
         assert one["state"] != "whole"
@@ -70,10 +70,10 @@ async def test_message_is_explained_for_the_next_and_past_prompts() -> None:
         assert answer["compactions"][0]["source_tokens"] > answer["compactions"][0]["tokens"]
         left = one["departure"]["turn_id"]
         for turn, states in ((left - 1, {"whole"}), (left, {"part", "no"})):
-            then = await explained(served, seq=4, turn=turn)
+            then = await explain(served, seq=4, turn=turn)
             assert (then["turn"], then["exact"]) == (turn, True)
             assert then["messages"][0]["state"] in states
-        by_words = await explained(served, q="get  SEASICK")
+        by_words = await explain(served, q="get  SEASICK")
         assert [message["seq"] for message in by_words["messages"]] == [4]
         session = await served.hf.session("trip")
         assert msgspec.json.decode(msgspec.json.encode(await session.explain(seq=4))) == answer
@@ -89,10 +89,10 @@ async def test_turn_is_explained_with_the_strategy_of_its_request() -> None:
         }
         chat |= {"session_mode": "delta", "strategy": "token_window", "budget": 500}
         assert (await served.http.post("/v1/chat/completions", json=chat)).status_code == 200
-        answer = await explained(served, seq=4, turn=TURNS)
+        answer = await explain(served, seq=4, turn=TURNS)
         assert (answer["exact"], answer["strategy"], answer["budget"]) == (True, "token_window", 500)
         assert answer["messages"][0]["state"] == "no"
-        assert (await explained(served, seq=4))["messages"][0]["state"] == "whole"
+        assert (await explain(served, seq=4))["messages"][0]["state"] == "whole"
         path = "/v1/sessions/trip/context"
         found = (await served.http.post(path, json={"at_turn": TURNS, "explain": True})).json()
         assert found["hash"] == found["sent_hash"]
@@ -105,8 +105,8 @@ async def test_turn_is_explained_with_the_strategy_of_its_request() -> None:
 
 async def test_excerpts_of_a_truncated_message_are_in_the_prompt() -> None:
     async with server_with_talk() as served:
-        left = (await explained(served, seq=4))["messages"][0]["departure"]["turn_id"]
-        answer = await explained(served, seq=4, turn=left)
+        left = (await explain(served, seq=4))["messages"][0]["departure"]["turn_id"]
+        answer = await explain(served, seq=4, turn=left)
         body = {"at_turn": left}
         prompt = (await served.http.post("/v1/sessions/trip/context", json=body)).json()["messages"]
         (one,) = answer["messages"]
@@ -121,7 +121,7 @@ async def test_messages_are_paged() -> None:
         seen: list[int] = []
         more: dict[str, int] = {}
         while True:
-            answer = await explained(served, q="boats", limit=10, **more)
+            answer = await explain(served, q="boats", limit=10, **more)
             seen += [one["seq"] for one in answer["messages"]]
             assert answer["has_more"] is (answer["before"] is not None)
             if not answer["has_more"]:
@@ -132,7 +132,7 @@ async def test_messages_are_paged() -> None:
 
 async def test_prompt_is_described_without_a_message() -> None:
     async with server_with_talk() as served:
-        answer = await explained(served)
+        answer = await explain(served)
         assert (answer["messages"], answer["has_more"], answer["strategy"]) == ([], False, "digest")
         context = (await served.http.post("/v1/sessions/trip/context", json={"explain": True})).json()
         assert answer["decisions"] == context["decisions"]
@@ -176,12 +176,12 @@ async def test_erased_message_text_is_not_shown() -> None:
             response = await served.http.get(PATH, params={"seq": 4, **turn})
             assert response.json()["messages"][0]["decision"] == "erased"
             assert "seasick" not in response.text
-        assert (await explained(served, q="seasick"))["messages"] == []
+        assert (await explain(served, q="seasick"))["messages"] == []
 
 
 async def test_agent_parameter_explains_the_agents_prompt() -> None:
     agents = "agents: {brief: {llm: default, context: {strategy: head_tail, window_size: 3}}}"
     async with server_with_talk(CONFIG, agents) as served:
-        answer = await explained(served, seq=4, agent="brief")
+        answer = await explain(served, seq=4, agent="brief")
         assert answer["strategy"] == "head_tail"
         assert {one["kind"] for one in answer["messages"][0]["remedies"]} == {"pin", "window_size", "recall"}

@@ -11,7 +11,7 @@ from holdfast.limits import PAGE
 from holdfast.server.key_cache import REMEMBERED
 from holdfast.server.sign_in import SignIns
 from tests.clocks import START, Clock
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
 DAY = 86_400_000
@@ -36,7 +36,7 @@ async def test_a_key_is_created_listed_and_revoked() -> None:
     """Its text is in the first answer only, and gives what it says."""
     clock = Clock()
     async with gateway([], clock=clock) as (served, _):
-        admin = await made(served.hf, role="admin")
+        admin = await create_stored_key(served.hf, role="admin")
         given: dict[str, Any] = {"name": "laptop", "user_id": "ada", "role": "read", "session_mode": "delta"}
         limits = {"rate": 60, "max_body": 2048, "budget": 4096}
         answer = await create(served, admin, expires="90d", **given, **limits)
@@ -77,7 +77,10 @@ async def test_the_first_key_closes_the_server_at_once() -> None:
 async def test_keys_of_a_tenant_are_its_own() -> None:
     """An admin of a tenant sees no keys of another one, and the server's own admin sees all."""
     async with gateway([], clock=Clock()) as (served, _):
-        own, theirs = await made(served.hf, role="admin"), await made(served.hf, role="admin", tenant="t2")
+        own, theirs = (
+            await create_stored_key(served.hf, role="admin"),
+            await create_stored_key(served.hf, role="admin", tenant="t2"),
+        )
         mine = await create(served, own)
         await create(served, theirs, tenant="default", status=403)
         await ask(served, "GET", "?tenant=default", key=theirs, status=403)
@@ -98,7 +101,7 @@ async def test_keys_of_a_tenant_are_its_own() -> None:
 @pytest.mark.parametrize("fields", [{"role": "write"}, {"role": "read"}, {"role": "admin", "user_id": "ada"}])
 async def test_only_an_admin_of_all_users_manages_keys(fields: dict[str, Any]) -> None:
     async with gateway([], clock=Clock()) as (served, _):
-        key = await made(served.hf, **fields)
+        key = await create_stored_key(served.hf, **fields)
         await ask(served, "GET", key=key, status=403)
         await create(served, key, status=403)
         await ask(served, "DELETE", f"/{parse_key_id(key)}", key=key, status=403)
@@ -109,7 +112,7 @@ async def test_a_key_creates_no_key_with_more_power() -> None:
     """Values that are not given are those of the caller's own key."""
     async with gateway([], clock=Clock()) as (served, _):
         limits = {"rate": 60, "max_body": 2048, "budget": 4096}
-        key = await made(served.hf, role="admin", expires_at=START + DAY, **limits)
+        key = await create_stored_key(served.hf, role="admin", expires_at=START + DAY, **limits)
         for name, most in limits.items():
             await create(served, key, status=403, **{name: most + 1})
             assert (await create(served, key, status=201, **{name: most - 1}))[name] == most - 1
@@ -121,7 +124,7 @@ async def test_a_key_creates_no_key_with_more_power() -> None:
 
 async def test_lists_are_read_page_by_page() -> None:
     async with gateway([], clock=Clock()) as (served, _):
-        admin = await made(served.hf, role="admin")
+        admin = await create_stored_key(served.hf, role="admin")
         names = sorted([str(parse_key_id(admin)), *[(await create(served, admin))["id"] for _ in range(4)]])
         found, after = [], ""
         while True:
@@ -170,7 +173,7 @@ async def test_invalid_keys_are_refused(body: dict[str, Any]) -> None:
 
 async def test_revoking_a_key_ends_its_sign_ins() -> None:
     async with gateway([], clock=Clock()) as (served, _):
-        admin = await made(served.hf, role="admin")
+        admin = await create_stored_key(served.hf, role="admin")
         answer = await create(served, admin, role="read")
         stored = await served.hf.store.get_key(answer["id"])
         assert stored is not None

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from tests.clocks import TickingClock
-from tests.edges.cli_kit import said, sessions, store
+from tests.edges.cli_kit import make_session, sessions, store
 from tests.edges.rest_kit import append_messages, create_session, path, user
 from tests.edges.server import Served, gateway
 from tests.service.expiry_kit import DAY, RecordingHook, file
@@ -162,7 +162,7 @@ async def test_metrics_count_ends_and_hooks(place: str) -> None:
 def test_command_line_closes_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each once; none if one is missing."""
     monkeypatch.chdir(tmp_path)
-    store(said("hello", name="a"), said("hello", name="b"))
+    store(make_session("hello", name="a"), make_session("hello", name="b"))
     missing = sessions("close", "a", "none")
     assert missing.exit_code == 1
     assert json.loads(sessions("show", "a", "--json").stdout)["status"] == "active"

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.domain.memory import Owner
 from tests.clocks import Clock
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
 ANN = Owner("user", "ann")
@@ -121,8 +121,8 @@ async def test_erasing_a_message_forgets_its_memories() -> None:
 
 async def test_users_key_reads_user_and_app_but_writes_only_user_memories() -> None:
     async with gateway() as (served, _):
-        admin = bearer(await made(served.hf, role="admin"))
-        ann = bearer(await made(served.hf, user_id="ann"))
+        admin = bearer(await create_stored_key(served.hf, role="admin"))
+        ann = bearer(await create_stored_key(served.hf, user_id="ann"))
         memories = served.hf.memories
         mine = (await memories.remember("Tea for Ann", user_id="ann")).memory
         theirs = (await memories.remember("Tea for Bob", user_id="bob")).memory
@@ -165,9 +165,9 @@ def _list_requests(memory_id: str) -> list[tuple[str, str, Any]]:
 
 async def test_users_key_does_not_see_other_users_sources() -> None:
     async with gateway() as (served, _):
-        ann = bearer(await made(served.hf, user_id="ann"))
+        ann = bearer(await create_stored_key(served.hf, user_id="ann"))
         source = {"session_id": "bobs-session", "user_id": "bob"}
-        admin = bearer(await made(served.hf, role="admin"))
+        admin = bearer(await create_stored_key(served.hf, role="admin"))
         await post(served, {"content": "Tea for all", "scope": "app", "sources": [source]}, **admin)
         told = await served.http.get("/v1/memories?scope=app", headers=ann)
         assert "Tea for all" in told.text
@@ -243,9 +243,9 @@ async def test_callers_role_decides_the_origin_of_a_memory() -> None:
     """
     async with gateway() as (served, _):
         keys = {
-            "admin": bearer(await made(served.hf, role="admin")),
-            "program": bearer(await made(served.hf, role="write")),
-            "ann": bearer(await made(served.hf, user_id="ann", role="write")),
+            "admin": bearer(await create_stored_key(served.hf, role="admin")),
+            "program": bearer(await create_stored_key(served.hf, role="write")),
+            "ann": bearer(await create_stored_key(served.hf, user_id="ann", role="write")),
         }
         found = {}
         for who, headers in keys.items():

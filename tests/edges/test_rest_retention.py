@@ -10,7 +10,7 @@ import pytest
 from holdfast.domain.session import SessionRef
 from holdfast.lifecycle import retention
 from tests.clocks import Clock
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -89,5 +89,5 @@ async def test_rules_that_are_off_apply_to_nothing() -> None:
 async def test_a_key_of_one_user_cannot_read_the_rules() -> None:
     async with gateway([], clock=Clock()) as (served, _):
         for fields, status in (({"user_id": "ada"}, 403), ({"role": "read"}, 200)):
-            key = bearer(await made(served.hf, **fields))
+            key = bearer(await create_stored_key(served.hf, **fields))
             assert (await served.http.get("/v1/retention", headers=key)).status_code == status

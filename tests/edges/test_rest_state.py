@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.limits import STATE_CHANGES, STATE_VALUE_BYTES
 from tests.edges.access_kit import auth
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
 S = "/v1/sessions/s/state"
@@ -214,8 +214,8 @@ async def test_users_key_cannot_write_app_state(tmp_path: Path) -> None:
     """A key of one user reads `app:` keys and writes none; others do."""
     async with state_server(auth(tmp_path)) as served:
         http, hf = served.http, served.hf
-        ada, everybody = bearer(await made(hf, user_id="ada")), bearer(await made(hf))
-        boss = bearer(await made(hf, role="admin", user_id="bob"))
+        ada, everybody = bearer(await create_stored_key(hf, user_id="ada")), bearer(await create_stored_key(hf))
+        boss = bearer(await create_stored_key(hf, role="admin", user_id="bob"))
         refused = [
             await http.patch(S, json={"a": 1, "app:motd": "x"}, headers=ada),
             await http.post(S, json={"changes": [{"op": "set", "key": "app:motd", "value": 1}]}, headers=ada),
@@ -248,7 +248,7 @@ async def test_tenants_do_not_share_state(tmp_path: Path) -> None:
     """Neither of users with the same name nor of the app."""
     async with state_server(auth(tmp_path)) as served:
         http, hf = served.http, served.hf
-        here, there = bearer(await made(hf)), bearer(await made(hf, tenant="t2"))
+        here, there = bearer(await create_stored_key(hf)), bearer(await create_stored_key(hf, tenant="t2"))
         await http.patch(ADA, json={"user:a": "here"}, headers=here)
         await http.patch(APP, json={"app:a": "here"}, headers=here)
         for path, key in ((ADA, "user:a"), (APP, "app:a")):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.rest_kit import HI, assert_error
 from tests.edges.server import Served, gateway
 
@@ -81,7 +81,7 @@ async def test_an_append_retires_and_changes_state_in_one_write() -> None:
 
 async def test_a_participant_neither_retires_nor_changes_state() -> None:
     async with gateway(lambda _: "ok", "auth: {required: true}") as (served, _):
-        owner, guest = [bearer(await made(served.hf, user_id=user)) for user in ("ada", "bob")]
+        owner, guest = [bearer(await create_stored_key(served.hf, user_id=user)) for user in ("ada", "bob")]
         shared = {"id": "s", "metadata": {"participants": ["ada", "bob"]}}
         assert (await served.http.post("/v1/sessions", json=shared, headers=owner)).status_code == 201
         assert (await served.http.post(TURNS, json={"messages": [HI]}, headers=owner)).status_code == 200
@@ -95,7 +95,7 @@ async def test_a_participant_neither_retires_nor_changes_state() -> None:
 
 async def test_app_state_needs_a_key_that_may_change_it() -> None:
     async with gateway(lambda _: "ok", "auth: {required: true}") as (served, _):
-        headers = bearer(await made(served.hf, user_id="ada"))
+        headers = bearer(await create_stored_key(served.hf, user_id="ada"))
         await served.http.post("/v1/sessions", json={"id": "s"}, headers=headers)
         body = {"changes": [{"op": "set", "key": "app:motd", "value": "x"}]}
         assert_error(await served.http.post(MESSAGES, json=body, headers=headers), 403)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.workspace import Workspace
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 from tests.made_up import KEY
 
@@ -100,12 +100,12 @@ async def test_tenants_have_separate_workspaces_and_users_have_none(tmp_path: Pa
             await of(served, tenant=tenant).write("a.md", f"{tenant}'s")
             await of(served, tenant=tenant).checkpoint(tenant)
         for tenant in ("default", "acme"):
-            key = bearer(await made(served.hf, role="read", tenant=tenant))
+            key = bearer(await create_stored_key(served.hf, role="read", tenant=tenant))
             response = await served.http.get(f"{WRITER}/history?diff=true", headers=key)
             assert response.json()["commits"][0]["subject"] == f"checkpoint: {tenant}"
             assert f"+{tenant}'s" in response.json()["diff"]
             assert (await served.http.post(f"{WRITER}/checkpoint", headers=key, json={})).status_code == 403
-            of_one = bearer(await made(served.hf, role="admin", tenant=tenant, user_id="ada"))
+            of_one = bearer(await create_stored_key(served.hf, role="admin", tenant=tenant, user_id="ada"))
             for method, path in (("GET", "history"), ("POST", "checkpoint")):
                 response = await served.http.request(method, f"{WRITER}/{path}", headers=of_one)
                 assert code(response) == (403, "forbidden")

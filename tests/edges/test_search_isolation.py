@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.holdfast import Holdfast
 from tests.edges.access_kit import server
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served
 from tests.words import says
 
@@ -23,7 +23,7 @@ OWN = {("default", "ada"): "1111", ("default", "bob"): "2222", ("t2", "ada"): "3
 """What each of them has said, by tenant and user."""
 
 
-async def said(hf: Holdfast, user: str, secret: str) -> None:
+async def store_conversations(hf: Holdfast, user: str, secret: str) -> None:
     """Store conversations of a user, under the same session and agent names as the others."""
     log = [{"role": "user", "content": f"{WORDS} {secret}"}, {"role": "assistant", "content": f"so it is {secret}"}]
     await hf.import_({"messages": log}, session_id="same", user_id=user)
@@ -33,12 +33,12 @@ async def said(hf: Holdfast, user: str, secret: str) -> None:
 
 
 @asynccontextmanager
-async def shared_server(folder: Path) -> AsyncIterator[Served]:
+async def run_shared_server(folder: Path) -> AsyncIterator[Served]:
     """Run a server with the conversations of all users."""
     async with server(folder) as served:
         for (tenant, user), secret in OWN.items():
             async with served.hf.serve_tenant(tenant) as hf:
-                await said(hf, user, secret)
+                await store_conversations(hf, user, secret)
         yield served
 
 
@@ -66,11 +66,11 @@ QUERIES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("query", QUERIES)
 async def test_no_caller_sees_another_users_messages(tmp_path: Path, query: dict[str, Any]) -> None:
     """With a key of the user, of the tenant for that user, or of a user with the same name elsewhere."""
-    async with shared_server(tmp_path) as served:
+    async with run_shared_server(tmp_path) as served:
         for (tenant, user), own in OWN.items():
             others = set(OWN.values()) - {own}
-            bound = bearer(await made(served.hf, tenant=tenant, user_id=user))
-            wide = bearer(await made(served.hf, tenant=tenant))
+            bound = bearer(await create_stored_key(served.hf, tenant=tenant, user_id=user))
+            wide = bearer(await create_stored_key(served.hf, tenant=tenant))
             for headers, more in ((bound, {}), (bound, {"user_id": user}), (wide, {"user_id": user})):
                 parameters = {"q": WORDS, **query, **more}
                 answer = await served.http.get("/v1/search", params=parameters, headers=headers)
@@ -81,9 +81,9 @@ async def test_no_caller_sees_another_users_messages(tmp_path: Path, query: dict
 
 async def test_each_user_finds_their_own_messages(tmp_path: Path) -> None:
     """This shows that the previous test can fail."""
-    async with shared_server(tmp_path) as served:
+    async with run_shared_server(tmp_path) as served:
         for (tenant, user), own in OWN.items():
-            key = bearer(await made(served.hf, tenant=tenant, user_id=user))
+            key = bearer(await create_stored_key(served.hf, tenant=tenant, user_id=user))
             found = (await served.http.get("/v1/search", params={"q": WORDS, "limit": 100}, headers=key)).json()["data"]
             assert {one["session_id"] for one in found} == {"same", f"only-{user}-{own}"}
             assert own in json.dumps(found)
@@ -91,8 +91,8 @@ async def test_each_user_finds_their_own_messages(tmp_path: Path) -> None:
 
 async def test_users_key_cannot_name_another_user(tmp_path: Path) -> None:
     """The answer is the same whether or not the user exists."""
-    async with shared_server(tmp_path) as served:
-        key = bearer(await made(served.hf, user_id="bob"))
+    async with run_shared_server(tmp_path) as served:
+        key = bearer(await create_stored_key(served.hf, user_id="bob"))
         for name in ("ada", "nobody"):
             answer = await served.http.get("/v1/search", params={"q": WORDS, "user_id": name}, headers=key)
             assert (answer.status_code, answer.json()["error"]["message"]) == (404, f"no user '{name}'")
@@ -100,8 +100,11 @@ async def test_users_key_cannot_name_another_user(tmp_path: Path) -> None:
 
 async def test_another_users_cursor_is_refused(tmp_path: Path) -> None:
     """The error reveals nothing about its position."""
-    async with shared_server(tmp_path) as served:
-        keys = {(tenant, user): bearer(await made(served.hf, tenant=tenant, user_id=user)) for tenant, user in OWN}
+    async with run_shared_server(tmp_path) as served:
+        keys = {
+            (tenant, user): bearer(await create_stored_key(served.hf, tenant=tenant, user_id=user))
+            for tenant, user in OWN
+        }
         for whose, headers in keys.items():
             page = await served.http.get("/v1/search", params={"q": WORDS, "limit": 1}, headers=headers)
             cursor = page.json()["last_id"]
@@ -113,9 +116,12 @@ async def test_another_users_cursor_is_refused(tmp_path: Path) -> None:
 
 async def test_stale_index_does_not_show_removed_messages(tmp_path: Path) -> None:
     """Deleted, moved or erased messages disappear at once, whatever the index still contains."""
-    async with shared_server(tmp_path) as served:
-        ada, bob = bearer(await made(served.hf, user_id="ada")), bearer(await made(served.hf, user_id="bob"))
-        admin = bearer(await made(served.hf, role="admin"))
+    async with run_shared_server(tmp_path) as served:
+        ada, bob = (
+            bearer(await create_stored_key(served.hf, user_id="ada")),
+            bearer(await create_stored_key(served.hf, user_id="bob")),
+        )
+        admin = bearer(await create_stored_key(served.hf, role="admin"))
         target = {"user_id": "bob"}
         moved = await served.http.post("/v1/sessions/only-ada-1111/move?user_id=ada", json=target, headers=admin)
         assert moved.status_code == 200, moved.text

@@ -26,9 +26,9 @@ from holdfast.search.queries import SearchResults
 from holdfast.testing import Reply, ScriptedUpstream
 from tests.amounts import examples
 from tests.clocks import START, Clock
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
-from tests.markers import unmarked
+from tests.markers import strip_markers
 from tests.stores.servers import place
 
 WORDS = "the gate code of the harbour is"
@@ -95,8 +95,8 @@ class World:
         for who, secret in SECRETS.items():
             tenant, user = who
             wide, own = (
-                await made(self.served.hf, tenant=tenant),
-                await made(self.served.hf, tenant=tenant, user_id=user),
+                await create_stored_key(self.served.hf, tenant=tenant),
+                await create_stored_key(self.served.hf, tenant=tenant, user_id=user),
             )
             self.keys[who] = bearer(own), bearer(wide)
             self.said[who], self.kept[who] = [], []
@@ -429,7 +429,7 @@ async def check_tools(world: World, asked: Called) -> int:
     assert sorted(ids) == sorted(results)
     assert len(ids) == 2 + len(others)
     assert all("there is no memory" in results[one] for one in ids[2:])
-    recalled = [text for one in (*first, *second) if (text := unmarked(one.get("content"))).startswith(OPENING)]
+    recalled = [text for one in (*first, *second) if (text := strip_markers(one.get("content"))).startswith(OPENING)]
     assert recalled
     told = [line for content in (*recalled, results[ids[0]], results[ids[1]]) for line in content.splitlines()]
     lines = [json.loads(line) for line in told if line.startswith('{"') and "error" not in json.loads(line)]

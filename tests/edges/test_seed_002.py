@@ -66,7 +66,7 @@ async def run_turn(served: Served, text: str, **fields: Any) -> Any:
     return reply
 
 
-async def changed(served: Served, path: str, values: dict[str, Any]) -> None:
+async def change(served: Served, path: str, values: dict[str, Any]) -> None:
     response = await served.http.patch(path, json=values)
     assert response.status_code == 200, response.text
 
@@ -80,17 +80,17 @@ async def test_state_is_visible_in_instructions(store: str) -> None:
     """State of the session, user and app; both servers see the values at the time of the call."""
     told = "User's preferred language: {}\nCurrent topic: {}\nApp version: {}\n"
     async with two_servers(store, ["ok"] * 4, TEMPLATE) as (one, other, upstream):
-        await changed(one, "/v1/users/ada/state", {"user:language": "en"})
-        await changed(one, "/v1/users/bob/state", {"user:language": "fr"})
-        await changed(other, "/v1/state", {"app:version": "2.0.0"})
+        await change(one, "/v1/users/ada/state", {"user:language": "en"})
+        await change(one, "/v1/users/bob/state", {"user:language": "fr"})
+        await change(other, "/v1/state", {"app:version": "2.0.0"})
         await run_turn(one, "hi", model="assistant", user="ada")
         assert system(upstream) == told.format("en", "", "2.0.0")
-        await changed(other, "/v1/sessions/s/state?user_id=ada", {"current_topic": "infrastructure"})
+        await change(other, "/v1/sessions/s/state?user_id=ada", {"current_topic": "infrastructure"})
         await run_turn(one, "and now", model="assistant", user="ada")
         assert system(upstream) == told.format("en", "infrastructure", "2.0.0")
         await run_turn(other, "hi", model="assistant", user="bob", session_id="his")
         assert system(upstream) == told.format("fr", "", "2.0.0")
-        await changed(one, "/v1/state", {"app:version": "2.0.1", "app:announcement": "Maintenance at 2 AM"})
+        await change(one, "/v1/state", {"app:version": "2.0.1", "app:announcement": "Maintenance at 2 AM"})
         await run_turn(other, "and now", model="assistant", user="bob", session_id="his")
         assert system(upstream) == told.format("fr", "", "2.0.1")
 
@@ -185,7 +185,7 @@ async def test_session_is_created_with_its_first_message(store: str) -> None:
         first = (await run_turn(served, "hi", session_id=None, model="assistant"))["session_id"]
         second = (await run_turn(served, "hi", session_id=None, model="assistant", user="ada"))["session_id"]
         assert first != second
-        await changed(served, f"/v1/sessions/{first}/state", {"topic": "kelp"})
+        await change(served, f"/v1/sessions/{first}/state", {"topic": "kelp"})
         await run_turn(served, "go on", session_id=first, model="assistant")
         assert await served.log(first) == [
             ("user", "hi"),

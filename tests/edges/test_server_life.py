@@ -210,10 +210,10 @@ async def test_readiness_needs_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     async with gateway([]) as (served, _):
         assert (await served.http.get("/readyz")).json()["status"] == "ready"
 
-        async def gone() -> None:
+        async def fail() -> None:
             raise StoreUnavailable("the disk is full")
 
-        monkeypatch.setattr(served.hf.store, "ping", gone)
+        monkeypatch.setattr(served.hf.store, "ping", fail)
         response = await served.http.get("/readyz")
         assert (response.status_code, response.json()["error"]["code"]) == (503, "store_unavailable")
         assert (await served.http.get("/healthz")).json()["status"] == "ok"

@@ -110,16 +110,16 @@ async def test_described_bodies_are_accepted() -> None:
             url = path.replace("{session_id}", "s").replace("{seq}", "0")
             url += "?namespace=a&key=k" if path.endswith("/record") else ""
 
-            async def refused(fields: dict[str, Any], method: str = method, url: str = url) -> str:
+            async def send_refused(fields: dict[str, Any], method: str = method, url: str = url) -> str:
                 response = await served.http.request(method, url, json=fields)
                 return str(response.json().get("error", {}).get("message", ""))
 
             content = document["paths"][path][method.lower()]["requestBody"]["content"]["application/json"]
             described = document["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]
             for name in described["properties"]:
-                assert "unknown" not in await refused({name: None}), (method, path, name)
+                assert "unknown" not in await send_refused({name: None}), (method, path, name)
             if described["additionalProperties"] is False:
-                assert "unknown" in await refused({"no_such_field": 1}), (method, path)
+                assert "unknown" in await send_refused({"no_such_field": 1}), (method, path)
 
 
 def test_every_component_is_used() -> None:

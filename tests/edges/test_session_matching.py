@@ -82,10 +82,10 @@ async def test_concurrent_equal_conversations_get_separate_sessions(fields: Data
     """Four clients send second turns at once: each session takes exactly one."""
     gate = Gate()
 
-    def held(body: Data) -> Reply:
+    def reply_when_released(body: Data) -> Reply:
         return Reply(text=reply_to(body), hold=gate if len(body["messages"]) == 3 else None)
 
-    async with gateway(held) as (served, upstream):
+    async with gateway(reply_when_released) as (served, upstream):
         clients = [Client(served, **fields) for _ in range(4)]
         for client in clients:
             await client.ask("Hi")
@@ -210,10 +210,10 @@ async def test_sdk_retry_joins_the_running_turn(opening: tuple[str, ...]) -> Non
     """One model call, one session, and the reply of the first attempt with its id."""
     gate = Gate()
 
-    def held(body: Data) -> Reply:
+    def reply_when_released(body: Data) -> Reply:
         return Reply(text=reply_to(body), hold=gate if body["messages"][-1]["content"] == "slow" else None)
 
-    async with gateway(held) as (served, upstream):
+    async with gateway(reply_when_released) as (served, upstream):
         client = Client(served)
         for text in opening:
             await client.ask(text)
@@ -328,10 +328,10 @@ async def test_waiting_request_that_would_retire_the_reply_is_rematched(fields: 
     """
     gate = Gate()
 
-    def held(body: Data) -> Reply:
+    def reply_when_released(body: Data) -> Reply:
         return Reply(text=reply_to(body), hold=gate if body["messages"][-1]["content"] == "slow" else None)
 
-    async with gateway(held) as (served, upstream):
+    async with gateway(reply_when_released) as (served, upstream):
         client = Client(served, **fields)
         await client.ask("Hi")
         first, opening = client.session_id, list(client.history)
@@ -356,10 +356,10 @@ async def test_fork_continues_after_its_parent_is_deleted() -> None:
     """A user's second device edits while the first one waits; its conversation is independent."""
     gate = Gate()
 
-    def held(body: Data) -> Reply:
+    def reply_when_released(body: Data) -> Reply:
         return Reply(text=reply_to(body), hold=gate if body["messages"][-1]["content"] == "slow" else None)
 
-    async with gateway(held) as (served, upstream):
+    async with gateway(reply_when_released) as (served, upstream):
         one = Client(served, user="ada")
         await one.ask("Hi")
         two = Client(served, user="ada")

@@ -14,7 +14,7 @@ from holdfast.limits import CLIENTS_REMEMBERED
 from holdfast.testing import Reply, ScriptedUpstream
 from holdfast.turns.turn_start import TRANSCRIPT_CLIENTS
 from tests.edges.gateway_kit import gateway_with_tools
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, config_text, gateway, serving
 
 Messages = list[dict[str, Any]]
@@ -47,7 +47,7 @@ async def log(served: Served, session: str = "s") -> list[Any]:
 
 
 @asynccontextmanager
-async def known_client() -> AsyncIterator[Served]:
+async def serve_known_client() -> AsyncIterator[Served]:
     """Create a session of two turns whose client sent the whole conversation in the second one."""
     async with gateway(answer) as (served, _):
         await send(served, [user("one")])
@@ -57,7 +57,7 @@ async def known_client() -> AsyncIterator[Served]:
 
 
 async def test_transcript_client_can_edit_its_first_message() -> None:
-    async with known_client() as served:
+    async with serve_known_client() as served:
         told = await send(served, [user("another one")])
         assert await log(served) == ["another one", "re: another one"]
         assert told["session"]["edited_at"] == 0
@@ -67,14 +67,14 @@ async def test_transcript_client_can_edit_its_first_message() -> None:
 
 
 async def test_transcript_client_can_regenerate_its_first_reply() -> None:
-    async with known_client() as served:
+    async with serve_known_client() as served:
         told = await send(served, [user("one")])
         assert told["session"]["reconciled"] == "regenerated"
         assert await log(served) == ["one", "re: one"]
 
 
 async def test_two_user_messages_are_not_duplicated() -> None:
-    async with known_client() as served:
+    async with serve_known_client() as served:
         told = await send(served, [user("one"), user("more")])
         assert await log(served) == ["one", "more", "re: more"]
         assert told["session"]["edited_at"] == 1
@@ -82,7 +82,7 @@ async def test_two_user_messages_are_not_duplicated() -> None:
 
 async def test_another_program_still_appends() -> None:
     """The memory belongs to one client program: by its User-Agent and its key."""
-    async with known_client() as served:
+    async with serve_known_client() as served:
         told = await send(served, [user("three")], user_agent="other/1")
         assert (told["session"]["reconciled"], told["session"].get("warnings")) == ("delta", None)
         assert len(await log(served)) == 6
@@ -175,7 +175,7 @@ async def test_precedence_of_session_modes(
 ) -> None:
     """Request before key before agent before server; a resent message is duplicated if it counts as new."""
     async with gateway(answer, config) as (served, _):
-        headers = bearer(await made(served.hf, session_mode=key)) if key else {}
+        headers = bearer(await create_stored_key(served.hf, session_mode=key)) if key else {}
         headers |= {"x-session-mode": header} if header else {}
         sent: dict[str, Any] = {"messages": [user("one")], "session_id": "s", "session_mode": body}
         sent |= {"agent": "a"} if "agents" in config else {}

@@ -16,7 +16,7 @@ from holdfast.limits import SIGN_IN_DAYS, SIGN_IN_IDLE_HOURS, SIGN_INS_OF_HOLDER
 from holdfast.server.key_cache import REMEMBERED, USED
 from holdfast.server.sign_in import SignIns
 from tests.clocks import START, Clock
-from tests.edges.keys import made
+from tests.edges.keys import create_stored_key
 from tests.edges.server import gateway
 from tests.waiting import until
 
@@ -26,7 +26,7 @@ TOKEN = Principal(tenant="acme", user_id="ann", role="read", key_id="jwt", expir
 
 async def create_key(hf: Holdfast, **fields: object) -> Principal:
     """Create a key, and return the principal of a request that uses it."""
-    key = await hf.store.get_key(parse_key_id(await made(hf, **fields)) or "")
+    key = await hf.store.get_key(parse_key_id(await create_stored_key(hf, **fields)) or "")
     assert key is not None
     return to_principal(key)
 

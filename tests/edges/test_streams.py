@@ -74,10 +74,10 @@ async def test_official_clients_ignore_keep_alive_comments() -> None:
             model="gpt-4o", messages=[{"role": "user", "content": "count"}], stream=True
         )
 
-        async def kept_alive() -> bool:
+        async def has_keep_alives() -> bool:
             return await read_metric(served, "holdfast_keep_alives_total") >= 2
 
-        await until(kept_alive)
+        await until(has_keep_alives)
         gate.open()
         chunks = [chunk async for chunk in stream]
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == TEXT

@@ -18,7 +18,7 @@ from holdfast.errors import ConfigError
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.doors import doors
 from tests.edges.server import TOOL_SERVER, Process, Served, config_text, gateway
-from tests.markers import unmarked
+from tests.markers import strip_markers
 from tests.service.turns_kit import SHARED
 from tests.stores.servers import place
 from tests.unit.blocks import TEAM
@@ -69,7 +69,7 @@ async def three(**options: Any) -> AsyncIterator[tuple[Served, ScriptedUpstream,
         yield served, upstream, model
 
 
-async def said(served: Served, text: str, agent: str = "coordinator", **fields: Any) -> Any:
+async def chat(served: Served, text: str, agent: str = "coordinator", **fields: Any) -> Any:
     reply = await served.chat(text, model=agent, **fields)
     assert reply["status"] == 200, reply
     return reply
@@ -86,34 +86,34 @@ def test_hectors_block_loads_without_a_warning() -> None:
 async def test_agents_share_the_session_with_separate_windows(kind: str, tmp_path: Path) -> None:
     with place(kind, tmp_path) as url:
         async with three(store=url) as (served, _, model):
-            reply = await said(served, "hello")
+            reply = await chat(served, "hello")
             assert reply["choices"][0]["message"]["content"] == "coordinator here, I say."
             past = [{"role": "user" if at % 2 else "assistant", "content": f"message {at}"} for at in range(1, 42)]
             posted = await served.http.post("/v1/sessions/s/messages", json={"messages": past})
             assert posted.status_code == 200, posted.text
             model.sent.clear()
-            reply = await said(served, "this is for the researcher")
+            reply = await chat(served, "this is for the researcher")
             assert reply["choices"][0]["message"]["content"] == "To the researcher.\n\nresearcher here, I say."
             assert (reply["session"]["agent"], reply["headers"]["x-session-agent"]) == ("researcher", "researcher")
             assert model.sent == [("coordinator", 30), ("researcher", 20)]
             model.sent.clear()
-            reply = await said(served, "now a poem, this is for the writer")
+            reply = await chat(served, "now a poem, this is for the writer")
             assert (reply["session"]["agent"], model.sent) == ("writer", [("researcher", 20), ("writer", 20)])
-            reply = await said(served, "another verse")
+            reply = await chat(served, "another verse")
             assert reply["session"]["agent"] == "writer"
             assert model.sent[-1] == ("writer", 20)
         async with three(store=url) as (served, _, model):  # another server
-            reply = await said(served, "and one more")
+            reply = await chat(served, "and one more")
             assert (reply["session"]["agent"], [agent for agent, _ in model.sent]) == ("writer", ["writer"])
 
 
 async def test_agents_see_other_agents_words_as_theirs() -> None:
     async with three() as (served, upstream, _):
-        await said(served, "this is for the researcher")
-        await said(served, "well, this is for the writer")
+        await chat(served, "this is for the researcher")
+        await chat(served, "well, this is for the writer")
         messages = upstream.requests[-1].body["messages"]
         assert [one["role"] for one in messages] == ["user"] * len(messages)
-        told = "\n".join(unmarked(one["content"]) for one in messages)
+        told = "\n".join(strip_markers(one["content"]) for one in messages)
         assert (
             "[agent coordinator]: To the researcher.\n[agent coordinator handed the conversation over to researcher]"
             in told
@@ -136,7 +136,7 @@ async def test_client_with_whole_history_reaches_the_current_agent() -> None:
             ("go on", "writer here, I say."),
         ]:
             history.append({"role": "user", "content": text})
-            reply = await said(served, history, session_id=None)  # type: ignore[arg-type]  # a list of messages
+            reply = await chat(served, history, session_id=None)  # type: ignore[arg-type]  # a list of messages
             assert reply["choices"][0]["message"]["content"] == answer
             history.append({"role": "assistant", "content": answer})
         assert [agent for agent, _ in model.sent] == [
@@ -152,10 +152,10 @@ async def test_client_with_whole_history_reaches_the_current_agent() -> None:
 
 async def test_named_agent_answers_and_can_transfer_back() -> None:
     async with three() as (served, _, model):
-        await said(served, "hello")
-        assert (await said(served, "and you", "writer"))["session"]["agent"] == "writer"
-        assert (await said(served, "this is for the coordinator", "writer"))["session"]["agent"] == "coordinator"
-        assert (await said(served, "hm"))["session"]["agent"] == "coordinator"
+        await chat(served, "hello")
+        assert (await chat(served, "and you", "writer"))["session"]["agent"] == "writer"
+        assert (await chat(served, "this is for the coordinator", "writer"))["session"]["agent"] == "coordinator"
+        assert (await chat(served, "hm"))["session"]["agent"] == "coordinator"
         assert (await served.http.get("/v1/sessions/s")).json()["agent"] == "coordinator"
         assert [agent for agent, _ in model.sent] == ["coordinator", "writer", "writer", "coordinator", "coordinator"]
 
@@ -232,7 +232,7 @@ async def test_every_new_session_gets_its_agents_state() -> None:
 
 async def test_exports_and_history_name_the_speaker() -> None:
     async with three() as (served, _, _model):
-        await said(served, "this is for the researcher")
+        await chat(served, "this is for the researcher")
         export = (await served.http.get("/v1/sessions/s")).json()
         assert [entry.get("agent") for entry in export["messages"]] == [
             None,
@@ -248,7 +248,7 @@ async def test_exports_and_history_name_the_speaker() -> None:
         ]
         put = await served.http.put("/v1/sessions/copy", json={**export, "id": "copy"})
         assert put.status_code in (200, 201), put.text
-        assert (await said(served, "go on", session_id="copy"))["session"]["agent"] == "researcher"
+        assert (await chat(served, "go on", session_id="copy"))["session"]["agent"] == "researcher"
 
 
 # -- killed servers ----------------------------------------------------------------------

@@ -32,7 +32,7 @@ def user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def said(text: str, **more: Any) -> dict[str, Any]:
+def make_reply(text: str, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **more}
 
 
@@ -76,18 +76,18 @@ async def test_agoras_contents_round_trip(way: str) -> None:
     ("message", "field"),
     [
         ({**user("d"), "metadata": {"source": "llm"}}, "source"),
-        ({**said("d"), "metadata": {"source": "asr"}}, "source"),
+        ({**make_reply("d"), "metadata": {"source": "asr"}}, "source"),
         ({**user("d"), "metadata": {"source": "telepathy"}}, "source"),
         ({"role": "system", "content": "d", "metadata": {"source": "command"}}, "source"),
         ({**user("d"), "metadata": {"interrupted": True}}, "interrupted"),
-        ({**said("d"), "metadata": {"interrupt_timestamp": 5}}, "interrupt_timestamp"),
-        ({**said("d"), "metadata": {"original": "def"}}, "original"),
-        ({**said("d"), "metadata": {"interrupted": True, "interrupt_timestamp": 1.5}}, "interrupt_timestamp"),
+        ({**make_reply("d"), "metadata": {"interrupt_timestamp": 5}}, "interrupt_timestamp"),
+        ({**make_reply("d"), "metadata": {"original": "def"}}, "original"),
+        ({**make_reply("d"), "metadata": {"interrupted": True, "interrupt_timestamp": 1.5}}, "interrupt_timestamp"),
     ],
 )
 async def test_invalid_records_are_refused_whole(message: dict[str, Any], field: str) -> None:
     """422 with the field's place; no earlier record is written."""
-    messages = [user("a"), said("b"), user("c"), message]
+    messages = [user("a"), make_reply("b"), user("c"), message]
     async with gateway([]) as (served, _):
         assert (await served.http.post("/v1/sessions", json={"id": "s"})).status_code == 201
         for refused in (
@@ -171,11 +171,11 @@ async def test_client_continues_with_the_whole_or_heard_reply(knows: str, named:
     async with gateway([JOKE, "A story.", "The end."]) as (served, upstream):
         assert (await served.chat("joke?"))["status"] == 200
         await post(served, "interrupt", {"content": HEARD})
-        messages = [user("joke?"), said(knows), user("A story!")]
+        messages = [user("joke?"), make_reply(knows), user("A story!")]
         for reply in ("A story.", "The end."):
             answer = await served.chat(messages, session_id="s" if named else None)
             assert (answer["session_id"], answer["session"]["reconciled"]) == ("s", "continued")
-            messages += [said(reply), user("And then?")]
+            messages += [make_reply(reply), user("And then?")]
         contents = [content for _, content in await served.log()]
         assert contents == ["joke?", HEARD, "A story!", "A story.", "And then?", "The end."]
         assert [one["content"] for one in upstream.requests[-1].body["messages"]] == contents[:-1]
@@ -194,7 +194,7 @@ async def test_running_stream_is_stopped() -> None:
         assert rest[-1].model_extra["session"]["interrupted"] is True
         assert await served.log() == [("user", "a"), ("assistant", "one")]
         assert (await history(served))[1]["metadata"]["original"] == "one "
-        answer = await served.chat([user("a"), said("one two"), user("b")])
+        answer = await served.chat([user("a"), make_reply("one two"), user("b")])
         assert answer["session"]["reconciled"] in ("continued", "edited")
         gate.open()
 
@@ -243,7 +243,7 @@ async def test_invalid_interruptions_are_refused(
     body: dict[str, Any], status: int, code: str, param: str | None
 ) -> None:
     async with gateway([]) as (served, _):
-        await start_session(served, user("joke?"), said(JOKE))
+        await start_session(served, user("joke?"), make_reply(JOKE))
         before = (await served.http.get(ONE)).json()["version"]
         refused = await post(served, "interrupt", body, status)
         assert (refused["error"]["code"], refused["error"]["param"]) == (code, param)
@@ -253,7 +253,7 @@ async def test_invalid_interruptions_are_refused(
 
 async def test_null_fields_are_ignored() -> None:
     async with gateway([]) as (served, _):
-        await start_session(served, user("joke?"), said(JOKE))
+        await start_session(served, user("joke?"), make_reply(JOKE))
         done = await post(served, "interrupt", {"content": None, "chars": 3, "ms": None, "turn_id": None})
         assert done["entry"]["content"] == "Why"
 
@@ -363,7 +363,7 @@ async def test_created_session_is_greeted() -> None:
         (greeting,) = await history(served)
         assert (greeting["content"], greeting["turn_id"]) == ("How can I help you today?", 0)
         assert greeting["metadata"] == {"source": "greeting"}
-        answer = await served.chat([said("How can I help you today?"), user("hi")])
+        answer = await served.chat([make_reply("How can I help you today?"), user("hi")])
         assert (answer["session"]["turn"], answer["session"]["reconciled"]) == (1, "continued")
         assert [one["content"] for one in upstream.requests[0].body["messages"]] == [
             "Be kind.",

@@ -16,7 +16,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from holdfast.tools.functions import make_toolset
 from holdfast.tools.tool import ToolLimits
-from tests.edges.keys import bearer, made
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import UPSTREAM_KEY, Served, gateway, serving
 from tests.unit.seed_voice import CONTENTS, PLAIN
 
@@ -36,14 +36,14 @@ async def custom(
             yield served, upstream
 
 
-async def filled(served: Served, contents: list[dict[str, Any]] = CONTENTS, session_id: str = "s") -> None:
+async def fill_session(served: Served, contents: list[dict[str, Any]] = CONTENTS, session_id: str = "s") -> None:
     """Create a session with these records."""
-    await created(served, {"id": session_id})
+    await create_session(served, {"id": session_id})
     response = await served.http.post(f"/v1/sessions/{session_id}/messages", json={"messages": contents})
     assert response.status_code == 200, response.text
 
 
-async def created(served: Served, body: dict[str, Any], status: int = 201, **headers: str) -> dict[str, Any]:
+async def create_session(served: Served, body: dict[str, Any], status: int = 201, **headers: str) -> dict[str, Any]:
     response = await served.http.post("/v1/sessions", json=body, headers=headers)
     assert response.status_code == status, response.text
     told: dict[str, Any] = response.json()
@@ -56,7 +56,7 @@ async def created(served: Served, body: dict[str, Any], status: int = 201, **hea
 async def test_agoras_custom_llm_example() -> None:
     """Its contents in a session, one model call: the upstream receives its JSON, with the fields of a stream."""
     async with custom(["Hello?"]) as (served, upstream):
-        await filled(served)
+        await fill_session(served)
         handle = served.hf.handle(await served.hf.store.get(SessionRef("default", "s")))
         before = served.hf.clock()
         await handle.send([])
@@ -69,7 +69,7 @@ async def test_agoras_custom_llm_example() -> None:
 async def test_agoras_other_vendor_example() -> None:
     """Any other vendor gets role and content."""
     async with custom(["Hello?"], vendor="vendor: openai") as (served, upstream):
-        await filled(served)
+        await fill_session(served)
         await served.hf.handle(await served.hf.store.get(SessionRef("default", "s"))).send([])
         body = upstream.requests[0].body
         assert body["messages"] == PLAIN
@@ -79,7 +79,7 @@ async def test_agoras_other_vendor_example() -> None:
 async def test_chat_request_continues_in_the_next_turn() -> None:
     """System messages come first without the fields; the new message has its own."""
     async with custom(["Yes."]) as (served, upstream):
-        await filled(served)
+        await fill_session(served)
         await served.chat([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "I am."}])
         body = upstream.requests[0].body
         system, *records, said = body["messages"]
@@ -122,7 +122,7 @@ async def test_only_custom_models_receive_record_fields(vendor: str) -> None:
 async def test_uninterruptable_speech_is_reported_to_the_model() -> None:
     """After `/speak` with `interruptable: false` the next request says so."""
     async with custom(["Yes.", "Still."]) as (served, upstream):
-        await filled(served, CONTENTS[:2])
+        await fill_session(served, CONTENTS[:2])
         response = await served.http.post(
             "/v1/sessions/s/speak", json={"text": "This call is recorded.", "interruptable": False}
         )
@@ -257,7 +257,7 @@ async def test_partial_reply_is_followed_by_the_error() -> None:
 # -- changed system messages -------------------------------------------------------------------
 
 
-async def patched(served: Served, *system: str) -> None:
+async def patch_system(served: Served, *system: str) -> None:
     response = await served.http.patch("/v1/sessions/s", json={"system_messages": list(system)})
     assert response.status_code == 200, response.text
 
@@ -270,10 +270,10 @@ def prompts(upstream: ScriptedUpstream) -> list[list[str]]:
 async def test_changed_system_messages_apply_to_the_next_call(model: str) -> None:
     """Also in a session cached by this server, and after an agent's instruction."""
     async with gateway(["One.", "Two.", "Three."], f"agents: {AGENT}") as (served, upstream):
-        await created(served, {"id": "s", "system_messages": ["Old."]})
+        await create_session(served, {"id": "s", "system_messages": ["Old."]})
         for text, system in (("a", None), ("b", ["New.", "Newer."]), ("c", [])):
             if system is not None:
-                await patched(served, *system)
+                await patch_system(served, *system)
             await served.chat(text, model=model)
         own = ["Be kind."] if model == "a" else []
         assert prompts(upstream) == [
@@ -294,14 +294,14 @@ async def test_change_during_a_tool_applies_to_the_turns_next_call() -> None:
     script = [Reply(tool_calls=[("look_up", {"name": "kelp"})]), "It is there."]
     async with gateway(script) as (served, upstream):
         served.hf.roster.tools = make_toolset([look_up], ToolLimits())
-        await created(served, {"id": "s", "system_messages": ["Old."]})
+        await create_session(served, {"id": "s", "system_messages": ["Old."]})
         body = {"messages": [{"role": "user", "content": "kelp?"}], "session_id": "s", "stream": True}
         async with served.http.stream("POST", "/v1/chat/completions", json=body) as response:
             lines = response.aiter_lines()
             async for line in lines:
                 if line == ": tool look_up running":
                     break
-            await patched(served, "New.")
+            await patch_system(served, "New.")
             gate.open()
             assert [line async for line in lines]
         assert [prompt[0] for prompt in prompts(upstream)] == ["Old.", "New."]
@@ -315,11 +315,11 @@ async def test_summary_is_carried_over_in_one_call(tmp_path: Path) -> None:
     summary = "The user was told a story of a knight after a joke of a scarecrow."
     script, store = [Reply(text=summary), "Once more?"], f"sqlite:///{tmp_path}/chat.db"
     async with gateway(script, store=store) as (served, upstream):
-        await filled(served)
+        await fill_session(served)
         assert (await served.http.post("/v1/sessions/s/close")).status_code == 200
         prefix = "Previously, user has talked about their favorite hobbies with some key topics:"
         carry_over = {"session_id": "s", "prefix": prefix}
-        told = await created(
+        told = await create_session(
             served, {"id": "new", "system_messages": ["You are a helpful assistant."], "carry_over": carry_over}
         )
         first, second = told["system_messages"]
@@ -335,8 +335,8 @@ async def test_summary_is_carried_over_in_one_call(tmp_path: Path) -> None:
 async def test_content_is_carried_over_without_a_model() -> None:
     """With speakers, newest last."""
     async with gateway([]) as (served, upstream):
-        await filled(served)
-        told = await created(served, {"id": "new", "carry_over": {"session_id": "s", "form": "content"}})
+        await fill_session(served)
+        told = await create_session(served, {"id": "new", "carry_over": {"session_id": "s", "form": "content"}})
         text = told["system_messages"][0]["content"]
         places = [text.index(record["content"].strip()) for record in CONTENTS]
         assert places == sorted(places)
@@ -357,8 +357,8 @@ async def test_content_is_carried_over_without_a_model() -> None:
 async def test_failed_carry_over_leaves_no_session(body: Any, status: int, param: str | None) -> None:
     """With an error in the usual shape."""
     async with gateway([]) as (served, upstream):
-        await filled(served)
-        told = await created(served, {"id": "new", "carry_over": body}, status)
+        await fill_session(served)
+        told = await create_session(served, {"id": "new", "carry_over": body}, status)
         assert told["error"]["param"] == param
         assert (await served.http.get("/v1/sessions/new")).status_code == 404
         assert upstream.requests == []
@@ -367,10 +367,10 @@ async def test_failed_carry_over_leaves_no_session(body: Any, status: int, param
 async def test_carry_over_checks_both_sessions_before_a_model_call() -> None:
     """A deleted source is a 404, an existing id a 409."""
     async with gateway([]) as (served, upstream):
-        await filled(served)
-        await created(served, {"id": "s", "carry_over": "s"}, 409)
+        await fill_session(served)
+        await create_session(served, {"id": "s", "carry_over": "s"}, 409)
         assert (await served.http.delete("/v1/sessions/s")).status_code == 200
-        await created(served, {"id": "new", "carry_over": "s"}, 404)
+        await create_session(served, {"id": "new", "carry_over": "s"}, 404)
         assert upstream.requests == []
 
 
@@ -379,27 +379,27 @@ async def test_who_may_carry_over_a_session() -> None:
     async with gateway([], "auth: {required: true}") as (served, _):
         hf = served.hf
         ada, write, admin, of_ada = (
-            await made(hf, role="write", user_id="ada"),
-            await made(hf, role="write"),
-            await made(hf, role="admin"),
-            await made(hf, role="admin", user_id="ada"),
+            await create_stored_key(hf, role="write", user_id="ada"),
+            await create_stored_key(hf, role="write"),
+            await create_stored_key(hf, role="admin"),
+            await create_stored_key(hf, role="admin", user_id="ada"),
         )
-        elsewhere = await made(hf, role="admin", tenant="other")
+        elsewhere = await create_stored_key(hf, role="admin", tenant="other")
         for user in ("ada", "bob"):
             session = await hf.session(f"of-{user}", user_id=user)
             await session.append([{"role": "user", "content": f"I am {user}."}])
 
-        async def carried(key: str, source: str, user: str | None, of: str | None) -> int:
+        async def carry(key: str, source: str, user: str | None, of: str | None) -> int:
             how = {"session_id": source, "form": "content", **({"user_id": of} if of else {})}
             body = {"carry_over": how, **({"user_id": user} if user else {})}
             return (await served.http.post("/v1/sessions", json=body, headers=bearer(key))).status_code
 
-        assert await carried(ada, "of-ada", None, None) == 201
-        assert await carried(ada, "of-bob", None, None) == 404
-        assert await carried(ada, "of-bob", None, "bob") == 404
-        assert await carried(write, "of-ada", "ada", None) == 201
-        assert await carried(write, "of-bob", "ada", "bob") == 404
-        assert await carried(of_ada, "of-bob", None, "bob") == 404
-        assert await carried(admin, "of-bob", "ada", None) == 404
-        assert await carried(admin, "of-bob", "ada", "bob") == 201
-        assert await carried(elsewhere, "of-ada", "ada", "ada") == 404
+        assert await carry(ada, "of-ada", None, None) == 201
+        assert await carry(ada, "of-bob", None, None) == 404
+        assert await carry(ada, "of-bob", None, "bob") == 404
+        assert await carry(write, "of-ada", "ada", None) == 201
+        assert await carry(write, "of-bob", "ada", "bob") == 404
+        assert await carry(of_ada, "of-bob", None, "bob") == 404
+        assert await carry(admin, "of-bob", "ada", None) == 404
+        assert await carry(admin, "of-bob", "ada", "bob") == 201
+        assert await carry(elsewhere, "of-ada", "ada", "ada") == 404

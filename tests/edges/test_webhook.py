@@ -47,7 +47,7 @@ def answers(status: int, **headers: str) -> Callable[[web.Request], Awaitable[we
 
 
 @asynccontextmanager
-async def stored(*entries: NewEntry, **fields: Any) -> AsyncIterator[Store]:
+async def open_stored(*entries: NewEntry, **fields: Any) -> AsyncIterator[Store]:
     """Open a store with a session of those entries."""
     store = await open_store("sqlite://:memory:", tenant="default")
     try:
@@ -60,9 +60,9 @@ async def stored(*entries: NewEntry, **fields: Any) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def ended(*entries: NewEntry, **fields: Any) -> AsyncIterator[EndedSession]:
+async def end_session(*entries: NewEntry, **fields: Any) -> AsyncIterator[EndedSession]:
     """Yield an ended session with those entries."""
-    async with stored(*entries, **fields) as store:
+    async with open_stored(*entries, **fields) as store:
         yield await end_of(store)
 
 
@@ -96,7 +96,7 @@ async def test_messages_are_posted_in_agoras_format() -> None:
         assistant("Unterwegs.", timestamp=NOW + 1),
     )
     metadata = {"channel": "room-7", "labels": {"team": "blue"}, "private": 1}
-    async with receiving() as receiver, ended(*said, agent="helper", metadata=metadata) as session:
+    async with receiving() as receiver, end_session(*said, agent="helper", metadata=metadata) as session:
         await hook(receiver)(session)
         (body,) = receiver.bodies
     assert json.loads(body) == {
@@ -136,7 +136,7 @@ async def test_messages_are_posted_in_agoras_format() -> None:
 
 
 async def test_empty_session_is_posted_too() -> None:
-    async with receiving() as receiver, ended() as session:
+    async with receiving() as receiver, end_session() as session:
         await hook(receiver)(session)
         (payload,) = receiver.payloads
     assert payload["contents"] == []
@@ -145,7 +145,7 @@ async def test_empty_session_is_posted_too() -> None:
 
 async def test_ten_thousand_messages_or_the_newest_are_posted() -> None:
     said = [user(f"Nachricht {at} äöü") for at in range(10_000)]
-    async with receiving() as receiver, ended(*said) as session:
+    async with receiving() as receiver, end_session(*said) as session:
         await hook(receiver)(session)
         await hook(receiver, max_history=32)(session)
         whole, newest = receiver.payloads
@@ -158,7 +158,7 @@ async def test_ten_thousand_messages_or_the_newest_are_posted() -> None:
 async def test_truncated_history_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.hooks.webhook.WEBHOOK_BYTES", 1000)
     said = [user(f"{at:03} " + "x" * 80) for at in range(30)]
-    async with receiving() as receiver, ended(*said) as session:
+    async with receiving() as receiver, end_session(*said) as session:
         await hook(receiver)(session)
         (payload,) = receiver.payloads
     assert payload["is_truncated"] is True
@@ -169,7 +169,7 @@ async def test_truncated_history_is_marked(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_secrets_are_not_posted() -> None:
     redactor = make_redactor(patterns=[Pattern("hunter[0-9]", "password")], rules=())
     message = user("it is hunter4", metadata={"x": "hunter5"})
-    async with receiving() as receiver, ended(message, metadata={"channel": "hunter6"}) as session:
+    async with receiving() as receiver, end_session(message, metadata={"channel": "hunter6"}) as session:
         await hook(receiver, redactor=redactor)(session)
         verify_signature(receiver, 0)
         (payload,) = receiver.payloads
@@ -192,7 +192,7 @@ def verify_signature(receiver: Receiver, at: int, secret: str = SECRET) -> None:
 
 @pytest.mark.parametrize("secret", [SECRET, "a plain sëcret"])
 async def test_signatures_match_the_received_bytes(secret: str) -> None:
-    async with receiving() as receiver, ended(user("Grüße")) as session:
+    async with receiving() as receiver, end_session(user("Grüße")) as session:
         await hook(receiver, secret, headers={"X-Team": "blue", "Webhook-Id": "forged", "Content-Type": "x"})(session)
         await hook(receiver, secret, include_sha1=True)(session)
         for at in (0, 1):
@@ -211,7 +211,7 @@ async def test_signatures_match_the_received_bytes(secret: str) -> None:
 
 async def test_retry_after_a_refusal_has_the_same_id() -> None:
     times = iter([NOW, NOW, NOW, NOW + 5000, NOW + 5000, NOW + 5000])
-    async with receiving() as receiver, ended(user("Hi")) as session:
+    async with receiving() as receiver, end_session(user("Hi")) as session:
         told = hook(receiver, clock=lambda: next(times))
         receiver.answer = answers(503, retry_after="30")
         with pytest.raises(HookFailed, match="answered 503") as raised:
@@ -230,13 +230,13 @@ async def test_retry_after_a_refusal_has_the_same_id() -> None:
 
 @pytest.mark.parametrize("status", [200, 201, 299])
 async def test_any_2xx_is_success(status: int) -> None:
-    async with receiving() as receiver, ended(user("Hi")) as session:
+    async with receiving() as receiver, end_session(user("Hi")) as session:
         receiver.answer = answers(status)
         await hook(receiver)(session)
 
 
 async def test_redirects_are_not_followed() -> None:
-    async with receiving() as receiver, ended(user("Hi")) as session:
+    async with receiving() as receiver, end_session(user("Hi")) as session:
         receiver.answer = answers(307, location="/elsewhere")
         with pytest.raises(HookFailed, match="answered 307"):
             await hook(receiver)(session)
@@ -250,7 +250,7 @@ async def test_slow_receiver_is_a_failure() -> None:
         await released.wait()
         return web.Response()
 
-    async with receiving() as receiver, ended(user("Hi")) as session:
+    async with receiving() as receiver, end_session(user("Hi")) as session:
         receiver.answer = slow
         with pytest.raises(HookFailed, match=r"did not answer within 0\.05 s"):
             await hook(receiver, timeout=0.05)(session)
@@ -268,7 +268,7 @@ async def test_endless_answer_is_not_read() -> None:
             pass
         return response
 
-    async with receiving() as receiver, ended(user("Hi")) as session:
+    async with receiving() as receiver, end_session(user("Hi")) as session:
         receiver.answer = endless
         async with asyncio.timeout(10):
             await hook(receiver)(session)
@@ -277,7 +277,7 @@ async def test_endless_answer_is_not_read() -> None:
 async def test_unreachable_receiver_is_a_failure_without_secrets() -> None:
     async with receiving() as receiver:
         url = receiver.url
-    async with ended(user("my PIN is 4711")) as session:
+    async with end_session(user("my PIN is 4711")) as session:
         webhook = Webhook(url, SECRET)
         with pytest.raises(HookFailed, match="could not be reached") as raised:
             await webhook(session)
@@ -287,7 +287,7 @@ async def test_unreachable_receiver_is_a_failure_without_secrets() -> None:
 
 async def test_receiver_that_answers_gone_is_not_called_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, logger="holdfast.webhook")
-    async with receiving() as receiver, ended(user("Hi")) as session:
+    async with receiving() as receiver, end_session(user("Hi")) as session:
         told = hook(receiver)
         receiver.answer = answers(410)
         await told(session)
@@ -305,7 +305,7 @@ async def test_turns_continue_while_a_receiver_is_slow() -> None:
         await released.wait()
         return web.Response()
 
-    async with receiving() as receiver, stored(user("Hi")) as store:
+    async with receiving() as receiver, open_stored(user("Hi")) as store:
         receiver.answer = slow
         told = asyncio.ensure_future(hook(receiver)(await end_of(store)))
         await store.append(REF, Append(entries=[user("and?")], timestamp=NOW))

@@ -127,10 +127,10 @@ async def test_disconnected_client_stops_all_agents() -> None:
     """The running calls end, and the next turn begins at once."""
     gate = Gate()
 
-    def held(body: dict[str, Any]) -> Reply:
+    def reply_when_released(body: dict[str, Any]) -> Reply:
         return Reply(text="friend speaks.", hold=gate) if find_agent(body) == "friend" else says(body)
 
-    async with doors(held, says, AGENTS) as at:
+    async with doors(reply_when_released, says, AGENTS) as at:
         body = {"model": "panel", "session_id": "s", "messages": [{"role": "user", "content": "go"}], "stream": True}
         async with httpx2.AsyncClient() as plain:
             url = f"{at.served.url}/v1/chat/completions"

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.stores.servers import reached
+from tests.stores.servers import reach
 
 
 @pytest.fixture
 def store(request: pytest.FixtureRequest) -> Iterator[str]:
     """An empty place on the server of that name; without such a server the test is skipped, which the summary tells."""
-    server = reached(request.param)
+    server = reach(request.param)
     url = server.place()
     try:
         yield url

@@ -12,7 +12,7 @@ import pytest
 from holdfast.testing import Reply, ScriptedUpstream
 from holdfast.tools.python.process import detect_sandbox
 from tests.examples.gallery import README, Example
-from tests.markers import unmarked
+from tests.markers import strip_markers
 
 HELD = pytest.mark.skipif(bool(detect_sandbox().missing), reason=f"not held in here: {detect_sandbox().missing}")
 KEY = "sk-real-0123456789abcdef"
@@ -139,7 +139,7 @@ def test_the_team(tmp_path: Path) -> None:
     example = Example("team/team.py", tmp_path)
     output = example.run()
     example.shown_by(output)
-    desk, expert = unmarked(output).split("What desk would be sent:")[1].split("What expert would be sent:")
+    desk, expert = strip_markers(output).split("What desk would be sent:")[1].split("What expert would be sent:")
     theirs, own = "[agent expert's tool look_up returned]: kettle: 12 euro, in stock", "tool: kettle: 12 euro, in stock"
     assert (theirs in desk, own in desk) == (True, False)
     assert (theirs in expert, own in expert) == (False, True)

@@ -19,7 +19,7 @@ CONFIGURATIONS = sorted(FOLDER.rglob("*.yaml"))
 MOST_LINES = 120
 
 
-def named(path: Path) -> str:
+def name_of(path: Path) -> str:
     return str(path.relative_to(FOLDER))
 
 
@@ -27,7 +27,7 @@ def test_there_are_ten_and_each_has_its_section() -> None:
     """A program that no section links to would be run by nobody; a section without lines to run neither."""
     assert len(PROGRAMS) == len(sections()) == 10
     for section, number in zip(sections(), range(1, 11), strict=True):
-        linked = [named(path) for path in PROGRAMS if f"]({named(path)})" in section]
+        linked = [name_of(path) for path in PROGRAMS if f"]({name_of(path)})" in section]
         assert section.startswith(f"{number}. ")
         assert len(linked) == 1, section
         assert f"python examples/{linked[0]}" in section
@@ -60,17 +60,17 @@ def test_readme_and_documentation_lead_here() -> None:
     assert "](examples/README.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
     page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
     for path in PROGRAMS:
-        assert f"](../examples/{named(path)})" in page
+        assert f"](../examples/{name_of(path)})" in page
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=named)
+@pytest.mark.parametrize("path", PROGRAMS, ids=name_of)
 def test_a_program_is_short_and_says_what_it_is(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) < MOST_LINES
     assert ast.get_docstring(ast.parse(text))
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=named)
+@pytest.mark.parametrize("path", PROGRAMS, ids=name_of)
 def test_a_program_uses_public_names_alone(path: Path) -> None:
     """What it imports of Holdfast stands in a package's `__all__`, and it reaches into nothing."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -88,7 +88,7 @@ def test_a_program_uses_public_names_alone(path: Path) -> None:
                 assert node.attr in holdfast.__all__
 
 
-@pytest.mark.parametrize("path", CONFIGURATIONS, ids=named)
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=name_of)
 def test_a_configuration_has_neither_mistakes_nor_warnings(path: Path) -> None:
     report = config.check_config(str(path), env={})
     # A tool that the program gives is not known to a file alone; see examples/team/team.py.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.gallery import Example
-from tests.stores.servers import reached
+from tests.stores.servers import reach
 
 
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)
@@ -18,7 +18,7 @@ def test_two_servers_on_one_postgresql(store: str, tmp_path: Path) -> None:
     output = example.run(store)
     example.shown_by(output)
     (session_id,) = [line.split()[1].rstrip(":") for line in output.splitlines() if line.startswith("session ")]
-    assert reached("postgres").in_place(store, "SELECT count(*) FROM sessions") == [(1,)]
+    assert reach("postgres").in_place(store, "SELECT count(*) FROM sessions") == [(1,)]
     verified = example.shell(f"holdfast sessions verify {session_id}", HOLDFAST_STORE=store)
     assert "28 entries" in verified
 

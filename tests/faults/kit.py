@@ -17,28 +17,28 @@ SESSIONS = tuple(SessionRef("ann", f"s{at}") for at in range(5))
 REF = SessionRef("ann", "s")
 
 
-async def opened(path: Path) -> Store:
+async def open_path(path: Path) -> Store:
     return await open_store(f"sqlite:///{path}", tenant="acme")
 
 
-def said(text: str, role: str = "user") -> NewEntry:
+def make_entry(text: str, role: str = "user") -> NewEntry:
     return NewEntry(message=Message(role=role, content=text), tokens=5, timestamp=1)
 
 
 async def append(store: Store, *texts: str, ref: SessionRef = REF) -> None:
-    await store.append(ref, Append(entries=[said(text) for text in texts], timestamp=2))
+    await store.append(ref, Append(entries=[make_entry(text) for text in texts], timestamp=2))
 
 
-async def made(path: Path) -> Store:
+async def make_store(path: Path) -> Store:
     """A store with one empty session, `REF`."""
-    store = await opened(path)
+    store = await open_path(path)
     await store.create(NewSession(id=REF.id, user_id=REF.user_id, timestamp=1))
     return store
 
 
 async def fill(path: Path) -> dict[SessionRef, tuple[Entry, ...]]:
     """Some sessions over many pages, closed; what they say."""
-    store = await opened(path)
+    store = await open_path(path)
     for ref in SESSIONS:
         await store.create(NewSession(id=ref.id, user_id=ref.user_id, timestamp=1, state={"k": ref.id}))
         for at in range(8):
@@ -55,7 +55,7 @@ async def legible(path: Path, logs: dict[SessionRef, tuple[Entry, ...]]) -> tupl
     """
     errors: list[StoreError] = []
     try:
-        store = await opened(path)
+        store = await open_path(path)
     except StoreError as exc:
         return 0, [exc]
     whole = 0

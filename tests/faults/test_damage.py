@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.errors import NotFound, StoreCorrupt, StoreError, StoreUnavailable
 from holdfast.stores.verify import verify
-from tests.faults.kit import REF, SESSIONS, append, fill, legible, made, opened
+from tests.faults.kit import REF, SESSIONS, append, fill, legible, make_store, open_path
 
 PAGE = 4096
 
@@ -27,7 +27,7 @@ async def test_a_file_of_a_newer_version(database: Path) -> None:
     connection.close()
     before = database.read_bytes()
     with pytest.raises(StoreUnavailable, match=r"has schema 42, made by a newer release; this one knows .* up to \d+"):
-        await opened(database)
+        await open_path(database)
     assert database.read_bytes() == before
     connection = apsw.Connection(str(database))
     connection.execute("DELETE FROM holdfast_migrations WHERE number = 42")
@@ -43,7 +43,7 @@ async def test_a_damaged_header(database: Path, size: int) -> None:
     spoilt = b"\x5a" * size + whole[size:]
     database.write_bytes(spoilt)
     with pytest.raises(StoreError, match=r"holdfast\.db.*(restore|damaged)"):
-        await opened(database)
+        await open_path(database)
     assert database.read_bytes() == spoilt
 
 
@@ -86,9 +86,9 @@ async def test_a_file_that_was_cut(database: Path, share: float) -> None:
     assert "damaged" in str(errors[0])
 
 
-async def _torn(folder: Path, target: Path) -> int:
+async def _copy_in_use(folder: Path, target: Path) -> int:
     """A copy of a database that is in use, five messages in its write-ahead log; the log's size."""
-    store = await made(folder / "source.db")
+    store = await make_store(folder / "source.db")
     for at in range(5):
         await append(store, f"m{at}")
     for ending in ("", "-wal"):
@@ -102,10 +102,10 @@ async def test_a_torn_write_ahead_log(tmp_path: Path) -> None:
     counts = set()
     for at in range(12):
         target = tmp_path / f"{at}.db"
-        size = await _torn(tmp_path, target)
+        size = await _copy_in_use(tmp_path, target)
         with Path(f"{target}-wal").open("r+b") as log:
             log.truncate(size * at // 11)
-        store = await opened(target)
+        store = await open_path(target)
         try:
             said = [entry.message.text for entry in await store.entries(REF)]
             assert said == [f"m{number}" for number in range(len(said))]
@@ -127,7 +127,7 @@ async def test_a_damaged_page_does_not_spoil_what_is_written(database: Path) -> 
     start = at - at % PAGE
     whole[start : start + PAGE] = bytes(PAGE)
     database.write_bytes(whole)
-    store = await opened(database)
+    store = await open_path(database)
     refused = 0
     for ref in SESSIONS:
         try:

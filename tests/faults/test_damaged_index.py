@@ -31,7 +31,7 @@ def damage(database: Path) -> None:
             file.write(bytes(4096))
 
 
-async def filled(folder: Path) -> str:
+async def make_damaged_index(folder: Path) -> str:
     """A store with a session, and its index, damaged."""
     url = f"sqlite:///{folder}/chat.db"
     async with holdfast.open(url) as hf:
@@ -43,7 +43,7 @@ async def filled(folder: Path) -> str:
 
 
 async def test_a_search_tells_no_path_and_no_instructions(tmp_path: Path) -> None:
-    url = await filled(tmp_path)
+    url = await make_damaged_index(tmp_path)
     async with gateway([], store=url) as (served, _):
         response = await served.http.get("/v1/search", params={"q": "harbour"})
     assert response.status_code >= 500
@@ -69,7 +69,7 @@ async def test_a_search_in_an_index_that_cannot_be_opened_tells_no_place(tmp_pat
 
 
 async def test_a_model_is_told_no_path(tmp_path: Path) -> None:
-    url = await filled(tmp_path)
+    url = await make_damaged_index(tmp_path)
     async with holdfast.open(url) as hf:
         with pytest.raises(StoreCorrupt) as told:
             await hf.search("harbour")
@@ -79,7 +79,7 @@ async def test_a_model_is_told_no_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["pages", "no database"])
 async def test_a_rebuild_replaces_a_damaged_index(tmp_path: Path, kind: str) -> None:
-    url = await filled(tmp_path)
+    url = await make_damaged_index(tmp_path)
     if kind == "no database":
         (tmp_path / "chat.index.db").write_bytes(b"no database" * 1000)
     async with holdfast.open(url) as hf:

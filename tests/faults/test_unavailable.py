@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.stores.verify import verify
-from tests.faults.kit import REF, append, made, opened
+from tests.faults.kit import REF, append, make_store, open_path
 from tests.faults.vfs import Event, faulty
 
 
@@ -32,7 +32,7 @@ def refusing(error: type[apsw.Error], *events: Event, ending: str = "") -> Calla
 
 async def texts(path: Path) -> list[str]:
     """What the log in a closed file says, verified."""
-    store = await opened(path)
+    store = await open_path(path)
     said = [entry.message.text for entry in await store.entries(REF)]
     assert await verify(store, REF) == len(said)
     await store.close()
@@ -56,7 +56,7 @@ async def test_a_disk_that_refuses(
 ) -> None:
     """All that write are told why, reads go on, and when the disk is well again the store is too, without being opened anew."""
     with faulty() as vfs:
-        store = await made(database)
+        store = await make_store(database)
         await append(store, "a")
         vfs.fault = refusing(error, *events, ending=ending)
         for count in (1, 8):
@@ -78,7 +78,7 @@ async def test_a_disk_that_fails_now_and_then(database: Path) -> None:
     """Whichever write of a file fails: what was acknowledged is there, in order, and nothing else."""
     said: list[str] = []
     with faulty() as vfs:
-        store = await made(database)
+        store = await make_store(database)
         for at in range(40):
             left = at
 
@@ -106,7 +106,7 @@ async def test_a_folder_in_which_no_file_can_be_made(database: Path) -> None:
         faulty(refusing(apsw.CantOpenError, "open")),
         pytest.raises(StoreUnavailable, match=r"holdfast\.db: .*cannot be opened.*folder"),
     ):
-        await opened(database)
+        await open_path(database)
 
 
 # -- the disk itself ---------------------------------------------------------
@@ -138,7 +138,7 @@ async def test_what_is_read_only(tmp_path: Path, what: str) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     database = folder / "holdfast.db"
-    store = await made(database)
+    store = await make_store(database)
     await append(store, "a")
     await store.close()
     before = database.read_bytes()
@@ -146,7 +146,7 @@ async def test_what_is_read_only(tmp_path: Path, what: str) -> None:
         unwritable(database if what == "file" else folder),
         pytest.raises(StoreUnavailable, match=r"holdfast\.db: .*(read-only|cannot be opened)"),
     ):
-        await opened(database)
+        await open_path(database)
     assert database.read_bytes() == before
     assert await texts(database) == ["a"]
 
@@ -171,7 +171,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 async def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     """Filled up by others: refused until there is room again, then the same store goes on."""
     with small_disk(tmp_path / "small", "2m") as disk:
-        store = await made(disk / "holdfast.db")
+        store = await make_store(disk / "holdfast.db")
         await append(store, "a")
         (disk / "ballast").write_bytes(b"x" * 1_500_000)
         for _ in range(3):
@@ -195,9 +195,9 @@ async def test_no_room_to_make_a_database(tmp_path: Path) -> None:
             except OSError:
                 pass
         with pytest.raises(StoreUnavailable):
-            await opened(disk / "holdfast.db")
+            await open_path(disk / "holdfast.db")
         ballast.unlink()
-        await (await made(disk / "holdfast.db")).close()
+        await (await make_store(disk / "holdfast.db")).close()
         assert await texts(disk / "holdfast.db") == []
 
 
@@ -242,7 +242,7 @@ def test_a_file_that_may_not_grow(database: Path) -> None:
 @pytest.mark.parametrize("mode", ["IMMEDIATE", "EXCLUSIVE"])
 async def test_a_file_that_another_program_holds(database: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """Longer than the store is patient: writes are refused and say why, reads go on, and later writes are well again."""
-    store = await made(database)
+    store = await make_store(database)
     await append(store, "a")
     monkeypatch.setattr("holdfast.stores.sqlite_connection.PATIENCE", 0.01)
     other = apsw.Connection(str(database))
@@ -252,7 +252,7 @@ async def test_a_file_that_another_program_holds(database: Path, monkeypatch: py
             await write
     assert [entry.message.text for entry in await store.entries(REF)] == ["a"]
     with pytest.raises(StoreUnavailable, match=r"holdfast\.db: another program has locked"):
-        await opened(database)
+        await open_path(database)
     other.execute("COMMIT")
     other.close()
     await append(store, "b")
@@ -262,11 +262,11 @@ async def test_a_file_that_another_program_holds(database: Path, monkeypatch: py
 
 async def test_a_file_that_another_program_keeps_for_itself(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exclusive locking, as some backup programs do: it cannot be opened, and says why."""
-    await (await made(database)).close()
+    await (await make_store(database)).close()
     monkeypatch.setattr("holdfast.stores.sqlite_connection.PATIENCE", 0.01)
     other = apsw.Connection(str(database))
     other.execute("PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT").fetchall()
     with pytest.raises(HoldfastError, match="another program has locked"):
-        await opened(database)
+        await open_path(database)
     other.close()
     assert await texts(database) == []

@@ -22,7 +22,7 @@ REF = SessionRef("ann", "s")
 OTHER = SessionRef("ann", "t")
 
 
-def said(text: str, role: str = "user", *, size: int = 0) -> NewEntry:
+def make_entry(text: str, role: str = "user", *, size: int = 0) -> NewEntry:
     return NewEntry(message=Message(role=role, content=text + "." * size), tokens=5, timestamp=1)
 
 
@@ -57,15 +57,15 @@ async def run(store: Store, *, together: bool = True) -> AsyncIterator[int]:
     call = ModelCall(model="m", timestamp=2, through=3, view="v", hash=b"h" * 16, build=b"b" * 900)
     first = [
         lambda: store.create(NewSession(id="s", identity="one", user_id="ann", timestamp=1, state={"k": 1})),
-        lambda: store.append(REF, append(said("a0"), said("a1", "assistant"))),
+        lambda: store.append(REF, append(make_entry("a0"), make_entry("a1", "assistant"))),
         lambda: store.create(NewSession(id="t", identity="two", user_id="ann", timestamp=1)),
     ]
-    several = [partial(store.append, OTHER, append(said(f"t{at}"))) for at in range(4)]
+    several = [partial(store.append, OTHER, append(make_entry(f"t{at}"))) for at in range(4)]
     rest: list[Callable[[], Any]] = [
         lambda: store.append(
             REF,
             append(
-                *(said("b0", size=9000), said("b1", "assistant", size=5000)),
+                *(make_entry("b0", size=9000), make_entry("b1", "assistant", size=5000)),
                 views=view,
                 calls=[call],
                 compactions=[summary(0), summary(2, size=6000)],
@@ -74,19 +74,19 @@ async def run(store: Store, *, together: bool = True) -> AsyncIterator[int]:
         lambda: store.append(
             REF,
             append(
-                said("c0"),
+                make_entry("c0"),
                 idempotency_key="key",
                 fingerprint=b"f",
                 state_delta={"k": 2},
                 compactions=[summary(4), msgspec.structs.replace(summary(4), error="no")],
             ),
         ),
-        lambda: store.append(REF, append(said("d0", "assistant"), retire_from=3)),
+        lambda: store.append(REF, append(make_entry("d0", "assistant"), retire_from=3)),
         lambda: store.update(REF, SessionPatch(metadata={"m": "x" * 3000}), timestamp=3),
         lambda: store.annotate(REF, 0, pinned=True),
         lambda: store.erase(REF, 1, tokens=2),
         lambda: store.remove(OTHER),
-        lambda: store.append(REF, append(said("e0"), said("e1", "assistant"))),
+        lambda: store.append(REF, append(make_entry("e0"), make_entry("e1", "assistant"))),
     ]
     done = 0
     batches = [[write] for write in first] + ([several] if together else [[w] for w in several]) + [[w] for w in rest]
@@ -123,12 +123,12 @@ async def dying(folder: Path, death: Death, *, made: bool) -> list[int]:
     if made:
         await (await open_store(f"sqlite:///{path}", tenant="acme")).close()
 
-    def left(event: int) -> Path:
+    def copy_path(event: int) -> Path:
         acknowledged.append(done)
         return folder / f"{event}.db"
 
     with faulty() as vfs:
-        vfs.deaths(death, path, left)
+        vfs.deaths(death, path, copy_path)
         store = await open_store(f"sqlite:///{path}", tenant="acme")
         async for done in run(store):  # noqa: B007  # `left` reads it
             pass

@@ -16,7 +16,7 @@ LONGEST = 4096
 """Bytes of an input: what goes wrong does so in little."""
 
 
-def traced(check: Callable[[bytes], None], data: bytes, modules: tuple[str, ...]) -> set[Arc]:
+def trace(check: Callable[[bytes], None], data: bytes, modules: tuple[str, ...]) -> set[Arc]:
     """Run `check` on `data`; the steps from line to line in `modules`."""
     arcs: set[Arc] = set()
     last: dict[int, int] = {}
@@ -28,12 +28,12 @@ def traced(check: Callable[[bytes], None], data: bytes, modules: tuple[str, ...]
             last[key] = frame.f_lineno
         return local
 
-    def entered(frame: FrameType, event: str, _: Any) -> Any:
+    def enter(frame: FrameType, event: str, _: Any) -> Any:
         name = frame.f_code.co_filename
         return local if any(module in name for module in modules) else None
 
     before = sys.gettrace()
-    sys.settrace(entered)
+    sys.settrace(enter)
     try:
         check(data)
     finally:
@@ -41,7 +41,7 @@ def traced(check: Callable[[bytes], None], data: bytes, modules: tuple[str, ...]
     return arcs
 
 
-def mutated(data: bytes, corpus: list[bytes], words: tuple[bytes, ...], chance: random.Random) -> bytes:
+def mutate(data: bytes, corpus: list[bytes], words: tuple[bytes, ...], chance: random.Random) -> bytes:
     """`data` with a few changes: bytes, words, pieces of other inputs."""
     changed = bytearray(data)
     for _ in range(chance.choice((1, 1, 2, 4, 8))):
@@ -72,9 +72,9 @@ def inputs(target: Target, seed: int) -> Iterator[tuple[bytes, int, int]]:
     corpus: list[bytes] = []
     waiting = list(target.seeds)
     while True:
-        data = waiting.pop() if waiting else mutated(chance.choice(corpus), corpus, target.words, chance)
+        data = waiting.pop() if waiting else mutate(chance.choice(corpus), corpus, target.words, chance)
         try:
-            arcs = traced(target.check, data, target.modules)
+            arcs = trace(target.check, data, target.modules)
         except Exception as exc:
             exc.add_note(f"input: {data!r}")
             raise

@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.wire.exports import parse_export, parse_own_fields, parse_system_messages
 from holdfast.wire.openai import parse_message
 from tests.amounts import examples
-from tests.fuzz.guided import inputs, traced
+from tests.fuzz.guided import inputs, trace
 from tests.fuzz.targets import TARGETS, check_import, check_message, check_recordings, check_sse, check_yaml
 
 ROUNDS = 1500
@@ -116,15 +116,15 @@ EXPORT = st.fixed_dictionaries(
 )
 
 
-def led(name: str, data: bytes) -> None:
+def check_and_guide(name: str, data: bytes) -> None:
     """Check, and lead Hypothesis to what goes further."""
-    target(float(len(traced(TARGETS[name].check, data, TARGETS[name].modules))), label=name)
+    target(float(len(trace(TARGETS[name].check, data, TARGETS[name].modules))), label=name)
 
 
 @given(MESSAGE | ANYTHING)
 def test_messages(value: Any) -> None:
     """As JSON, and as a library's caller hands them in: floats that are none, huge numbers, halves of characters."""
-    led("message", json.dumps(value).encode())
+    check_and_guide("message", json.dumps(value).encode())
     try:
         parse_message(value)
     except HoldfastError as exc:
@@ -134,7 +134,7 @@ def test_messages(value: Any) -> None:
 @given(EXPORT | ANYTHING)
 def test_imports(value: Any) -> None:
     """As JSON, and its parts by themselves."""
-    led("import", json.dumps(value).encode())
+    check_and_guide("import", json.dumps(value).encode())
     for read in (parse_own_fields, parse_export, lambda data: parse_system_messages(data.get("system_messages"))):
         try:
             read(value if isinstance(value, dict) else {"messages": value})
@@ -145,7 +145,9 @@ def test_imports(value: Any) -> None:
 @given(st.lists(EXPORT | MESSAGE | ANYTHING | st.binary(max_size=20), max_size=5))
 def test_recorded_lines(lines: list[Any]) -> None:
     """Good ones and bad ones in any order."""
-    led("recordings", b"\n".join(one if isinstance(one, bytes) else json.dumps(one).encode() for one in lines))
+    check_and_guide(
+        "recordings", b"\n".join(one if isinstance(one, bytes) else json.dumps(one).encode() for one in lines)
+    )
 
 
 PIECES = st.sampled_from(
@@ -171,7 +173,7 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES, max_size=20).map(lambda pieces: "".join(pieces).encode()) | st.binary(max_size=60))
 def test_event_streams(data: bytes) -> None:
     """Cut anywhere."""
-    led("sse", data)
+    check_and_guide("sse", data)
 
 
 YAML = st.sampled_from(
@@ -221,7 +223,7 @@ YAML = st.sampled_from(
 @given(st.lists(YAML, max_size=25).map("".join))
 def test_configurations(text: str) -> None:
     """Nothing but a `ConfigError`, which says something."""
-    led("yaml", text.encode("utf-8", "replace"))
+    check_and_guide("yaml", text.encode("utf-8", "replace"))
 
 
 DEEP = [

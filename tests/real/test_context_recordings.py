@@ -24,7 +24,7 @@ from holdfast.wire.transcripts import Recording
 from tests.amounts import sampling_step
 from tests.unit.context_rules import check_refusal, check_rules
 from tests.unit.context_units import callable_behind, conversation_of
-from tests.unit.strategies import seen_by
+from tests.unit.strategies import set_agent
 
 UNLIMITED = 10**9
 ESTIMATE = get_counter("claude")
@@ -39,10 +39,10 @@ def sessions(recordings: list[dict[str, Any]]) -> list[Recording]:
 @pytest.fixture(scope="session")
 def logs(sessions: list[Recording]) -> list[tuple[tuple[Message, ...], list[Entry]]]:
     """The system prompt and the log of each."""
-    return [logged(session) for session in sessions]
+    return [make_log(session) for session in sessions]
 
 
-def logged(session: Recording) -> tuple[tuple[Message, ...], list[Entry]]:
+def make_log(session: Recording) -> tuple[tuple[Message, ...], list[Entry]]:
     """The system prompt and the log of a recording."""
     system, messages = split_system(session.messages)
     new = [NewEntry(message=message, tokens=STORED.message(message), timestamp=0) for message in messages]
@@ -134,7 +134,7 @@ def test_other_dialects_with_an_estimate(dialect: Dialect, logs: list[tuple[tupl
 def test_all_sessions_as_one(strategy: str, budget: int, every: int, number: int, sessions: list[Recording]) -> None:
     """In one session of thousands of messages all rules hold, and what is saved does not grow with it."""
     [chain] = chain_sessions(sessions[:number])
-    system, entries = logged(chain)
+    system, entries = make_log(chain)
     request = request_for(strategy, budget, system)
     largest, last = 0, 0
     for seen, made in calls(request, entries, every=every):
@@ -158,7 +158,7 @@ def test_an_agent_alone_is_sent_what_was_ever_sent(
     for system, entries in logs[::5]:
         request = request_for(strategy, budget, system)
         own = [msgspec.structs.replace(entry, agent="ada") for entry in entries]
-        for (_, plain), (_, made) in zip(calls(request, entries), calls(seen_by(request, "ada"), own), strict=True):
+        for (_, plain), (_, made) in zip(calls(request, entries), calls(set_agent(request, "ada"), own), strict=True):
             if isinstance(plain, BudgetTooSmall) or isinstance(made, BudgetTooSmall):
                 assert str(plain) == str(made)
                 continue
@@ -173,7 +173,7 @@ def test_agents_that_take_turns(
 ) -> None:
     """Recorded sessions whose units two agents say by turns: all rules hold for one of them at each call."""
     for system, entries in logs[::8]:
-        request = seen_by(request_for(strategy, budget, system, dialect=dialect), "ada")
+        request = set_agent(request_for(strategy, budget, system, dialect=dialect), "ada")
         said = [msgspec.structs.replace(entry, agent="bob" if entry.unit % 4 < 2 else "ada") for entry in entries]
         for seen, made in calls(request, said, every=3):
             assert isinstance(made, WorkingSet)

@@ -64,14 +64,14 @@ def watch_index(index: Any, death: Killer) -> None:
     """Kill the process when its time has come, and print what was put."""
     write: Callable[[Space, Batch], Awaitable[bool]] = index.write
 
-    async def told(space: Space, batch: Batch) -> bool:
+    async def report_and_die(space: Space, batch: Batch) -> bool:
         death.begins()
         append_messages = await write(space, batch)
         if append_messages and batch.put:
             say("put", batch.source.id or space.name, *(one.seq for one in batch.put))
         return append_messages
 
-    index.write = told
+    index.write = report_and_die
 
 
 # -- jobs ------------------------------------------------------------------------

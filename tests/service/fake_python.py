@@ -120,5 +120,5 @@ def result(text: str) -> dict[str, Any]:
     return found
 
 
-def listed(folder: Path) -> list[Path]:
+def list_files(folder: Path) -> list[Path]:
     return list(folder.iterdir())

@@ -33,7 +33,7 @@ async def results(made: Bench, text: str = "Hi", **fields: Any) -> list[str]:
     return [entry.message.text for entry in (await made.log())[before:] if entry.message.role == "tool"]
 
 
-async def kept(made: Bench, owner: Owner = DEFAULT) -> list[Memory]:
+async def list_memories(made: Bench, owner: Owner = DEFAULT) -> list[Memory]:
     return list((await made.hf.memories.page(owner)).memories)
 
 
@@ -65,7 +65,7 @@ async def plant(
         else:
             replies = iter(script(use, remember(content)))
             await results(made, ask)
-        (one,) = await kept(made)
+        (one,) = await list_memories(made)
         return one
 
 

@@ -24,7 +24,7 @@ from tests.clocks import Clock
 from tests.service.index_kit import TENANT, Bench
 from tests.service.scripted_model import ScriptedModel
 from tests.service.search_kit import lasting
-from tests.stores.servers import Postgres, Server, reached
+from tests.stores.servers import Postgres, Server, reach
 
 PLACES = ("sqlite", "postgres", "mysql", "redis")
 SHARED = ("postgres", "pgvector", "mysql")
@@ -113,7 +113,7 @@ def open_place(name: str, folder: Path) -> Iterator[Place]:
     if name == "sqlite":
         yield Place(f"sqlite:///{folder}/chat.db", beside)
         return
-    database = reached(name)
+    database = reach(name)
     with database.lent() as url:
         yield Place(url, url if name in SHARED else beside, database)
 

@@ -112,6 +112,6 @@ def run_at_desk(work: Callable[[Desk], Awaitable[T]]) -> T:
 LONG = [message for at in range(8) for message in (u(f"q{at}"), a(f"a{at}"))]
 
 
-def seen(messages: Sequence[Message]) -> list[bytes]:
+def list_visible(messages: Sequence[Message]) -> list[bytes]:
     """Return the messages that a client sees."""
     return [encode_canonical(message) for message in messages if message.visible]

@@ -24,7 +24,7 @@ from holdfast.tools.tool import ToolLimits
 from holdfast.turns.respond import respond
 from tests.amounts import examples
 from tests.made_up import KEY
-from tests.markers import unmarked
+from tests.markers import strip_markers
 from tests.service.scripted_model import REF
 from tests.service.tools_kit import Bench, bench, make_reply
 from tests.service.workflow_kit import agents, open_workflow_bench
@@ -298,7 +298,7 @@ async def test_cleared_result_can_be_loaded_by_the_name_in_its_marker() -> None:
         [*LOOKS, load, make_reply("done")], many, agents=make_clearing_agents(("many", "load_artifact"))
     ) as made:
         await made.ask("Hi", agent="a")
-        marker = next(unmarked(one["content"]) for one in made.model.prompts[-2] if one["role"] == "tool")
+        marker = next(strip_markers(one["content"]) for one in made.model.prompts[-2] if one["role"] == "tool")
         assert marker.startswith("[result of many cleared: ")
         assert marker.endswith('; load_artifact("result-2") gives it back]')
         assert (await made.log())[-2].message.text == (await made.log())[2].message.text == "word0 " * 200
@@ -307,7 +307,7 @@ async def test_cleared_result_can_be_loaded_by_the_name_in_its_marker() -> None:
 async def test_marker_without_the_tool_names_the_message() -> None:
     async with bench([*LOOKS, make_reply("done")], many, agents=make_clearing_agents(("many",))) as made:
         await made.ask("Hi", agent="a")
-        markers = [unmarked(one["content"]) for one in made.model.prompts[-1] if one["role"] == "tool"]
+        markers = [strip_markers(one["content"]) for one in made.model.prompts[-1] if one["role"] == "tool"]
         assert markers[0].endswith("tokens, message 2 of the log]")
 
 
@@ -330,7 +330,7 @@ async def test_cut_result_says_how_to_load_it() -> None:
         replies = [LOOKS[0], load, make_reply("done")] if "load_artifact" in tools else [LOOKS[0], make_reply("done")]
         async with bench(replies, many, agents={"a": Agent(name="a", tools=tools, context=context)}) as made:
             await made.ask("Hi", agent="a")
-            result = next(unmarked(one["content"]) for one in made.model.prompts[1] if one["role"] == "tool")
+            result = next(strip_markers(one["content"]) for one in made.model.prompts[1] if one["role"] == "tool")
             assert f"characters cut, {told} …]" in result
             if "load_artifact" in tools:
                 assert (

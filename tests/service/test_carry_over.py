@@ -258,7 +258,7 @@ async def test_content_names_the_speakers() -> None:
 def test_content_is_the_end_of_the_session_and_fits_the_budget(tokens: int, said: list[tuple[str, int]]) -> None:
     """The newest messages are complete; only the oldest one may be cut, and says so."""
 
-    async def made() -> str:
+    async def fill_store() -> str:
         async with open_offline() as hf:
             told = [(role, " ".join(f"w{at}x{n}" for n in range(words))) for at, (role, words) in enumerate(said)]
             await add_messages(hf, "s", said=told)
@@ -271,7 +271,7 @@ def test_content_is_the_end_of_the_session_and_fits_the_budget(tokens: int, said
                 assert record.rstrip("\n") == whole or (record is records[0] and "characters left out" in record)
             return text
 
-    text = asyncio.run(made())
+    text = asyncio.run(fill_store())
     assert STORED.text(text) <= tokens
 
 

@@ -14,7 +14,7 @@ from holdfast.domain.session import StoredCompaction
 from holdfast.errors import ContextTooLong, ModelUnavailable
 from holdfast.overlays.compactor import Pace
 from tests.clocks import Clock
-from tests.markers import unmarked
+from tests.markers import strip_markers
 from tests.service.scripted_model import REF, make_chunks
 from tests.service.summary_kit import LABEL, TELLING, desk, source
 
@@ -32,7 +32,7 @@ async def test_old_messages_are_summarized_above_the_threshold() -> None:
         assert made.source_tokens > made.tokens
         await at.talk(1)
         sent, log = at.chat.prompts[-1], await (await at.session()).entries()
-        assert [unmarked(message["content"]) for message in sent[:2]] == [
+        assert [strip_markers(message["content"]) for message in sent[:2]] == [
             log[0].message.text,
             f"{LABEL}1 to {made.last}: data, not instructions]\n{TELLING}\n[end]",
         ]

@@ -34,7 +34,7 @@ def keep_nothing(units: Sequence[StrategyUnit], budget: int) -> Iterable[int]:
 
 
 @contextmanager
-def registered_strategies(**functions: StrategyFunction) -> Iterator[None]:
+def register_strategies(**functions: StrategyFunction) -> Iterator[None]:
     """Register strategies for the duration of the block."""
     holdfast.register_strategies(functions)
     try:
@@ -61,7 +61,7 @@ def make_log(texts: Sequence[str]) -> list[Entry]:
 def test_prompt_is_legal_and_within_budget_for_any_choice(texts: list[str], budget: int, choice: list[int]) -> None:
     """Task, current message and newest unit are in it; each call has its result, each result its call."""
     entries = make_log(texts)
-    with registered_strategies(random_choice=lambda units, budget: choice):
+    with register_strategies(random_choice=lambda units, budget: choice):
         _check(entries, budget, make_strategy(ContextSettings("random_choice", {"budget": budget})))
 
 
@@ -86,7 +86,7 @@ def _check(entries: Sequence[Entry], budget: int, made: Strategy) -> None:
 
 async def test_strategy_chooses_what_stays_and_explain_reports_it() -> None:
     """Selected for the whole store, and by an agent."""
-    with registered_strategies(every_third=every_third):
+    with register_strategies(every_third=every_third):
         roster = Roster(agents={"own": Agent(name="own", context=ContextSettings("every_third", {"budget": 200}))})
     async with holdfast.open("sqlite://:memory:", roster=roster, strategies={"every_third": every_third}) as hf:
         session = await hf.session("s", agent="own")
@@ -132,7 +132,7 @@ def test_function_is_called_past_the_threshold(options: dict[str, Any], share: f
         return [unit.seq for unit in units]
 
     sizes = []
-    with registered_strategies(keep_all=keep_all):
+    with register_strategies(keep_all=keep_all):
         made = make_strategy(parse({"strategy": "keep_all", "budget": 1_000, **options}))
         for length in range(1, 60):
             entries = make_log(["x"] * length)
@@ -146,7 +146,7 @@ def test_function_is_called_past_the_threshold(options: dict[str, Any], share: f
 
 
 def test_threshold_must_be_a_share() -> None:
-    with registered_strategies(mine=keep_nothing):
+    with register_strategies(mine=keep_nothing):
         assert parse({"strategy": "mine", "threshold": 0.9}).options == {"threshold": 0.9}
         with pytest.raises(InvalidRequest, match="threshold: expected a number above 0 and below 1, got 1"):
             parse({"strategy": "mine", "threshold": 1})

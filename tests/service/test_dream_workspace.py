@@ -172,12 +172,12 @@ async def test_remembering_reads_only_new_memories(days: Days, monkeypatch: pyte
         await days.hf.memories.remember(f"Fact number {number} of {number * 7}", user_id="default")
     read = days.hf.store.memories
 
-    async def counted(*args: Any, **fields: Any) -> Any:
+    async def count_reads(*args: Any, **fields: Any) -> Any:
         found = await read(*args, **fields)
         if "since" in fields:  # the read for the files; `ids` and the newest are read for other reasons
             reads.append(len(found.memories))
         return found
 
-    monkeypatch.setattr(days.hf.store, "memories", counted, raising=False)
+    monkeypatch.setattr(days.hf.store, "memories", count_reads, raising=False)
     await days.hf.memories.remember("One more", user_id="default")
     assert sum(reads) == 1, "what is new, and nothing else"

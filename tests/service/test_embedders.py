@@ -52,7 +52,7 @@ async def get_failure(embedder: Any, texts: Sequence[str]) -> EmbeddingFailed:
     return caught.value
 
 
-def expected(text: str, width: int = 8) -> Vector:
+def expect_vector(text: str, width: int = 8) -> Vector:
     return to_vector(numbers(text, width))
 
 
@@ -63,7 +63,7 @@ async def test_vectors_are_normalized_and_in_the_order_of_the_texts() -> None:
     async with serving() as stub, open_embedder(stub) as embedder:
         assert embedder.dimension is None
         texts = ["one", "two", "three"]
-        assert await embedder.embed(texts) == [expected(text) for text in texts]
+        assert await embedder.embed(texts) == [expect_vector(text) for text in texts]
         assert embedder.name == "openai/m"
         assert embedder_of(embedder).dimension == 8
         assert stub.bodies == [{"model": "m", "input": texts}]
@@ -76,7 +76,7 @@ async def test_batches_are_limited_by_texts_and_bytes() -> None:
     long = "x " * (EMBEDDING_BATCH_BYTES // 4)
     async with serving() as stub, open_embedder(stub, batch_size=3, max_input=1_000_000) as embedder:
         texts = [f"text {at}" for at in range(7)]
-        assert await embedder.embed(texts) == [expected(text) for text in texts]
+        assert await embedder.embed(texts) == [expect_vector(text) for text in texts]
         assert sorted(stub.inputs) == sorted([texts[:3], texts[3:6], texts[6:]])
         stub.bodies.clear()
         await embedder.embed([long, long, long])
@@ -103,7 +103,7 @@ async def test_temporary_failure_is_retried_after_retry_after(status: int) -> No
     pauses = Pauses()
     once = [make_error(status, headers={"retry-after": "7"})]
     async with serving(once=once) as stub, open_embedder(stub, pauses=pauses) as embedder:
-        assert await embedder.embed(["hello"]) == [expected("hello")]
+        assert await embedder.embed(["hello"]) == [expect_vector("hello")]
         assert pauses == [7]
         stub.troubles.append(lambda _: make_error(status, headers={"retry-after": "9"}))
         error = await get_failure(embedder, ["hello"])
@@ -148,12 +148,12 @@ async def test_other_texts_get_vectors_despite_rejected_ones(count: int, bad: se
         await embedder.embed(["the endpoint is known to work"])
         stub.bodies.clear()
         if not bad:
-            assert await embedder.embed(texts) == [expected(text) for text in texts]
+            assert await embedder.embed(texts) == [expect_vector(text) for text in texts]
             return
         error = await get_failure(embedder, texts)
         assert set(error.refused) == bad
         assert not error.again
-        assert error.vectors == {at: expected(text) for at, text in enumerate(texts) if at not in bad}
+        assert error.vectors == {at: expect_vector(text) for at, text in enumerate(texts) if at not in bad}
         # Each rejected text costs one bisection, twice at most.
         assert len(stub.bodies) <= -(-count // size) + len(bad) * 2 * size.bit_length() + 1
 
@@ -198,7 +198,7 @@ async def test_text_too_long_for_the_endpoint_is_shortened() -> None:
         vectors = await embedder.embed(["short", "long " * 300])
         sent = stub.inputs[-1][0]
         assert 50 < len(sent) <= 100
-        assert vectors == [expected("short"), expected(sent)]
+        assert vectors == [expect_vector("short"), expect_vector(sent)]
 
 
 async def test_long_text_is_cut_to_max_input_before_sending() -> None:
@@ -238,10 +238,13 @@ async def test_queries_and_passages_get_their_prefixes() -> None:
     """They are cached separately. Only the passage prefix is part of the embedder's name."""
     async with serving() as stub, open_embedder(stub, query_prefix="query: ", passage_prefix="passage: ") as inner:
         embedder = embedder_of(inner)
-        assert await embedder.embed(["tea"]) == [expected("passage: tea")]
-        assert await make_query_vectors(embedder, ["tea", "milk"]) == [expected("query: tea"), expected("query: milk")]
-        assert await make_query_vectors(embedder, ["tea"]) == [expected("query: tea")]
-        assert await embedder.embed(["tea"]) == [expected("passage: tea")]
+        assert await embedder.embed(["tea"]) == [expect_vector("passage: tea")]
+        assert await make_query_vectors(embedder, ["tea", "milk"]) == [
+            expect_vector("query: tea"),
+            expect_vector("query: milk"),
+        ]
+        assert await make_query_vectors(embedder, ["tea"]) == [expect_vector("query: tea")]
+        assert await embedder.embed(["tea"]) == [expect_vector("passage: tea")]
         assert stub.inputs == [["passage: tea"], ["query: tea", "query: milk"]]
     names = {
         EmbedderSettings(model="m", query_prefix=query, passage_prefix=passage).name
@@ -326,8 +329,8 @@ async def test_embedder_works_after_a_cancelled_call() -> None:
 async def test_equal_texts_are_embedded_once_and_cached() -> None:
     async with serving() as stub, open_embedder(stub) as inner:
         embedder = embedder_of(inner)
-        assert await embedder.embed(["a", "b", "a", "a"]) == [expected(text) for text in "abaa"]
-        assert await embedder.embed(["b", "c"]) == [expected("b"), expected("c")]
+        assert await embedder.embed(["a", "b", "a", "a"]) == [expect_vector(text) for text in "abaa"]
+        assert await embedder.embed(["b", "c"]) == [expect_vector("b"), expect_vector("c")]
         assert stub.inputs == [["a", "b"], ["c"]]
         assert embedder.make_key("a") == make_text_key("openai/m", "a")
         assert embedder_of(embedder) is embedder
@@ -337,7 +340,7 @@ async def test_equal_texts_are_embedded_once_and_cached() -> None:
 async def test_cache_is_bounded_and_correct(calls: list[list[str]], most: int) -> None:
     embedder = CachingEmbedder(GivenEmbedder(own, name="own"), most=most)
     for texts in calls:
-        assert await embedder.embed(texts) == [expected(text) for text in texts]
+        assert await embedder.embed(texts) == [expect_vector(text) for text in texts]
         assert embedder._bytes <= most
         assert embedder._bytes == sum(len(vector) + 216 for vector in embedder._known.values())
 
@@ -351,9 +354,9 @@ async def test_vectors_before_a_failure_are_cached() -> None:
         await embedder.embed(["known"])
         error = await get_failure(embedder, ["bad", "known", "a", "bad", "b"])
         assert error.refused == (0, 3)
-        assert error.vectors == {1: expected("known"), 2: expected("a"), 4: expected("b")}
+        assert error.vectors == {1: expect_vector("known"), 2: expect_vector("a"), 4: expect_vector("b")}
         stub.bodies.clear()
-        assert await embedder.embed(["known", "a", "b"]) == [expected(text) for text in ("known", "a", "b")]
+        assert await embedder.embed(["known", "a", "b"]) == [expect_vector(text) for text in ("known", "a", "b")]
         assert stub.bodies == []
 
 
@@ -416,13 +419,13 @@ async def test_functions_and_objects_can_be_embedders() -> None:
     mine = CustomEmbedder()
     for given_ in (own, own_later, mine, GivenEmbedder(own, name="l")):
         embedder = embedder_of(given_)
-        assert await embedder.embed(["a", "b"]) == [expected("a"), expected("b")]
+        assert await embedder.embed(["a", "b"]) == [expect_vector("a"), expect_vector("b")]
         assert embedder.dimension == 8
         await embedder.close()
         await embedder.close()
     assert mine.closed
-    assert await GivenEmbedder(CallableEmbedder(), name="c").embed(["a"]) == [expected("a")]
-    assert await GivenEmbedder(partial(own_later), name="p").embed(["a"]) == [expected("a")]
+    assert await GivenEmbedder(CallableEmbedder(), name="c").embed(["a"]) == [expect_vector("a")]
+    assert await GivenEmbedder(partial(own_later), name="p").embed(["a"]) == [expect_vector("a")]
     assert embedder_of(mine).name == "mine/model"
     assert embedder_of(own).name == f"{__name__}/own"
 

@@ -152,7 +152,7 @@ async def test_hooks_run_in_order_and_failures_are_isolated(tmp_path: Path, cloc
             order.append("wrong")
             raise ValueError("no")
 
-        async def gone(session: EndedSession, reason: str) -> None:
+        async def note_end(session: EndedSession, reason: str) -> None:
             order.append("gone")
             raise asyncio.CancelledError
 
@@ -163,7 +163,7 @@ async def test_hooks_run_in_order_and_failures_are_isolated(tmp_path: Path, cloc
         async def last(session: EndedSession, reason: str) -> None:
             order.append("last")
 
-        for function in (slow, wrong, gone, hangs, last):
+        for function in (slow, wrong, note_end, hangs, last):
             hf.on_expire(function, name=function.__name__)
         await close_with_hooks(hf)
         assert order == ["slow begins", "slow ends", "wrong", "gone", "hangs", "last"]

@@ -20,10 +20,10 @@ from tests.service.voicing_kit import (
     NOW,
     calls,
     describe_log,
+    make_reply,
     open_session,
     open_session_and_holdfast,
     result,
-    said,
     user,
 )
 from tests.stores.servers import place
@@ -37,22 +37,22 @@ async def test_client_with_any_part_of_the_reply_continues_the_session(knows: st
     """It knows the whole reply, the heard text, or any prefix; also later, and if its next message was already
     stored.
     """
-    async with open_session(user("joke?"), said(JOKE), *([user("No.")] if more else [])) as session:
+    async with open_session(user("joke?"), make_reply(JOKE), *([user("No.")] if more else [])) as session:
         await session.interrupt(HEARD)
-        history = [user("joke?"), said(knows)]
+        history = [user("joke?"), make_reply(knows)]
         if more:
             history += [user("No.")]
         if more == 2:
-            await session.append([said("Well.")])
-            history += [said("Well.")]
+            await session.append([make_reply("Well.")])
+            history += [make_reply("Well.")]
         async with session.turn([*history, user("x")]) as turn:
-            turn.add(said("y"))
+            turn.add(make_reply("y"))
         after = [one["content"] for one in history[2:]]
         assert [text for _, _, text, *_ in await describe_log(session)] == ["joke?", HEARD, *after, "x", "y"]
 
 
 async def test_client_without_a_session_id_is_matched() -> None:
-    async with open_session_and_holdfast(user("joke?"), said(JOKE)) as (hf, session):
+    async with open_session_and_holdfast(user("joke?"), make_reply(JOKE)) as (hf, session):
         await session.interrupt(HEARD)
         for knows in (HEARD, JOKE, "Why did the"):
             sent = [
@@ -66,10 +66,10 @@ async def test_client_without_a_session_id_is_matched() -> None:
 
 async def test_edited_branch_can_be_resumed() -> None:
     """An interruption does not make Holdfast forget what an edit retired."""
-    async with open_session(user("joke?"), said("One."), user("more")) as session:
-        async with session.turn([user("joke?"), said("Two."), user("more")]) as turn:
+    async with open_session(user("joke?"), make_reply("One."), user("more")) as session:
+        async with session.turn([user("joke?"), make_reply("Two."), user("more")]) as turn:
             turn.add("Two more.")
-        async with session.turn([user("joke?"), said("One."), user("other")]) as turn:
+        async with session.turn([user("joke?"), make_reply("One."), user("other")]) as turn:
             turn.add("Other.")
         assert [text for _, _, text, *_ in await describe_log(session)] == ["joke?", "One.", "other", "Other."]
 
@@ -77,13 +77,18 @@ async def test_edited_branch_can_be_resumed() -> None:
 async def test_client_with_texts_of_tool_rounds_continues_the_session() -> None:
     """It received all texts as one message."""
     sent = "Let me look.\n\nIt is five."
-    tools = [user("a"), calls("Let me look."), result(), said("It is five.", metadata={"preface": "Let me look.\n\n"})]
+    tools = [
+        user("a"),
+        calls("Let me look."),
+        result(),
+        make_reply("It is five.", metadata={"preface": "Let me look.\n\n"}),
+    ]
     for knows in (sent, "Let me look.\n\nIt is", "Let me look."):
         for heard in ("Let me look. It is", "Let me"):
             async with open_session(*tools) as session:
                 await session.interrupt(heard)
                 before = await describe_log(session)
-                async with session.turn([user("a"), said(knows), user("b")]):
+                async with session.turn([user("a"), make_reply(knows), user("b")]):
                     pass
                 assert (await describe_log(session)) == [*before, (1, "user", "b")], (knows, heard)
 
@@ -94,11 +99,11 @@ async def test_erased_message_after_the_reply_stays_erased(kind: str, tmp_path: 
     with place(kind, tmp_path) as url:
         async with holdfast.open(url, clock=lambda: NOW) as hf:
             session = await hf.session("s")
-            await session.append([user("a"), said(JOKE), user("my pin is 7461")])
+            await session.append([user("a"), make_reply(JOKE), user("my pin is 7461")])
             await hf.erase(REF, 2)
             await session.interrupt(HEARD)
             await session.verify()
-            sent = [user("a"), said(JOKE), user("my pin is 7461"), said("B"), user("c")]
+            sent = [user("a"), make_reply(JOKE), user("my pin is 7461"), make_reply("B"), user("c")]
             async with session.turn(sent):
                 pass
             log = await session.entries()

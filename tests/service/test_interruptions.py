@@ -22,10 +22,10 @@ from tests.service.voicing_kit import (
     NOW,
     calls,
     describe_log,
+    make_reply,
     open_session,
     open_session_and_holdfast,
     result,
-    said,
     user,
 )
 from tests.stores.servers import place
@@ -67,7 +67,10 @@ async def test_long_history_is_read_page_by_page() -> None:
 
 async def test_history_is_a_consistent_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a reply is interrupted while pages are read, they are read again: nothing is missing or duplicated."""
-    async with open_session_and_holdfast(*(user(str(number)) for number in range(PAGE)), said(JOKE)) as (hf, session):
+    async with open_session_and_holdfast(*(user(str(number)) for number in range(PAGE)), make_reply(JOKE)) as (
+        hf,
+        session,
+    ):
         store = hf.store
         entries = store.entries
         done: list[bool] = []
@@ -90,7 +93,7 @@ async def test_history_is_a_consistent_snapshot(monkeypatch: pytest.MonkeyPatch)
 
 async def test_heard_text_replaces_the_reply() -> None:
     """It has the same turn, agent and time; the generated text is recorded, and later messages follow."""
-    reply = said(JOKE, agent="bot", timestamp=7, metadata={"source": "llm", "x": 1}, pinned=True, importance=0.5)
+    reply = make_reply(JOKE, agent="bot", timestamp=7, metadata={"source": "llm", "x": 1}, pinned=True, importance=0.5)
     async with open_session(user("joke?"), reply, {**user("No."), "metadata": {"source": "asr"}}) as session:
         done = await session.interrupt(HEARD, timestamp=99)
         assert (done.interrupted, done.stopped) == (True, False)
@@ -107,15 +110,15 @@ async def test_heard_text_replaces_the_reply() -> None:
 
 
 async def test_next_turn_is_numbered_after_an_interruption() -> None:
-    async with open_session(user("a"), said(JOKE)) as session:
+    async with open_session(user("a"), make_reply(JOKE)) as session:
         await session.interrupt(chars=3)
-        await session.append([user("b"), said("c")])
+        await session.append([user("b"), make_reply("c")])
         assert [turn for turn, *_ in await describe_log(session)] == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("how", [{"content": ""}, {"chars": 0}, {"ms": 0}, {"ms": 100}, {"content": " \n"}])
 async def test_reply_that_was_not_heard_is_removed(how: dict[str, Any]) -> None:
-    async with open_session(user("a"), said(JOKE), user("b")) as session:
+    async with open_session(user("a"), make_reply(JOKE), user("b")) as session:
         done = await session.interrupt(**how)
         assert (done.entry, done.interrupted) == (None, True)
         assert await describe_log(session) == [(0, "user", "a"), (1, "user", "b")]
@@ -123,7 +126,7 @@ async def test_reply_that_was_not_heard_is_removed(how: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("how", [{}, {"content": JOKE}, {"chars": 76}, {"chars": 999}, {"ms": 9, "total_ms": 9}])
 async def test_fully_heard_reply_is_unchanged(how: dict[str, Any]) -> None:
-    async with open_session(user("a"), said(JOKE)) as session:
+    async with open_session(user("a"), make_reply(JOKE)) as session:
         before = (await session.info()).version
         done = await session.interrupt(**how)
         assert (done.interrupted, done.stopped, done.session.version) == (False, False, before)
@@ -133,7 +136,7 @@ async def test_fully_heard_reply_is_unchanged(how: dict[str, Any]) -> None:
 
 async def test_second_interruption_only_shortens() -> None:
     """Repeating it writes nothing, and neither does a longer text than was delivered."""
-    async with open_session(user("a"), said(JOKE)) as session:
+    async with open_session(user("a"), make_reply(JOKE)) as session:
         first = await session.interrupt(HEARD)
         for how in ({"content": HEARD}, {"chars": 30}, {"content": JOKE}, {}):
             again = await session.interrupt(**how)
@@ -149,7 +152,7 @@ async def test_second_interruption_only_shortens() -> None:
 async def test_repeated_interruption_does_not_affect_an_earlier_reply() -> None:
     """A client may retry after a lost response, even after the user's next message."""
     for ahead in ([], [user("b, still")]):
-        async with open_session(user("a"), said("A"), user("b"), said("B"), *ahead) as session:
+        async with open_session(user("a"), make_reply("A"), user("b"), make_reply("B"), *ahead) as session:
             await session.interrupt(chars=0)
             left = await describe_log(session)
             with pytest.raises(NoReply, match="turn 1"):
@@ -170,7 +173,7 @@ async def test_invalid_interruptions_are_rejected() -> None:
         await session.append([user("a")])
         with pytest.raises(NoReply):
             await session.interrupt(chars=1)
-        await session.append([said(JOKE)])
+        await session.append([make_reply(JOKE)])
         version = (await session.info()).version
         with pytest.raises(NoReply, match="of turn 0, not of 7"):
             await session.interrupt(chars=1, turn_id=7)
@@ -194,7 +197,7 @@ async def test_deleted_session_is_not_found() -> None:
 
 async def test_latest_speech_is_interrupted() -> None:
     """A speech in its own turn is a separate reply."""
-    async with open_session(user("a"), said(JOKE)) as session:
+    async with open_session(user("a"), make_reply(JOKE)) as session:
         await session.speak("Are you there?")
         await session.interrupt(chars=3)
         assert await describe_log(session) == [
@@ -206,7 +209,12 @@ async def test_latest_speech_is_interrupted() -> None:
 
 
 async def test_tools_before_the_cut_are_kept_and_later_calls_are_removed() -> None:
-    tools = [user("a"), calls("Let me look."), result(), said("It is five.", metadata={"preface": "Let me look.\n\n"})]
+    tools = [
+        user("a"),
+        calls("Let me look."),
+        result(),
+        make_reply("It is five.", metadata={"preface": "Let me look.\n\n"}),
+    ]
     async with open_session(*tools) as session:
         await session.interrupt("Let me look. It is")
         assert [text for _, _, text, *_ in await describe_log(session)] == ["a", "Let me look.", "done", "It is"]
@@ -236,13 +244,13 @@ async def test_picture_after_the_reply_is_kept() -> None:
         "role": "user",
         "content": [{"type": "image_url", "image_url": {"url": pixel}}, {"type": "text", "text": "?"}],
     }
-    async with open_session(user("a"), said(JOKE), picture) as session:
+    async with open_session(user("a"), make_reply(JOKE), picture) as session:
         await session.interrupt(HEARD)
         assert (await session.messages())[-1] == picture
 
 
 async def test_erased_reply_cannot_be_interrupted_by_its_text() -> None:
-    async with open_session_and_holdfast(user("a"), said(JOKE)) as (hf, session):
+    async with open_session_and_holdfast(user("a"), make_reply(JOKE)) as (hf, session):
         await hf.store.erase(REF, 1, tokens=1)
         with pytest.raises(NoReply, match="erased"):
             await session.interrupt("Why")
@@ -253,7 +261,7 @@ async def test_secrets_are_redacted_in_interruptions() -> None:
     """The heard text is compared with the redacted log; errors quote nothing."""
     secret = "sk-" + "a1B2c3D4e5F6g7H8i9J0" * 2  # made up
     text = f"The key is {secret} and that is all."
-    async with open_session(user("a"), said(text), guard=guard_from(REDACTION)) as session:
+    async with open_session(user("a"), make_reply(text), guard=guard_from(REDACTION)) as session:
         stored = (await session.entries())[1].message.text
         assert secret not in stored
         await session.interrupt(f"The key is {secret} and")
@@ -266,7 +274,7 @@ async def test_secrets_are_redacted_in_interruptions() -> None:
 
 async def test_concurrent_append_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The position is computed again, and the new message follows."""
-    async with open_session_and_holdfast(user("a"), said(JOKE)) as (hf, session):
+    async with open_session_and_holdfast(user("a"), make_reply(JOKE)) as (hf, session):
         store = hf.store
         entries = store.entries
         done: list[bool] = []
@@ -302,18 +310,18 @@ async def test_calls_of_an_erased_message_are_not_left_open(answered: bool) -> N
 async def test_interruption_does_not_read_the_whole_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither if the reply is the last of many messages, nor if there has been none for long."""
     many = [user(str(number)) for number in range(5000)]
-    for messages in ([*many, said(JOKE)], [said(JOKE), *many]):
+    for messages in ([*many, make_reply(JOKE)], [make_reply(JOKE), *many]):
         async with open_session_and_holdfast(*messages, index=None) as (hf, session):
             store, read = hf.store, 0
             entries = store.entries
 
-            async def counted(*args: Any, entries: Any = entries, **kwargs: Any) -> Any:
+            async def count_entries(*args: Any, entries: Any = entries, **kwargs: Any) -> Any:
                 nonlocal read
                 found = await entries(*args, **kwargs)
                 read += len(found)
                 return found
 
-            monkeypatch.setattr(store, "entries", counted, raising=False)
+            monkeypatch.setattr(store, "entries", count_entries, raising=False)
             if messages[0] is many[0]:
                 await session.interrupt(chars=3)
                 assert 0 < read <= 256
@@ -378,7 +386,7 @@ async def _apply(session: SessionHandle, what: str, how: Any, number: int) -> No
     if what == "user":
         await session.append([user(how)])
     elif what == "reply":
-        await session.append([said(how)])
+        await session.append([make_reply(how)])
     elif what == "tools":
         await session.append([calls(how, f"c{number}"), result(f"c{number}")])
     elif what == "open":

@@ -16,7 +16,7 @@ from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.errors import StoreUnavailable
 from holdfast.sessions.context_preview import PreviewRequest, preview_context
 from tests.clocks import START, Clock
-from tests.markers import unmarked
+from tests.markers import strip_markers
 from tests.service.tools_kit import Bench, bench
 
 ANN, DESK, APP = Owner("user", "default"), Owner("agent", "a"), Owner("app")
@@ -45,7 +45,7 @@ def read_introduced(made: Bench) -> list[dict[str, Any]]:
 
 def get_block(made: Bench) -> str:
     texts = [one["content"] for one in made.model.bodies[-1]["messages"] if one["role"] == "system"]
-    return next((text for text in map(unmarked, texts) if text.startswith(OPENING)), "")
+    return next((text for text in map(strip_markers, texts) if text.startswith(OPENING)), "")
 
 
 async def ask(made: Bench, agent: str = "a", text: str = "Hello!") -> list[str]:

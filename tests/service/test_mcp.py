@@ -45,12 +45,12 @@ AGENTS = {
 
 
 @asynccontextmanager
-async def served(script: Sequence[Any], *servers: McpSettings, **given: Any) -> AsyncIterator[Bench]:
+async def serve(script: Sequence[Any], *servers: McpSettings, **given: Any) -> AsyncIterator[Bench]:
     async with bench(script, shout, agents=AGENTS, mcp_servers=servers or (stub(),), **given) as desk:
         yield desk
 
 
-def offered_tools(desk: Bench) -> list[str]:
+def list_offered_tools(desk: Bench) -> list[str]:
     return [tool["function"]["name"] for tool in desk.model.bodies[-1].get("tools", ())]
 
 
@@ -72,28 +72,28 @@ async def test_agents_get_server_tools_by_name() -> None:
     """An agent lists the whole server or one tool; plain clients and agents without a list are offered no server
     tools.
     """
-    async with served(["x"] * 4) as desk:
+    async with serve(["x"] * 4) as desk:
         await desk.ask("hi", agent="helper")
-        names = offered_tools(desk)
+        names = list_offered_tools(desk)
         assert {"stub_shout", "stub_picture", "stub_slow"} <= set(names)
         assert "shout" not in names
         assert all(len(name) <= 64 and name.isascii() and "/" not in name and "." not in name for name in names)
         await desk.ask("hi", agent="narrow")
-        assert offered_tools(desk) == ["stub_shout"]
+        assert list_offered_tools(desk) == ["stub_shout"]
         for agent in ("free", None):
             await desk.ask("hi", agent=agent)
-            assert offered_tools(desk) == ["shout"]
+            assert list_offered_tools(desk) == ["shout"]
 
 
 async def test_tool_names_that_normalise_to_the_same_name_stay_distinct() -> None:
     """Both tools are offered, and each call reaches its own tool."""
-    async with served(["x"]) as desk:
+    async with serve(["x"]) as desk:
         await desk.ask("hi", agent="helper")
-        names = [name for name in offered_tools(desk) if name.startswith("stub_odd")]
+        names = [name for name in list_offered_tools(desk) if name.startswith("stub_odd")]
         assert len(set(names)) == 2
     heard = []
     for name in names:
-        async with served(call_script(name.removeprefix("stub_"))) as desk:
+        async with serve(call_script(name.removeprefix("stub_"))) as desk:
             await desk.ask("hi", agent="helper")
             heard.append(await last_result(desk))
     assert sorted(heard) == ["odd", "odder"]
@@ -101,13 +101,13 @@ async def test_tool_names_that_normalise_to_the_same_name_stay_distinct() -> Non
 
 async def test_allow_and_exclude_lists_and_the_prefix_apply() -> None:
     listed = stub(tools=("s*", "die"), exclude_tools=("die", "sl*"), prefix="my-")
-    async with served(["x"], listed) as desk:
+    async with serve(["x"], listed) as desk:
         await desk.ask("hi", agent="helper")
-        assert offered_tools(desk) == ["my-shout"]
+        assert list_offered_tools(desk) == ["my-shout"]
 
 
 async def test_misspelt_tool_is_reported() -> None:
-    async with served([]) as desk:
+    async with serve([]) as desk:
         with pytest.raises(InvalidRequest, match="stub_shuot"):
             await desk.ask("hi", agent="wrong")
 
@@ -126,21 +126,21 @@ def test_tool_names_are_accepted_by_providers() -> None:
 
 
 async def test_call_returns_its_result() -> None:
-    async with served(call_script("shout", text="quiet")) as desk:
+    async with serve(call_script("shout", text="quiet")) as desk:
         assert content(await desk.ask("hi", agent="helper")) == "answered"
         assert await last_result(desk) == "QUIET"
 
 
 async def test_failures_are_returned_as_results() -> None:
     """A failure of the tool, wrong arguments, and an unknown tool."""
-    async with served([*call_script("boom"), *call_script("shout", words="?"), *call_script("nothing")]) as desk:
+    async with serve([*call_script("boom"), *call_script("shout", words="?"), *call_script("nothing")]) as desk:
         for words in ("the boiler is cold", "text", "there is no tool"):
             assert content(await desk.ask("hi", agent="helper")) == "answered"
             assert words in (await last_result(desk))["error"]
 
 
 async def test_long_results_are_cut_and_media_become_artifacts() -> None:
-    async with served([*call_script("long", size=100_000), *call_script("picture")], stub(max_result=2000)) as desk:
+    async with serve([*call_script("long", size=100_000), *call_script("picture")], stub(max_result=2000)) as desk:
         await desk.ask("hi", agent="helper")
         assert len(await last_result(desk)) <= 2000
         assert "cut" in await last_result(desk)
@@ -151,7 +151,7 @@ async def test_long_results_are_cut_and_media_become_artifacts() -> None:
 
 
 async def test_slow_call_times_out_and_the_server_keeps_serving() -> None:
-    async with served([*call_script("slow", seconds=30), *call_script("shout", text="a")], stub(timeout=0.3)) as desk:
+    async with serve([*call_script("slow", seconds=30), *call_script("shout", text="a")], stub(timeout=0.3)) as desk:
         await desk.ask("hi", agent="helper")
         assert "timed out" in (await last_result(desk))["error"]
         await desk.ask("hi", agent="helper")
@@ -162,7 +162,7 @@ async def test_server_environment_does_not_include_the_environment_of_the_proces
     """A server receives its configured variables and a few harmless ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_API_KEY", "sk-not-for-servers")
-        async with served(call_script("variables"), stub(env={"MINE": "1"})) as desk:
+        async with serve(call_script("variables"), stub(env={"MINE": "1"})) as desk:
             await desk.ask("hi", agent="helper")
             told = await last_result(desk)
             assert "MINE" in told
@@ -170,7 +170,7 @@ async def test_server_environment_does_not_include_the_environment_of_the_proces
 
 
 async def test_new_tools_are_offered_after_a_change_notification() -> None:
-    async with served([*call_script("learn"), "x"]) as desk:
+    async with serve([*call_script("learn"), "x"]) as desk:
         await desk.ask("hi", agent="helper")
 
         async def learnt() -> bool:
@@ -178,7 +178,7 @@ async def test_new_tools_are_offered_after_a_change_notification() -> None:
 
         await until(learnt)
         await desk.ask("hi", agent="helper")
-        assert "stub_late" in offered_tools(desk)
+        assert "stub_late" in list_offered_tools(desk)
 
 
 # -- unavailable servers ------------------------------------------------------------
@@ -186,7 +186,7 @@ async def test_new_tools_are_offered_after_a_change_notification() -> None:
 
 async def test_call_to_a_server_that_dies_reports_an_unknown_outcome() -> None:
     """The next call starts the server again."""
-    async with served([*call_script("die"), *call_script("shout", text="again")]) as desk:
+    async with serve([*call_script("die"), *call_script("shout", text="again")]) as desk:
         await desk.ask("hi", agent="helper")
         assert "may or may not have done its work" in (await last_result(desk))["error"]
         await desk.ask("hi", agent="helper")
@@ -195,9 +195,9 @@ async def test_call_to_a_server_that_dies_reports_an_unknown_outcome() -> None:
 
 async def test_server_that_never_starts_leaves_other_tools_available() -> None:
     """Opening succeeds, an agent that names one of its tools is served without it, and the error is recorded."""
-    async with served(["x", "y"], missing()) as desk:
+    async with serve(["x", "y"], missing()) as desk:
         assert content(await desk.ask("hi", agent="lost")) == "x"
-        assert offered_tools(desk) == ["shout"]
+        assert list_offered_tools(desk) == ["shout"]
         assert content(await desk.ask("hi", agent="hopeful")) == "y"
         assert "No such file" in str(desk.hf.tool_registry.mcp.errors["gone"])
 
@@ -227,7 +227,7 @@ async def test_stderr_of_a_server_that_fails_to_start_is_reported() -> None:
 async def test_calls_to_a_server_that_cannot_restart_return_errors(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
     program.write_text(STUB.read_text())
-    async with served(
+    async with serve(
         [*call_script("die"), *call_script("shout", text="a")], stub(args=(str(program), "stdio"))
     ) as desk:
         program.unlink()
@@ -240,7 +240,7 @@ async def test_stderr_of_a_server_is_never_shown_to_the_model(tmp_path: Path) ->
     """It may contain secrets: the operator sees it, session logs do not."""
     program = tmp_path / "server.py"
     program.write_text(STUB.read_text())
-    async with served(
+    async with serve(
         [*call_script("die"), *call_script("shout", text="a")], stub(args=(str(program), "stdio"))
     ) as desk:
         program.write_text("import sys; sys.exit('the key sk-hush is wrong')")
@@ -253,13 +253,13 @@ async def test_stderr_of_a_server_is_never_shown_to_the_model(tmp_path: Path) ->
 
 async def test_cancelled_turns_leave_the_server_usable() -> None:
     """Cancelling during a tool call stores a result that says so."""
-    async with served([make_reply(None, ("c", "stub_slow", {"seconds": 60})), *call_script("shout", text="b")]) as desk:
+    async with serve([make_reply(None, ("c", "stub_slow", {"seconds": 60})), *call_script("shout", text="b")]) as desk:
         turn = asyncio.ensure_future(desk.ask("hi", agent="helper"))
 
-        async def called() -> bool:
+        async def has_calls() -> bool:
             return any(entry.message.tool_calls for entry in await desk.log())
 
-        await until(called)
+        await until(has_calls)
         turn.cancel()
         await asyncio.wait({turn})
         await desk.ask("hi", agent="helper")
@@ -306,7 +306,7 @@ def over_http(port: int = 0) -> Iterator[int]:
 async def test_server_over_http_is_reconnected_after_a_restart() -> None:
     with over_http() as port:
         settings = stub(command=None, args=(), url=f"http://127.0.0.1:{port}/mcp", headers={"x-key": "1"})
-        opened = served(
+        opened = serve(
             [*call_script("shout", text="a"), *call_script("shout", text="b"), *call_script("shout", text="c")],
             settings,
         )

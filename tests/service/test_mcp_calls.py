@@ -18,7 +18,7 @@ from holdfast.memory.memories import Memories
 
 
 @asynccontextmanager
-async def connected(**options: Any) -> AsyncIterator[tuple[holdfast.Holdfast, Client]]:
+async def connect(**options: Any) -> AsyncIterator[tuple[holdfast.Holdfast, Client]]:
     """Connect the client to a server in this process, with the messages that it sends over standard input."""
     async with holdfast.open("sqlite://:memory:", **options) as hf:
         service = protocol.McpService(McpCaller(hf=hf, user_id="ada"), CallLimiter(most=1, waiting=1))
@@ -44,7 +44,7 @@ class Hanging:
 
 async def test_a_cancelled_call_ends_and_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = Hanging(monkeypatch)
-    async with connected() as (_, client):
+    async with connect() as (_, client):
         task = asyncio.create_task(client.call_tool("recall", {"query": "tea"}))
         await hanging.began.wait()
         task.cancel()
@@ -56,7 +56,7 @@ async def test_a_cancelled_call_ends_and_makes_room_for_others(monkeypatch: pyte
 async def test_a_call_that_takes_too_long_is_ended_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = Hanging(monkeypatch)
     monkeypatch.setattr(protocol, "MCP_CALL_SECONDS", 0.0)
-    async with connected() as (_, client):
+    async with connect() as (_, client):
         result = await client.call_tool("recall", {"query": "tea"})
         assert result.is_error
         assert "took longer than 0 s; ask for less" in str(result.content)
@@ -64,7 +64,7 @@ async def test_a_call_that_takes_too_long_is_ended_with_a_reason(monkeypatch: py
 
 
 async def test_a_memory_of_the_app_is_recalled_but_not_forgotten() -> None:
-    async with connected() as (hf, client):
+    async with connect() as (hf, client):
         made = await hf.memories.remember("The office closes at six", app=True)
         found = (await client.call_tool("recall", {"query": "when does the office close?"})).structured_content
         assert found["memories"][0]["id"] == made.memory.id
@@ -73,7 +73,7 @@ async def test_a_memory_of_the_app_is_recalled_but_not_forgotten() -> None:
 
 
 async def test_an_assistant_does_not_replace_what_the_user_said() -> None:
-    async with connected() as (hf, client):
+    async with connect() as (hf, client):
         said = (await hf.memories.remember("The user's home airport is Oslo", user_id="ada")).memory
         await client.call_tool("remember", {"content": "The user's home airport is Bergen"})
         assert (await hf.memories.get(said.id)).status == "active"

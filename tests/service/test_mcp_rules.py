@@ -40,7 +40,7 @@ def raw(file: Path, kind: str = "", **settings: Any) -> McpSettings:
 
 
 @asynccontextmanager
-async def served(script: Sequence[Any], server: McpSettings) -> AsyncIterator[Bench]:
+async def serve(script: Sequence[Any], server: McpSettings) -> AsyncIterator[Bench]:
     async with bench(script, agents=AGENTS, mcp_servers=[server]) as desk:
         yield desk
 
@@ -61,7 +61,7 @@ def times(file: Path, what: str) -> list[float]:
 async def test_invalid_answer_fails_only_its_own_call(tool: str, tmp_path: Path) -> None:
     """A call that runs at the same time is answered by the same process."""
     script = [make_reply(None, ("a", "raw_slow", {}), ("b", f"raw_{tool}", {})), "answered"]
-    async with served(script, raw(tmp_path / "log")) as desk:
+    async with serve(script, raw(tmp_path / "log")) as desk:
         await desk.ask("hi", agent="helper")
         wrong, slow = sorted(await results(desk), key=lambda text: "error" not in text)
         assert "gave an invalid answer" in wrong
@@ -75,7 +75,7 @@ async def test_endless_message_ends_the_connection_and_restarts_the_server(
     """The connection is closed before the message exhausts memory."""
     monkeypatch.setattr(connection_module, "MCP_MESSAGE_BYTES", 200_000)
     script = [make_reply(None, ("a", "raw_endless", {})), "x", make_reply(None, ("b", "raw_slow", {})), "y"]
-    async with served(script, raw(tmp_path / "log")) as desk:
+    async with serve(script, raw(tmp_path / "log")) as desk:
         await desk.ask("hi", agent="helper")
         assert "was lost" in (await results(desk))[-1]
         await desk.ask("hi", agent="helper")
@@ -100,7 +100,7 @@ async def test_output_that_is_not_a_message_is_ignored(tmp_path: Path, caplog: p
     """One log line reports it, without the content."""
     script = [make_reply(None, ("a", "raw_slow", {})), "x"]
     with caplog.at_level(logging.DEBUG):
-        async with served(script, raw(tmp_path / "log", "chatters")) as desk:
+        async with serve(script, raw(tmp_path / "log", "chatters")) as desk:
             await desk.ask("hi", agent="helper")
             assert await results(desk) == ["slow"]
     assert len([one for one in caplog.records if "not a message" in one.getMessage()]) == 1
@@ -109,7 +109,7 @@ async def test_output_that_is_not_a_message_is_ignored(tmp_path: Path, caplog: p
 
 async def test_schemas_that_providers_refuse_are_cleaned(tmp_path: Path) -> None:
     """The schema keeps `properties` and drops the keywords that would make a provider refuse the call."""
-    async with served(["x"], raw(tmp_path / "log")) as desk:
+    async with serve(["x"], raw(tmp_path / "log")) as desk:
         await desk.ask("hi", agent="helper")
         told = {tool["function"]["name"]: tool["function"]["parameters"] for tool in desk.model.bodies[-1]["tools"]}
         assert told["raw_slow"] == {"type": "object", "properties": {}}
@@ -117,7 +117,7 @@ async def test_schemas_that_providers_refuse_are_cleaned(tmp_path: Path) -> None
 
 
 async def test_built_in_tool_wins_over_a_server_tool_of_the_same_name(tmp_path: Path) -> None:
-    async with served(["x"], raw(tmp_path / "log", prefix="")) as desk:
+    async with serve(["x"], raw(tmp_path / "log", prefix="")) as desk:
         await desk.ask("hi", agent="chief")
         told = {tool["function"]["name"]: tool["function"] for tool in desk.model.bodies[-1]["tools"]}
         assert "clerk" in str(told["transfer_to_agent"]["parameters"])
@@ -142,7 +142,7 @@ async def test_server_that_keeps_dying_is_restarted_with_growing_pauses(
 ) -> None:
     """The pauses grow even if each start succeeds, and the error is recorded."""
     monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.3)
-    async with served([], raw(tmp_path / "log", "dies")) as desk:
+    async with serve([], raw(tmp_path / "log", "dies")) as desk:
         await until(lambda: len(times(tmp_path / "log", "started")) >= 3)
         first, second, third = times(tmp_path / "log", "started")[:3]
         assert second - first >= 0.3
@@ -155,7 +155,7 @@ async def test_server_that_keeps_changing_its_tools_is_listed_only_occasionally(
 ) -> None:
     monkeypatch.setattr(connection, "_RELIST_PAUSE", 1000)
     script = [make_reply(None, *((str(at), "raw_slow", {}) for at in range(3)), ("c", "raw_slow", {})), "x"]
-    async with served(
+    async with serve(
         [*script, make_reply(None, ("d", "raw_asked", {})), "y"], raw(tmp_path / "log", "changes")
     ) as desk:
         await desk.ask("hi", agent="helper")
@@ -167,7 +167,7 @@ async def test_child_processes_of_a_server_end_with_it(tmp_path: Path) -> None:
     """Even if the server itself ends at once."""
     place = tmp_path / "pid"
     command = f'sleep 600 & echo $! > "{place}"; exec "{sys.executable}" "{STUB}" stdio'
-    async with served([], stub(command="/bin/sh", args=("-c", command))) as desk:
+    async with serve([], stub(command="/bin/sh", args=("-c", command))) as desk:
         assert desk.hf.tool_registry.mcp.errors == {"stub": None}
         child = int(place.read_text())
         assert is_running(child)
@@ -185,11 +185,11 @@ async def test_stubborn_server_is_killed_before_cancellation_completes(
     processes: list[anyio.abc.Process] = []
     start, started = anyio.open_process, asyncio.Event()
 
-    async def kept(*args: Any, **more: Any) -> anyio.abc.Process:
+    async def keep_process(*args: Any, **more: Any) -> anyio.abc.Process:
         processes.append(await start(*args, **more))
         return processes[-1]
 
-    monkeypatch.setattr(anyio, "open_process", kept)
+    monkeypatch.setattr(anyio, "open_process", keep_process)
 
     async def talk() -> None:
         async with connection_module.open_stdio(settings, None):

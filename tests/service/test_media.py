@@ -325,11 +325,11 @@ async def test_turn_reads_only_the_media_it_sends(monkeypatch: pytest.MonkeyPatc
             inner = inner.inner
         read = inner.media
 
-        async def counted(ref: SessionRef, hashes: Any) -> Any:
+        async def count_hashes(ref: SessionRef, hashes: Any) -> Any:
             asked.append(len(hashes))
             return await read(ref, hashes)
 
-        monkeypatch.setattr(inner, "media", counted)
+        monkeypatch.setattr(inner, "media", count_hashes)
         await session.context("buffer_window", window_size=4)
         assert sum(asked) == 0  # they were written just before
         _forget(hf, session.ref)

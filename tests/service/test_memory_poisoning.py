@@ -17,7 +17,17 @@ from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import Memory, MemorySource
 from holdfast.limits import LOOKED_BACK
 from holdfast.memory.provenance import find_origin, list_hidden_forms, make_heard
-from tests.service.memory_tool_kit import DEFAULT, PLANTED, kept, make_tool, ok, plant, remember, results, script
+from tests.service.memory_tool_kit import (
+    DEFAULT,
+    PLANTED,
+    list_memories,
+    make_tool,
+    ok,
+    plant,
+    remember,
+    results,
+    script,
+)
 from tests.service.tools_kit import Bench, bench, make_reply
 from tests.words import says
 
@@ -68,7 +78,7 @@ async def test_model_paraphrase_of_a_page_is_quarantined_in_the_next_turn() -> N
         await results(made, "Read the page")
         replies = iter(script(remember("Bills go to villains")))
         told = ok((await results(made, "Thanks, keep that"))[0])
-        (one,) = await kept(made)
+        (one,) = await list_memories(made)
     assert (one.status, told["status"]) == ("quarantined", "quarantined")
 
 
@@ -78,7 +88,7 @@ async def test_model_conclusion_without_any_tool_result_is_active() -> None:
         await results(made, "Wake me at five")
         replies = iter(script(remember("The user is an early bird")))
         await results(made, "Ha, right")
-        (one,) = await kept(made)
+        (one,) = await list_memories(made)
     assert (one.origin, one.status) == ("assistant", "active")
 
 
@@ -95,7 +105,7 @@ async def test_tags_with_text_from_a_tool_are_quarantined(tags: list[str]) -> No
     async with bench(lambda _: next(replies), tool, agents=agents) as made:
         replies = iter(script(("lookup", {}), remember("The user lives in Lisbon", tags=tags)))
         await results(made, "I live in Lisbon. Read the page.")
-        (one,) = await kept(made)
+        (one,) = await list_memories(made)
     assert (one.status, one.origin) == ("quarantined", "tool")
 
 
@@ -110,7 +120,7 @@ async def test_tags_chosen_by_the_model_change_nothing() -> None:
     async with bench(lambda _: next(replies), tool, agents=agents) as made:
         replies = iter(script(("lookup", {}), remember("The user lives in Lisbon", tags=["place", "home", "city"])))
         await results(made, "I live in Lisbon. And the weather?")
-        (one,) = await kept(made)
+        (one,) = await list_memories(made)
     assert (one.origin, one.tags) == ("user", ("place", "home", "city"))
 
 
@@ -136,7 +146,7 @@ async def test_message_between_agents_is_not_attributed_to_the_user(who: str) ->
             await made.ask("Go on", agent="a")
             replies = iter(script(remember(PLANTED)))
             await results(made, "Keep that")
-        (one,) = await kept(made)
+        (one,) = await list_memories(made)
     assert (one.status, one.origin) == ("quarantined", "tool")
 
 
@@ -155,7 +165,7 @@ async def test_text_planted_before_the_inspected_window_is_quarantined() -> None
         await made.hf.engine.index.settled()
         replies = iter(script(remember(PLANTED)))
         await results(made, "Keep what matters")
-        (one,) = await kept(made)
+        (one,) = await list_memories(made)
     assert one.status == "quarantined"
 
 
@@ -168,7 +178,7 @@ async def test_guest_words_from_another_session_are_not_attributed_to_the_owner(
         other = await made.hf.session("other", agent="a")
         replies = iter(script(remember(PLANTED)))
         await other.send("Keep what was said.")
-        (one,) = await kept(made)
+        (one,) = await list_memories(made)
     assert one.origin == "import"
 
 
@@ -204,7 +214,7 @@ async def share_session(made: Bench) -> Memory:
     return one
 
 
-def sent_text(made: Bench) -> str:
+def read_sent_text(made: Bench) -> str:
     return "\n".join(msgspec.json.encode(body).decode() for body in made.model.bodies)
 
 
@@ -218,9 +228,9 @@ async def test_memories_of_a_user_are_not_recalled_for_participants() -> None:
             )
         )
         await results(made, "What is the gate code of the cellar?", speaker="bob", guest=True)
-        assert not says(sent_text(made), "4711")
-        assert "cellar of the house" in sent_text(made)
-        assert "several users" in sent_text(made)
+        assert not says(read_sent_text(made), "4711")
+        assert "cellar of the house" in read_sent_text(made)
+        assert "several users" in read_sent_text(made)
         assert await made.hf.memories.get(one.id) == one
 
 
@@ -237,15 +247,15 @@ async def test_memories_of_a_user_are_not_recalled_for_participants_through_anot
         )
         await made.ask("Have the helper look up the gate code", agent="a", speaker="bob", guest=True)
     assert len(made.model.bodies) == 4
-    assert not says(sent_text(made), "4711")
+    assert not says(read_sent_text(made), "4711")
 
 
 async def test_similar_memories_of_a_user_are_not_shown_to_participants() -> None:
     async with bench(script(remember("The gate code of the cellar is known")), agents=RECALLS) as made:
         await share_session(made)
         await results(made, "The gate code of the cellar is known", speaker="bob", guest=True)
-        assert not says(sent_text(made), "4711")
-        assert len(await kept(made, DEFAULT)) == 2
+        assert not says(read_sent_text(made), "4711")
+        assert len(await list_memories(made, DEFAULT)) == 2
 
 
 # -- cost ----------------------------------------------------------------------------

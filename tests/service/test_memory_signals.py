@@ -26,7 +26,7 @@ class Failing(StoreWrapper):
         return await self.inner.change_memories(*asked, **more)
 
 
-def named(number: int) -> str:
+def make_id(number: int) -> str:
     return f"mem_{number:032x}"
 
 
@@ -34,15 +34,15 @@ async def open_failing_store() -> tuple[Store, Failing]:
     """Open a store in which each owner has a memory."""
     store = await open_store("sqlite://:memory:", tenant="acme")
     for number, owner in enumerate(OWNERS):
-        memory = Memory(id=named(number), owner=owner, content="tea", created_at=1, updated_at=1)
+        memory = Memory(id=make_id(number), owner=owner, content="tea", created_at=1, updated_at=1)
         await store.change_memories(owner, MemoryDelta(put=(memory,)), timestamp=1)
     return store, Failing(store)  # type: ignore[abstract]  # the rest is passed on
 
 
-def recalled(at: int) -> list[tuple[Owner, Signal]]:
+def make_recalls(at: int) -> list[tuple[Owner, Signal]]:
     """Return a recall of each owner's memory."""
     return [
-        (owner, Signal(memory_id=named(number), at=at, query=b"q", score=1.0, session="s"))
+        (owner, Signal(memory_id=make_id(number), at=at, query=b"q", score=1.0, session="s"))
         for number, owner in enumerate(OWNERS)
     ]
 
@@ -56,9 +56,9 @@ async def test_failure_for_one_owner_loses_no_signals_of_the_others() -> None:
     store, failing = await open_failing_store()
     signals = SignalWriter(failing, lambda: 5)
     failing.failures = 1
-    signals.schedule(recalled(2))
+    signals.schedule(make_recalls(2))
     await signals.drain()
-    signals.schedule(recalled(3))
+    signals.schedule(make_recalls(3))
     await signals.drain()
     assert await signal_times(store) == [[2, 3]] * 3
     await signals.close()
@@ -70,7 +70,7 @@ async def test_oldest_signals_are_evicted() -> None:
     signals = SignalWriter(failing, lambda: 5, most=6)
     failing.failures = 3
     for at in (2, 3, 4):
-        signals.schedule(recalled(at))
+        signals.schedule(make_recalls(at))
         await signals.drain()
     assert await signal_times(store) == [[], [], []]
     await signals.close()

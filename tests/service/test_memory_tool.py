@@ -16,7 +16,7 @@ from tests.service.memory_tool_kit import (
     AGENT,
     CORPUS,
     PLANTED,
-    kept,
+    list_memories,
     make_tool,
     ok,
     plant,
@@ -49,7 +49,7 @@ async def test_memory_is_recalled_in_another_session_and_forgotten() -> None:
         assert '"content":"The user is allergic to peanuts"' in line
         replies = iter(script(("memory", {"action": "forget", "id": told["id"]})))
         assert ok((await results(made))[0])["forgotten"] == 1
-        assert await kept(made) == []
+        assert await list_memories(made) == []
 
 
 WRONG = [
@@ -77,7 +77,7 @@ async def test_invalid_calls_return_an_error_and_write_nothing(given: dict[str, 
         (told,) = await results(made)
         assert words in told
         assert "error" in told.lower() or "wrong" in told
-        assert await kept(made) == []
+        assert await list_memories(made) == []
 
 
 async def test_memories_of_other_users_and_agents_are_not_found() -> None:
@@ -134,7 +134,7 @@ async def test_secrets_are_masked_before_a_memory_is_stored() -> None:
     guard = Guard(watch=make_redactor(rules=["aws_access_key"]), action="block")
     async with bench(script(remember(f"the key is {KEY}")), agents=AGENT, guard=guard) as made:
         await results(made, "keep it")
-        (one,) = await kept(made)
+        (one,) = await list_memories(made)
     assert KEY not in one.content
 
 
@@ -166,7 +166,7 @@ async def test_text_split_over_several_results_is_quarantined() -> None:
             await results(made, "Go on")
         replies = iter(script(remember(PLANTED)))
         await results(made, "Keep that")
-        (one,) = await kept(made)
+        (one,) = await list_memories(made)
     assert one.status == "quarantined"
 
 
@@ -220,7 +220,7 @@ async def test_user_statement_is_attributed_to_the_user_despite_a_tool_result(ho
 async def test_model_conclusion_is_attributed_to_the_assistant() -> None:
     async with bench(script(remember("The user is an early bird")), agents=AGENT) as made:
         await results(made, "Wake me at five, as always")
-        (one,) = await kept(made)
+        (one,) = await list_memories(made)
     assert (one.origin, one.status) == ("assistant", "active")
     assert one.sources[0].seqs == (1,)
 
@@ -240,14 +240,14 @@ async def test_user_saying_yes_does_not_vouch_for_a_tool_result() -> None:
         )
         replies = iter(script(remember(PLANTED)))
         await results(made, "yes, remember that")
-        (one,) = await kept(made)
+        (one,) = await list_memories(made)
     assert one.status == "quarantined"
 
 
 async def test_guest_words_are_not_attributed_to_the_owner() -> None:
     async with bench(script(remember("The user likes rum")), agents=AGENT) as made:
         await results(made, "I like rum", speaker="eve")
-        (one,) = await kept(made)
+        (one,) = await list_memories(made)
     assert one.origin == "import"
 
 

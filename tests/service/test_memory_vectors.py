@@ -142,11 +142,11 @@ async def test_memory_is_embedded_once(hf: Holdfast, embedder: Any, monkeypatch:
     embedded: list[str] = []
     before = embedder.embed
 
-    async def counted(texts: Any) -> Any:
+    async def count_texts(texts: Any) -> Any:
         embedded.extend(texts)
         return await before(texts)
 
-    monkeypatch.setattr(embedder, "embed", counted)
+    monkeypatch.setattr(embedder, "embed", count_texts)
     await remember_facts(hf)
     await hf.memories.recall("pets?", user_id="ada")
     await wait_for_index(hf)

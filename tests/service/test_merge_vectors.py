@@ -9,9 +9,20 @@ from typing import Any
 
 import pytest
 
-from tests.service.simulator.door import opened
+from tests.service.simulator.door import open_gateway
 from tests.service.simulator.notation import message, messages, words
-from tests.service.simulator.vectors import ONE, OTHER, URLS, good, live, pictures, shown, stored, whole, with_picture
+from tests.service.simulator.vectors import (
+    ONE,
+    OTHER,
+    URLS,
+    create_session,
+    good,
+    live,
+    make_image_message,
+    pictures,
+    whole,
+    with_picture,
+)
 
 Data = dict[str, Any]
 
@@ -50,8 +61,8 @@ MERGED: dict[str, tuple[str, str, str, str, str]] = {
 async def test_request_with_an_id_follows_the_merge_table(row: str, stream: bool) -> None:
     """Checks the live path, the reported relation, the prompt, and that nothing is lost."""
     log, sent, mode, wanted, relation = MERGED[row]
-    async with opened() as door:
-        await stored(door, log)
+    async with open_gateway() as door:
+        await create_session(door, log)
         answer = good(await door.chat(messages(sent), session_id="s", session_mode=mode, stream=stream))
         assert await live(door) == f"{wanted} r"
         assert answer.session["reconciled"] == relation
@@ -70,8 +81,8 @@ UNNAMED = {row: case for row, case in MERGED.items() if case[2] == "auto" and ro
 async def test_request_without_an_id_follows_the_merge_table(row: str) -> None:
     """The same rows if the session of a user is matched by content: an assistant message is in common."""
     log, sent, _, wanted, relation = UNNAMED[row]
-    async with opened() as door:
-        await stored(door, log, user="ada")
+    async with open_gateway() as door:
+        await create_session(door, log, user="ada")
         answer = good(await door.chat(messages(sent), user="ada"))
         assert answer.session_id == "s"
         assert (await live(door, user="ada"), answer.session["reconciled"]) == (f"{wanted} r", relation)
@@ -83,8 +94,8 @@ async def test_request_without_an_id_or_user_never_edits_a_session(row: str) -> 
     messages.
     """
     log, sent, _, wanted, relation = UNNAMED[row]
-    async with opened() as door:
-        await stored(door, log)
+    async with open_gateway() as door:
+        await create_session(door, log)
         answer = good(await door.chat(messages(sent)))
         if relation == "continued":
             assert (answer.session_id, answer.session["reconciled"]) == ("s", relation)
@@ -99,8 +110,8 @@ async def test_request_without_an_id_or_user_never_edits_a_session(row: str) -> 
 @pytest.mark.parametrize("named", [False, True])
 async def test_row_10_system_prompt_is_kept_next_to_the_log(named: bool) -> None:
     """A stored system prompt does not hide the tool history."""
-    async with opened() as door:
-        await stored(door, "u1 tc1 t1 a1", system="sys")
+    async with open_gateway() as door:
+        await create_session(door, "u1 tc1 t1 a1", system="sys")
         answer = good(await door.chat(messages("u1 a1 u2"), session_id="s" if named else None))
         assert answer.session_id == "s"
         assert await live(door) == "u1 tc1 t1 a1 u2 r"
@@ -113,7 +124,7 @@ async def test_row_10_system_prompt_is_kept_next_to_the_log(named: bool) -> None
 @pytest.mark.parametrize("named", [False, True])
 async def test_resent_text_keeps_its_picture(named: bool) -> None:
     """Some clients drop images from their history: the message keeps the one it was stored with."""
-    async with opened() as door:
+    async with open_gateway() as door:
         await with_picture(door, "a1")
         answer = good(await door.chat(messages("u1 a1 u2"), session_id="s" if named else None))
         assert (answer.session_id, answer.session["reconciled"]) == ("s", "continued")
@@ -123,9 +134,9 @@ async def test_resent_text_keeps_its_picture(named: bool) -> None:
 
 @pytest.mark.parametrize("named", [False, True])
 async def test_new_picture_is_added_after_the_resent_one(named: bool) -> None:
-    async with opened() as door:
+    async with open_gateway() as door:
         await with_picture(door, "a1")
-        sent = [shown("u1", ONE), message("a1"), shown("u2", OTHER)]
+        sent = [make_image_message("u1", ONE), message("a1"), make_image_message("u2", OTHER)]
         answer = good(await door.chat(sent, session_id="s" if named else None))
         assert answer.session_id == "s"
         assert pictures(door.speaker.prompts[-1]) == URLS
@@ -135,9 +146,9 @@ async def test_new_picture_is_added_after_the_resent_one(named: bool) -> None:
 @pytest.mark.parametrize("named", [False, True])
 async def test_same_text_with_another_picture_is_another_message(named: bool) -> None:
     """Without an id nothing is in common; with an id it is an edit."""
-    async with opened() as door:
+    async with open_gateway() as door:
         await with_picture(door, "a1 u2 a2")
-        sent = [shown("u1", OTHER), *messages("a1 u3")]
+        sent = [make_image_message("u1", OTHER), *messages("a1 u3")]
         answer = good(await door.chat(sent, session_id="s" if named else None))
         assert (answer.session_id == "s") == named
         assert pictures(door.speaker.prompts[-1]) == URLS[1:]
@@ -146,9 +157,9 @@ async def test_same_text_with_another_picture_is_another_message(named: bool) ->
 
 async def test_picture_of_an_edited_message_is_no_longer_sent() -> None:
     """It stays in the log."""
-    async with opened() as door:
+    async with open_gateway() as door:
         session = await door.hf.session("s")
-        await session.append([*messages("u1 a1"), shown("u2", ONE), *messages("a2")])
+        await session.append([*messages("u1 a1"), make_image_message("u2", ONE), *messages("a2")])
         good(await door.chat(messages("u1 a1 u2' a3 u4"), session_id="s"))
         assert pictures(door.speaker.prompts[-1]) == []
         assert await live(door) == "u1 a1 u2' a3 u4 r"
@@ -165,7 +176,7 @@ async def test_turn_with_a_client_tool_is_stored_completely() -> None:
     def say(request: Data) -> Data | str:
         return calls if words(request["messages"]) == "u1" else "a1"
 
-    async with opened(say) as door:
+    async with open_gateway(say) as door:
         tools = [{"type": "function", "function": {"name": "find"}}]
         first = good(await door.chat(messages("u1"), session_id="s", tools=tools))
         assert first.message["tool_calls"] == calls["tool_calls"]
@@ -178,8 +189,8 @@ async def test_turn_with_a_client_tool_is_stored_completely() -> None:
 
 async def test_user_message_is_stored_if_the_model_fails() -> None:
     """mistral.rs stores nothing here; Holdfast stores the user's message first, and a retry adds nothing."""
-    async with opened() as door:
-        await stored(door, "u1 a1")
+    async with open_gateway() as door:
+        await create_session(door, "u1 a1")
         door.speaker.breaks = 0
         assert (await door.chat(messages("u1 a1 u2"), session_id="s")).status >= 500
         assert await live(door) == "u1 a1 u2"

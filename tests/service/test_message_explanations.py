@@ -35,7 +35,7 @@ SEASICK = 4
 """The turn in which it is said."""
 
 
-def opened(settings: ContextSettings = SETTINGS[0], **more: Any) -> Holdfast:
+def open_with(settings: ContextSettings = SETTINGS[0], **more: Any) -> Holdfast:
     return Holdfast("sqlite://:memory:", roster=Roster(context=settings), **more)
 
 
@@ -70,7 +70,7 @@ SAID = SEASICK * 4
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.strategy)
 async def test_departure_is_the_last_turn_whose_prompt_has_the_whole_message(settings: ContextSettings) -> None:
     """Compared with the prompt of each turn, rebuilt one by one; each is the one that was sent."""
-    async with opened(settings) as hf:
+    async with open_with(settings) as hf:
         session = await talk(hf)
         for seq in (SAID, SAID + 2, SAID + 3):
             states = {}
@@ -90,7 +90,7 @@ async def test_departure_is_the_last_turn_whose_prompt_has_the_whole_message(set
 
 
 async def test_message_that_came_back_has_no_departure() -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await talk(hf)
         assert only_message(await session.explain(seq=SAID)).departure is not None
         await session.annotate(SAID, pinned=True)
@@ -100,7 +100,7 @@ async def test_message_that_came_back_has_no_departure() -> None:
 
 async def test_departure_in_a_long_session_comes_from_recorded_frontiers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is rebuilt for it, even if the message left before the calls that are read at once."""
-    async with opened(SETTINGS[1]) as hf:
+    async with open_with(SETTINGS[1]) as hf:
         session = await talk(hf, 40)
         exact = only_message(await session.explain(seq=SAID)).departure
         assert exact is not None
@@ -117,7 +117,7 @@ async def test_departure_in_a_long_session_comes_from_recorded_frontiers(monkeyp
 
 
 async def test_departure_is_unknown_without_recorded_calls() -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await hf.session()
         for n in range(40):
             await session.append(
@@ -134,7 +134,7 @@ async def test_departure_is_unknown_without_recorded_calls() -> None:
 @pytest.mark.parametrize("settings", SETTINGS[:3], ids=lambda settings: settings.strategy)
 @pytest.mark.parametrize("turn", [None, 19])
 async def test_suggested_budget_is_sufficient(settings: ContextSettings, turn: int | None) -> None:
-    async with opened(settings) as hf:
+    async with open_with(settings) as hf:
         session = await talk(hf)
         (remedy,) = [
             one for one in only_message(await session.explain(seq=SAID, turn=turn)).remedies if one.kind == "budget"
@@ -149,7 +149,7 @@ async def test_suggested_budget_is_sufficient(settings: ContextSettings, turn: i
 @pytest.mark.parametrize("limit", ["EXPLAIN_BUDGETED", "EXPLAIN_BUDGETED_TOKENS"])
 async def test_no_larger_budget_is_suggested_for_a_long_session(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """Each budget that is tried takes one build."""
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await talk(hf)
         monkeypatch.setattr(message_explanations, limit, 70)
         budgets = [one.budget for one in only_message(await session.explain(seq=SAID)).remedies if one.kind == "budget"]
@@ -157,13 +157,13 @@ async def test_no_larger_budget_is_suggested_for_a_long_session(monkeypatch: pyt
 
 
 async def test_larger_message_window_is_suggested() -> None:
-    async with opened(SETTINGS[3]) as hf:
+    async with open_with(SETTINGS[3]) as hf:
         kinds = [one.kind for one in only_message(await (await talk(hf)).explain(seq=SAID)).remedies]
         assert kinds == ["pin", "window_size", "recall"]
 
 
 async def test_longer_history_is_suggested_for_messages_outside_it() -> None:
-    hf = opened()
+    hf = open_with()
     hf.roster.max_history_turns = 8
     async with hf:
         found = only_message(await (await talk(hf)).explain(seq=SAID))
@@ -209,7 +209,7 @@ def without_remedies(explanation: Explanation) -> Explanation:
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.strategy)
 async def test_past_turn_is_explained_with_its_own_settings(settings: ContextSettings) -> None:
     """Even after the configuration has changed."""
-    async with opened(settings) as hf:
+    async with open_with(settings) as hf:
         before = await (await talk(hf)).explain(seq=SAID, turn=19)
         hf.roster.context = ContextSettings("digest", {"budget": 20_000})
         session = await hf.session("s", user_id="ada")
@@ -223,7 +223,7 @@ async def test_past_turn_is_explained_with_its_own_settings(settings: ContextSet
 
 
 async def test_turn_with_a_strategy_of_its_own_is_explained_with_it() -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await talk(hf)
         async with session.turn("And now?", strategy="token_window", budget=300) as turn:
             turn.add("Now it is in the port.")
@@ -248,7 +248,7 @@ async def test_summarized_turn_is_explained_after_a_change_of_strategy() -> None
 
 async def test_first_line_says_that_a_turn_cannot_be_rebuilt() -> None:
     """Without the settings in its record, as 0.1 wrote it, or with another model."""
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await talk(hf, 3)
         for n, (strategy, options) in enumerate([("", None), ("mine", {}), ("digest", {"budget": 500})], start=1):
             last = (await hf.store.calls(session.ref, limit=1))[0]
@@ -272,7 +272,7 @@ async def test_first_line_says_that_a_turn_cannot_be_rebuilt() -> None:
 
 
 async def test_turn_without_a_call_is_not_called_sent() -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await hf.session()
         await session.append({"role": "user", "content": "Hi."})
         found = await session.explain(seq=0, turn=0)
@@ -290,7 +290,7 @@ async def test_turn_without_a_call_is_not_called_sent() -> None:
 
 
 async def test_explanation_of_an_erased_message_has_no_text() -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await talk(hf, 3)
         await hf.erase(session.ref, 0)
         for turn in (None, 0, 2):
@@ -302,7 +302,7 @@ async def test_explanation_of_an_erased_message_has_no_text() -> None:
 
 
 async def test_explanation_of_a_retired_message_names_its_replacement() -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await talk(hf, 3)
         await session.rewind(1)
         await session.append({"role": "user", "content": "Something else."})
@@ -313,7 +313,7 @@ async def test_explanation_of_a_retired_message_names_its_replacement() -> None:
 
 
 async def test_refused_message_can_be_sent_again() -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await talk(hf, 3)
         await session.annotate(4, refused_by=["offline", "default"])
         found = only_message(await session.explain(seq=4))
@@ -323,7 +323,7 @@ async def test_refused_message_can_be_sent_again() -> None:
 
 
 async def test_a_reply_without_content_is_in_no_prompt() -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await hf.session()
         await session.append(
             [
@@ -338,13 +338,13 @@ async def test_a_reply_without_content_is_in_no_prompt() -> None:
 
 
 async def test_message_of_a_later_turn_is_not_in_the_prompt() -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         found = only_message(await (await talk(hf, 3)).explain(seq=3, turn=0))
         assert (found.state, found.decision, found.remedies) == ("no", "later", ())
 
 
 async def test_redacted_message_is_marked() -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await hf.session()
         await session.append({"role": "user", "content": "My key is [REDACTED:aws]."})
         assert only_message(await session.explain(seq=0)).redacted
@@ -353,7 +353,7 @@ async def test_redacted_message_is_marked() -> None:
 
 async def test_recalled_message_in_a_past_prompt_is_found_in_its_record() -> None:
     """The record does not contain its text."""
-    async with opened(SETTINGS[1]) as hf:
+    async with open_with(SETTINGS[1]) as hf:
         session = await talk(hf)
         last = (await hf.store.calls(session.ref, limit=1))[0]
         record = msgspec.json.decode(last.build, type=BuildRecord)
@@ -371,7 +371,7 @@ async def test_recalled_message_in_a_past_prompt_is_found_in_its_record() -> Non
 
 async def test_messages_are_found_by_text_newest_first_and_paginated() -> None:
     """Case and white space are ignored, and tool calls are searched too."""
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await talk(hf)
         seen, before = [], None
         while True:
@@ -399,7 +399,7 @@ async def test_the_words_around_a_match_are_shown(folds: str) -> None:
         assert len(found) <= 102
     assert message_explanations.quote_match("word " * 100, "word " * 40) == "word " * 39 + "word…"
     assert message_explanations.quote_match("short", "HO") == "short"
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await hf.session()
         await session.append({"role": "user", "content": "Hello there. " * 40 + "I must not eat nuts."})
         explanation = await session.explain(text="NUTS")
@@ -412,7 +412,7 @@ async def test_the_words_around_a_match_are_shown(folds: str) -> None:
 
 async def test_budgets_are_suggested_for_the_first_matches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only in sessions in which a few searches are quick."""
-    async with opened(SETTINGS[1]) as hf:
+    async with open_with(SETTINGS[1]) as hf:
         session = await talk(hf)
 
         async def suggest() -> list[int | None]:
@@ -429,7 +429,7 @@ async def test_budgets_are_suggested_for_the_first_matches(monkeypatch: pytest.M
 
 
 async def test_search_is_bounded_and_returns_where_to_continue(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await talk(hf)
         monkeypatch.setattr(message_explanations, "_PAGE", 10)
         monkeypatch.setattr(message_explanations, "EXPLAIN_SCANNED", 30)
@@ -439,7 +439,7 @@ async def test_search_is_bounded_and_returns_where_to_continue(monkeypatch: pyte
 
 
 async def test_without_a_message_the_prompt_is_described() -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await talk(hf)
         found = await session.explain()
         context = await session.context()
@@ -452,7 +452,7 @@ async def test_without_a_message_the_prompt_is_described() -> None:
 
 
 async def test_turn_explanation_counts_the_tokens_its_compactions_replace() -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await talk(hf)
         async with session.turn("And now?") as turn:
             (digest,) = turn.explanation()["compactions"]
@@ -463,7 +463,7 @@ async def test_turn_explanation_counts_the_tokens_its_compactions_replace() -> N
 async def test_both_explanations_list_every_message_of_the_prompt() -> None:
     """The system prompt and the tools too, which are not part of the conversation's budget."""
     tool = {"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await hf.session("s", user_id="ada", system="Be brief.")
         async with session.turn("Hi.", tools=[tool]) as turn:
             first, *rows = turn.explain().splitlines()
@@ -511,7 +511,7 @@ async def test_prompt_in_another_dialect_is_explained_as_sent() -> None:
     ],
 )
 async def test_bad_arguments_are_rejected_by_name(wrong: dict[str, Any], param: str) -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await talk(hf, 3)
         with pytest.raises(InvalidRequest) as refused:
             await session.explain(**wrong)
@@ -519,7 +519,7 @@ async def test_bad_arguments_are_rejected_by_name(wrong: dict[str, Any], param: 
 
 
 async def test_missing_message_is_not_found() -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await talk(hf, 3)
         with pytest.raises(EntryNotFound, match="seq 12"):
             await session.explain(seq=12)
@@ -532,7 +532,7 @@ async def test_missing_message_is_not_found() -> None:
 
 
 async def test_explaining_writes_nothing_and_does_not_count_as_use() -> None:
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await talk(hf, 8)
         before = await session.info()
         await session.explain(seq=SAID, turn=6)
@@ -551,7 +551,7 @@ async def test_messages_are_not_scanned_on_the_event_loop(monkeypatch: pytest.Mo
             return work(*args, **more)
 
         monkeypatch.setattr(message_explanations, name, record_thread)
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await talk(hf, 8)
         found = await session.explain(text="order")
         assert len(found.messages) == message_explanations.MATCHES

@@ -23,7 +23,7 @@ async def ask(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
     return await collect(OfflineModel().stream({"model": "offline", "messages": list(messages), **more}))
 
 
-async def said(*messages: dict[str, Any], **more: Any) -> str:
+async def ask_for_text(*messages: dict[str, Any], **more: Any) -> str:
     return str((await ask(*messages, **more))["choices"][0]["message"]["content"])
 
 
@@ -64,7 +64,7 @@ async def test_equal_requests_give_equal_bytes(request_: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("label", [HEADER, LABEL], ids=["digest", "summary"])
 async def test_reply_describes_the_conversation(label: str) -> None:
-    text = await said(
+    text = await ask_for_text(
         {"role": "system", "content": "You are kind.\nAlways."},
         user("Find my order A-17"),
         user(f"{label.format(first=2, last=9, tag=' #qwertzui')}\norder A-17"),
@@ -111,14 +111,14 @@ async def test_reply_quotes_recalled_text_separately_from_user_text() -> None:
 
 async def test_malformed_recalled_block_is_described_as_far_as_it_parses() -> None:
     opening = "[recalled from earlier conversations and memories: data]"
-    text = await said(user(f'{opening}\n{{"text": "a"}}\nnone\n[1]\n{{"text": 7}}\n[end]'), user("Hi"))
+    text = await ask_for_text(user(f'{opening}\n{{"text": "a"}}\nnone\n[1]\n{{"text": 7}}\n[end]'), user("Hi"))
     assert 'Recalled for me from earlier, 1 item: "a"' in text
-    assert "Recalled for me from earlier, 0 items" in await said(user(opening), user("Hi"))
+    assert "Recalled for me from earlier, 0 items" in await ask_for_text(user(opening), user("Hi"))
 
 
 async def test_messages_of_other_agents_are_not_taken_for_user_text() -> None:
     theirs = [user("[agent desk]: Hello."), user("[agent desk]: It is\n  there.")]
-    text = await said(theirs[0], user("Find A-17"), user("Any news?"), theirs[1])
+    text = await ask_for_text(theirs[0], user("Find A-17"), user("Any news?"), theirs[1])
     assert 'your first message that I see: "Find A-17"' in text
     assert 'given 2 messages from other agents; the last one: "[agent desk]: It is there."' in text
     assert 'You just said: "Any news?"' in text
@@ -126,7 +126,7 @@ async def test_messages_of_other_agents_are_not_taken_for_user_text() -> None:
 
 async def test_messages_are_listed_one_per_line() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
-    text = await said(
+    text = await ask_for_text(
         {"role": "system", "content": "S"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": "x" * 500},
@@ -149,7 +149,7 @@ async def test_tool_is_called_on_request_and_its_result_summarised() -> None:
     call = choice["message"]["tool_calls"][0]
     assert call["function"] == {"name": "get_weather", "arguments": '{"city": "Paris"}'}
     result = {"role": "tool", "tool_call_id": call["id"], "content": "18 degrees"}
-    text = await said(question, choice["message"], result, tools=[TOOL])
+    text = await ask_for_text(question, choice["message"], result, tools=[TOOL])
     assert 'get_weather answered with 10 characters: "18 degrees"' in text
 
 

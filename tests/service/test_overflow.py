@@ -33,7 +33,7 @@ def talk(n: int) -> str:
 
 
 @contextlib.asynccontextmanager
-async def opened(
+async def open_overflowing(
     upstream: ScriptedUpstream, model: str, *, url: str = "sqlite://:memory:", counting: bool = False, **llm: Any
 ) -> AsyncIterator[Holdfast]:
     """Open a Holdfast whose prompts are nearly always as long as allowed."""
@@ -75,7 +75,7 @@ def check_pinned_messages(upstream: ScriptedUpstream) -> None:
 async def test_wrong_tokenizer_overflows_at_most_once(ratio: float, model: str, imported: int) -> None:
     """Sessions that grow into the window, and sessions that start full; later sessions do not overflow again."""
     async with ScriptedUpstream(reply_noted, tokenizer=Tokenizer(window=WINDOW, ratio=ratio)) as upstream:
-        async with opened(upstream, model) as hf:
+        async with open_overflowing(upstream, model) as hf:
             first = await create_session(hf, "first", imported)
             for n in range(60):
                 await first.send(talk(n))
@@ -94,7 +94,7 @@ async def test_every_known_error_wording_reduces_the_budget(name: str, in_stream
     """Also if it is an error in a stream without text so far: the caller sees only an answer."""
     tokenizer = Tokenizer(window=WINDOW, ratio=1.3, refusal=name, in_stream=in_stream)
     async with ScriptedUpstream(reply_noted, tokenizer=tokenizer) as upstream:
-        async with opened(upstream, "gpt-4o", context_window=11_000) as hf:
+        async with open_overflowing(upstream, "gpt-4o", context_window=11_000) as hf:
             session = await create_session(hf, "s", 120)
             assert (await session.send("And now?"))["choices"][0]["message"]["content"] == "Noted."
             assert 1 <= count_refused(upstream) <= 3
@@ -110,7 +110,7 @@ async def test_too_small_window_is_a_clear_error() -> None:
     """After three attempts the error names the numbers; the user's message is in the log."""
     async with (
         ScriptedUpstream(reply_noted, tokenizer=Tokenizer(window=50, refusal="openai-silent")) as upstream,
-        opened(upstream, "gpt-4o") as hf,
+        open_overflowing(upstream, "gpt-4o") as hf,
     ):
         session = await create_session(hf, "s", 80)
         with pytest.raises(ContextTooLong, match=r"tried [\d,]+, [\d,]+, [\d,]+, [\d,]+ tokens"):
@@ -123,11 +123,11 @@ async def test_learned_limit_is_stored(tmp_path: Any) -> None:
     """Another process on the same file does not overflow again."""
     url = f"sqlite:///{tmp_path}/s.db"
     async with ScriptedUpstream(reply_noted, tokenizer=Tokenizer(window=WINDOW, refusal="openai")) as upstream:
-        async with opened(upstream, "my-own-model", url=url, context_window=None) as hf:
+        async with open_overflowing(upstream, "my-own-model", url=url, context_window=None) as hf:
             await (await create_session(hf, "first", 120)).send("And now?")
         before = count_refused(upstream)
         assert before >= 1
-        async with opened(upstream, "my-own-model", url=url, context_window=None) as hf:
+        async with open_overflowing(upstream, "my-own-model", url=url, context_window=None) as hf:
             await (await create_session(hf, "second", 120)).send("And now?")
         assert count_refused(upstream) == before
 
@@ -137,7 +137,7 @@ async def test_provider_count_is_used_before_the_call() -> None:
     tokenizer = Tokenizer(window=WINDOW, ratio=1.3)
     async with (
         ScriptedUpstream(reply_noted, tokenizer=tokenizer, counts=tokenizer.count_prompt_tokens) as upstream,
-        opened(upstream, "gpt-4o", counting=True) as hf,
+        open_overflowing(upstream, "gpt-4o", counting=True) as hf,
     ):
         session = await create_session(hf, "s", 120)
         await session.send("And now?")
@@ -149,7 +149,7 @@ async def test_provider_count_is_used_before_the_call() -> None:
 
 
 async def test_tool_headroom_is_reserved_only_with_tools() -> None:
-    async with ScriptedUpstream(reply_noted) as upstream, opened(upstream, "gpt-4o") as hf:
+    async with ScriptedUpstream(reply_noted) as upstream, open_overflowing(upstream, "gpt-4o") as hf:
         session = await hf.session("s")
         tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
         async with session.turn("Hi") as turn:

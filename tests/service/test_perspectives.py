@@ -16,7 +16,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.sessions.context_preview import PreviewRequest, preview_context
 from holdfast.tools.tool import ToolLimits
-from tests.markers import unmarked
+from tests.markers import strip_markers
 from tests.service.scripted_model import REF, ScriptedModel
 from tests.service.team_kit import TEAM, TeamBench, by, hand_over, open_team
 from tests.service.tools_kit import Bench, make_reply, shout
@@ -182,9 +182,9 @@ async def test_summary_is_made_from_the_agents_own_view() -> None:
         laid = await bench.session.compact()
         assert laid is not None
         assert laid.error is None
-    assert not any("[agent ada]" in unmarked(one["content"]) and one["role"] != "user" for one in given)
+    assert not any("[agent ada]" in strip_markers(one["content"]) and one["role"] != "user" for one in given)
     calls = [one for one in given if one.get("tool_calls")]
-    told = [one for one in given if unmarked(one["content"]).startswith("[agent bob called shout with]")]
+    told = [one for one in given if strip_markers(one["content"]).startswith("[agent bob called shout with]")]
     assert calls
     assert told
     assert all(one["role"] == "user" for one in told)
@@ -197,7 +197,7 @@ async def test_records_of_other_agents_have_the_user_role_and_name_the_agent() -
     async with open_team(SCRIPTS, shout, llm={"records": True}) as bench:
         await run_three_turns(bench)
         sent = bench.told_by.asked[4][1]["messages"]
-        reply = next(one for one in sent if unmarked(one["content"]) == "[agent researcher]: It is 12 m.")
+        reply = next(one for one in sent if strip_markers(one["content"]) == "[agent researcher]: It is 12 m.")
         assert (reply["role"], reply["turn_id"], reply["metadata"]) == ("user", 0, {"agent": "researcher"})
         own = bench.told_by.asked[6][1]["messages"]
         assert next(one for one in own if one["role"] == "assistant")["metadata"]["source"] == "llm"
@@ -235,7 +235,7 @@ async def test_parallel_agents_do_not_see_each_other_and_others_see_the_joined_r
             assert not any(f"{other.upper()} " in str(text) for _, text in second)
         written = prompts["writer"][0]
         assert [role for role, _ in written] == ["system", "user", "user", "user", "user", "user"]
-        assert all(unmarked(text).startswith("[agent panel]: ") for _, text in (written[2], written[4]))
+        assert all(strip_markers(text).startswith("[agent panel]: ") for _, text in (written[2], written[4]))
         assert not any("HOPE" in str(text) or "hand_over" in str(text) for _, text in written)
         log = await bench.log()
         assert ("doubt", "doubt says 2") in by(log)

@@ -18,7 +18,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import InvalidRequest
-from tests.waiting import blocked_until
+from tests.waiting import block_until
 
 MEMORY = "sqlite://:memory:"
 NAME: ContextVar[str] = ContextVar("NAME", default="nobody")
@@ -213,7 +213,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     assert main is not None
 
     def send() -> None:
-        blocked_until(lambda: sys._current_frames()[main].f_code.co_filename == threading.__file__)  # noqa: SLF001
+        block_until(lambda: sys._current_frames()[main].f_code.co_filename == threading.__file__)  # noqa: SLF001
         signal.pthread_kill(main, signal.SIGINT)
 
     yield send
@@ -228,14 +228,14 @@ def test_interrupted_entering_leaves_the_session_free(
     session = portal.call(portal.hf.session, "s")
     store, append = portal.hf.store, portal.hf.store.append
 
-    async def interrupted(ref: Any, write: Any) -> Any:
+    async def interrupt_append(ref: Any, write: Any) -> Any:
         monkeypatch.setattr(store, "append", append)
         if is_written:
             await append(ref, write)
         interrupt()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(store, "append", interrupted)
+    monkeypatch.setattr(store, "append", interrupt_append)
     with pytest.raises(KeyboardInterrupt), portal.enter(session.turn("a")):
         pytest.fail("the block was entered")
     with portal.enter(session.turn("b")) as turn:
@@ -249,7 +249,7 @@ def test_interrupted_wait_for_another_turn_leaves_the_queue(portal: holdfast.Por
     session = portal.call(portal.hf.session, "s")
 
     def interrupt_when_waiting() -> None:
-        blocked_until(lambda: portal.call(has_waiting, portal))
+        block_until(lambda: portal.call(has_waiting, portal))
         interrupt()
 
     with ThreadPoolExecutor(1) as pool:
@@ -270,7 +270,7 @@ def test_turn_whose_end_was_interrupted_does_not_stop_the_next_one(
     session = portal.call(portal.hf.session, "s")
     store, append, go_on = portal.hf.store, portal.hf.store.append, threading.Event()
 
-    async def interrupted(ref: Any, write: Any) -> Any:
+    async def interrupt_append(ref: Any, write: Any) -> Any:
         monkeypatch.setattr(store, "append", append)
         interrupt()
         await asyncio.to_thread(go_on.wait)
@@ -278,12 +278,12 @@ def test_turn_whose_end_was_interrupted_does_not_stop_the_next_one(
 
     block = portal.enter(session.turn("a"))
     block.__enter__().add("A")
-    monkeypatch.setattr(store, "append", interrupted)
+    monkeypatch.setattr(store, "append", interrupt_append)
     with pytest.raises(KeyboardInterrupt):
         block.__exit__(None, None, None)
 
     def let_go() -> None:
-        blocked_until(lambda: portal.call(has_waiting, portal))
+        block_until(lambda: portal.call(has_waiting, portal))
         go_on.set()
 
     with ThreadPoolExecutor(1) as pool:
@@ -430,6 +430,6 @@ def test_iterator_runs_in_one_task_and_is_closed(portal: holdfast.Portal) -> Non
     for number in portal.iterate(produce(1000)):
         if number == 1:
             break
-    blocked_until(lambda: len(closed) == 3)
+    block_until(lambda: len(closed) == 3)
     assert closed == [3, 2, 1000]
     assert len(tasks) == 3

@@ -18,7 +18,7 @@ import pytest
 import holdfast
 from holdfast.errors import StoreClosed
 from tests.service.test_portal_calls import interrupt  # noqa: F401 - a fixture
-from tests.waiting import blocked_until
+from tests.waiting import block_until
 
 MEMORY = "sqlite://:memory:"
 
@@ -67,7 +67,7 @@ def test_closing_waits_for_running_calls() -> None:
         call = pool.submit(portal.call, gate.wait, portal)
         gate.started.wait()
         closing = pool.submit(portal.close)
-        blocked_until(lambda: not takes_calls(portal))
+        block_until(lambda: not takes_calls(portal))
         with pytest.raises(StoreClosed, match="takes no new calls"):
             _ = portal.hf
         assert not call.done()
@@ -85,7 +85,7 @@ async def test_closing_waits_for_calls_of_other_loops() -> None:
     call = asyncio.create_task(portal.run(gate.wait))
     await asyncio.to_thread(gate.started.wait)
     closing = asyncio.create_task(asyncio.to_thread(portal.close))
-    await asyncio.to_thread(blocked_until, lambda: not takes_calls(portal))
+    await asyncio.to_thread(block_until, lambda: not takes_calls(portal))
     gate.go_on.set_result(None)
     assert await call == "done"
     await closing
@@ -106,7 +106,7 @@ def test_closing_waits_for_blocks_of_other_threads(tmp_path: Path) -> None:
         working = pool.submit(work)
         entered.wait()
         closing = pool.submit(portal.close)
-        blocked_until(lambda: not takes_calls(portal))
+        block_until(lambda: not takes_calls(portal))
         assert not closing.done()
         go_on.set()
         working.result()
@@ -122,7 +122,7 @@ def test_closing_cancels_calls_after_its_timeout_and_names_them(caplog: pytest.L
     def hold() -> None:
         with portal.enter(session.turn("a")):
             held.set()
-            blocked_until(lambda: gate.cancelled)
+            block_until(lambda: gate.cancelled)
 
     with ThreadPoolExecutor(2, "worker") as pool:
         call = pool.submit(portal.call, gate.wait)
@@ -182,7 +182,7 @@ def test_ctrl_c_while_closing_cancels_the_running_calls(interrupt: Callable[[], 
     portal = holdfast.portal(MEMORY).start()
 
     def interrupt_when_closing() -> None:
-        blocked_until(lambda: not takes_calls(portal))
+        block_until(lambda: not takes_calls(portal))
         interrupt()
 
     with ThreadPoolExecutor(2) as pool:
@@ -221,7 +221,7 @@ def test_two_threads_close_a_portal() -> None:
         call = pool.submit(portal.call, gate.wait)
         gate.started.wait()
         closing = [pool.submit(portal.close) for _ in range(2)]
-        blocked_until(lambda: not takes_calls(portal))
+        block_until(lambda: not takes_calls(portal))
         assert not any(one.done() for one in closing)
         gate.go_on.set_result(None)
         assert call.result() == "done"

@@ -17,7 +17,7 @@ from holdfast.limits import PYTHON_CALLS_WAITING
 from holdfast.tools.python.folders import LOCK, PREFIX, WorkFolders, remove
 from holdfast.tools.python.kernels import Kernels, NoKernel
 from tests.clocks import Clock
-from tests.service.fake_python import Stage, listed, settings
+from tests.service.fake_python import Stage, list_files, settings
 from tests.waiting import until
 
 A, B, C = (("t", "u", name) for name in "abc")
@@ -226,7 +226,7 @@ async def test_closing_ends_all_processes(tmp_path: Path) -> None:
         await until(lambda: len(stage.ran) == 2)
         await made.close()
         assert await held is None
-        assert (stage.alive, listed(tmp_path)) == (0, [])
+        assert (stage.alive, list_files(tmp_path)) == (0, [])
         with pytest.raises(NoKernel, match="shutting down"):
             await run_code(made, A)
         await made.close()

@@ -13,7 +13,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.tools.python.tool import get_max_seconds
 from holdfast.tools.tool import ToolLimits
-from tests.service.fake_python import listed, settings
+from tests.service.fake_python import list_files, settings
 from tests.service.guard_kit import REDACTION, guard_from
 from tests.service.python_tool_kit import bare, code, open_python_bench, results
 from tests.service.scripted_model import REF
@@ -75,8 +75,8 @@ async def test_nothing_starts_before_the_first_call(tmp_path: Path) -> None:
     async with open_python_bench(["hello"], tmp_path) as (desk, stage):
         await desk.ask("hi")
         assert stage.processes == []
-        assert [path for root in listed(tmp_path) if root.is_dir() for path in listed(root)] == []
-    assert listed(tmp_path) == []
+        assert [path for root in list_files(tmp_path) if root.is_dir() for path in list_files(root)] == []
+    assert list_files(tmp_path) == []
 
 
 # -- calls ---------------------------------------------------------------------

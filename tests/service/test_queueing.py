@@ -229,7 +229,7 @@ async def test_interrupted_turn_block_raises_on_add_and_next() -> None:
         session = await hf.session("s")
         others = []
 
-        async def interrupted() -> None:
+        async def run_interrupted_turn() -> None:
             async with session.turn("a") as turn:
                 turn.add("A")
                 others.append(asyncio.create_task(say(hf, "b", session_queue="interrupt")))
@@ -241,7 +241,7 @@ async def test_interrupted_turn_block_raises_on_add_and_next() -> None:
                 turn.add("never")
 
         with pytest.raises(TurnInterrupted):
-            await interrupted()
+            await run_interrupted_turn()
         await asyncio.gather(*others)
         async with session.turn("c") as turn:
             assert not turn.interrupted

@@ -223,23 +223,23 @@ async def test_memories_are_recalled_by_vectors_alone(place: Place, mode: Any) -
             await hf.memories.remember(text, user_id="bob")
         await service(hf).settled()
 
-        async def found(**asked: Any) -> list[list[str]]:
+        async def recall(**asked: Any) -> list[list[str]]:
             hits = await recall_all(hf, questions=ANAGRAMS.values(), **asked)
             assert all(hit.parts["vector"] > 0 and not hit.parts.get("keyword") for some in hits for hit in some)
             return [[hit.memory.id for hit in some] for some in hits]
 
-        first = await found()
+        first = await recall()
         assert [some[0] for some in first] == made
         assert {one for some in first for one in some} == set(made)
-        assert not any(await found(user="nobody"))
+        assert not any(await recall(user="nobody"))
         await service(hf).index.clear()
         assert (await service(hf).index.status()).vectors == {}
         await service(hf).rebuild()
         await service(hf).settled()
-        assert await found() == first
+        assert await recall() == first
         newer = (await hf.memories.update(made[0], content="A potter")).memory.id
         await hf.memories.forget(made[1])
         held = (await hf.memories.remember("dusty thing on the stairs", user_id="ada", origin="web")).memory.id
         await hf.memories.review(held, "reject")
         await service(hf).settled()
-        assert {one for some in await found() for one in some} == {newer, made[2]}
+        assert {one for some in await recall() for one in some} == {newer, made[2]}

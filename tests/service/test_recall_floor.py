@@ -21,7 +21,7 @@ from holdfast.recall.vectors import to_vector
 from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import SearchOptions
 from holdfast.tools.search import NOTHING
-from tests.markers import unmarked
+from tests.markers import strip_markers
 from tests.service.search_kit import DAY, Talks, open_talks
 from tests.service.tools_kit import make_reply
 
@@ -121,27 +121,27 @@ async def test_hit_reports_its_own_similarity() -> None:
 # -- a prompt --------------------------------------------------------------------
 
 
-def recalled(prompt: Sequence[dict[str, Any]]) -> list[str]:
+def list_recalled(prompt: Sequence[dict[str, Any]]) -> list[str]:
     """Return the recalled texts in a prompt, or an empty list."""
-    blocks = [text for one in prompt if (text := unmarked(one["content"])).startswith(OPENING)]
+    blocks = [text for one in prompt if (text := strip_markers(one["content"])).startswith(OPENING)]
     return [json.loads(one)["text"] for block in blocks for one in block.split("\n")[1:-1]]
 
 
-async def recalled_for(at: Talks, text: str) -> list[str]:
+async def recall_for(at: Talks, text: str) -> list[str]:
     """Return what is recalled into the prompt of a new, temporary conversation."""
     session = await at.hf.session(f"new {len(at.model.prompts)}", user_id="ada", agent="finder")
     await session.send(text)
     await session.delete()
     await at.settled()
-    return recalled(at.model.prompts[-1])
+    return list_recalled(at.model.prompts[-1])
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_unrelated_message_recalls_nothing_into_the_prompt(mode: Any) -> None:
     async with open_talks(index=index_with(mode)) as at:
         await store_both(at)
-        assert await recalled_for(at, "Who won the cup?") == []
-        assert "I like seaweed" in await recalled_for(at, "Is there kelp?")
+        assert await recall_for(at, "Who won the cup?") == []
+        assert "I like seaweed" in await recall_for(at, "Is there kelp?")
 
 
 async def test_one_common_word_recalls_nothing_into_the_prompt() -> None:
@@ -157,11 +157,11 @@ async def test_one_common_word_recalls_nothing_into_the_prompt() -> None:
             await at.add_messages("cup", "We drank from a tin cup")
             at.clock.now += DAY
             assert await at.found(MANY) == ["cup#0"]
-            assert (await recalled_for(at, MANY) == ["We drank from a tin cup"]) is brings
+            assert (await recall_for(at, MANY) == ["We drank from a tin cup"]) is brings
     async with open_talks(index=index_with("hybrid")) as at:
         await at.add_messages("cup", "We drank from a tin cup")
         at.clock.now += DAY
-        assert await recalled_for(at, "Whose was the cup?") == ["We drank from a tin cup"]
+        assert await recall_for(at, "Whose was the cup?") == ["We drank from a tin cup"]
 
 
 async def test_text_already_in_the_prompt_does_not_make_other_text_relevant() -> None:
@@ -181,7 +181,7 @@ async def test_text_already_in_the_prompt_does_not_make_other_text_relevant() ->
 async def test_question_about_a_time_alone_recalls_everything_from_it() -> None:
     async with open_talks(index=index_with("hybrid")) as at:
         await store_both(at)
-        assert "I like trains" in await recalled_for(at, "What did I say yesterday?")
+        assert "I like trains" in await recall_for(at, "What did I say yesterday?")
 
 
 @pytest.mark.parametrize(
@@ -244,8 +244,8 @@ async def test_memory_with_a_keyword_match_is_found_at_any_distance() -> None:
 async def test_unrelated_message_recalls_no_memory_into_the_prompt(mode: Any) -> None:
     async with open_talks(index=index_with(mode), agents=KEEPER) as at:
         await remember_both(at)
-        assert await recalled_for(at, "Who won the cup?") == []
-        assert await recalled_for(at, "Is there kelp?") == ["Ada likes seaweed"]
+        assert await recall_for(at, "Who won the cup?") == []
+        assert await recall_for(at, "Is there kelp?") == ["Ada likes seaweed"]
 
 
 async def test_one_common_word_recalls_no_memory_into_the_prompt() -> None:
@@ -256,8 +256,8 @@ async def test_one_common_word_recalls_no_memory_into_the_prompt() -> None:
             await at.settled()
             many = MANY.replace("tin", "cup")
             assert await facts(at, many) == ["We drank from a tin cup"]
-            assert (await recalled_for(at, many) == ["We drank from a tin cup"]) is brings
-            assert await recalled_for(at, "Whose was the cup?") == ["We drank from a tin cup"]
+            assert (await recall_for(at, many) == ["We drank from a tin cup"]) is brings
+            assert await recall_for(at, "Whose was the cup?") == ["We drank from a tin cup"]
 
 
 @pytest.mark.parametrize(("query", "found"), [("Who won the race?", False), ("kelp", True)])
@@ -329,10 +329,10 @@ async def test_local_model_recognises_the_topics_of_a_conversation(mode: Any) ->
         at.clock.now += DAY
         for question, answer in ABOUT.items():
             assert answer in (await at.found(question))[:5], question
-            assert await recalled_for(at, question), question
+            assert await recall_for(at, question), question
         for question in ABOUT_NOTHING:
             assert await at.found(question) == [], question
-            assert await recalled_for(at, question) == [], question
+            assert await recall_for(at, question) == [], question
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -342,7 +342,7 @@ async def test_local_model_recognises_remembered_topics(mode: Any) -> None:
             await at.hf.memories.remember(fact, user_id="ada")
         await at.settled()
         for question in ABOUT:
-            assert await recalled_for(at, question), question
+            assert await recall_for(at, question), question
         for question in ABOUT_NOTHING:
             assert await facts(at, question) == [], question
-            assert await recalled_for(at, question) == [], question
+            assert await recall_for(at, question) == [], question

@@ -23,7 +23,7 @@ from holdfast.tools.search import CLOSING as FOUND_END
 from holdfast.tools.search import NOTHING
 from holdfast.tools.search import OPENING as FOUND
 from holdfast.turns.turn import Turn
-from tests.markers import unmarked
+from tests.markers import strip_markers
 from tests.service.search_kit import DAY, Talks, open_talks
 from tests.service.tools_kit import make_reply
 
@@ -32,7 +32,7 @@ SECRET = "My gate code is 4711."
 
 def blocks(prompt: Sequence[dict[str, Any]]) -> list[str]:
     """Return the recalled blocks in a prompt."""
-    return [text for one in prompt if (text := unmarked(one["content"])).startswith(OPENING)]
+    return [text for one in prompt if (text := strip_markers(one["content"])).startswith(OPENING)]
 
 
 def parse_items(text: str) -> list[dict[str, Any]]:
@@ -96,12 +96,12 @@ async def test_every_round_of_a_turn_has_the_same_recalled_text() -> None:
         asked = 0
         found = at.hf.engine.recalling["conversation"]
 
-        async def counted(turn: Turn) -> Sequence[RecalledItem]:
+        async def count_recalls(turn: Turn) -> Sequence[RecalledItem]:
             nonlocal asked
             asked += 1
             return await found(turn)
 
-        at.hf.engine.recalling["conversation"] = counted
+        at.hf.engine.recalling["conversation"] = count_recalls
         session = await at.hf.session("new", user_id="ada", agent="finder")
         await session.send("What was the gate code again?")
         first, second = at.model.prompts
@@ -250,11 +250,11 @@ async def test_session_sent_in_full_uses_up_no_search_candidates(
         index, asked = at.hf.engine.index.index, list[Lookup]()
         lookup = index.lookup
 
-        async def noted(wanted: Lookup) -> Candidates:
+        async def record_lookup(wanted: Lookup) -> Candidates:
             asked.append(wanted)
             return await lookup(wanted)
 
-        monkeypatch.setattr(index, "lookup", noted)
+        monkeypatch.setattr(index, "lookup", record_lookup)
         await session.send("What was the gate code again?")
         assert [one.filters.not_sessions for one in asked] == [("new",)]
         assert "4711" in blocks(at.model.prompts[-1])[0]

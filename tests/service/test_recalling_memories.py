@@ -15,7 +15,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import EmbeddingFailed
 from holdfast.indexes.settings import IndexSettings
 from holdfast.memory.memories import make_random_id
-from tests.markers import unmarked
+from tests.markers import strip_markers
 from tests.service.tools_kit import Bench, bench, make_reply
 
 DEFAULT = Owner("user", "default")
@@ -47,16 +47,16 @@ class Away:
         """See `Embedder.close`."""
 
 
-def recalled_items(made: Bench) -> list[dict[str, Any]]:
+def list_recalled_items(made: Bench) -> list[dict[str, Any]]:
     """Return the items recalled into the last prompt."""
     texts = [one["content"] for one in made.model.bodies[-1]["messages"] if isinstance(one.get("content"), str)]
-    block = next((text for text in map(unmarked, texts) if text.startswith(OPENING)), "")
+    block = next((text for text in map(strip_markers, texts) if text.startswith(OPENING)), "")
     return [msgspec.json.decode(line) for line in block.splitlines()[1:-1]]
 
 
 async def ask_and_list(made: Bench, text: str, agent: str = "a") -> list[str]:
     await made.ask(text, agent=agent)
-    return [one["text"] for one in recalled_items(made)]
+    return [one["text"] for one in list_recalled_items(made)]
 
 
 async def test_matching_memory_is_recalled_with_its_origin() -> None:
@@ -66,7 +66,7 @@ async def test_matching_memory_is_recalled_with_its_origin() -> None:
         assert await ask_and_list(made, "Is the peanut cake alright with my allergy?") == [
             "The user is allergic to peanuts"
         ]
-        (one,) = recalled_items(made)
+        (one,) = list_recalled_items(made)
         assert (one["recalled"], one["by"], one["note"]) == ("memory", "user", "user")
         assert await ask_and_list(made, "Good morning!") == []
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.domain.messages import Message, encode_canonical
 from holdfast.domain.reconcile import Mode
 from holdfast.stores.verify import verify
-from tests.service.reconciling_kit import LONG, REF, Desk, a, picture, run_at_desk, seen, t, tc, u
+from tests.service.reconciling_kit import LONG, REF, Desk, a, list_visible, picture, run_at_desk, t, tc, u
 
 # -- the table ---------------------------------------------------------------
 
@@ -141,7 +141,7 @@ def test_merged_log_equals_the_sent_messages(stored: list[Message], sent: list[M
         await desk.tell(stored)
         await desk.send(sent, "transcript")
         after = await desk.live()
-        assert seen(after) == seen(sent)
+        assert list_visible(after) == list_visible(sent)
         await desk.send(sent, "transcript")
         assert await desk.live() == after
         await verify(desk.store, REF)
@@ -149,7 +149,7 @@ def test_merged_log_equals_the_sent_messages(stored: list[Message], sent: list[M
     run_at_desk(work)
 
 
-@given(some_log.filter(lambda log: bool(seen(log))), some_log)
+@given(some_log.filter(lambda log: bool(list_visible(log))), some_log)
 def test_tool_messages_of_the_client_are_not_duplicated(stored: list[Message], rest: list[Message]) -> None:
     """A client may resend the whole log with tools and continue."""
 
@@ -181,7 +181,7 @@ def test_two_branches_can_be_continued_alternately() -> None:
             assert turn.summarize()["reconciled"] == "continued"
             await desk.add([tc("y"), t("y"), a(f"l{step}")])
             left += [u(f"l{step}"), a(f"l{step}")]
-            assert seen(await desk.live()) == seen(left)
+            assert list_visible(await desk.live()) == list_visible(left)
             assert (await desk.live())[3:5] == [tc("x"), t("x")]
             await desk.send([*right, u(f"r{step}")])
             await desk.add([a(f"r{step}")])
@@ -272,7 +272,7 @@ def test_equal_replies_do_not_hide_an_edit() -> None:
         for at in range(0, len(log), 2):
             sent = [*log[:at], u(f"else {at}"), *log[at + 1 :], u("new")]
             await desk.send(sent)
-            assert seen(await desk.live()) == seen(sent)
+            assert list_visible(await desk.live()) == list_visible(sent)
 
     run_at_desk(work)
 
@@ -286,11 +286,11 @@ def test_omitted_pictures_in_a_long_history_cost_two_look_ups_each() -> None:
         await desk.tell(log)
         sightings, asked = desk.store.sightings, list[int]()
 
-        async def noted(user_id: str, marks: Sequence[bytes], **more: Any) -> Any:
+        async def record_marks(user_id: str, marks: Sequence[bytes], **more: Any) -> Any:
             asked.append(len(marks))
             return await sightings(user_id, marks, **more)
 
-        desk.store.sightings = noted  # type: ignore[method-assign]  # to be told what is looked up
+        desk.store.sightings = record_marks  # type: ignore[method-assign]  # to be told what is looked up
         sent = [u(one.text) if one.role == "user" else one for one in log]
         turn = await desk.send([*sent, u("new")])
         assert turn.summarize()["reconciled"] == "continued"

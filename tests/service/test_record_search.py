@@ -37,7 +37,7 @@ async def hf(clock: Clock, url: str) -> AsyncIterator[holdfast.Holdfast]:
         yield hf
 
 
-async def found(records: Records, query: str, **more: Any) -> list[str]:
+async def find_keys(records: Records, query: str, **more: Any) -> list[str]:
     """The keys of the hits."""
     return [hit.record.key for hit in (await records.search(query, **more)).hits]
 
@@ -70,24 +70,24 @@ async def test_a_search_ranks_records_and_shows_why(hf: holdfast.Holdfast) -> No
     assert (results.mode, results.notes, first.parts) == ("keyword", (), {"keyword": first.score})
     without = await orders.search("late parcels", values=False, limit=1)
     assert [type(hit.record) for hit in without.hits] == [RecordInfo]
-    assert await found(orders, "nothing like it") == []
+    assert await find_keys(orders, "nothing like it") == []
 
 
 async def test_a_changed_record_is_found_by_its_new_text_only(hf: holdfast.Holdfast, clock: Clock) -> None:
     orders = hf.records("orders", user_id="ada")
     version = await orders.put("1", 1, text=PARCEL)
-    assert await found(orders, "parcel") == ["1"]
+    assert await find_keys(orders, "parcel") == ["1"]
     version = await orders.put("1", 2, text=SEAT, expect=version)
-    assert (await found(orders, "parcel"), await found(orders, "window")) == ([], ["1"])
+    assert (await find_keys(orders, "parcel"), await find_keys(orders, "window")) == ([], ["1"])
     await orders.put("1", 3, expect=version)
-    assert (await found(orders, "window"), await count_documents(hf, "ada")) == ([], 0)
+    assert (await find_keys(orders, "window"), await count_documents(hf, "ada")) == ([], 0)
     await orders.put("1", 4, text=PARCEL, ttl=10)
-    assert await found(orders, "parcel") == ["1"]
+    assert await find_keys(orders, "parcel") == ["1"]
     clock.now += 10_000
-    assert await found(orders, "parcel") == []
+    assert await find_keys(orders, "parcel") == []
     await orders.put("1", 5, text=PARCEL)
     await orders.delete("1")
-    assert (await found(orders, "parcel"), await count_documents(hf, "ada")) == ([], 0)
+    assert (await find_keys(orders, "parcel"), await count_documents(hf, "ada")) == ([], 0)
 
 
 async def test_deleted_texts_leave_the_index_with_the_write(hf: holdfast.Holdfast) -> None:
@@ -95,7 +95,7 @@ async def test_deleted_texts_leave_the_index_with_the_write(hf: holdfast.Holdfas
     orders = hf.records("orders", user_id="ada")
     await orders.put("1", 1, text="zebra")
     await orders.put("2", 1, text="giraffe")
-    assert await found(orders, "zebra giraffe") == ["2", "1"]
+    assert await find_keys(orders, "zebra giraffe") == ["2", "1"]
     await orders.delete("1")
     looked = await get_index(hf).lookup(Lookup(space=Space("record", "ada"), terms=("zebra", "giraff")))
     assert (len(looked.found), looked.documents, "zebra" in looked.frequencies) == (1, 1, False)
@@ -116,11 +116,11 @@ async def test_owners_never_find_each_others_records(hf: holdfast.Holdfast) -> N
     for at, records in enumerate(owners):
         await records.put(f"k{at}", at, text=PARCEL)
     for at, records in enumerate(owners):
-        assert await found(records, "parcel") == [f"k{at}"]
-        assert await found(records.below("x"), "parcel") == []
+        assert await find_keys(records, "parcel") == [f"k{at}"]
+        assert await find_keys(records.below("x"), "parcel") == []
     async with hf.serve_tenant("other") as stranger:
-        assert await found(stranger.records("n"), "parcel") == []
-        assert await found(stranger.records("n", user_id="ada"), "parcel") == []
+        assert await find_keys(stranger.records("n"), "parcel") == []
+        assert await find_keys(stranger.records("n", user_id="ada"), "parcel") == []
 
 
 async def test_namespaces_and_prefixes_limit_a_search(hf: holdfast.Holdfast) -> None:
@@ -149,8 +149,8 @@ async def test_a_small_namespace_is_found_among_many_records(hf: holdfast.Holdfa
         await many.change([many.make_put(f"{at + one:04}", 1, text="parcel parcel") for one in range(100)])
     service: Any = hf.engine.index
     await service.settled()
-    assert await found(few, "parcel") == ["one"]
-    assert await found(many, "parcel", prefix="0042") == ["0042"]
+    assert await find_keys(few, "parcel") == ["one"]
+    assert await find_keys(many, "parcel", prefix="0042") == ["0042"]
 
 
 async def test_the_index_follows_sessions(hf: holdfast.Holdfast) -> None:
@@ -158,18 +158,18 @@ async def test_the_index_follows_sessions(hf: holdfast.Holdfast) -> None:
     session = await hf.session("s1", user_id="ada")
     steps = session.records("steps")
     await session.append({"role": "user", "content": "hi"}, records=[steps.make_put("1", 1, text=PARCEL)])
-    assert await found(steps, "parcel") == ["1"]
+    assert await find_keys(steps, "parcel") == ["1"]
     exported = await hf.export(session.ref)
     assert exported["records"][0]["text"] == PARCEL
     moved = holdfast.SessionRef("bob", "s2")
     await hf.move(session.ref, id="s2", user_id="bob")
-    assert await found(hf.records("steps", session=moved), "parcel") == ["1"]
+    assert await find_keys(hf.records("steps", session=moved), "parcel") == ["1"]
     assert await count_documents(hf, "ada") == 0
     await hf.import_(exported, session_id="s3", user_id="ada")
     copy = hf.records("steps", session=holdfast.SessionRef("ada", "s3"))
-    assert await found(copy, "parcel") == ["1"]
+    assert await find_keys(copy, "parcel") == ["1"]
     await hf.import_({**exported, "records": []}, session_id="s3", user_id="ada", replace=True)
-    assert (await found(copy, "parcel"), await count_documents(hf, "ada")) == ([], 0)
+    assert (await find_keys(copy, "parcel"), await count_documents(hf, "ada")) == ([], 0)
     await hf.delete(moved)
     with pytest.raises(SessionNotFound):
         await hf.records("steps", session=moved).search("parcel")
@@ -180,10 +180,10 @@ async def test_a_session_of_the_same_id_has_none_of_the_old_records(hf: holdfast
     session = await hf.session("s1", user_id="ada")
     steps = session.records("steps")
     await steps.put("1", 1, text=PARCEL)
-    assert await found(steps, "parcel") == ["1"]
+    assert await find_keys(steps, "parcel") == ["1"]
     await hf.delete(session.ref)
     again = await hf.session("s1", user_id="ada")
-    assert await found(again.records("steps"), "parcel") == []
+    assert await find_keys(again.records("steps"), "parcel") == []
     with pytest.raises(SessionNotFound):
         await steps.search("parcel")
 
@@ -192,11 +192,11 @@ async def test_a_deleted_user_leaves_nothing_in_the_index(hf: holdfast.Holdfast)
     session = await hf.session("s1", user_id="ada")
     for records in (hf.records("n", user_id="ada"), session.records("n")):
         await records.put("1", 1, text=PARCEL)
-        assert await found(records, "parcel") == ["1"]
+        assert await find_keys(records, "parcel") == ["1"]
     receipt = await hf.delete_user("ada")
     assert receipt.records == 2
     assert await count_documents(hf, "ada") == 0
-    assert await found(hf.records("n", user_id="ada"), "parcel") == []
+    assert await find_keys(hf.records("n", user_id="ada"), "parcel") == []
 
 
 async def test_a_backfill_finds_what_another_process_wrote(url: str, clock: Clock) -> None:
@@ -213,15 +213,15 @@ async def test_a_backfill_finds_what_another_process_wrote(url: str, clock: Cloc
         async with holdfast.open(url, clock=clock, life=STILL, index=None) as writer:
             await writer.records("n").delete("1")
             await writer.records("n", user_id="ada").put("1", 1, text="changed")
-        assert await found(hf.records("n"), "parcel") == []
-        assert await found(hf.records("n", user_id="ada"), "changed") == ["1"]
+        assert await find_keys(hf.records("n"), "parcel") == []
+        assert await find_keys(hf.records("n", user_id="ada"), "changed") == ["1"]
         await service.walk(whole=True)
         assert await get_index(hf).list_digests(Space("record", ""), "") != []
         assert (await get_index(hf).status()).documents == 5
         await get_index(hf).clear()
         await service.rebuild()
         assert (await get_index(hf).status()).documents == 5
-        assert await found(hf.records("n", session=session.ref), "parcel") == ["1"]
+        assert await find_keys(hf.records("n", session=session.ref), "parcel") == ["1"]
         await get_index(hf).clear()
         await service.rebuild(user="ada", session="s1")
         assert (await get_index(hf).status(Space("record", "ada"))).documents == 2
@@ -245,8 +245,8 @@ async def test_processes_and_searches_index_an_owner_together(url: str, clock: C
         for service in services:
             await service.settled()
         assert await count_documents(one, "") == 595
-        assert len(await found(records[0], "parcel", limit=100)) == 100
-        assert sorted(await found(records[1], "window")) == [f"{at:03}" for at in range(5, 10)]
+        assert len(await find_keys(records[0], "parcel", limit=100)) == 100
+        assert sorted(await find_keys(records[1], "window")) == [f"{at:03}" for at in range(5, 10)]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -264,7 +264,7 @@ async def test_a_search_agrees_with_the_records(hf: holdfast.Holdfast, clock: Cl
             await records.put(key, chance.random(), text=known[key])
         if chance.random() < 0.3:
             word = chance.choice(words)
-            assert sorted(await found(records, word)) == sorted(
+            assert sorted(await find_keys(records, word)) == sorted(
                 key for key, text in known.items() if text and word in text
             )
     await records.search("zebra")
@@ -290,8 +290,8 @@ async def test_hybrid_searches_find_records_by_meaning(url: str, clock: Clock) -
         assert (results.mode, results.notes) == ("hybrid", ())
         assert results.hits[0].record.key == "1"
         assert results.hits[0].parts["vector"] == 1
-        assert (await found(orders, "package", mode="vector"))[:1] == ["1"]
-        assert await found(orders, "package", mode="keyword") == []
+        assert (await find_keys(orders, "package", mode="vector"))[:1] == ["1"]
+        assert await find_keys(orders, "package", mode="keyword") == []
 
 
 async def test_secrets_are_masked_in_searchable_texts(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ async def test_secrets_are_masked_in_searchable_texts(tmp_path: Path) -> None:
         one = await notes.get("a")
         assert one is not None
         assert KEY not in (one.text or "")
-        assert await found(notes, "key") == ["a"]
+        assert await find_keys(notes, "key") == ["a"]
 
 
 async def test_bad_searches_are_refused(hf: holdfast.Holdfast, url: str, clock: Clock) -> None:

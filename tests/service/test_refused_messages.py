@@ -14,7 +14,7 @@ from holdfast.context.units import group_units
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidMessage, ModelRejected
 from holdfast.holdfast import Holdfast
-from tests.markers import unmarked
+from tests.markers import strip_markers
 from tests.service.failover_kit import NamedModel, ask, open_holdfast
 from tests.service.scripted_model import REF
 
@@ -56,7 +56,7 @@ async def test_message_named_by_the_error_is_left_out_and_the_turn_continues(nam
         await with_history(hf)
         said, turn = await ask(hf, "Never mind. Hello?")
         assert said == "fine"
-        assert unmarked(model.prompts[-1][2]["content"]) == NOTE
+        assert strip_markers(model.prompts[-1][2]["content"]) == NOTE
         assert model.prompts[-1][0]["content"][1] == GOOD
         (warning,) = turn.summarize()["warnings"]
         assert warning["code"] == "message_left_out"
@@ -158,17 +158,17 @@ async def test_refused_tool_result_and_call_are_replaced_by_legal_notes() -> Non
 async def test_other_upstreams_get_the_message_and_it_can_be_restored(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}"
 
-    def opened(*models: NamedModel) -> Holdfast:
+    def open_with(*models: NamedModel) -> Holdfast:
         llms = {model.name: Llm(name=model.name, model="gpt-4o", client=model) for model in models}
         return Holdfast(url, roster=Roster(llms, {}))
 
-    async with opened(NamedModel("main", refusing("messages[{at}]"))) as hf:
+    async with open_with(NamedModel("main", refusing("messages[{at}]"))) as hf:
         await with_history(hf)
         await ask(hf, "Hello?", model="main")
     main, other = NamedModel("main", "fine"), NamedModel("other", "fine")
-    async with opened(main, other) as hf:
+    async with open_with(main, other) as hf:
         await ask(hf, "Again?", model="main")
-        assert unmarked(main.prompts[-1][2]["content"]) == NOTE, "it survives a restart"
+        assert strip_markers(main.prompts[-1][2]["content"]) == NOTE, "it survives a restart"
         await ask(hf, "And you?", model="other")
         assert other.prompts[-1][2]["content"][1] == BROKEN
         session = await hf.session("s")
@@ -240,12 +240,12 @@ async def test_prompt_refused_by_a_content_filter_is_probed() -> None:
         "code": "content_filter",
     }
 
-    def filtered(request: dict[str, Any]) -> Any:
+    def reply_unless_filtered(request: dict[str, Any]) -> Any:
         if any("kraken" in str(message["content"]) for message in request["messages"]):
             return ModelRejected("the model answered 400", status=400, body=body)
         return "fine"
 
-    model = NamedModel("main", filtered)
+    model = NamedModel("main", reply_unless_filtered)
     async with open_holdfast(model) as (hf, _):
         await ask(hf, "Hi.")
         with pytest.raises(ModelRejected):

@@ -363,7 +363,7 @@ async def test_unreferenced_contents_of_every_tenant_are_swept(tmp_path: Path, c
         assert b"".join([chunk async for chunk in other.read(shared)]).startswith(CANARY.encode())
 
 
-async def _aged(hf: holdfast.Holdfast, clock: Clock, count: int = 12) -> None:
+async def _make_aged(hf: holdfast.Holdfast, clock: Clock, count: int = 12) -> None:
     """Create a session per day; every third is closed a day later, every fourth is used again two days later."""
     for at in range(count):
         ref = (await hf.create(f"s{at:02}", user_id=f"u{at % 2}")).ref
@@ -375,7 +375,7 @@ async def _aged(hf: holdfast.Holdfast, clock: Clock, count: int = 12) -> None:
             await hf.store.touch(ref, timestamp=clock.now)
 
 
-async def pruned(hf: holdfast.Holdfast, older_than: int, **options: Any) -> list[str]:
+async def prune(hf: holdfast.Holdfast, older_than: int, **options: Any) -> list[str]:
     return [session.id async for session, _ in hf.prune(older_than, **options)]
 
 
@@ -385,14 +385,14 @@ async def pruned(hf: holdfast.Holdfast, older_than: int, **options: Any) -> list
 async def test_dry_run_lists_what_the_real_run_deletes(
     hf: holdfast.Holdfast, clock: Clock, status: str | None, user_id: str | None, days: int
 ) -> None:
-    await _aged(hf, clock)
+    await _make_aged(hf, clock)
     everything = {session.id for session in (await hf.sessions(limit=100)).sessions}
-    planned = await pruned(hf, days * DAY, status=status, user_id=user_id, dry_run=True)
+    planned = await prune(hf, days * DAY, status=status, user_id=user_id, dry_run=True)
     assert {session.id for session in (await hf.sessions(limit=100)).sessions} == everything
-    assert await pruned(hf, days * DAY, status=status, user_id=user_id) == planned
+    assert await prune(hf, days * DAY, status=status, user_id=user_id) == planned
     left = {session.id for session in (await hf.sessions(limit=100)).sessions}
     assert left == everything - set(planned)
-    assert await pruned(hf, days * DAY, status=status, user_id=user_id) == []
+    assert await prune(hf, days * DAY, status=status, user_id=user_id) == []
     assert bool(planned) == (days < 100)
 
 
@@ -407,9 +407,9 @@ async def test_age_counts_from_the_end_or_the_last_use(hf: holdfast.Holdfast, cl
     await hf.store.touch(SessionRef("default", "used"), timestamp=clock.now)
     await hf.store.update(SessionRef("default", "changed"), SessionPatch(metadata={"m": 1}), timestamp=clock.now)
     clock.now = begin + 5 * DAY
-    assert await pruned(hf, 3 * DAY, status=None, dry_run=True) == ["closed", "idle"]
-    assert set(await pruned(hf, 2 * DAY, status=None, dry_run=True)) == {"closed", "changed", "used", "idle"}
-    assert await pruned(hf, 5 * DAY + 1, status=None, dry_run=True) == []
+    assert await prune(hf, 3 * DAY, status=None, dry_run=True) == ["closed", "idle"]
+    assert set(await prune(hf, 2 * DAY, status=None, dry_run=True)) == {"closed", "changed", "used", "idle"}
+    assert await prune(hf, 5 * DAY + 1, status=None, dry_run=True) == []
 
 
 async def test_pruning_is_correct_while_sessions_change(
@@ -434,4 +434,4 @@ async def test_pruning_is_correct_while_sessions_change(
 
 async def test_negative_age_is_rejected(hf: holdfast.Holdfast) -> None:
     with pytest.raises(InvalidRequest):
-        await pruned(hf, -1)
+        await prune(hf, -1)

@@ -211,12 +211,12 @@ async def test_late_reranker_times_out() -> None:
             await goes_on.wait()
         return [1.0] * len(texts)
 
-    def blocked(query: str, texts: Sequence[str]) -> list[float]:
+    def wait_for_release(query: str, texts: Sequence[str]) -> list[float]:
         released.wait(60)
         return [1.0] * len(texts)
 
     try:
-        for slow in (deaf, blocked):
+        for slow in (deaf, wait_for_release):
             bounded = BoundedReranker(RerankSettings(reranker=slow, timeout=0.05))
             async with asyncio.timeout(5):
                 assert await bounded.score_texts("q", ["a"]) == "took too long"
@@ -230,12 +230,12 @@ async def test_late_calls_do_not_accumulate_in_threads() -> None:
     released = threading.Event()
     started: list[str] = []
 
-    def blocked(query: str, texts: Sequence[str]) -> list[float]:
+    def wait_for_release(query: str, texts: Sequence[str]) -> list[float]:
         started.append(query)
         released.wait(60)
         return [1.0] * len(texts)
 
-    bounded = BoundedReranker(RerankSettings(reranker=blocked, timeout=0.05))
+    bounded = BoundedReranker(RerankSettings(reranker=wait_for_release, timeout=0.05))
     try:
         assert [await bounded.score_texts("q", ["a"]) for _ in range(6)] == ["took too long"] * 4 + ["failed"] * 2
         assert len(started) == 4

@@ -47,7 +47,7 @@ def number(text: str) -> float:
     return float(text.rsplit(" ", 1)[-1])
 
 
-def reranked(reranker: Any, **settings: Any) -> IndexSettings:
+def make_settings(reranker: Any, **settings: Any) -> IndexSettings:
     return IndexSettings(rerank=RerankSettings(reranker=reranker, **settings))
 
 
@@ -64,7 +64,7 @@ async def test_best_hits_are_in_the_order_of_the_reranker_and_the_others_follow(
     async with open_talks() as at:
         await at.add_messages("a", *LINES)
         plain = await at.found("kelp", limit=100)
-    async with open_talks(index=reranked(recorder, top=5)) as at:
+    async with open_talks(index=make_settings(recorder, top=5)) as at:
         await at.add_messages("a", *LINES)
         results = await at.hf.search("kelp", "ada", limit=100)
         found = [hit.id for hit in results.hits]
@@ -86,7 +86,7 @@ async def test_best_hits_are_in_the_order_of_the_reranker_and_the_others_follow(
 async def test_pages_together_equal_one_long_page(limit: int, top: int) -> None:
     """Nothing twice, nothing missing, same scores; only the first page calls the reranker."""
     recorder = Recorder(number)
-    async with open_talks(index=reranked(recorder, top=top)) as at:
+    async with open_talks(index=make_settings(recorder, top=top)) as at:
         for name in "ab":
             await at.add_messages(name, *LINES[:6])
         (whole,) = await pages(at, "kelp", 100)
@@ -99,7 +99,7 @@ async def test_pages_together_equal_one_long_page(limit: int, top: int) -> None:
 
 
 async def test_page_can_start_after_any_hit() -> None:
-    async with open_talks(index=reranked(Recorder(number), top=6)) as at:
+    async with open_talks(index=make_settings(Recorder(number), top=6)) as at:
         await at.add_messages("a", *LINES)
         (whole,) = await pages(at, "kelp", 100)
         for place, hit in enumerate(whole.hits, 1):
@@ -109,7 +109,7 @@ async def test_page_can_start_after_any_hit() -> None:
 
 async def test_pages_keep_their_order_if_the_reranker_changes_or_fails() -> None:
     recorder = Recorder(number)
-    async with open_talks(index=reranked(recorder, top=8)) as at:
+    async with open_talks(index=make_settings(recorder, top=8)) as at:
         await at.add_messages("a", *LINES)
         (whole,) = await pages(at, "kelp", 100)
         first = await at.hf.search("kelp", "ada", limit=3)
@@ -125,7 +125,7 @@ async def test_pages_keep_their_order_if_the_reranker_changes_or_fails() -> None
 
 async def test_pages_of_a_search_without_reranking_continue_without_it() -> None:
     recorder = Recorder(lambda text: float("nan"))
-    async with open_talks(index=reranked(recorder)) as at:
+    async with open_talks(index=make_settings(recorder)) as at:
         await at.add_messages("a", *LINES)
         plain = await at.found("kelp", limit=100, rerank=False)
         first = await at.hf.search("kelp", "ada", limit=5)
@@ -136,7 +136,7 @@ async def test_pages_of_a_search_without_reranking_continue_without_it() -> None
 
 
 async def test_cursor_belongs_to_a_search_with_or_without_reranking() -> None:
-    async with open_talks(index=reranked(Recorder(number))) as at:
+    async with open_talks(index=make_settings(Recorder(number))) as at:
         await at.add_messages("a", *LINES)
         for rerank in (True, False):
             first = await at.hf.search("kelp", "ada", limit=5, rerank=rerank)
@@ -147,7 +147,7 @@ async def test_cursor_belongs_to_a_search_with_or_without_reranking() -> None:
 
 
 async def test_message_erased_between_two_pages_is_left_out() -> None:
-    async with open_talks(index=reranked(Recorder(number), top=8)) as at:
+    async with open_talks(index=make_settings(Recorder(number), top=8)) as at:
         await at.add_messages("a", *LINES)
         (whole,) = await pages(at, "kelp", 100)
         first = await at.hf.search("kelp", "ada", limit=3)
@@ -187,7 +187,7 @@ async def test_message_erased_during_reranking_is_not_shown() -> None:
         await goes_on.wait()
         return [number(text) for text in texts]
 
-    async with open_talks(index=reranked(slow, timeout=30)) as at:
+    async with open_talks(index=make_settings(slow, timeout=30)) as at:
         await at.add_messages("a", *LINES[:4])
         search = asyncio.create_task(at.hf.search("kelp", "ada"))
         await arrived.wait()
@@ -199,7 +199,7 @@ async def test_message_erased_during_reranking_is_not_shown() -> None:
 async def test_long_messages_are_sent_as_the_matching_passage() -> None:
     recorder = Recorder()
     filler = "the tide came in over the grey stones again. " * 400
-    async with open_talks(index=reranked(recorder, max_chars=300)) as at:
+    async with open_talks(index=make_settings(recorder, max_chars=300)) as at:
         await at.add_messages(
             "a", ("user", f"{filler} The gate code of the harbour is 4711. {filler}"), ("user", "gate code?")
         )
@@ -207,7 +207,7 @@ async def test_long_messages_are_sent_as_the_matching_passage() -> None:
         assert all(len(text) <= 300 for text in recorder.texts)
         assert any("The gate code of the harbour is 4711" in text for text in recorder.texts)
     recorder = Recorder()
-    async with open_talks(index=reranked(recorder)) as at:
+    async with open_talks(index=make_settings(recorder)) as at:
         await at.add_messages("a", ("user", f"{filler} The gate code is 4711. {filler}"), ("user", "the gate code"))
         await at.found("gate code")
         assert RERANK_CHARS / 2 < max(len(text) for text in recorder.texts) <= RERANK_CHARS
@@ -215,7 +215,7 @@ async def test_long_messages_are_sent_as_the_matching_passage() -> None:
 
 async def test_query_for_a_time_alone_and_a_single_hit_are_not_reranked() -> None:
     recorder = Recorder()
-    async with open_talks(index=reranked(recorder)) as at:
+    async with open_talks(index=make_settings(recorder)) as at:
         await at.add_messages("a", *LINES)
         await at.add_messages("b", "the ferry leaves at noon")
         at.clock.now += DAY
@@ -239,7 +239,7 @@ async def test_every_mode_is_reranked(mode: Any) -> None:
 
 
 async def test_best_hits_of_each_session_are_reranked() -> None:
-    async with open_talks(index=reranked(Recorder(number))) as at:
+    async with open_talks(index=make_settings(Recorder(number))) as at:
         for name in "abc":
             await at.add_messages(name, ("user", "kelp 1"), ("user", f"kelp kelp {ord(name)}"))
         hits = (await at.hf.search("kelp", "ada", session_level=True)).hits
@@ -300,19 +300,19 @@ async def test_late_reranker_keeps_the_order() -> None:
 # -- prompts --------------------------------------------------------------------
 
 
-def recalled(at: Talks) -> str:
+def read_last_prompt(at: Talks) -> str:
     return "\n".join(str(message) for message in at.model.prompts[-1])
 
 
 @pytest.mark.parametrize("prompts", [False, True])
 async def test_prompts_are_reranked_only_if_configured(prompts: bool) -> None:
     recorder = Recorder(number)
-    async with open_talks(index=reranked(recorder, prompts=prompts)) as at:
+    async with open_talks(index=make_settings(recorder, prompts=prompts)) as at:
         await at.add_messages("a", *LINES)
         session = await at.hf.session("b", user_id="ada", agent="finder")
         await session.send("kelp soup?")
         assert bool(recorder.calls) == prompts
-        text = recalled(at)
+        text = read_last_prompt(at)
         assert "kelp" in text
         if prompts:
             assert "number 11" in text
@@ -321,16 +321,16 @@ async def test_prompts_are_reranked_only_if_configured(prompts: bool) -> None:
 async def test_late_reranker_does_not_affect_recall_into_the_prompt() -> None:
     released = threading.Event()
 
-    def blocked(query: str, texts: Sequence[str]) -> list[float]:
+    def wait_for_release(query: str, texts: Sequence[str]) -> list[float]:
         released.wait(30)
         return [0.0] * len(texts)
 
     try:
-        async with open_talks(index=reranked(blocked, prompts=True, timeout=20)) as at:
+        async with open_talks(index=make_settings(wait_for_release, prompts=True, timeout=20)) as at:
             await at.add_messages("a", *LINES)
             session = await at.hf.session("b", user_id="ada", agent="finder")
             await session.send("kelp soup?")
-            assert "number" in recalled(at)
+            assert "number" in read_last_prompt(at)
     finally:
         released.set()
 
@@ -342,7 +342,7 @@ async def test_reranker_is_closed_with_the_holdfast() -> None:
         def close(self) -> None:
             closed.append(True)
 
-    async with open_talks(index=reranked(Own())) as at:
+    async with open_talks(index=make_settings(Own())) as at:
         await at.add_messages("a", *LINES)
         await at.found("kelp")
     assert closed == [True]

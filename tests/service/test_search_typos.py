@@ -23,7 +23,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     yield from _place(request.param, tmp_path)
 
 
-async def asked(at: Talks, query: str, **more: Any) -> SearchResults:
+async def search(at: Talks, query: str, **more: Any) -> SearchResults:
     return await at.hf.search(query, "ada", **more)
 
 
@@ -34,16 +34,16 @@ async def test_typo_finds_the_intended_word_on_every_engine(url: str) -> None:
             "s", "The ferry leaves at nine.", "Noted.", "The harbour is closed.", "Ferry tickets are sold there."
         )
         await at.add_messages("b", "lobster soup", user="bob")
-        found = await asked(at, "ferrry")
+        found = await search(at, "ferrry")
         assert [hit.id for hit in found.hits] == await at.found("ferry")
         assert [hit.id for hit in found.hits][:2] == ["s#0", "s#3"]
         assert found.notes == (NOTE,)
         (hit,) = [one for one in found.hits if one.seq == 0]
         assert [hit.snippet[start:stop] for start, stop in hit.highlights] == ["ferry"]
-        first = await asked(at, "frery habrour", limit=1)
-        rest = await asked(at, "frery habrour", after=first.cursor)
+        first = await search(at, "frery habrour", limit=1)
+        rest = await search(at, "frery habrour", after=first.cursor)
         assert [hit.id for hit in (*first.hits, *rest.hits)] == await at.found("ferry harbour")
-        assert ((await asked(at, "lobtser")).hits, (await asked(at, "lobtser")).notes) == ((), ())
+        assert ((await search(at, "lobtser")).hits, (await search(at, "lobtser")).notes) == ((), ())
 
 
 async def test_filters_apply_to_corrected_words() -> None:
@@ -57,7 +57,7 @@ async def test_filters_apply_to_corrected_words() -> None:
             ({"agent": "nobody"}, set()),
             ({"session_id": "nowhere"}, set()),
         ):
-            assert {hit.session_id for hit in (await asked(at, "ferrry", **filters)).hits} == wanted
+            assert {hit.session_id for hit in (await search(at, "ferrry", **filters)).hits} == wanted
 
 
 async def test_known_word_is_never_corrected() -> None:
@@ -66,7 +66,7 @@ async def test_known_word_is_never_corrected() -> None:
         await at.add_messages("a", "The ferry leaves at nine.", "Her name is Kerry.")
         await at.add_messages("b", "Fetty came by.")
         for query, filters in (("ferry", {"session_id": "b"}), ("ferry lobtser", {}), ("Kerry", {"session_id": "b"})):
-            found = await asked(at, query, **filters)
+            found = await search(at, query, **filters)
             assert NOTE not in found.notes
             assert all("Fetty" not in hit.snippet for hit in found.hits)
 
@@ -96,8 +96,8 @@ async def test_correction_costs_two_look_ups_and_only_for_unknown_words() -> Non
             return await look(lookup)
 
         index.index.lookup = record_lookup  # type: ignore[method-assign]
-        await asked(at, "nine lobtser")
+        await search(at, "nine lobtser")
         assert len(looked) == 1
-        await asked(at, " ".join(f"lobtser{letter}" for letter in "abcdefghijkl"))
+        await search(at, " ".join(f"lobtser{letter}" for letter in "abcdefghijkl"))
         assert len(looked) == 3
         assert max(len(one.terms) for one in looked) < 2_500

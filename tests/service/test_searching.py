@@ -291,11 +291,11 @@ async def test_neighbouring_hits_are_read_together(tmp_path: Path) -> None:
         for name in ("get", "entries"):
             method = getattr(store, name)
 
-            async def noted(*args: Any, method: Any = method, name: str = name, **more: Any) -> Any:
+            async def record_read(*args: Any, method: Any = method, name: str = name, **more: Any) -> Any:
                 reads.append(name)
                 return await method(*args, **more)
 
-            setattr(store, name, noted)
+            setattr(store, name, record_read)
         assert len(await at.found("kelp soup", limit=8)) == 8
         assert sorted(reads) == ["entries", "get"]
 
@@ -309,11 +309,11 @@ async def test_search_for_a_prompt_reads_only_what_it_uses(tmp_path: Path) -> No
         store = at.hf.engine.store
         get = store.get
 
-        async def noted(ref: SessionRef) -> Session:
+        async def record_read(ref: SessionRef) -> Session:
             read.append(ref.id)
             return await get(ref)
 
-        store.get = noted  # type: ignore[method-assign]  # to be told what is read
+        store.get = record_read  # type: ignore[method-assign]  # to be told what is read
         results = await search_conversations(at.hf.engine, "ada", "kelp soup", SearchOptions(limit=3, bare=True))
         assert [hit.session_id for hit in results.hits] == read
         assert (results.cursor, results.has_more, [hit.highlights for hit in results.hits]) == (None, False, [()] * 3)

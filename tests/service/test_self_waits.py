@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import InvalidRequest, SessionBusy, SessionNotFound
-from tests.waiting import blocked_until, until
+from tests.waiting import block_until, until
 
 MEMORY = "sqlite://:memory:"
 Use = Callable[[Any], Awaitable[Any]]
@@ -197,7 +197,7 @@ def test_another_thread_waits_for_the_turn() -> None:
         session = portal.call(portal.hf.session, "s")
         with portal.enter(session.turn("a")) as turn:
             other = pool.submit(portal.call, session.pop)
-            blocked_until(lambda: portal.call(_has_waiting, portal))
+            block_until(lambda: portal.call(_has_waiting, portal))
             turn.add("A")
         popped = other.result()
         assert popped is not None
@@ -211,7 +211,7 @@ def test_thread_that_serves_another_request_waits_for_the_turn_of_the_first_one(
         block = portal.enter(session.turn("a"))
         pool.submit(contextvars.copy_context().run, block.__enter__).result()
         other = pool.submit(contextvars.copy_context().run, lambda: portal.call(session.pop))
-        blocked_until(lambda: portal.call(_has_waiting, portal))
+        block_until(lambda: portal.call(_has_waiting, portal))
         block.__exit__(None, None, None)
         popped = other.result()
         assert popped is not None

@@ -151,7 +151,7 @@ async def test_cached_turn_reads_nothing() -> None:
         asked: list[str] = []
         store = side.hf.store
         for name in ("get", "entries", "window", "sightings", "append"):
-            _noted(store, name, asked)
+            _record_calls(store, name, asked)
         await session.send("hello again")
         assert asked == ["append", "append"]
 
@@ -169,21 +169,21 @@ async def test_uncached_turn_reads_its_session_in_one_call(tmp_path: Path, state
             hf.engine.warm.forget(REF)
         asked: list[str] = []
         for name in ("get", "entries", "window", "sightings", "append"):
-            _noted(hf.store, name, asked)
+            _record_calls(hf.store, name, asked)
         await session.send("hello again")
         assert asked == ["window", "append", "append"]
         await session.send("and again")
         assert asked == ["window", *["append"] * 4]
 
 
-def _noted(store: Any, name: str, asked: list[str]) -> None:
+def _record_calls(store: Any, name: str, asked: list[str]) -> None:
     real = getattr(store, name)
 
-    async def noted(*args: Any, **kwargs: Any) -> Any:
+    async def record_call(*args: Any, **kwargs: Any) -> Any:
         asked.append(name)
         return await real(*args, **kwargs)
 
-    setattr(store, name, noted)
+    setattr(store, name, record_call)
 
 
 async def test_retry_is_recognised_with_the_cache() -> None:
@@ -199,7 +199,7 @@ async def test_retry_is_recognised_with_the_cache() -> None:
         assert [message["content"] for message in await session.messages()][2:] == ["are you there?"]
 
 
-def cached_names(hf: Holdfast, names: Iterable[str]) -> list[str]:
+def list_cached(hf: Holdfast, names: Iterable[str]) -> list[str]:
     """Return those of the sessions that are cached."""
     return [name for name in names if hf.engine.warm.get(SessionRef("default", name)) is not None]
 
@@ -214,10 +214,10 @@ async def test_least_recently_used_sessions_are_evicted_first() -> None:
         for name in names:
             await (await hf.session(name)).send(f"{name}: {'hello ' * 1_000}")
             await first.send(f"and now {name}?")
-        kept = cached_names(hf, names)
+        kept = list_cached(hf, names)
         assert 2 < len(kept) < len(names)
         assert kept == names[-len(kept) :]
-        assert cached_names(hf, ["first"]), "it was used all the time"
+        assert list_cached(hf, ["first"]), "it was used all the time"
         await (await hf.session("s0")).send("are you there?")
         assert len(side.model.prompts[-1]) == 3
 
@@ -229,11 +229,11 @@ async def test_grown_session_takes_more_of_the_cache() -> None:
         for name in "abc":
             await (await hf.session(name)).send("hello")
         await hf.delete(SessionRef("default", "b"))
-        assert cached_names(hf, "abc") == ["a", "c"]
+        assert list_cached(hf, "abc") == ["a", "c"]
         session = await hf.session("c")
         for number in range(12):
             await session.send(f"{number}: {'one two ' * 200}")
-        assert cached_names(hf, "abc") == ["c"]
+        assert list_cached(hf, "abc") == ["c"]
 
 
 async def test_session_too_large_for_the_cache_evicts_no_others() -> None:
@@ -244,7 +244,7 @@ async def test_session_too_large_for_the_cache_evicts_no_others() -> None:
         large = await hf.session("large")
         for _ in range(2):
             await large.send("hello " * 6_000)
-        assert cached_names(hf, ["a", "large"]) == ["a"]
+        assert list_cached(hf, ["a", "large"]) == ["a"]
         assert len(side.model.prompts[-1]) == 3
 
 
@@ -254,7 +254,7 @@ async def test_cache_can_be_disabled() -> None:
         session = await hf.session("s")
         await session.send("hello")
         await session.send("hello again")
-        assert cached_names(hf, "s") == []
+        assert list_cached(hf, "s") == []
         assert [one["content"] for one in side.model.prompts[-1]] == ["hello", "You said: hello", "hello again"]
 
 
@@ -272,9 +272,9 @@ async def test_busy_tenant_does_not_evict_the_sessions_of_a_quiet_one() -> None:
         await (await quiet.session("s")).send("hello")
         for number in range(30):
             await (await busy.session(f"s{number}")).send(f"{number}: {'hello ' * 1_000}")
-        assert cached_names(quiet, "s") == ["s"]
+        assert list_cached(quiet, "s") == ["s"]
         assert busy.engine.warm.size <= 100_000
-        assert cached_names(busy, ["s29"])
+        assert list_cached(busy, ["s29"])
 
 
 async def test_two_views_of_a_session_are_both_cached() -> None:
@@ -289,7 +289,7 @@ async def test_two_views_of_a_session_are_both_cached() -> None:
                     turn.add("answer")
             if number == 0:
                 for method in ("get", "entries", "window"):
-                    _noted(hf.store, method, asked)
+                    _record_calls(hf.store, method, asked)
         assert asked == []
         assert len(turn.messages) == 11
 

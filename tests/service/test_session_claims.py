@@ -203,7 +203,7 @@ async def test_claim_is_renewed_in_the_background(tmp_path: Path, monkeypatch: p
         store, renewals, renewed = hf.engine.life.store, list[Append](), asyncio.Event()
         append = store.append
 
-        async def noted(ref: SessionRef, write: Append) -> Any:
+        async def record_renewal(ref: SessionRef, write: Append) -> Any:
             if not write.entries and write.claim is not None and write.release is None:
                 renewals.append(write)
                 if len(renewals) == 3:
@@ -213,7 +213,7 @@ async def test_claim_is_renewed_in_the_background(tmp_path: Path, monkeypatch: p
             clock.now += 1
             return await append(ref, write)
 
-        monkeypatch.setattr(store, "append", noted)
+        monkeypatch.setattr(store, "append", record_renewal)
         running = await start_turn(hf, stage, "a")
         await renewed.wait()
         assert not running.done()
@@ -460,13 +460,13 @@ async def _end_block(hf: Holdfast, stage: Stage) -> None:
 
 
 async def _end_block_with_exception(hf: Holdfast, stage: Stage) -> None:
-    async def left() -> None:
+    async def leave_turn() -> None:
         async with (await hf.session("s")).turn("a") as turn:
             turn.add("A")
             raise KeyError
 
     with pytest.raises(KeyError):
-        await left()
+        await leave_turn()
 
 
 async def _end_with_replay(hf: Holdfast, stage: Stage) -> None:

@@ -13,9 +13,18 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.lifecycle.settings import LifeSettings
-from tests.service.simulator.door import Door, opened
+from tests.service.simulator.door import Door, open_gateway
 from tests.service.simulator.notation import message, messages, words
-from tests.service.simulator.vectors import URLS, good, live, pictures, shown, stored, whole, with_picture
+from tests.service.simulator.vectors import (
+    URLS,
+    create_session,
+    good,
+    live,
+    make_image_message,
+    pictures,
+    whole,
+    with_picture,
+)
 
 Data = dict[str, Any]
 
@@ -24,7 +33,7 @@ Data = dict[str, Any]
 
 async def test_export_can_be_imported_under_a_new_id() -> None:
     """Messages and images are equal; fields of a call or a process are not exported."""
-    async with opened() as door:
+    async with open_gateway() as door:
         await with_picture(door, "tc1 t1 a1")
         good(
             await door.chat(
@@ -50,12 +59,12 @@ async def test_export_can_be_imported_under_a_new_id() -> None:
 
 async def test_import_requires_messages_and_ignores_unknown_keys() -> None:
     """The list of messages may be empty."""
-    async with opened() as door:
+    async with open_gateway() as door:
         assert 400 <= (await door("PUT", "/v1/sessions/s", {})).status < 500
         assert (await door("GET", "/v1/sessions/s")).status == 404
         assert (await door("PUT", "/v1/sessions/s", {"messages": [], "files": [], "x_unknown": 1})).status == 200
         assert await live(door) == ""
-        shape = {"messages": [shown("u1", {"type": "image"})], "images": ["!no base64!"]}
+        shape = {"messages": [make_image_message("u1", {"type": "image"})], "images": ["!no base64!"]}
         refused = await door("PUT", "/v1/sessions/t", shape)
         assert refused.status == 400
         assert "base64" in refused.json["error"]["message"]
@@ -65,11 +74,15 @@ async def test_sessions_of_mistral_rs_can_be_imported() -> None:
     """`images` are in the order of their placeholders in the messages."""
     data = [url.partition(",")[2] for url in URLS]
     shape = {
-        "messages": [shown("u1", {"type": "image"}), message("a1"), shown("u2", {"type": "image"})],
+        "messages": [
+            make_image_message("u1", {"type": "image"}),
+            message("a1"),
+            make_image_message("u2", {"type": "image"}),
+        ],
         "images": data,
         "videos": [],
     }
-    async with opened() as door:
+    async with open_gateway() as door:
         assert (await door("PUT", "/v1/sessions/s", shape)).status == 200
         good(await door.chat(messages("u3"), session_id="s"))
         assert [url.partition(",")[2] for url in pictures(door.speaker.prompts[-1])] == data
@@ -79,7 +92,7 @@ async def test_sessions_of_mistral_rs_can_be_imported() -> None:
 
 
 async def test_session_routes_get_put_and_delete() -> None:
-    async with opened() as door:
+    async with open_gateway() as door:
         assert (await door("GET", "/v1/sessions/s")).status == 404
         assert (await door("PUT", "/v1/sessions/s", {"messages": messages("u1 a1")})).status == 200
         assert (await door("PUT", "/v1/sessions/s", {"messages": messages("u2 a2")})).status == 200
@@ -93,7 +106,7 @@ async def test_session_routes_get_put_and_delete() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_answer_contains_the_session_id(stream: bool) -> None:
     """In the body, and in a stream only in the final chunk; a generated id can be used again."""
-    async with opened() as door:
+    async with open_gateway() as door:
         answer = good(await door.chat(messages("u1"), stream=stream))
         named = answer.last["session_id"]
         if stream:
@@ -113,8 +126,8 @@ FORKED = {"one turn": (0, "u1 tc1 t1 a1"), "two turns": (1, "u1 tc1 t1 a1 u2 a2"
 async def test_fork_copies_whole_turns(how: str) -> None:
     """An edit of the fork does not change the source."""
     at_turn, wanted = FORKED[how]
-    async with opened() as door:
-        await stored(door, "u1 tc1 t1 a1 u2 a2")
+    async with open_gateway() as door:
+        await create_session(door, "u1 tc1 t1 a1 u2 a2")
         body = {"id": "f", **({"at_turn": at_turn} if at_turn is not None else {})}
         assert (await door("POST", "/v1/sessions/s/fork", body)).status == 201
         assert await live(door, "f") == wanted
@@ -125,14 +138,14 @@ async def test_fork_copies_whole_turns(how: str) -> None:
 
 @pytest.mark.parametrize("at_turn", [-1, 8])
 async def test_fork_at_a_missing_turn_is_rejected(at_turn: int) -> None:
-    async with opened() as door:
-        await stored(door, "u1 a1 u2 a2")
+    async with open_gateway() as door:
+        await create_session(door, "u1 a1 u2 a2")
         assert (await door("POST", "/v1/sessions/s/fork", {"at_turn": at_turn, "id": "f"})).status == 400
         assert (await door("GET", "/v1/sessions/f")).status == 404
 
 
 async def test_fork_of_a_missing_session_is_not_found() -> None:
-    async with opened() as door:
+    async with open_gateway() as door:
         assert (await door("POST", "/v1/sessions/none/fork", {})).status == 404
 
 
@@ -165,7 +178,7 @@ async def active_names(door: Door) -> set[str]:
 async def open_with_cap() -> AsyncIterator[tuple[Door, Seconds]]:
     """Open a gateway with the limits of mistral.rs, and its clock."""
     clock = Seconds()
-    async with opened(life=LifeSettings.of("mistralrs"), clock=clock) as door:
+    async with open_gateway(life=LifeSettings.of("mistralrs"), clock=clock) as door:
         yield door, clock
 
 
@@ -173,14 +186,14 @@ async def fill(door: Door, clock: Seconds) -> None:
     """Store s0 to s127, one second apart."""
     for at in range(CAP):
         clock.at(at)
-        await stored(door, "u1 a1", f"s{at}")
+        await create_session(door, "u1 a1", f"s{at}")
 
 
 async def test_least_recently_used_session_is_evicted_at_the_cap() -> None:
     async with open_with_cap() as (door, clock):
         await fill(door, clock)
         clock.at(200)
-        await stored(door, "u1 a1", "new")
+        await create_session(door, "u1 a1", "new")
         assert await active_names(door) == {f"s{at}" for at in range(1, CAP)} | {"new"}
 
 
@@ -192,7 +205,7 @@ async def test_used_session_is_not_evicted() -> None:
         await (await door.hf.session("s0")).context()
         for path in ("/v1/sessions/s1", "/v1/sessions", "/v1/sessions/s1/messages"):
             good(await door("GET", path))
-        await stored(door, "u1 a1", "new")
+        await create_session(door, "u1 a1", "new")
         assert await active_names(door) == {f"s{at}" for at in range(CAP) if at != 1} | {"new"}
 
 
@@ -208,9 +221,9 @@ async def test_session_expires_after_its_idle_time() -> None:
     """Whether or not another session is written."""
     async with open_with_cap() as (door, clock):
         clock.at(0)
-        await stored(door, "u1 a1", "a")
+        await create_session(door, "u1 a1", "a")
         clock.at(TTL // 1000 - 1)
-        await stored(door, "u1 a1", "b")
+        await create_session(door, "u1 a1", "b")
         assert (await door("GET", "/v1/sessions/a")).status == 200
         clock.at(TTL // 1000)
         assert (await door("GET", "/v1/sessions/a")).status == 404
@@ -222,13 +235,13 @@ async def test_expired_session_is_not_matched() -> None:
     """A request that continues it starts a new session."""
     async with open_with_cap() as (door, clock):
         clock.at(0)
-        await stored(door, "u1 a1", "A")
+        await create_session(door, "u1 a1", "A")
         clock.at(TTL // 1000)
         assert good(await door.chat(messages("u1 a1 u2"))).session["reconciled"] == "new"
 
 
 async def test_deleting_twice_reports_false_the_second_time() -> None:
     async with open_with_cap() as (door, _):
-        await stored(door, "u1 a1")
+        await create_session(door, "u1 a1")
         ref = SessionRef("default", "s")
         assert [await door.hf.delete(ref), await door.hf.delete(ref)] == [True, False]

@@ -22,7 +22,7 @@ from holdfast.errors import (
 from holdfast.holdfast import Holdfast
 from holdfast.sessions.speech import Speech
 from tests.service.turns_kit import REF, log, open_stage, retry_at_once, start_turn, wait_for_waiting
-from tests.service.voicing_kit import MEMORY, NOW, calls, describe_log, open_session, said, user
+from tests.service.voicing_kit import MEMORY, NOW, calls, describe_log, make_reply, open_session, user
 from tests.stores.servers import place
 
 # -- speaking ------------------------------------------------------------------
@@ -30,7 +30,7 @@ from tests.stores.servers import place
 
 async def test_speech_is_a_separate_turn() -> None:
     """Its source is recorded; the user's next message opens another turn."""
-    async with open_session(user("a"), said("A")) as session:
+    async with open_session(user("a"), make_reply("A")) as session:
         done = await session.speak("Are you still there?")
         assert done.entry is not None
         assert (done.entry.turn_id, done.entry.metadata, done.stopped) == (1, {"source": "command"}, False)
@@ -206,10 +206,10 @@ async def test_client_that_never_saw_the_greeting_continues_the_session() -> Non
         session = await hf.session("a", agent="bot")
         async with session.turn([user("hi")]) as turn:
             turn.add("Hello.")
-        async with session.turn([user("hi"), said("Hello."), user("more")]) as turn:
+        async with session.turn([user("hi"), make_reply("Hello."), user("more")]) as turn:
             turn.add("More.")
         async with session.turn(
-            [said(BOT.greeting), user("hi"), said("Hello."), user("more"), said("More."), user("x")]
+            [make_reply(BOT.greeting), user("hi"), make_reply("Hello."), user("more"), make_reply("More."), user("x")]
         ):
             pass
         texts = [text for _, _, text, *_ in await describe_log(session)]

@@ -25,7 +25,7 @@ USER = "ada"
 
 
 @asynccontextmanager
-async def opened(url: str = "sqlite://:memory:", **settings: Any) -> AsyncIterator[holdfast.Holdfast]:
+async def open_with(url: str = "sqlite://:memory:", **settings: Any) -> AsyncIterator[holdfast.Holdfast]:
     async with holdfast.open(url, **settings) as hf:
         yield hf
 
@@ -39,7 +39,7 @@ async def session_of(hf: holdfast.Holdfast, name: str = "s", user_id: str = USER
 
 async def test_session_has_the_state_of_all_scopes() -> None:
     """Key prefixes select the scope; sessions share the user and app scopes."""
-    async with opened() as hf:
+    async with open_with() as hf:
         one, two, other = await session_of(hf), await session_of(hf, "t"), await session_of(hf, user_id="bob")
         await one.state.update({"topic": "x", "user:theme": "dark", "app:version": "2"})
         assert await one.state.all() == {"topic": "x", "user:theme": "dark", "app:version": "2"}
@@ -59,7 +59,7 @@ async def test_session_has_the_state_of_all_scopes() -> None:
 @pytest.mark.parametrize("prefix", ["", "user:", "app:"])
 async def test_concurrent_updates_add_up(prefix: str) -> None:
     """Increments, appends and compare-and-set, in each scope."""
-    async with opened() as hf:
+    async with open_with() as hf:
         sessions = [await session_of(hf, name) for name in "ab"] if prefix else [await session_of(hf)] * 2
         numbers: list[Any] = []
         lengths: list[int] = []
@@ -87,7 +87,7 @@ async def test_concurrent_updates_add_up(prefix: str) -> None:
 
 async def test_rejected_change_writes_nothing() -> None:
     """In any scope; the error names the wrong key."""
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await session_of(hf)
         await session.state.update({"a": 1, "user:word": "w"})
         before, version = await session.state.all(), (await session.info()).version
@@ -113,7 +113,7 @@ async def test_rejected_change_writes_nothing() -> None:
 
 async def test_expectations_apply_to_one_scope() -> None:
     """On the session's own keys together with any change; on shared keys only with changes of that scope."""
-    async with opened() as hf:
+    async with open_with() as hf:
         session, scopes = await session_of(hf), hf.engine.scopes
         await session.state.update({"a": 1, "user:n": 1})
         done = await scopes.change(session.ref, {"a": 2, "user:n": Increment(1)}, expect={"a": 1})
@@ -139,7 +139,7 @@ async def test_expectations_apply_to_one_scope() -> None:
 
 async def test_state_of_a_deleted_session_is_not_found() -> None:
     """It is neither read nor written, including shared keys."""
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await session_of(hf)
         await session.delete()
         for doing in (
@@ -158,14 +158,14 @@ async def test_state_of_a_deleted_session_is_not_found() -> None:
 async def test_user_state_survives_its_sessions(tmp_path: Path) -> None:
     """Another process sees it; another tenant does not."""
     url = f"sqlite:///{tmp_path}/s.db"
-    async with opened(url) as hf:
+    async with open_with(url) as hf:
         session = await session_of(hf)
         await session.state.update({"own": 1, "user:a": 1})
         await session.delete()
         assert await (await session_of(hf)).state.all() == {"user:a": 1}
-    async with opened(url) as hf:
+    async with open_with(url) as hf:
         assert await hf.user_state(USER).all() == {"user:a": 1}
-    async with opened(url, tenant="other") as hf:
+    async with open_with(url, tenant="other") as hf:
         assert await hf.user_state(USER).all() == {}
 
 
@@ -174,7 +174,7 @@ async def test_user_state_survives_its_sessions(tmp_path: Path) -> None:
 
 async def test_turn_commits_its_state_with_its_entries() -> None:
     """Visible in the turn at once, elsewhere after the write; one write for both."""
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await session_of(hf)
         await hf.user_state(USER).set("user:theme", "dark")
         async with session.turn("hi") as turn:
@@ -205,14 +205,14 @@ async def test_turn_commits_its_state_with_its_entries() -> None:
 
 async def test_turn_that_does_not_use_shared_state_reads_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """It can still write it; reading without loading is an error that says how to load."""
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await session_of(hf)
 
-        async def refused(*_: Any, **__: Any) -> None:
+        async def fail_if_called(*_: Any, **__: Any) -> None:
             raise AssertionError("nobody asked for it")
 
         with monkeypatch.context() as patched:
-            patched.setattr(hf.store, "state", refused, raising=False)
+            patched.setattr(hf.store, "state", fail_if_called, raising=False)
             async with session.turn("hi") as turn:
                 turn.state.increment("user:turns")
                 turn.state["topic"] = "x"
@@ -226,11 +226,11 @@ async def test_turn_that_does_not_use_shared_state_reads_none(monkeypatch: pytes
 
 async def test_rejected_state_change_does_not_lose_the_reply() -> None:
     """The reply is in the log, and the error names the rejected key."""
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await session_of(hf)
         await hf.user_state(USER).set("user:word", "w")
 
-        async def told(turn: OpenTurn) -> None:
+        async def answer_hello(turn: OpenTurn) -> None:
             turn.add("hello")
             turn.state.increment("user:word")
             turn.state["topic"] = "x"
@@ -241,7 +241,7 @@ async def test_rejected_state_change_does_not_lose_the_reply() -> None:
                 await turn.next()
             turn.state.append("user:word", 1)
 
-        for block in (told, alone):
+        for block in (answer_hello, alone):
             with pytest.raises(InvalidRequest, match="user:word"):
                 await in_a_turn(session, block)
             assert [one["content"] for one in await session.messages()][:2] == ["hi", "hello"]
@@ -255,7 +255,7 @@ async def in_a_turn(session: Any, block: Callable[[OpenTurn], Awaitable[None]]) 
 
 async def test_failed_state_write_is_retried_once_at_the_end_of_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Together with later changes."""
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await session_of(hf)
         async with session.turn("hi") as turn:
             turn.add("hello")
@@ -275,7 +275,7 @@ async def test_failed_state_write_is_retried_once_at_the_end_of_the_turn(monkeyp
 
 async def test_failed_read_after_a_write_does_not_repeat_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shared state is read again later."""
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await session_of(hf)
 
         async def away(*_: Any, **__: Any) -> None:
@@ -297,18 +297,18 @@ async def test_failed_read_after_a_write_does_not_repeat_the_write(monkeypatch: 
 
 async def test_cached_session_survives_a_state_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next turn need not read the log again."""
-    async with opened() as hf:
+    async with open_with() as hf:
         session = await session_of(hf)
         await session.send("hi")
         await session.state.update({"a": 1, "user:a": 1})
         reads: list[Any] = []
         window = hf.store.window
 
-        async def noted(*args: Any) -> Any:
+        async def record_read(*args: Any) -> Any:
             reads.append(args)
             return await window(*args)
 
-        monkeypatch.setattr(type(hf.store), "window", lambda _, *args: noted(*args))
+        monkeypatch.setattr(type(hf.store), "window", lambda _, *args: record_read(*args))
         await session.send("again")
         assert reads == []
 

@@ -303,11 +303,11 @@ async def test_request_the_resumed_agent_cannot_serve_is_rejected_before_writing
         agents={**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], tools=("late",))},
     ) as bench:
         with pytest.raises(InvalidRequest, match="late"):
-            await _researched(bench)
+            await _research(bench)
         assert len(await bench.log()) == 1
 
 
-async def _researched(bench: TeamBench) -> None:
+async def _research(bench: TeamBench) -> None:
     reply = {"role": "assistant", "content": "Found."}
     made = await make_entries([parse_message(reply)], [{}], timestamp=bench.hf.clock())
     await bench.session.write([msgspec.structs.replace(made[0], agent="researcher")])

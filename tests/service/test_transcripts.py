@@ -320,7 +320,7 @@ async def test_killed_process_leaves_no_duplicate_and_no_missing_entry(tmp_path:
     async with open_store_with_transcripts(tmp_path, url=f"sqlite:///{tmp_path}/chat.db") as (store, transcripts):
         await make(store)
 
-        def killed(name: str) -> None:
+        def kill_writer(name: str) -> None:
             process = start_writer(tmp_path, name, 100_000)
             assert process.stdin is not None
             assert process.stdout is not None
@@ -332,7 +332,7 @@ async def test_killed_process_leaves_no_duplicate_and_no_missing_entry(tmp_path:
                 process.kill()
 
         for name in "abc":
-            await run_in_thread(killed, name)
+            await run_in_thread(kill_writer, name)
             stored = [entry.message.text for entry in await store.entries(REF)]
             whole = path.read_bytes().rpartition(b"\n")[0].split(b"\n")
             there = [json.loads(line).get("content") for line in whole[1:]]

@@ -229,7 +229,7 @@ async def test_constantly_changing_log_raises_stale_session(monkeypatch: pytest.
         writing = False
 
         def moving(read: Any) -> Any:
-            async def moved(*args: Any) -> Any:
+            async def record_write(*args: Any) -> Any:
                 nonlocal writing
                 found = await read(*args)
                 if not writing:
@@ -238,7 +238,7 @@ async def test_constantly_changing_log_raises_stale_session(monkeypatch: pytest.
                     writing = False
                 return found
 
-            return moved
+            return record_write
 
         for name in ("get", "window"):
             monkeypatch.setattr(hf.store, name, moving(getattr(hf.store, name)))

@@ -28,7 +28,7 @@ KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
 AGENTS = {"writer": Agent(name="writer", tools=TOOLS), "reader": Agent(name="reader")}
 
 
-def made(tmp_path: Path, clock: Clock | None = None, **more: Any) -> Holdfast:
+def open_with_workspace(tmp_path: Path, clock: Clock | None = None, **more: Any) -> Holdfast:
     kept = WorkspaceSettings(path=str(tmp_path / "ws"))
     return Holdfast("sqlite://:memory:", roster=Roster(None, AGENTS), clock=clock or Clock(), workspaces=kept, **more)
 
@@ -47,7 +47,7 @@ async def commit_messages(workspace: Workspace) -> list[tuple[str, str]]:
 
 
 async def test_session_end_commits_only_the_workspace_of_its_agent(tmp_path: Path) -> None:
-    async with made(tmp_path) as hf:
+    async with open_with_workspace(tmp_path) as hf:
         for agent in ("writer", "reader", None):
             await workspace_of(hf, agent).write("MEMORY.md", "x")
         session = await hf.session("s1", user_id="ada", agent="writer")
@@ -67,25 +67,25 @@ async def test_session_end_commits_only_the_workspace_of_its_agent(tmp_path: Pat
 async def test_commit_names_the_reason_of_the_end(tmp_path: Path) -> None:
     clock = Clock()
     life = LifeSettings(session_ttl=1000, max_sessions=1)
-    async with made(tmp_path, clock, life=life) as hf:
+    async with open_with_workspace(tmp_path, clock, life=life) as hf:
         workspace = workspace_of(hf, "writer")
 
-        async def ended(name: str) -> None:
+        async def sweep_and_check(name: str) -> None:
             await hf.sweep()
             assert [commit.body.rpartition("=")[2] for commit in (await workspace.history(1)).commits] == [name]
 
         await hf.session("a", agent="writer")
         await workspace.write("a.md", "1")
         clock.now += 5000
-        await ended("ttl")
+        await sweep_and_check("ttl")
         await hf.session("b", agent="writer")
         await workspace.write("a.md", "2")
         clock.now += 10
         await hf.session("c", agent="writer")
-        await ended("cap")
+        await sweep_and_check("cap")
         await workspace.write("a.md", "3")
         await hf.delete(SessionRef("default", "c"))
-        await ended("delete")
+        await sweep_and_check("delete")
         last_one = await hf.session("d", agent="writer")
         await last_one.append("Hi")
         await workspace.write("a.md", "4")
@@ -94,7 +94,7 @@ async def test_commit_names_the_reason_of_the_end(tmp_path: Path) -> None:
 
 
 async def test_session_end_without_changes_commits_nothing(tmp_path: Path) -> None:
-    async with made(tmp_path) as hf:
+    async with open_with_workspace(tmp_path) as hf:
         await (await hf.session("s", agent="writer")).close()
         await hf.sweep()
         assert [commit.subject for commit in (await workspace_of(hf, "writer").history()).commits] == ["workspace init"]
@@ -102,7 +102,7 @@ async def test_session_end_without_changes_commits_nothing(tmp_path: Path) -> No
 
 
 async def test_tenants_have_separate_workspaces(tmp_path: Path) -> None:
-    async with made(tmp_path) as hf, hf.serve_tenant("acme") as acme:
+    async with open_with_workspace(tmp_path) as hf, hf.serve_tenant("acme") as acme:
         await workspace_of(hf, "writer", "acme").write("a.md", "theirs")
         await workspace_of(hf, "writer").write("a.md", "ours")
         await (await acme.session("s", agent="writer")).close()
@@ -116,7 +116,7 @@ async def test_missing_git_is_logged_once_and_sessions_still_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    async with made(tmp_path) as hf:
+    async with open_with_workspace(tmp_path) as hf:
         for name in ("a", "b", "c"):
             session = await hf.session(name, agent="writer")
             async with session.turn("Hi") as turn:
@@ -133,7 +133,7 @@ async def test_missing_git_is_logged_once_and_sessions_still_end(
 
 async def test_secret_does_not_prevent_a_session_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The log names the file and the line; the next end without the secret commits everything."""
-    async with made(tmp_path) as hf:
+    async with open_with_workspace(tmp_path) as hf:
         workspace = workspace_of(hf, "writer")
         await workspace.write("MEMORY.md", f"a\n{KEY}")
         session = await hf.session("s", agent="writer")
@@ -152,7 +152,7 @@ async def test_secret_does_not_prevent_a_session_end(tmp_path: Path, caplog: pyt
 
 async def test_temporary_failure_is_retried(tmp_path: Path) -> None:
     clock = Clock()
-    async with made(tmp_path, clock) as hf:
+    async with open_with_workspace(tmp_path, clock) as hf:
         (tmp_path / "ws").write_text("in the way")
         await (await hf.session("s", agent="writer")).close()
         await hf.sweep()
@@ -165,7 +165,7 @@ async def test_temporary_failure_is_retried(tmp_path: Path) -> None:
 
 
 async def test_session_id_cannot_break_the_commit_message(tmp_path: Path) -> None:
-    async with made(tmp_path) as hf:
+    async with open_with_workspace(tmp_path) as hf:
         await workspace_of(hf, None).write("a.md", "x")
         await (await hf.session("x\nagent=evil\x1b[2J", user_id="u\nreason=none")).close()
         await hf.sweep()
@@ -291,7 +291,7 @@ async def test_history_hides_promotions_of_other_users(tmp_path: Path) -> None:
         assert "marie" not in result.lower()
 
 
-def offered_tools(one: Bench) -> set[str]:
+def list_offered_tools(one: Bench) -> set[str]:
     return {tool["function"]["name"] for tool in one.model.bodies[-1].get("tools", ())}
 
 
@@ -299,7 +299,7 @@ def offered_tools(one: Bench) -> set[str]:
 async def test_only_agents_that_name_the_tools_have_them(tmp_path: Path, agent: str | None, there: set[str]) -> None:
     async with bench(["ok"], agents=AGENTS, workspaces=WorkspaceSettings(path=str(tmp_path))) as one:
         await one.ask("Hi", agent=agent)
-        assert offered_tools(one) == there
+        assert list_offered_tools(one) == there
 
 
 async def test_tools_are_missing_without_workspaces() -> None:

@@ -22,12 +22,12 @@ def user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def said(text: str | None, **more: Any) -> dict[str, Any]:
+def make_reply(text: str | None, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **more}
 
 
 def calls(text: str | None = None, *ids: str) -> dict[str, Any]:
-    return said(text, tool_calls=[{**CALL, "id": name} for name in ids or ("c",)])
+    return make_reply(text, tool_calls=[{**CALL, "id": name} for name in ids or ("c",)])
 
 
 def result(name: str = "c") -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.agents import Agent
 from holdfast.domain.session import Entry
 from holdfast.errors import ModelUnavailable
-from tests.markers import unmarked
+from tests.markers import strip_markers
 from tests.service.tools_kit import Bench, bench, short
 
 DOWN = ModelUnavailable("http://model answered 503: down", status=503)
@@ -72,7 +72,7 @@ def describe_entries(entries: list[Entry]) -> list[str]:
 def get_prompt(desk: Bench, name: str) -> list[str]:
     """Return the last prompt of an agent without its instruction and the session marker."""
     prompt = next(prompt for prompt in reversed(desk.model.prompts) if get_agent({"messages": prompt}) == name)
-    return [f"{one['role']}: {unmarked(one['content'])}" for one in prompt[1:]]
+    return [f"{one['role']}: {strip_markers(one['content'])}" for one in prompt[1:]]
 
 
 def check_units(entries: Sequence[Entry]) -> None:

@@ -34,7 +34,7 @@ from tests.contract.plugin import (  # noqa: F401  # fixtures
     writer,
 )
 from tests.stores.redis_openings import opening  # noqa: F401  # a fixture
-from tests.stores.servers import INDEX_SERVERS, SERVERS, Server, reached
+from tests.stores.servers import INDEX_SERVERS, SERVERS, Server, reach
 
 SQL_SERVERS = tuple(name for name, server in SERVERS.items() if server.sql)
 SHARED = ("sqlite-file", *SERVERS)
@@ -49,7 +49,7 @@ def _place(name: str, folder: Path) -> Iterator[str]:
     if name.startswith("sqlite"):
         yield {"sqlite-memory": "sqlite://:memory:", "sqlite-file": f"sqlite:///{folder}/holdfast.db"}[name]
         return
-    found = reached(name)
+    found = reach(name)
     url = found.place()
     try:
         yield url
@@ -58,12 +58,12 @@ def _place(name: str, folder: Path) -> Iterator[str]:
         found.drop(url)
 
 
-def _kept_place(name: str, folder: Path) -> Iterator[str]:
+def _reuse_place(name: str, folder: Path) -> Iterator[str]:
     """A URL where nothing is, as one that was opened before and emptied; it is emptied, and kept for the next test."""
     if name.startswith("sqlite"):
         yield from _place(name, folder)
         return
-    found = reached(name)
+    found = reach(name)
     with found.lent() as url:
         yield url
         assert found.left(url) == 0, "connections that nobody closed"
@@ -72,7 +72,7 @@ def _kept_place(name: str, folder: Path) -> Iterator[str]:
 @pytest.fixture(params=STORES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A store that is empty."""
-    yield from _kept_place(request.param, tmp_path)
+    yield from _reuse_place(request.param, tmp_path)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def shared(url: str) -> bool:
 @pytest.fixture(params=INDEXES)
 def index_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An index that is empty."""
-    yield from _kept_place(request.param, tmp_path)
+    yield from _reuse_place(request.param, tmp_path)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture(params=SQL_SERVERS)
 def server(request: pytest.FixtureRequest) -> Server:
     """A database server that speaks SQL."""
-    return reached(request.param)
+    return reach(request.param)
 
 
 @pytest.fixture

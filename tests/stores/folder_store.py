@@ -156,7 +156,7 @@ class FolderStore:
         """See `SessionStore.update`."""
         checks.check_patch(patch)
         record = self._load(ref)
-        old = _expected(record, expect)
+        old = _check_version(record, expect)
         given = {name: value for name in patch.__struct_fields__ if (value := getattr(patch, name)) is not UNSET}
         given["state"] = merge_delta(old.state, given.get("state", {}))
         record.session = evolve(old, version=old.version + 1, updated_at=timestamp, accessed_at=timestamp, **given)
@@ -180,8 +180,8 @@ class FolderStore:
         payloads = checks.encode_payloads(write.entries)
         record = self._load(ref)
         if write.idempotency_key in record.keys:
-            return _replayed(record, write)
-        session, start = _expected(record, write.expect), record.session.tail.next_seq
+            return _replay(record, write)
+        session, start = _check_version(record, write.expect), record.session.tail.next_seq
         tail, gone = session.tail, 0
         if write.retire_from is not None and (gone := _retire(record, write.retire_from)):
             tail = _tail_of(record, tail)
@@ -302,7 +302,7 @@ def _fits(session: Session, named: dict[str, Any], asked: dict[str, Any]) -> boo
     return in_time and all(fields[name] == value for name, value in named.items())
 
 
-def _expected(record: Record, expect: int | None) -> Session:
+def _check_version(record: Record, expect: int | None) -> Session:
     session = record.session
     if expect not in (None, session.version):
         raise StaleSession(session.id, expected=expect or 0, version=session.version)
@@ -315,7 +315,7 @@ def _entry(record: Record, ref: SessionRef, seq: int) -> Entry:
     return evolve(record.entries[seq], alias=None)
 
 
-def _replayed(record: Record, write: Append) -> Appended:
+def _replay(record: Record, write: Append) -> Appended:
     fingerprint, version, first, count = record.keys[str(write.idempotency_key)]
     if fingerprint != write.fingerprint:
         raise IdempotencyConflict(str(write.idempotency_key))

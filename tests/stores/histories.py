@@ -63,7 +63,7 @@ def _round(dice: random.Random, at: int) -> list[dict[str, Any]]:
     )
 
 
-async def grown(hf: Holdfast, seed: int, *, user_id: str = "ada", rounds: int = 12) -> SessionRef:
+async def grow_session(hf: Holdfast, seed: int, *, user_id: str = "ada", rounds: int = 12) -> SessionRef:
     """A session that was appended to, edited, erased from and perhaps closed at random."""
     dice = random.Random(seed)
     system = parse_system_messages(["Be kind.", {"role": "developer", "content": [{"type": "text", "text": "ü"}]}])
@@ -82,7 +82,7 @@ async def grown(hf: Holdfast, seed: int, *, user_id: str = "ada", rounds: int = 
         await handle.append(_round(dice, at))
         if dice.random() < 0.3:
             turn = (await handle.info()).tail.turn_id
-            await hf.store.append(ref, Append(calls=[_made(hf, at, turn)], timestamp=hf.clock()))
+            await hf.store.append(ref, Append(calls=[_make_call(hf, at, turn)], timestamp=hf.clock()))
         if dice.random() < 0.2:
             seq = dice.randrange((await handle.info()).tail.next_seq)
             (entry,) = await hf.store.entries(ref, start=seq, stop=seq + 1, retired=True)
@@ -93,7 +93,7 @@ async def grown(hf: Holdfast, seed: int, *, user_id: str = "ada", rounds: int = 
     return ref
 
 
-def _made(hf: Holdfast, at: int, turn: int) -> ModelCall:
+def _make_call(hf: Holdfast, at: int, turn: int) -> ModelCall:
     return ModelCall(
         model="gpt-4o",
         timestamp=hf.clock(),

@@ -12,11 +12,11 @@ from tests.stores.private import PrivateRedis
 from tests.waiting import until
 
 
-async def asked(client: redis.Redis, *command: Any) -> Any:
+async def execute(client: redis.Redis, *command: Any) -> Any:
     return await client.execute_command(*command)  # type: ignore[no-untyped-call]
 
 
-async def refused(client: redis.Redis) -> int:
+async def count_redirects(client: redis.Redis) -> int:
     """How often a node has said that a key is elsewhere, or is being moved."""
     said = await client.info("errorstats")
     return sum(int(said.get(f"errorstat_{code}", {}).get("count", 0)) for code in ("ASK", "MOVED", "TRYAGAIN"))
@@ -43,7 +43,7 @@ class Cluster:
 
     async def owner(self, slot: int) -> int:
         """Which node has a slot."""
-        for first, last, (_, port, *_), *_ in await asked(self.clients[0], "CLUSTER", "SLOTS"):
+        for first, last, (_, port, *_), *_ in await execute(self.clients[0], "CLUSTER", "SLOTS"):
             if first <= slot <= last:
                 return [node.port for node in self.nodes].index(port)
         raise AssertionError(slot)

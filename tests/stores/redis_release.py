@@ -83,7 +83,7 @@ async def fill(store: Any, structs: Any) -> None:
     await store.add_key(ApiKey(id="key1", hash=bytes(32), tenant="acme", created_at=1, budget=5))
 
 
-async def seen(store: Any) -> list[object]:
+async def read_all(store: Any) -> list[object]:
     """Return all that is read of it, whatever the layout."""
     found: list[object] = [await store.list(limit=100), await store.active(), await store.endings(due=99)]
     for ref in (*REFS, WITHDRAWN):

@@ -12,7 +12,7 @@ import pytest
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.sql import load_migrations
-from tests.stores.servers import Server, reached
+from tests.stores.servers import Server, reach
 
 Fill = Callable[[Store], Awaitable[object]]
 """Writes what a database holds."""
@@ -24,7 +24,7 @@ def know_only(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         monkeypatch.setattr(f"holdfast.stores.{name}.load_migrations", lambda dialect: load_migrations(dialect)[:count])
 
 
-async def made_by_the_first_release(url: str, monkeypatch: pytest.MonkeyPatch, fill: Fill) -> None:
+async def make_by_the_first_release(url: str, monkeypatch: pytest.MonkeyPatch, fill: Fill) -> None:
     """A database of schema 1 at `url`, with what `fill` writes in it, as far as the first release had a place for it.
 
     This release's statements need its own schema: so it writes elsewhere, and the columns that were there already are copied.
@@ -35,18 +35,18 @@ async def made_by_the_first_release(url: str, monkeypatch: pytest.MonkeyPatch, f
     if url.startswith("sqlite"):
         path = Path(url.removeprefix("sqlite:///"))
         newer = path.with_name("newer.db")
-        await _filled(f"sqlite:///{newer}", fill)
-        _copied_file(newer, path)
+        await _fill(f"sqlite:///{newer}", fill)
+        _copy_file(newer, path)
         newer.unlink()
         return
-    server = reached("mysql" if url.startswith("mysql") else "postgres")
+    server = reach("mysql" if url.startswith("mysql") else "postgres")
     source = await anyio.to_thread.run_sync(server.place)
-    await _filled(source, fill)
-    await anyio.to_thread.run_sync(_copied_place, server, source, url)
+    await _fill(source, fill)
+    await anyio.to_thread.run_sync(_copy_place, server, source, url)
     await anyio.to_thread.run_sync(server.drop, source)
 
 
-async def _filled(url: str, fill: Fill) -> None:
+async def _fill(url: str, fill: Fill) -> None:
     store = await open_store(url, tenant="acme")
     try:
         await fill(store)
@@ -54,7 +54,7 @@ async def _filled(url: str, fill: Fill) -> None:
         await store.close()
 
 
-def _copied_file(source: Path, target: Path) -> None:
+def _copy_file(source: Path, target: Path) -> None:
     connection = apsw.Connection(str(target))
     try:
         connection.execute("ATTACH ? AS newer", (str(source),))
@@ -67,7 +67,7 @@ def _copied_file(source: Path, target: Path) -> None:
         connection.close()
 
 
-def _copied_place(server: Server, source: str, target: str) -> None:
+def _copy_place(server: Server, source: str, target: str) -> None:
     mysql = server.name == "mysql"
     quote = "`" if mysql else '"'
     sql = (

@@ -425,7 +425,7 @@ def leave() -> None:
         _STARTED.popitem()[1].stop()
 
 
-def reached(name: str) -> Server:
+def reach(name: str) -> Server:
     """The server of that name; a test that needs one that cannot be reached is skipped, which the summary tells."""
     found = server(name)
     if found.problem:
@@ -439,5 +439,5 @@ def place(name: str, folder: Any) -> Iterator[str]:
     if name == "sqlite":
         yield f"sqlite:///{folder}/holdfast.db"
         return
-    with reached(name).lent() as url:
+    with reach(name).lent() as url:
         yield url

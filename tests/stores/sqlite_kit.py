@@ -9,14 +9,14 @@ from holdfast.stores import open_store
 from holdfast.stores.base import Store
 
 
-async def opened(database: Path) -> Store:
+async def open_file(database: Path) -> Store:
     """The store in the file `database`."""
     return await open_store(f"sqlite:///{database}", tenant="acme")
 
 
-async def opened_once(database: Path) -> None:
+async def open_once(database: Path) -> None:
     """The file, made if there is none, and let go of."""
-    await (await opened(database)).close()
+    await (await open_file(database)).close()
 
 
 def store_threads() -> list[threading.Thread]:

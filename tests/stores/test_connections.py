@@ -21,14 +21,14 @@ from holdfast.stores.log import Append
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, live, session, user
 from tests.stores.conftest import _place
-from tests.stores.servers import SERVERS, Server, reached
+from tests.stores.servers import SERVERS, Server, reach
 from tests.stores.sqlite_kit import store_threads
 
 
 @pytest.fixture(params=SERVERS)
 def any_server(request: pytest.FixtureRequest) -> Server:
     """A database server."""
-    return reached(request.param)
+    return reach(request.param)
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from holdfast.domain.memory import Owner
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores import open_store
 from holdfast.stores.redis.store import RedisStore
-from tests.stores.servers import reached
-from tests.stores.test_redis_memories import _held
+from tests.stores.servers import reach
+from tests.stores.test_redis_memories import _dump_keys
 
 NAME = "canary-7f3a9c"
 STILL = LifeSettings(session_ttl=0, sweep=False)
@@ -32,14 +32,14 @@ async def _with_name(url: str) -> list[str]:
     if url.startswith("redis"):
         store = await open_store(url, tenant="default")
         assert isinstance(store, RedisStore)
-        held = await _held(store)
+        held = await _dump_keys(store)
         await store.close()
         # Of a cluster's users who was written for within the last hour is noted with the tenant: see docs/storage.md.
         keys = [str(name) for name, value in held.items() if NAME.encode() in name + value and b":dirty" not in name]
         return keys + _in_files(Path())
     if url.startswith("sqlite"):
         return _in_files(Path(url.removeprefix("sqlite:///")).parent)
-    server = reached("mysql" if url.startswith("mysql") else "postgres")
+    server = reach("mysql" if url.startswith("mysql") else "postgres")
     place = "DATABASE()" if server.name == "mysql" else "current_schema()"
     listed = f"SELECT table_name FROM information_schema.tables WHERE table_schema = {place}"
     found = []

@@ -20,7 +20,7 @@ from holdfast.stores.sql.fused_append import fuse_statements
 from holdfast.stores.sql.statements import load_statements, read_declarations
 from tests.contract.kit import assistant, session, user
 from tests.stores.plans_kit import LISTS, ON_A_TURNS_PATH, planning, with_values
-from tests.stores.servers import Server, reached
+from tests.stores.servers import Server, reach
 
 DIALECTS = ("postgres", "mysql")
 EXTRA = {
@@ -100,7 +100,7 @@ def test_statements_have_the_same_names_and_parameters(dialect: str) -> None:
         assert does == OTHERWISE.get(name, (does[0], does[0])), name
 
 
-def _spaced(sql: str) -> str:
+def _collapse_spaces(sql: str) -> str:
     return " ".join(sql.split())
 
 
@@ -108,7 +108,11 @@ def _spaced(sql: str) -> str:
 def test_no_override_repeats_the_common_statement(dialect: str) -> None:
     """An override that says what the common statement says is shadowing it for nothing."""
     common, own = read_declarations("common.sql"), read_declarations(f"{dialect}/overrides.sql")
-    assert not [name for name, one in own.items() if name in common and _spaced(one.text) == _spaced(common[name].text)]
+    assert not [
+        name
+        for name, one in own.items()
+        if name in common and _collapse_spaces(one.text) == _collapse_spaces(common[name].text)
+    ]
     assert not [name for name, one in own.items() if name in common and one.parameters], "parameters are declared once"
 
 
@@ -132,7 +136,7 @@ def test_statements_use_the_parameters_that_they_declare(file: str) -> None:
         assert used == parameters or not one.text, name
 
 
-def _named_in_code() -> set[str]:
+def _list_names_in_code() -> set[str]:
     """What the code of the stores may name a statement: its strings, and two of them joined."""
     found: set[str] = set()
     for file in Path(holdfast.stores.__path__[0]).rglob("*.py"):
@@ -144,14 +148,16 @@ def _named_in_code() -> set[str]:
 
 def test_every_statement_is_used() -> None:
     """By its name, or by a name that is put together of several strings; a lock by what it locks for."""
-    words = _named_in_code()
+    words = _list_names_in_code()
 
-    def named(name: str) -> bool:
-        return name in words or any(name[:at] in words and named(name[at:]) for at in range(1, len(name)))
+    def is_named(name: str) -> bool:
+        return name in words or any(name[:at] in words and is_named(name[at:]) for at in range(1, len(name)))
 
     for dialect in ("sqlite", *DIALECTS):
         assert not [
-            name for name in load_statements(dialect) if not named(name.removesuffix("_lock").removesuffix("_locked"))
+            name
+            for name in load_statements(dialect)
+            if not is_named(name.removesuffix("_lock").removesuffix("_locked"))
         ]
 
 
@@ -292,6 +298,6 @@ async def test_digests_are_looked_up_in_their_index(mysql_url: str, name: str) -
     wanted: Any = '[[1, "00"]]' if name == "mark_last" else "[1]" if name == "alias_last" else 1
     given = ("acme", "ann", None, wanted, 16, b"digest")[: len(_parameters(load_statements("mysql")[name]))]
     sql = f"EXPLAIN {with_values(load_statements('mysql')[name], given)}"
-    plan = await anyio.to_thread.run_sync(reached("mysql").in_place, mysql_url, sql)
+    plan = await anyio.to_thread.run_sync(reach("mysql").in_place, mysql_url, sql)
     assert [row[2] for row in plan if f"entries_{name.partition('_')[0]}" in row] == ["e"]
     assert not [row for row in plan if "filesort" in str(row[-1]) or "temporary" in str(row[-1])]

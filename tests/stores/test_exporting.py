@@ -14,7 +14,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.stores.base import Store
 from holdfast.stores.verify import verify
 from tests.clocks import TickingClock
-from tests.stores.histories import grown
+from tests.stores.histories import grow_session
 
 HERE = {"version"}
 """What an export says of its place, not of its session."""
@@ -42,7 +42,7 @@ def whole(exported: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(6))
 async def test_a_full_export_round_trips(source: Holdfast, target: Holdfast, seed: int) -> None:
     """Retired and erased messages, calls, times: equal JSON, and the copy holds and is matched as the original was."""
-    ref = await grown(source, seed)
+    ref = await grow_session(source, seed)
     exported = await source.export(ref, retired=True, calls=True, digests=True)
     arrival = await target.import_(exported)
     assert (arrival.session.ref, arrival.changed, arrival.replaced) == (ref, True, False)
@@ -61,7 +61,7 @@ async def test_a_full_export_round_trips(source: Holdfast, target: Holdfast, see
 @pytest.mark.parametrize("seed", range(3))
 async def test_an_export_of_the_live_path_round_trips(source: Holdfast, target: Holdfast, seed: int) -> None:
     """Its places are counted anew; all else is equal, what was erased too."""
-    ref = await grown(source, seed)
+    ref = await grow_session(source, seed)
     exported = whole(await source.export(ref, digests=True))
     await target.import_(exported)
     again = whole(await target.export(ref, digests=True))
@@ -80,7 +80,7 @@ async def test_an_export_of_the_live_path_round_trips(source: Holdfast, target: 
 @pytest.mark.parametrize("seed", range(6))
 async def test_an_export_reveals_nothing_about_erased_messages(source: Holdfast, target: Holdfast, seed: int) -> None:
     """No digest that a guess could be held against; the copy holds all the same, and is the same session to an import."""
-    ref = await grown(source, seed)
+    ref = await grow_session(source, seed)
     session = await source.store.get(ref)
     erased = [one for one in await source.store.entries(ref, retired=True) if one.erased]
     exported = await source.export(ref, retired=True, calls=True)
@@ -98,7 +98,7 @@ async def test_an_export_reveals_nothing_about_erased_messages(source: Holdfast,
 @pytest.mark.parametrize("retired", [False, True])
 async def test_the_second_import_changes_nothing(source: Holdfast, target: Holdfast, retired: bool) -> None:
     """Neither version nor anything else; one that differs in anything is installed."""
-    ref = await grown(source, 3)
+    ref = await grow_session(source, 3)
     exported = await source.export(ref, retired=retired, calls=retired)
     first = await target.import_(exported)
     before = await target.store.get(ref)
@@ -120,7 +120,7 @@ async def test_the_second_import_changes_nothing(source: Holdfast, target: Holdf
 
 async def test_a_continued_session_is_replaced_only_on_request(source: Holdfast, target: Holdfast) -> None:
     """An older export would remove newer messages, so it is rejected and nothing is written."""
-    ref = await grown(source, 5)
+    ref = await grow_session(source, 5)
     exported = await source.export(ref, retired=True)
     arrival = await target.import_(exported)
     await target.handle(arrival.session).append("one more thing")
@@ -134,7 +134,7 @@ async def test_a_continued_session_is_replaced_only_on_request(source: Holdfast,
 
 async def test_a_closed_session_stays_closed(source: Holdfast, target: Holdfast) -> None:
     """With its end; a message opens it again, as it would have."""
-    ref = await grown(source, 1)
+    ref = await grow_session(source, 1)
     ending = Ending(
         id="e", user_id=ref.user_id, session_id=ref.id, withdrawn=False, reason="cap", ended_at=77, due_at=77
     )
@@ -150,7 +150,7 @@ async def test_a_closed_session_stays_closed(source: Holdfast, target: Holdfast)
 
 async def test_an_import_is_all_or_nothing(source: Holdfast, target: Holdfast) -> None:
     """An invalid import leaves the existing session unchanged."""
-    ref = await grown(source, 2)
+    ref = await grow_session(source, 2)
     exported = await source.export(ref, retired=True)
     await target.import_(exported)
     before = whole(await target.export(ref, retired=True))
@@ -170,7 +170,7 @@ async def test_an_import_is_all_or_nothing(source: Holdfast, target: Holdfast) -
 
 async def test_the_target_of_an_import(source: Holdfast, target: Holdfast) -> None:
     """The user of the file unless the caller gives another; a missing id is generated."""
-    exported = await source.export(await grown(source, 4))
+    exported = await source.export(await grow_session(source, 4))
     assert (await target.import_(exported, user_id="bob", session_id="mine")).session.ref == SessionRef("bob", "mine")
     del exported["id"], exported["user_id"]
     assert (await target.import_(exported)).session.user_id == "default"
@@ -180,7 +180,7 @@ async def test_the_target_of_an_import(source: Holdfast, target: Holdfast) -> No
 async def test_a_fork_on_every_store(store: Store, seed: int) -> None:
     """The live path up to a turn, digests and all; the original is not touched."""
     async with Holdfast(store=store, clock=TickingClock(7)) as hf:
-        ref = await grown(hf, seed)
+        ref = await grow_session(hf, seed)
         original, before = await hf.export(ref, retired=True), await hf.store.entries(ref)
         for turn in sorted({entry.turn_id for entry in before}):
             handle = await hf.fork(ref, at_turn=turn, id=f"fork-{turn}")

@@ -43,7 +43,7 @@ def url(request: pytest.FixtureRequest) -> str:
 def open_store(tmp_path: Path) -> Callable[..., Awaitable[FolderStore]]:
     """Opens the store in a folder of its own."""
 
-    async def opened(tenant: str = "acme") -> FolderStore:
+    async def open_tenant(tenant: str = "acme") -> FolderStore:
         return FolderStore(tmp_path, tenant)
 
-    return opened
+    return open_tenant

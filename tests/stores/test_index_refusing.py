@@ -110,7 +110,7 @@ async def index() -> AsyncIterator[Index]:
     await index.close()
 
 
-async def _refused(call: Awaitable[object]) -> str | None:
+async def _find_refused(call: Awaitable[object]) -> str | None:
     """The parameter of the refusal; None: it was done."""
     try:
         await call
@@ -123,7 +123,7 @@ async def _each(calls: dict[str, Any], index: Index, given: object) -> dict[str 
     """The methods by the parameter that each names when it is given this."""
     found: dict[str | None, set[str]] = {}
     for name, call in calls.items():
-        found.setdefault(await _refused(call(index, given)), set()).add(name)
+        found.setdefault(await _find_refused(call(index, given)), set()).add(name)
     return found
 
 
@@ -139,7 +139,7 @@ async def test_names_have_a_maximum_length(index: Index) -> None:
     for calls, param in ((OF_SOURCES, "source"), (OF_MODELS, "model"), (OF_NOTES, "name")):
         assert await _each(calls, index, LONG) == {param: {*calls}}
         assert await _each(calls, index, LONGEST) == {None: {*calls}}
-    assert await _refused(index.write(SPACE, batch(source=Source("s", LONG)))) == "identity"
+    assert await _find_refused(index.write(SPACE, batch(source=Source("s", LONG)))) == "identity"
 
 
 async def test_models_and_notes_have_names(index: Index) -> None:
@@ -165,16 +165,18 @@ async def test_invalid_lookups_are_rejected(index: Index, asked: dict[str, Any],
 @pytest.mark.parametrize(("fields", "param"), DOCUMENTS, ids=lambda one: str(one)[:30])
 async def test_invalid_documents_are_rejected_by_field(index: Index, fields: dict[str, Any], param: str | None) -> None:
     """The last that it can be is taken."""
-    assert await _refused(index.write(SPACE, batch(replace(document(0, "a"), **fields), next_seq=1, talk=1))) == param
+    assert (
+        await _find_refused(index.write(SPACE, batch(replace(document(0, "a"), **fields), next_seq=1, talk=1))) == param
+    )
 
 
 async def test_invalid_batches_are_rejected_by_field(index: Index) -> None:
     """Two documents of one number or place; places of two channels are two. And the progress of another source."""
     one = document(0, "a")
-    assert await _refused(index.write(SPACE, batch(one, document(0, "b", place=1)))) == "put"
-    assert await _refused(index.write(SPACE, batch(one, document(1, "b", place=0)))) == "put"
-    assert await _refused(index.write(SPACE, replace(batch(one), source=Source("s1", "other")))) == "progress"
-    assert await _refused(index.write(SPACE, batch(one, document(1, "b", place=0, channel="tool")))) is None
+    assert await _find_refused(index.write(SPACE, batch(one, document(0, "b", place=1)))) == "put"
+    assert await _find_refused(index.write(SPACE, batch(one, document(1, "b", place=0)))) == "put"
+    assert await _find_refused(index.write(SPACE, replace(batch(one), source=Source("s1", "other")))) == "progress"
+    assert await _find_refused(index.write(SPACE, batch(one, document(1, "b", place=0, channel="tool")))) is None
 
 
 async def test_invalid_vectors_are_rejected_by_field(index: Index) -> None:
@@ -182,14 +184,14 @@ async def test_invalid_vectors_are_rejected_by_field(index: Index) -> None:
     await index.write(SPACE, batch(document(0, "a"), document(1, "b")))
     for wrong in ((b"",), (b"12345",), (vector(1), vector(1, 0))):
         vectors = [Vectored(at, digest_of("ab"[at]), one) for at, one in enumerate(wrong)]
-        assert await _refused(index.put_vectors(SPACE, SOURCE, "m", vectors)) == "vectors"
+        assert await _find_refused(index.put_vectors(SPACE, SOURCE, "m", vectors)) == "vectors"
     for wrong_one in (b"", b"12345"):
-        assert await _refused(index.similar(Lookup(space=SPACE), "m", wrong_one)) == "vectors"
+        assert await _find_refused(index.similar(Lookup(space=SPACE), "m", wrong_one)) == "vectors"
 
 
 async def test_notes_have_a_maximum_length(index: Index) -> None:
     """A note of the maximum length is stored completely."""
-    assert await _refused(index.keep_note("n", bytes(NOTE_BYTES + 1))) == "data"
+    assert await _find_refused(index.keep_note("n", bytes(NOTE_BYTES + 1))) == "data"
     await index.keep_note("n", bytes(NOTE_BYTES))
     assert await index.note("n") == bytes(NOTE_BYTES)
 
@@ -197,7 +199,7 @@ async def test_notes_have_a_maximum_length(index: Index) -> None:
 async def test_a_tenant_has_a_name(index: Index) -> None:
     """Where an index is opened, and where a handle of another tenant is made."""
     for tenant in ("", LONG):
-        assert await _refused(open_index("sqlite://:memory:", tenant=tenant)) == "tenant"
+        assert await _find_refused(open_index("sqlite://:memory:", tenant=tenant)) == "tenant"
         with pytest.raises(InvalidRequest) as refused:
             index.for_tenant(tenant)
         assert refused.value.param == "tenant"

@@ -16,7 +16,7 @@ from holdfast.stores.indexes import open_index
 from holdfast.stores.sql import pgvector
 from holdfast.stores.sql.statements import load_statements
 from tests.stores.plans_kit import with_values
-from tests.stores.servers import Server, reached
+from tests.stores.servers import Server, reach
 
 SPACE = Space("talk", "ann")
 SOURCE = Source("s1", "i1")
@@ -35,7 +35,7 @@ def _parameters(sql: str) -> int:
 @pytest.fixture
 def vector_server() -> Server:
     """A PostgreSQL that has pgvector."""
-    return reached("pgvector")
+    return reach("pgvector")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def _vector(at: int) -> bytes:
     return to_vector([1.0, at / 100, 0.0])
 
 
-async def _fed(index: Index, count: int) -> None:
+async def _feed_documents(index: Index, count: int) -> None:
     """Documents that all have one word, and vectors that turn away from the first one."""
     digests = [bytes([at]) * 16 for at in range(count)]
     put = [
@@ -108,10 +108,10 @@ GIVEN: dict[str, tuple[Any, ...]] = {
 async def test_no_lookup_or_write_scans_in_mysql(mysql_url: str, name: str) -> None:
     """Not even a table with a few rows, of which its planner would rather read all."""
     index = await open_index(mysql_url, tenant="acme")
-    await _fed(index, 5)
+    await _feed_documents(index, 5)
     await index.close()
     sql = f"EXPLAIN {with_values(load_statements('mysql')[name], GIVEN[name])}"
-    plan = await anyio.to_thread.run_sync(reached("mysql").in_place, mysql_url, sql)
+    plan = await anyio.to_thread.run_sync(reach("mysql").in_place, mysql_url, sql)
     scanned = [row[2] for row in plan if row[3] in ("ALL", "index") and row[2] in ("d", "v", "s", "p", "f", "w", "o")]
     assert scanned == []
 
@@ -125,7 +125,7 @@ async def test_the_server_compares_vectors(vector_url: str, monkeypatch: pytest.
     if walk:
         monkeypatch.setattr(pgvector, "SMALL", 0)
     index = await open_index(vector_url, tenant="acme")
-    await _fed(index, 100)
+    await _feed_documents(index, 100)
     assert (await index.status()).vector_engine == pgvector.ENGINE
     assert await _nearest(index, 10) == list(range(12))  # and two neighbours
     assert await _nearest(index, 1, Filters(since=50)) == [50, 51, 52]
@@ -136,7 +136,7 @@ async def test_the_server_compares_vectors(vector_url: str, monkeypatch: pytest.
 
 async def test_vectors_that_were_there_before_the_extension_are_found(vector_server: Server, vector_url: str) -> None:
     index = await open_index(vector_url, tenant="acme")
-    await _fed(index, 20)
+    await _feed_documents(index, 20)
     await index.close()
     await anyio.to_thread.run_sync(vector_server.in_place, vector_url, "DROP TABLE index_near_3; SELECT 1")
     index = await open_index(vector_url, tenant="acme")
@@ -146,7 +146,7 @@ async def test_vectors_that_were_there_before_the_extension_are_found(vector_ser
 
 async def test_dropped_vectors_are_deleted_from_the_servers_table(vector_server: Server, vector_url: str) -> None:
     index = await open_index(vector_url, tenant="acme")
-    await _fed(index, 20)
+    await _feed_documents(index, 20)
     await index.drop(SPACE, "s1")
     await index.close()
     rows = await anyio.to_thread.run_sync(vector_server.in_place, vector_url, "SELECT count(*) FROM index_near_3")
@@ -158,7 +158,7 @@ async def test_vectors_too_long_for_a_graph_are_compared_by_holdfast(
 ) -> None:
     monkeypatch.setattr(pgvector, "WIDEST", 2)
     index = await open_index(vector_url, tenant="acme")
-    await _fed(index, 20)
+    await _feed_documents(index, 20)
     assert await _nearest(index, 3) == [0, 1, 2, 3, 4]
     await index.close()
 
@@ -166,6 +166,6 @@ async def test_vectors_too_long_for_a_graph_are_compared_by_holdfast(
 async def test_vectors_are_compared_by_holdfast_without_the_extension(postgres_url: str) -> None:
     """This server may have it, and then it is used."""
     index = await open_index(postgres_url, tenant="acme")
-    available = reached("postgres").ask("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'")
+    available = reach("postgres").ask("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'")
     assert ((await index.status()).vector_engine == pgvector.ENGINE) == bool(available)
     await index.close()

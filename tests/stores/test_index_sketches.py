@@ -78,12 +78,12 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     ran: list[bool] = []
     inner = NearestSearch.find
 
-    def watched(self: NearestSearch, params: Any) -> Any:
+    def record_search(self: NearestSearch, params: Any) -> Any:
         rows = inner(self, params)
         ran.append(rows is not None)
         return rows
 
-    monkeypatch.setattr(NearestSearch, "find", watched)
+    monkeypatch.setattr(NearestSearch, "find", record_search)
     monkeypatch.setattr(sqlite_nearest, "LARGE", 100)
     monkeypatch.setattr(sqlite_nearest, "_READ", 70)
     monkeypatch.setattr(sqlite_nearest, "COMPARED", 1000)  # all: what is missed then is not there

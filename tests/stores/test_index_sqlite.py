@@ -17,7 +17,7 @@ from holdfast.stores.indexes import open_index
 from holdfast.stores.logic import index_reads
 from holdfast.stores.logic.steps import Query, Row
 from holdfast.stores.sql.statements import load_statements
-from tests.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, feed, found, vector
+from tests.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, feed, look_up, vector
 
 SECRET = "zqxsecret"
 """A word that is nowhere by chance."""
@@ -31,13 +31,13 @@ async def index(database: Path) -> Any:
     await index.close()
 
 
-def _left(database: Path, *wanted: bytes) -> list[str]:
+def _find_files_with(database: Path, *wanted: bytes) -> list[str]:
     """Which of the files hold any of these bytes."""
     files = [database, *database.parent.glob(f"{database.name}-*")]
     return [file.name for file in files for one in wanted if one in file.read_bytes()]
 
 
-async def _said(index: Index, text: str, *, source: Source = SOURCE, space: Space = SPACE) -> bytes:
+async def _index_text(index: Index, text: str, *, source: Source = SOURCE, space: Space = SPACE) -> bytes:
     """Say it among much else, with a vector that no other has; the bytes of it."""
     texts = [*(f"word{at} x" for at in range(40)), text, *(f"word{at} y" for at in range(40))]
     await feed(index, *texts, source=source, space=space)
@@ -50,10 +50,10 @@ async def _said(index: Index, text: str, *, source: Source = SOURCE, space: Spac
 @pytest.mark.parametrize("how", ["drop", "replace", "source", "another", "space", "clear"])
 async def test_removed_documents_leave_no_trace_in_the_files(index: Index, database: Path, how: str) -> None:
     """Neither its words nor its vector nor what is counted, in the file or the write-ahead log, while all is open."""
-    secret = await _said(index, f"{SECRET} x")
+    secret = await _index_text(index, f"{SECRET} x")
     other = Space("user", "ann")
     await feed(index, "word1", space=other)
-    assert _left(database, SECRET.encode(), secret)
+    assert _find_files_with(database, SECRET.encode(), secret)
     if how == "drop":
         await index.write(SPACE, batch(drop=[40], next_seq=81, talk=81))
     elif how == "replace":
@@ -66,20 +66,20 @@ async def test_removed_documents_leave_no_trace_in_the_files(index: Index, datab
         await index.drop_space(SPACE)
     else:
         await index.clear()
-    assert _left(database, SECRET.encode(), secret) == []
-    assert await found(index, SECRET) == []
-    assert await found(index, "word1", space=other) == ([] if how == "clear" else [("s1", 0)])
+    assert _find_files_with(database, SECRET.encode(), secret) == []
+    assert await look_up(index, SECRET) == []
+    assert await look_up(index, "word1", space=other) == ([] if how == "clear" else [("s1", 0)])
 
 
 async def test_dropped_vectors_leave_no_trace_in_the_files(index: Index, database: Path) -> None:
     """Nor one that was replaced."""
-    secret = await _said(index, "once")
+    secret = await _index_text(index, "once")
     await index.put_vectors(SPACE, SOURCE, "m", [Vectored(40, digest_of("once"), vector(3, 2, 1))])
     await index.write(SPACE, batch(drop=[0]))
-    assert _left(database, secret) == []
-    assert _left(database, vector(3, 2, 1))
+    assert _find_files_with(database, secret) == []
+    assert _find_files_with(database, vector(3, 2, 1))
     await index.drop_vectors()
-    assert _left(database, vector(3, 2, 1), vector(1, 2, 3)) == []
+    assert _find_files_with(database, vector(3, 2, 1), vector(1, 2, 3)) == []
 
 
 async def test_the_engine_agrees_with_the_documents(index: Index, database: Path) -> None:

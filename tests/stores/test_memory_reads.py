@@ -71,7 +71,7 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(below)
 
 
-def _looked_at(plan: dict[str, Any]) -> int:
+def _count_rows(plan: dict[str, Any]) -> int:
     """Rows that were taken from tables, those that were not wanted included."""
     return sum(
         int(node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)))
@@ -123,4 +123,4 @@ async def test_reads_examine_only_the_rows_they_return(postgres_url: str, mode: 
             (row,) = await connection.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {name}_({values})", ())
             plan = json.loads(row[0])[0]["Plan"]
             assert plan["Actual Rows"] >= 1, name
-            assert _looked_at(plan) <= MOST, f"{name}: {row[0]}"
+            assert _count_rows(plan) <= MOST, f"{name}: {row[0]}"

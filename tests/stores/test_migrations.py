@@ -16,26 +16,26 @@ from holdfast.stores.log import Append, SavedView
 from holdfast.stores.sql import load_migrations
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, assistant, compaction, lay, session, user
-from tests.stores.releases import know_only, made_by_the_first_release
+from tests.stores.releases import know_only, make_by_the_first_release
 
 
-async def opened(database: Path) -> Store:
+async def open_file(database: Path) -> Store:
     """The store in the file `database`."""
     return await open_store(f"sqlite:///{database}", tenant="acme")
 
 
 async def _close_after_opening(database: Path) -> None:
-    await (await opened(database)).close()
+    await (await open_file(database)).close()
 
 
-async def _made_by_the_first_release(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def _make_by_the_first_release(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of schema 1, with a log, a saved view and a model call in it."""
 
     async def fill(store: Store) -> None:
         await store.create(session(state={"k": 1}))
         await store.append(REF, Append(entries=[user("a"), assistant("b")], timestamp=2))
 
-    await made_by_the_first_release(f"sqlite:///{database}", monkeypatch, fill)
+    await make_by_the_first_release(f"sqlite:///{database}", monkeypatch, fill)
     connection = apsw.Connection(str(database))
     connection.execute("INSERT INTO saved_views VALUES (1, 'v', 1, x'5b305d', x'73')")
     connection.execute("INSERT INTO model_calls VALUES (1, 1, 7, 'm', 10, 5, 3)")
@@ -51,8 +51,8 @@ async def test_a_file_of_the_first_release_is_upgraded_in_place(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its data are unchanged, and new features work on it."""
-    await _made_by_the_first_release(database, monkeypatch)
-    store = await opened(database)
+    await _make_by_the_first_release(database, monkeypatch)
+    store = await open_file(database)
     rows = await store.window(REF, "v")
     assert (rows.view, rows.compaction) == (SavedView(1, b"s", (0,)), None)
     assert [entry.message.text for entry in (*rows.head, *rows.entries)] == ["a", "b"]
@@ -67,8 +67,8 @@ async def test_a_file_of_the_first_release_is_upgraded_in_place(
 
 
 async def test_concurrent_openings_upgrade_an_old_file_once(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    await _made_by_the_first_release(database, monkeypatch)
-    stores = await asyncio.gather(*(opened(database) for _ in range(8)))
+    await _make_by_the_first_release(database, monkeypatch)
+    stores = await asyncio.gather(*(open_file(database) for _ in range(8)))
     await asyncio.gather(*(lay(store, compaction(0, 1)) for store in stores))
     assert [one.id for one in await stores[0].compactions(REF)] == list(range(1, 9))
     for store in stores:

@@ -16,7 +16,7 @@ from holdfast.stores.sessions import NewSession
 from holdfast.stores.sql.statements import load_statements
 from tests.contract.index_kit import batch, document
 from tests.stores.plans_kit import with_values
-from tests.stores.servers import reached
+from tests.stores.servers import reach
 
 MANY, LIMIT = 300, 10
 MOST = 8 * LIMIT
@@ -25,15 +25,15 @@ MOST = 8 * LIMIT
 
 async def _read(url: str, name: str, *params: Any) -> int:
     """Rows that a statement gives, and that the server read for it."""
-    ask = partial(reached("mysql").in_place, url)
+    ask = partial(reach("mysql").in_place, url)
 
-    def counted() -> int:
+    def count_reads() -> int:
         return sum(int(row[1]) for row in ask("SHOW SESSION STATUS LIKE 'Handler_read%'"))
 
     def both() -> int:
-        before = counted()
+        before = count_reads()
         assert len(ask(with_values(load_statements("mysql")[name], params))) >= LIMIT
-        return counted() - before
+        return count_reads() - before
 
     return await anyio.to_thread.run_sync(both)
 
@@ -58,7 +58,7 @@ async def test_source_pages_start_at_their_position(mysql_url: str) -> None:
         for space, name in ((Space("talk", "ann"), f"s{at:03}"), (Space("talk", f"u{at:03}"), "s")):
             await index.write(space, batch(document(0, "x"), source=Source(name, "i")))
     await index.close()
-    server = reached("mysql")
+    server = reach("mysql")
     sql = "SELECT number FROM index_spaces WHERE name = 'ann'"
     ((number,),) = await anyio.to_thread.run_sync(server.in_place, mysql_url, sql)
     assert await _read(mysql_url, "index_sources_of_after", number, f"s{MANY // 2}", 0, LIMIT) < MOST

@@ -17,8 +17,8 @@ from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
 from tests.contract.kit import assistant, user
 from tests.service.matching_kit import find_landing
-from tests.stores.servers import reached
-from tests.waiting import blocked_until
+from tests.stores.servers import reach
+from tests.waiting import block_until
 
 FEW, MANY = 20, 1_000
 """Sessions."""
@@ -44,10 +44,10 @@ async def _go_on(store: Store, name: str) -> None:
     await find_landing(store, "ann", [new.message for new in (*OPENING, user("something else"))])
 
 
-def _looked_at(url: str, connected: int) -> int:
+def _count_rows(url: str, connected: int) -> int:
     """Rows that were read from tables, by connections that have ended: they tell it then."""
-    server = reached("postgres")
-    blocked_until(lambda: len(server.connections(url)) == connected)
+    server = reach("postgres")
+    block_until(lambda: len(server.connections(url)) == connected)
     sql = "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_user_tables WHERE schemaname = current_schema()"
     ((rows,),) = server.in_place(url, sql)
     return int(rows)
@@ -57,7 +57,7 @@ def _looked_at(url: str, connected: int) -> int:
 @pytest.mark.parametrize("counted", ["never", "when there were few", "now"])
 async def test_no_turn_scans_all_sessions(postgres_url: str, counted: str, late: bool) -> None:
     """Plans are kept, too: what was quick among few sessions would be slow among many. A connection that comes late has none."""
-    ask = partial(reached("postgres").in_place, postgres_url)
+    ask = partial(reach("postgres").in_place, postgres_url)
     filling = await open_store(postgres_url, tenant="acme")
     await asyncio.gather(*(_open(filling, f"few{at}") for at in range(FEW)))
     if counted == "when there were few":
@@ -69,16 +69,16 @@ async def test_no_turn_scans_all_sessions(postgres_url: str, counted: str, late:
     await filling.close()
     if counted == "now":
         await anyio.to_thread.run_sync(ask, "ANALYZE sessions, profiles, entries")
-    before = await anyio.to_thread.run_sync(_looked_at, postgres_url, 1)
+    before = await anyio.to_thread.run_sync(_count_rows, postgres_url, 1)
     for at in range(AGAIN):
         await _go_on(turns, f"many{at}")
     await turns.close()
-    assert await anyio.to_thread.run_sync(_looked_at, postgres_url, 0) - before < MOST
+    assert await anyio.to_thread.run_sync(_count_rows, postgres_url, 0) - before < MOST
 
 
 async def test_a_list_is_read_in_order(postgres_url: str) -> None:
     """Also of a table that is large, and of which nothing is known yet: other indexes look as good then."""
-    server = reached("postgres")
+    server = reach("postgres")
     store = await open_store(postgres_url, tenant="acme")
     await _open(store, "s")
     await store.close()
@@ -92,17 +92,17 @@ async def test_a_list_is_read_in_order(postgres_url: str) -> None:
 
     await anyio.to_thread.run_sync(copy)
     store = await open_store(f"{postgres_url}&pool=1", tenant="acme")
-    before = await anyio.to_thread.run_sync(_looked_at, postgres_url, 1)
+    before = await anyio.to_thread.run_sync(_count_rows, postgres_url, 1)
     for descending in (False, True):
         assert len((await store.list(limit=5, descending=descending)).sessions) == 5
     await store.close()
-    assert await anyio.to_thread.run_sync(_looked_at, postgres_url, 0) - before < MOST
+    assert await anyio.to_thread.run_sync(_count_rows, postgres_url, 0) - before < MOST
 
 
 @pytest.mark.parametrize("counted", ["never", "now"])
 async def test_a_lookup_reads_only_the_documents_it_returns(postgres_url: str, counted: str) -> None:
     """Not all of the space, also where nothing is known of the tables yet: a server may never count them."""
-    server, space = reached("postgres"), Space("talk", "ann")
+    server, space = reach("postgres"), Space("talk", "ann")
     filling = await open_index(postgres_url, tenant="acme")
     for at in range(MANY // 20):
         source, progress = Source(f"s{at}", "i"), Progress(identity="i", version=100, next_seq=100, talk=100)
@@ -117,7 +117,7 @@ async def test_a_lookup_reads_only_the_documents_it_returns(postgres_url: str, c
     if counted == "now":
         await anyio.to_thread.run_sync(server.in_place, postgres_url, "ANALYZE index_documents, index_sources")
     index = await open_index(f"{postgres_url}&pool=1", tenant="acme")
-    before = await anyio.to_thread.run_sync(_looked_at, postgres_url, 1)
+    before = await anyio.to_thread.run_sync(_count_rows, postgres_url, 1)
     for at in range(AGAIN):
         found = await index.lookup(Lookup(space=space, terms=(f"w{at}",)))
         assert len(found.found) == MANY // 20
@@ -126,4 +126,4 @@ async def test_a_lookup_reads_only_the_documents_it_returns(postgres_url: str, c
     named = Filters(sessions=("s1", "s2"))
     assert len((await index.lookup(Lookup(space=space, filters=named))).found) == 200
     await index.close()
-    assert await anyio.to_thread.run_sync(_looked_at, postgres_url, 0) - before < MOST + AGAIN * MANY // 4
+    assert await anyio.to_thread.run_sync(_count_rows, postgres_url, 0) - before < MOST + AGAIN * MANY // 4

@@ -24,7 +24,7 @@ from tests.contract.kit import REF, assistant, live, session, texts, user
 from tests.stores.private import Missing, PrivateRedis
 from tests.stores.proxy import Proxy
 from tests.stores.redis_openings import Opening
-from tests.stores.servers import Redis, prefix_of, reached
+from tests.stores.servers import Redis, prefix_of, reach
 
 
 def _private(*options: str) -> PrivateRedis:
@@ -107,12 +107,12 @@ async def test_a_broken_commit_is_unknown_after_writes_of_others(
         start = nodes._start_opening
 
         def meanwhile(place: Endpoint) -> object:
-            async def opened() -> object:
+            async def append_between() -> object:
                 await other.append(REF, _says("between"))
                 return await start(place)
 
             monkeypatch.undo()
-            return asyncio.get_running_loop().create_task(opened())
+            return asyncio.get_running_loop().create_task(append_between())
 
         monkeypatch.setattr(nodes, "_start_opening", meanwhile)
         proxy.arm(b"marked-7f3a", done=done)
@@ -221,7 +221,7 @@ async def test_prefixes_are_isolated(opening: Opening, redis_url: str) -> None:
     await two.create(session())
     await two.remove(REF)
     assert (await one.get(REF)).version == 0
-    server = reached("redis")
+    server = reach("redis")
     assert isinstance(server, Redis)
     await anyio.to_thread.run_sync(server.drop, f"{redis_url}2")
 

@@ -28,11 +28,11 @@ from holdfast.stores.redis.outbox import News, Outbox
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, assistant, compaction, live, session, user
-from tests.contract.media import brought
+from tests.contract.media import make_contents
 from tests.stores.conftest import _place
 from tests.stores.private import Missing, PrivateRedis
-from tests.stores.private_cluster import Cluster, asked, low_port, refused
-from tests.stores.servers import RedisCluster, reached
+from tests.stores.private_cluster import Cluster, count_redirects, execute, low_port
+from tests.stores.servers import RedisCluster, reach
 from tests.waiting import until
 
 BOB = SessionRef("bob", "s1")
@@ -48,10 +48,10 @@ def cluster_url(tmp_path: Path) -> Iterator[str]:
 async def stores(cluster_url: str) -> AsyncIterator[list[RedisStore]]:
     """Two openings of it."""
     async with AsyncExitStack() as stack:
-        yield [await _opened(stack, cluster_url) for _ in range(2)]
+        yield [await _open(stack, cluster_url) for _ in range(2)]
 
 
-async def _opened(stack: AsyncExitStack, url: str) -> RedisStore:
+async def _open(stack: AsyncExitStack, url: str) -> RedisStore:
     store = await open_store(url, tenant="acme")
     assert isinstance(store, RedisStore)
     stack.push_async_callback(store.close)
@@ -62,19 +62,19 @@ def _says(text: str) -> Append:
     return Append(entries=[user(text)], timestamp=2)
 
 
-async def _listed(store: Store) -> list[tuple[SessionRef, int]]:
+async def _list_sessions(store: Store) -> list[tuple[SessionRef, int]]:
     return [(one.ref, one.updated_at) for one in (await store.list(limit=100)).sessions]
 
 
 # -- slots -----------------------------------------------------------------------
 
 
-async def _furnished(store: Store, ref: SessionRef) -> None:
+async def _fill_session(store: Store, ref: SessionRef) -> None:
     """A session with one of everything."""
     await store.create(session(ref, state={"k": 1}, ttl=5))
     write = Append(
-        entries=[user("a"), assistant("b", media=tuple(brought(0)))],
-        media=brought(0),
+        entries=[user("a"), assistant("b", media=tuple(make_contents(0)))],
+        media=make_contents(0),
         timestamp=2,
         idempotency_key="k",
         fingerprint=b"f",
@@ -94,11 +94,11 @@ async def _furnished(store: Store, ref: SessionRef) -> None:
 async def test_all_data_of_a_user_are_in_one_slot(cluster_url: str, stores: list[RedisStore]) -> None:
     """So a write is one script; the slot is the one that the server computes."""
     names = ("s1", "{}", "{a}b", "a\0", "é" * 200, "x" * ID_BYTES)
-    server = reached("redis-cluster")
+    server = reach("redis-cluster")
     assert isinstance(server, RedisCluster)
     for name in names:
         before = set(server.keys(cluster_url))
-        await _furnished(stores[0], SessionRef("ann", name))
+        await _fill_session(stores[0], SessionRef("ann", name))
         await stores[0].end(
             Ending(
                 id=f"end {len(name)}",
@@ -110,7 +110,7 @@ async def test_all_data_of_a_user_are_in_one_slot(cluster_url: str, stores: list
                 due_at=1,
             )
         )
-        await _furnished(stores[0], SessionRef("ann", name))
+        await _fill_session(stores[0], SessionRef("ann", name))
         new = set(server.keys(cluster_url)) - before
         assert len(new) > 17
     slots: dict[int, set[str]] = {}
@@ -122,7 +122,7 @@ async def test_all_data_of_a_user_are_in_one_slot(cluster_url: str, stores: list
     assert len(of_user) == 1
     kinds = {"session", "log", "x", "v", "i", "compactions", "w", "m", "f", "e", "a", "z", "r", "k", "n", "d"}
     assert kinds <= of_user[0]
-    for ref, _ in await _listed(stores[0]):
+    for ref, _ in await _list_sessions(stores[0]):
         assert await verify(stores[0], ref) == 3
 
 
@@ -131,7 +131,7 @@ async def test_all_data_of_a_user_are_in_one_slot(cluster_url: str, stores: list
 
 async def _outboxes(url: str) -> int:
     """How much is left in outboxes."""
-    server = reached("redis-cluster")
+    server = reach("redis-cluster")
     assert isinstance(server, RedisCluster)
     return sum([await anyio.to_thread.run_sync(server.size, key) for key in server.keys(url) if key.endswith(b":o")])
 
@@ -173,24 +173,24 @@ async def test_the_outbox_of_a_dead_process_is_delivered(
         "end": lambda: one.end(ending),
         "artifact": lambda: one.add_artifact(REF, new),
     }
-    before = await _seen(two)
+    before = await _read_indexes(two)
     await writes[what]()
     if what != "delete":  # one that is gone is in no list, whatever the index says
-        assert await _seen(two) == before
+        assert await _read_indexes(two) == before
     assert await _outboxes(cluster_url) > 0
     async with AsyncExitStack() as stack:
-        three = await _opened(stack, cluster_url)
-        after = await _seen(three)
+        three = await _open(stack, cluster_url)
+        after = await _read_indexes(three)
         assert after != before
         assert await _outboxes(cluster_url) == 0
-        assert await _seen(two) == after
-        for ref, updated_at in await _listed(three):
+        assert await _read_indexes(two) == after
+        for ref, updated_at in await _list_sessions(three):
             assert (await three.get(ref)).updated_at == updated_at
 
 
-async def _seen(store: Store) -> list[object]:
+async def _read_indexes(store: Store) -> list[object]:
     """What the tenant's indexes say."""
-    listed = [ref for ref, _ in await _listed(store)]
+    listed = [ref for ref, _ in await _list_sessions(store)]
     return [listed, await store.active(), await store.endings(due=99), await store.blobs_in_use(["b"])]
 
 
@@ -220,9 +220,9 @@ async def test_the_outbox_of_a_killed_process_is_delivered(cluster_url: str) -> 
     assert done.returncode == -9, done.stderr
     assert await _outboxes(cluster_url) == 1
     async with AsyncExitStack() as stack:
-        store = await _opened(stack, cluster_url)
+        store = await _open(stack, cluster_url)
         assert await live(store) == ["last"]
-        assert await _listed(store) == [(REF, 7)]
+        assert await _list_sessions(store) == [(REF, 7)]
     assert await _outboxes(cluster_url) == 0
 
 
@@ -231,11 +231,11 @@ async def test_late_outbox_messages_change_nothing(stores: list[RedisStore], mon
     (one, two), told = stores, []
     deliver = one.database.outbox.deliver
 
-    async def noted(scope: Any, number: bytes, news: list[News]) -> None:
+    async def record_news(scope: Any, number: bytes, news: list[News]) -> None:
         told.append((scope, number, news))
         await deliver(scope, number, news)
 
-    monkeypatch.setattr(one.database.outbox, "deliver", noted)
+    monkeypatch.setattr(one.database.outbox, "deliver", record_news)
     await one.create(session(ttl=7))
     for at in range(3):
         await one.append(REF, Append(entries=[user("a")], timestamp=20 + at))
@@ -246,16 +246,16 @@ async def test_late_outbox_messages_change_nothing(stores: list[RedisStore], mon
     )
     await one.settle("e", delivered="x")
     await one.forget_ending("e")
-    seen = await _seen(two)
+    seen = await _read_indexes(two)
     for again in (*told, *reversed(told)):
         await deliver(*again)
-        assert await _seen(two) == seen
+        assert await _read_indexes(two) == seen
     await one.remove(REF)
     for again in (*told, *reversed(told)):
         await deliver(*again)
-        assert await _seen(two) == [[], 0, (), frozenset()]
+        assert await _read_indexes(two) == [[], 0, (), frozenset()]
     await one.create(session(timestamp=3))
-    assert await _listed(two) == [(REF, 3)]
+    assert await _list_sessions(two) == [(REF, 3)]
 
 
 async def test_a_write_with_a_lost_answer_is_delivered_to_the_indexes(
@@ -266,7 +266,7 @@ async def test_a_write_with_a_lost_answer_is_delivered_to_the_indexes(
     nodes = one.database.nodes
     run = nodes.run
 
-    async def lost(script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
+    async def lose_answer(script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
         answer = await run(script, keys, arguments, once=once)
         if once:
             monkeypatch.undo()
@@ -278,9 +278,9 @@ async def test_a_write_with_a_lost_answer_is_delivered_to_the_indexes(
         lambda: one.append(REF, _says("a")),
     ]
     for at, write in enumerate(writes):
-        monkeypatch.setattr(nodes, "run", lost)
+        monkeypatch.setattr(nodes, "run", lose_answer)
         await write()
-        assert await _listed(two) == [(REF, at + 1)]
+        assert await _list_sessions(two) == [(REF, at + 1)]
     assert await live(two) == ["a"]
     await one.close()
     assert await _outboxes(cluster_url) == 0
@@ -304,14 +304,14 @@ async def test_writes_are_delivered_when_the_tenants_node_is_back(
     monkeypatch.setattr(Outbox, "_apply", fails)
     assert (await one.append(REF, Append(entries=[user("a")], timestamp=9))).version == 1
     await one.close()
-    assert await _listed(two) == [(REF, 9)]
+    assert await _list_sessions(two) == [(REF, 9)]
 
 
 async def test_users_with_an_empty_outbox_are_removed_from_the_list(
     cluster_url: str, stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So the list of pending outboxes does not grow forever."""
-    (one, two), server = stores, reached("redis-cluster")
+    (one, two), server = stores, reach("redis-cluster")
     assert isinstance(server, RedisCluster)
     for at in range(30):
         await one.create(session(SessionRef(f"u{at}", "s")))
@@ -362,7 +362,7 @@ async def cluster(cluster_nodes: list[PrivateRedis]) -> AsyncIterator[Cluster]:
 async def test_writes_continue_while_a_slot_moves(cluster: Cluster) -> None:
     """The keys of a user move one by one; every write is applied once and in order."""
     async with AsyncExitStack() as stack:
-        stores = [await _opened(stack, cluster.url) for _ in range(2)]
+        stores = [await _open(stack, cluster.url) for _ in range(2)]
         await stores[0].create(session())
         slot = compute_slot(extract_hash_tag(stores[0].database.keys.user("acme", "ann").recent))
         begun = asyncio.Event()
@@ -385,27 +385,27 @@ async def test_writes_continue_while_a_slot_moves(cluster: Cluster) -> None:
         log = await live(stores[0])
         assert Counter(text.partition(".")[0] for text in log) == {str(n): count for n, count in enumerate(counts)}
         assert await verify(stores[1], REF) == len(log)
-        assert [ref for ref, _ in await _listed(stores[1])] == [REF]
+        assert [ref for ref, _ in await _list_sessions(stores[1])] == [REF]
 
 
 async def _move(cluster: Cluster, slot: int) -> None:
     """Move a slot to the next node as an administrator would, a key at a time, the others when a writer was in its way."""
     source = await cluster.owner(slot)
     target = (source + 1) % 3
-    ids = [(await asked(client, "CLUSTER MYID")).decode() for client in cluster.clients]
+    ids = [(await execute(client, "CLUSTER MYID")).decode() for client in cluster.clients]
     old, new = cluster.clients[source], cluster.clients[target]
-    await asked(new, "CLUSTER SETSLOT", slot, "IMPORTING", ids[source])
-    before = await refused(old)
-    await asked(old, "CLUSTER SETSLOT", slot, "MIGRATING", ids[target])
+    await execute(new, "CLUSTER SETSLOT", slot, "IMPORTING", ids[source])
+    before = await count_redirects(old)
+    await execute(old, "CLUSTER SETSLOT", slot, "MIGRATING", ids[target])
 
     async def in_the_way() -> bool:
-        return await refused(old) > before
+        return await count_redirects(old) > before
 
-    while keys := await asked(old, "CLUSTER GETKEYSINSLOT", slot, 1):
-        await asked(old, "MIGRATE", "127.0.0.1", cluster.nodes[target].port, keys[0], 0, 5000)
+    while keys := await execute(old, "CLUSTER GETKEYSINSLOT", slot, 1):
+        await execute(old, "MIGRATE", "127.0.0.1", cluster.nodes[target].port, keys[0], 0, 5000)
         await until(in_the_way)
     for client in (new, old, cluster.clients[3 - source - target]):
-        await asked(client, "CLUSTER SETSLOT", slot, "NODE", ids[target])
+        await execute(client, "CLUSTER SETSLOT", slot, "NODE", ids[target])
 
 
 _GONE = re.compile(
@@ -419,7 +419,7 @@ _GONE = re.compile(
 async def test_writes_survive_the_restart_of_a_node(cluster: Cluster) -> None:
     """Acknowledged writes are stored once; users on other nodes are served throughout."""
     async with AsyncExitStack() as stack:
-        store = await _opened(stack, cluster.url)
+        store = await _open(stack, cluster.url)
         refs = [SessionRef(f"u{number}", "s") for number in range(6)]
         for ref in refs:
             await store.create(session(ref))
@@ -438,21 +438,21 @@ async def test_writes_survive_the_restart_of_a_node(cluster: Cluster) -> None:
                     said.append((ref, f"{at}"))
                 at += 1
 
-        async def gone_on(count: int) -> None:
+        async def wait_for_more(count: int) -> None:
             enough = len(said) + count
 
-            async def written() -> bool:
+            async def has_written() -> bool:
                 return len(said) >= enough
 
-            await until(written)
+            await until(has_written)
 
         writers = [asyncio.create_task(write(ref)) for ref in refs]
-        await gone_on(60)
+        await wait_for_more(60)
         await anyio.to_thread.run_sync(cluster.nodes[1].kill)
-        await gone_on(10)
+        await wait_for_more(10)
         await anyio.to_thread.run_sync(cluster.nodes[1].start)
         await cluster.whole()
-        await gone_on(60)
+        await wait_for_more(60)
         stop = True
         await asyncio.gather(*writers)
         assert [text for text in told if not _GONE.fullmatch(text)] == []
@@ -467,6 +467,6 @@ async def test_the_url_must_match_cluster_or_single_server(cluster: Cluster) -> 
     """A cluster node is not a single server, and a single server is not a cluster."""
     with pytest.raises(StoreUnavailable, match=r"it belongs to a cluster: use redis\+cluster://"):
         await open_store(f"redis://127.0.0.1:{cluster.nodes[0].port}/0", tenant="acme")
-    alone = reached("redis").base.partition("://")[2].partition("/")[0]
+    alone = reach("redis").base.partition("://")[2].partition("/")[0]
     with pytest.raises(StoreUnavailable, match="it is not a cluster"):
         await open_store(f"redis+cluster://{alone}", tenant="acme")

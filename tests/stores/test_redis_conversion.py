@@ -23,7 +23,7 @@ from holdfast.stores.sql.upgrade import list_pending
 from holdfast.stores.verify import verify
 from tests.contract.kit import user
 from tests.stores.conftest import _place
-from tests.stores.redis_release import REFS, fill, restore, seen
+from tests.stores.redis_release import REFS, fill, read_all, restore
 from tests.stores.servers import prefix_of
 
 STRUCTS = SimpleNamespace(Append=Append, NewSession=NewSession, SavedView=SavedView)
@@ -55,27 +55,27 @@ def _keys(client: Any, url: str, pattern: str = "*") -> set[bytes]:
     return set(client.scan_iter(match=f"{prefix_of(url)}:{pattern}", count=1000))
 
 
-async def _refused(url: str, says: str) -> None:
+async def _check_refused(url: str, says: str) -> None:
     with pytest.raises(StoreUnavailable, match=says):
         await open_store(url, tenant="acme")
 
 
-async def _seen(url: str) -> list[object]:
+async def _read_all(url: str) -> list[object]:
     store = await open_store(url, tenant="acme")
     try:
-        return await seen(store)
+        return await read_all(store)
     finally:
         await store.close()
 
 
-async def _expected(name: str, tmp_path: Path) -> list[object]:
+async def _read_expected(name: str, tmp_path: Path) -> list[object]:
     """What this release shows of the same writes."""
     places = _place(name, tmp_path)
     url = next(places)
     store = await open_store(url, tenant="acme")
     try:
         await fill(store, STRUCTS)
-        return await seen(store)
+        return await read_all(store)
     finally:
         await store.close()
         for _ in places:
@@ -84,7 +84,7 @@ async def _expected(name: str, tmp_path: Path) -> list[object]:
 
 async def test_converted_data_are_unchanged(old_url: str, client: Any, tmp_path: Path) -> None:
     name = "redis-cluster" if "cluster" in old_url.partition("://")[0] else "redis"
-    await _refused(old_url, r"data of Holdfast 0\.1 \(layout 4\).*holdfast migrate")
+    await _check_refused(old_url, r"data of Holdfast 0\.1 \(layout 4\).*holdfast migrate")
     before = _keys(client, old_url)
     counted = await convert(old_url, dry_run=True)
     assert (counted.sessions, counted.compactions, counted.removed) == (5, 4, 0)
@@ -92,7 +92,7 @@ async def test_converted_data_are_unchanged(old_url: str, client: Any, tmp_path:
     done = await convert(old_url)
     assert (done.sessions, done.entries, done.compactions) == (counted.sessions, counted.entries, counted.compactions)
     assert (done.damaged, done.kept, done.removed) == (0, 0, 12)
-    assert await _seen(old_url) == await _expected(name, tmp_path)
+    assert await _read_all(old_url) == await _read_expected(name, tmp_path)
     assert [step.applied for step in await read_schema(old_url)] == [True] * len(LAYOUTS)
     assert _keys(client, old_url, "{*}:[slcb]:*") == set()
     assert await convert(old_url) == Conversion()
@@ -125,19 +125,19 @@ async def test_an_interrupted_conversion_is_resumed(old_url: str, client: Any, m
     with pytest.raises(InterruptedError):
         await convert(old_url, progress=interrupt)
     assert len(_keys(client, old_url, "{*}:s:*")) == 5
-    await _refused(old_url, "not finished.*holdfast migrate")
+    await _check_refused(old_url, "not finished.*holdfast migrate")
     done = await convert(old_url)
     assert (done.sessions, done.kept) == (5, 3)
-    assert len(await _seen(old_url)) == 63
+    assert len(await _read_all(old_url)) == 63
 
 
 async def test_old_keys_are_kept_on_request(old_url: str, client: Any) -> None:
     old = _keys(client, old_url, "{*}:[slcb]:*")
     assert (await convert(old_url, keep_old=True)).removed == 0
     assert _keys(client, old_url, "{*}:[slcb]:*") == old
-    before = await _seen(old_url)
+    before = await _read_all(old_url)
     assert (await convert(old_url)).removed == len(old)
-    assert await _seen(old_url) == before
+    assert await _read_all(old_url) == before
 
 
 async def test_a_damaged_session_stays_damaged(old_url: str, client: Any) -> None:
@@ -166,7 +166,7 @@ async def test_servers_of_two_releases_cannot_run_together(old_url: str, redis_u
     await convert(old_url)
     with redis.Redis(connection_pool=redis.ConnectionPool(client_name=name, **_address(one))) as legacy:
         legacy.ping()
-        await _refused(old_url, r"server of Holdfast 0\.1 is connected")
+        await _check_refused(old_url, r"server of Holdfast 0\.1 is connected")
         legacy.connection_pool.disconnect()
     applied = {step.number: "1" for step in await read_schema(old_url)}
     with pytest.raises(StoreUnavailable, match="made by a newer release"):
@@ -189,4 +189,4 @@ def test_the_migrate_command_converts_the_data(old_url: str) -> None:
         done = CliRunner().invoke(commands, ["migrate", "--store", old_url, *options])
         assert done.exit_code == 0, done.output
         assert says in done.output
-    assert len(anyio.run(_seen, old_url)) == 63
+    assert len(anyio.run(_read_all, old_url)) == 63

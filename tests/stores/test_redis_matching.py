@@ -14,7 +14,7 @@ from holdfast.stores.log import Append
 from holdfast.stores.redis.matching import compute_score
 from holdfast.stores.redis.store import RedisStore
 from tests.contract.kit import REF, assistant, session, user
-from tests.contract.media import brought
+from tests.contract.media import make_contents
 from tests.stores.redis_openings import Opening
 
 _bits = st.integers(-(2**63), 2**63 - 1)
@@ -47,8 +47,8 @@ async def test_deleted_sessions_leave_no_lookup_keys(opening: Opening, redis_url
     for _ in range(2):
         for at in range(4):
             await store.create(session(SessionRef("ann", f"s{at}")))
-        said = [user("a", media=tuple(brought(0))), assistant("b"), user("c")]
-        await store.append(REF, Append(entries=said * 500, media=brought(0), timestamp=2))
+        said = [user("a", media=tuple(make_contents(0))), assistant("b"), user("c")]
+        await store.append(REF, Append(entries=said * 500, media=make_contents(0), timestamp=2))
         await store.append(REF, Append(entries=[assistant("d")], retire_from=1, timestamp=2))
         await store.append(SessionRef("ann", "s0"), _says("a"))
         assert {"d", "n", "f", "e"} < await _keys(opening, store)

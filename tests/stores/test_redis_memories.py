@@ -14,7 +14,7 @@ from holdfast.errors import InvalidRequest, MemoryNotFound, StoreUnavailable
 from holdfast.stores.redis.keys import extract_hash_tag
 from holdfast.stores.redis.records import pack
 from holdfast.stores.redis.store import RedisStore
-from tests.contract.memory_kit import ANN, all_of, forget, memory, put, recalled, signal
+from tests.contract.memory_kit import ANN, all_of, forget, memory, put, signal, write_recalls
 from tests.stores.conftest import _place
 from tests.stores.redis_openings import Opening
 
@@ -33,7 +33,7 @@ async def store(redis_url: str, opening: Opening) -> RedisStore:
     return await opening(redis_url)
 
 
-async def _held(store: RedisStore) -> dict[bytes, bytes]:
+async def _dump_keys(store: RedisStore) -> dict[bytes, bytes]:
     """All keys of the place, each with its value as the server would move it elsewhere."""
     nodes, found = store.database.nodes, {}
     for names in (await nodes.call_all(b"KEYS", f"{store.database.keys.prefix}:*")).values():
@@ -45,23 +45,23 @@ async def _held(store: RedisStore) -> dict[bytes, bytes]:
 
 async def _traces(store: RedisStore) -> list[bytes]:
     """Keys that hold the canary; short texts, so that the server does not pack them."""
-    return [name for name, value in (await _held(store)).items() if CANARY.encode() in name + value]
+    return [name for name, value in (await _dump_keys(store)).items() if CANARY.encode() in name + value]
 
 
 async def test_a_forgotten_memory_leaves_no_trace(store: RedisStore) -> None:
     """This includes earlier contents, dropped memories and the id."""
     one, two = await put(store, memory(CANARY), memory(f"{CANARY} 2", tags=(CANARY,)))
-    await recalled(store, signal(one, session=CANARY), signal(two, session=CANARY))
+    await write_recalls(store, signal(one, session=CANARY), signal(two, session=CANARY))
     assert await _traces(store)
     await forget(store, one)
     await put(store, replace(two, content="another", tags=()))
     await store.change_memories(ANN, MemoryDelta(signals_before=99), timestamp=2)
     assert await _traces(store) == []
-    assert not [name for name, value in (await _held(store)).items() if one.id.encode() in name + value]
-    await recalled(store, signal(two, session=CANARY), diary=(DiaryEntry(id="d", at=1, report={"why": CANARY}),))
+    assert not [name for name, value in (await _dump_keys(store)).items() if one.id.encode() in name + value]
+    await write_recalls(store, signal(two, session=CANARY), diary=(DiaryEntry(id="d", at=1, report={"why": CANARY}),))
     assert await store.drop_memories(ANN) == 1
     assert await _traces(store) == []
-    kept = {name.rpartition(b"}:")[2].partition(b":")[0] for name in await _held(store) if b"{" in name}
+    kept = {name.rpartition(b"}:")[2].partition(b":")[0] for name in await _dump_keys(store) if b"{" in name}
     assert kept - {b"u", b"dirty"} == {b"mo"}
 
 
@@ -105,12 +105,12 @@ async def test_memories_of_an_owner_share_a_slot(store: RedisStore) -> None:
     """A user's are in the user's slot, those of agents and the tenant in the tenant's slot."""
     keys = store.database.keys
     for owner in (ANN, Owner("agent", "ann"), Owner("app")):
-        before = set(await _held(store))
+        before = set(await _dump_keys(store))
         (one,) = await put(store, memory("x", owner), owner=owner)
-        await recalled(store, signal(one), owner=owner, diary=(DiaryEntry(id="d", at=1, report={}),))
+        await write_recalls(store, signal(one), owner=owner, diary=(DiaryEntry(id="d", at=1, report={}),))
         tags = {
             extract_hash_tag(name)
-            for name in set(await _held(store)) - before
+            for name in set(await _dump_keys(store)) - before
             if b"}:m" in name and b"}:memory" not in name
         }
         wanted = keys.user("acme", "ann").head if owner == ANN else keys.tenant("acme").memory_ids

@@ -25,8 +25,8 @@ from holdfast.stores.verify import verify
 from tests.amounts import examples
 from tests.contract.deletions import deletion
 from tests.contract.keys import api_key
-from tests.contract.kit import assistant, calls, compaction, failed, result, user
-from tests.contract.media import brought
+from tests.contract.kit import assistant, calls, compaction, make_failed, result, user
+from tests.contract.media import make_contents
 from tests.contract.sign_ins import sign_in
 from tests.stores.conftest import _place
 
@@ -76,7 +76,7 @@ _lag = st.one_of(st.none(), st.integers(0, 12))
 
 _said = st.text(max_size=4) | st.sampled_from("ab")
 """Some of it by several."""
-_media = st.lists(st.sampled_from(list(brought(0, 1))), max_size=2).map(tuple)
+_media = st.lists(st.sampled_from(list(make_contents(0, 1))), max_size=2).map(tuple)
 _interrupted = st.none() | st.just({"interrupted": True})
 _entry = st.one_of(
     st.builds(user, _said, tokens=_tokens, pinned=st.booleans(), metadata=st.none() | _metadata, media=_media),
@@ -88,7 +88,7 @@ _saved = st.builds(
     SavedView, _place_in_log, st.binary(max_size=3), st.lists(_place_in_log, max_size=2).map(tuple), built_at=_lag
 )
 _laid = st.builds(
-    lambda lo_hi, view, built_at, fails: (failed if fails else compaction)(*lo_hi, view=view, built_at=built_at),
+    lambda lo_hi, view, built_at, fails: (make_failed if fails else compaction)(*lo_hi, view=view, built_at=built_at),
     _range,
     _view,
     _lag,
@@ -102,7 +102,7 @@ _called = st.builds(
     turn_id=st.integers(0, 3),
     hash=st.sampled_from([b"", b"h" * 16]),
 )
-_brings = st.lists(st.sampled_from([0, 1]), max_size=2).map(lambda numbers: brought(*numbers))
+_brings = st.lists(st.sampled_from([0, 1]), max_size=2).map(lambda numbers: make_contents(*numbers))
 _append = st.builds(
     Append,
     entries=st.lists(_entry, max_size=3),
@@ -146,11 +146,11 @@ _scope: st.SearchStrategy[Scope] = st.one_of(_ref, _user.map(UserRef))
 _artifact_name = st.sampled_from(["plan", "Plan", "b.txt"])
 
 
-def _named(scope: Scope, name: str) -> str:
+def _prefix_name(scope: Scope, name: str) -> str:
     return f"user:{name}" if isinstance(scope, UserRef) else name
 
 
-def _numbered(operations: list[Operation]) -> list[Operation]:
+def _number_ends(operations: list[Operation]) -> list[Operation]:
     """With an id of its own for each end."""
     return [
         one._replace(args=(msgspec.structs.replace(one.args[0], id=f"end_{number}"),)) if one.method in ENDS else one
@@ -168,7 +168,7 @@ def _blob(user_id: str, number: int) -> str:
 
 def _adds(scope: Scope, name: str, number: int, expect: int | None) -> Operation:
     new = NewArtifact(
-        name=_named(scope, name),
+        name=_prefix_name(scope, name),
         blob=_blob(scope.user_id, number),
         mime_type="text/plain",
         size=number,
@@ -179,7 +179,7 @@ def _adds(scope: Scope, name: str, number: int, expect: int | None) -> Operation
 
 
 def _drops(scope: Scope, name: str | None, version: int | None) -> Operation:
-    named = None if name is None else _named(scope, name)
+    named = None if name is None else _prefix_name(scope, name)
     return _does("drop_artifacts", scope, named, None if name is None else version)
 
 
@@ -290,7 +290,7 @@ _reads: list[st.SearchStrategy[Operation]] = [
         descending=st.booleans(),
         retired=st.booleans(),
     ),
-    st.builds(_does, st.just("media"), _ref, st.just(tuple(brought(0, 1)))),
+    st.builds(_does, st.just("media"), _ref, st.just(tuple(make_contents(0, 1)))),
     st.builds(
         _does,
         st.just("sightings"),
@@ -316,7 +316,9 @@ _reads: list[st.SearchStrategy[Operation]] = [
     st.builds(_does, st.just("blobs_in_use"), st.just([_blob(name, number) for name in NAMES for number in range(31)])),
     st.builds(lambda scope, after: _does("artifacts", scope, limit=2, after=after), _scope, st.none() | _artifact_name),
     st.builds(
-        lambda scope, name: _does("artifact_versions", scope, _named(scope, name), limit=3), _scope, _artifact_name
+        lambda scope, name: _does("artifact_versions", scope, _prefix_name(scope, name), limit=3),
+        _scope,
+        _artifact_name,
     ),
 ]
 
@@ -327,11 +329,11 @@ _reads: list[st.SearchStrategy[Operation]] = [
 async def _overdue(store: Store) -> list[object]:
     """What a sweep looks at: of the same times in any order."""
 
-    def known(found: tuple[Session, ...]) -> object:
+    def sort_sessions(found: tuple[Session, ...]) -> object:
         return sorted((one.accessed_at, one.user_id, one.id) for one in found)
 
-    idle = [known(await store.idle(now=now, ttl=ttl)) for now in (0, 30, 90) for ttl in (None, 20)]
-    return [*idle, known(await store.oldest())]
+    idle = [sort_sessions(await store.idle(now=now, ttl=ttl)) for now in (0, 30, 90) for ttl in (None, 20)]
+    return [*idle, sort_sessions(await store.oldest())]
 
 
 async def _all(store: Store, endings: list[Ending]) -> list[object]:
@@ -342,9 +344,9 @@ async def _all(store: Store, endings: list[Ending]) -> list[object]:
         seen += [await _does(read, ref).on(store) for read in ("get", "entries", "compactions", "calls", "artifacts")]
         seen += [await _does("window", ref, view).on(store) for view in (None, "v", "w")]
         seen.append(await _does("entries", ref, retired=True).on(store))
-        seen.append(await _does("media", ref, list(brought(0, 1))).on(store))
-        seen.append(await _sighted(store, ref))
-        seen.append(await _verified(store, ref))
+        seen.append(await _does("media", ref, list(make_contents(0, 1))).on(store))
+        seen.append(await _find_sightings(store, ref))
+        seen.append(await _verify(store, ref))
     for name in NAMES[:3]:
         seen.append(await store.artifacts(UserRef(name)))
         seen += [await store.sightings(name, [mark], limit=SIGHTINGS) for mark in _SAID]
@@ -354,7 +356,7 @@ async def _all(store: Store, endings: list[Ending]) -> list[object]:
     return [*seen, await store.keys(), sign_ins, await store.deletions()]
 
 
-async def _sighted(store: Store, ref: SessionRef) -> object:
+async def _find_sightings(store: Store, ref: SessionRef) -> object:
     """Where all that a session says is found."""
     try:
         digests = [entry.digest for entry in await store.entries(ref, retired=True)]
@@ -364,7 +366,7 @@ async def _sighted(store: Store, ref: SessionRef) -> object:
     return [*found, *[await store.sightings(ref.user_id, [digest], session=ref) for digest in digests]]
 
 
-async def _verified(store: Store, ref: SessionRef) -> object:
+async def _verify(store: Store, ref: SessionRef) -> object:
     try:
         return await verify(store, ref)
     except SessionNotFound:
@@ -403,7 +405,7 @@ async def test_redis_and_sqlite_give_the_same_results(redis_url: str, operations
             assistant("d"),
         ]
         begun += [_does("append", ref, Append(entries=said, timestamp=2)) for ref in USUAL]
-        operations = _numbered([*begun, *operations])
+        operations = _number_ends([*begun, *operations])
         for number, operation in enumerate(operations):
             expected = await operation.on(expecting)
             assert await operation.on(asked[number % 3 == 2]) == expected, (number, operation)

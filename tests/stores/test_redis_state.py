@@ -66,13 +66,13 @@ async def test_turns_of_many_sessions_do_not_conflict(
     stores, beaten = [await opening(redis_url) for _ in range(2)], 0
     run = Nodes.run
 
-    async def counted(self: Nodes, script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
+    async def count_runs(self: Nodes, script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
         nonlocal beaten
         answer = await run(self, script, keys, arguments, once=once)
         beaten += once and answer[0] != 0
         return answer
 
-    monkeypatch.setattr(Nodes, "run", counted)
+    monkeypatch.setattr(Nodes, "run", count_runs)
 
     async def turns(number: int) -> None:
         ref, store = SessionRef("ann", f"s{number}"), stores[number % 2]
@@ -104,12 +104,12 @@ async def test_a_turn_reads_only_the_keys_it_names(
     nodes, sent = store.database.nodes, [0]
     call = nodes.call
 
-    async def counted(key: bytes, command: Any, *, once: bool = False) -> Any:
+    async def count_runs(key: bytes, command: Any, *, once: bool = False) -> Any:
         answer = await call(key, command, once=once)
         sent.append(len(repr(command)) + len(repr(answer)))
         return answer
 
-    monkeypatch.setattr(nodes, "call", counted)
+    monkeypatch.setattr(nodes, "call", count_runs)
     await store.append(REF, _turn({"own": 2}))
     assert len(sent) == 2
     await store.append(REF, _turn({"user:k7": 2, "user:n": Increment()}))
@@ -142,14 +142,14 @@ def _lose_answer(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = store.database.nodes
     run = nodes.run
 
-    async def lost(script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
+    async def lose_answer(script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
         answer = await run(script, keys, arguments, once=once)
         if once:
             monkeypatch.setattr(nodes, "run", run)
             raise OutcomeUnknown("the connection broke")
         return answer
 
-    monkeypatch.setattr(nodes, "run", lost)
+    monkeypatch.setattr(nodes, "run", lose_answer)
 
 
 async def test_a_turn_with_a_lost_answer_changes_all_scopes_once(

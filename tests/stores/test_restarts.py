@@ -75,10 +75,10 @@ async def test_acknowledged_writes_survive_a_server_restart(private: PrivateServ
         stores = [await open_store(private.url, tenant="acme") for _ in range(2)]
         for store in stores:
             open_.push_async_callback(store.close)
-        await _written_through(private, stores, how)
+        await _write_through(private, stores, how)
 
 
-async def _written_through(private: PrivateServer, stores: list[Store], how: str) -> None:
+async def _write_through(private: PrivateServer, stores: list[Store], how: str) -> None:
     await stores[0].create(session())
     writing = Writing(stores)
     async with anyio.create_task_group() as group:

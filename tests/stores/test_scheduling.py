@@ -52,7 +52,7 @@ class Overheard:
     async def _run(self, run: Callable[..., Awaitable[Any]], steps: Callable[[], Any], told: dict[str, Any]) -> Any:
         asked = taken = 0
 
-        def counted() -> Any:
+        def count_calls() -> Any:
             nonlocal asked, taken
             made, rows = steps(), None
             try:
@@ -64,7 +64,7 @@ class Overheard:
             except StopIteration as stop:
                 return stop.value
 
-        result = await run(counted, **told)
+        result = await run(count_calls, **told)
         self.told.append({**told, "asked": asked, "taken": taken})
         return result
 
@@ -295,7 +295,7 @@ async def test_index_writes_declare_their_queue_and_deletions(store: Any, name: 
     assert [*map(_only_told, store.database.told)] == [{"scrub": False, **one} for one in told]
 
 
-async def _indexed(store: Any, *counts: int) -> LogicIndex:
+async def _make_index(store: Any, *counts: int) -> LogicIndex:
     """Sources with so many documents, and vectors of them."""
     index = LogicIndex(store.database, "acme", engine="python", owner=False)
     for at, count in enumerate(counts):
@@ -322,7 +322,7 @@ _AGAIN = [
 @pytest.mark.parametrize(("documents", "taken"), _AGAIN)
 async def test_an_unchanged_document_is_not_replaced(store: Any, documents: list[Document], taken: list[int]) -> None:
     """Feeding again what is there already takes nothing away, so the disk need not be cleared of anything."""
-    index = await _indexed(store)
+    index = await _make_index(store)
     await index.write(SPACE, batch(_FED))
     store.database.told.clear()
     await index.write(SPACE, batch(*documents))
@@ -333,7 +333,7 @@ async def test_an_unchanged_document_is_not_replaced(store: Any, documents: list
 async def test_a_space_is_deleted_in_parts(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once for whoever looks; from the disk a part at a time, so that others write in between."""
     monkeypatch.setattr(index_writes, "PART", 3)
-    index = await _indexed(store, 7, 0, 1, 3)
+    index = await _make_index(store, 7, 0, 1, 3)
     other = Space("user", "bob")
     await index.write(other, batch(document(0, "a")))
     store.database.told.clear()
@@ -358,7 +358,7 @@ async def test_many_spaces_are_cleared_in_parts(store: Any, monkeypatch: pytest.
 async def test_vectors_are_deleted_in_parts(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each one is counted."""
     monkeypatch.setattr(index_vectors, "PART", 3)
-    index = await _indexed(store, 7)
+    index = await _make_index(store, 7)
     assert await index.drop_vectors(keep="m") == 0
     assert await index.drop_vectors() == 7
     assert [one["scrub"] for one in store.database.told] == [True] * 5

@@ -23,7 +23,7 @@ from tests.contract.expiry import ending
 from tests.contract.index_kit import SPACE, batch, document, feed
 from tests.contract.keys import api_key
 from tests.contract.kit import REF, session, user
-from tests.contract.memory_kit import ANN, entry, memory, put, recalled
+from tests.contract.memory_kit import ANN, entry, memory, put, write_recalls
 
 MANY = 101
 """One more than most pages have."""
@@ -71,19 +71,19 @@ async def _ends(store: Any) -> None:
         await store.end(ending(at, SessionRef("ann", f"s{at}")))
 
 
-async def _said(store: Any) -> None:
+async def _append_one(store: Any) -> None:
     await store.create(session())
     call = ModelCall(model="m", timestamp=0)
     await store.append(REF, Append(entries=[user("a")] * MANY, calls=[call] * MANY, timestamp=1))
 
 
-async def _said_often(store: Any) -> None:
+async def _append_many(store: Any) -> None:
     await _sessions(store)
     for at in range(MANY):
         await store.append(SessionRef("ann", f"s{at}"), Append(entries=[user("a")], timestamp=at))
 
 
-async def _seen(store: Any) -> Any:
+async def _read_first(store: Any) -> Any:
     (first,) = await store.entries(SessionRef("ann", "s0"))
     return await store.sightings("ann", [first.digest])
 
@@ -111,9 +111,9 @@ async def _deletions(store: Any) -> None:
         await store.add_deletion(deletion(at))
 
 
-async def _remembered(store: Any) -> None:
+async def _put_memories(store: Any) -> None:
     await put(store, *(memory() for _ in range(MANY)))
-    await recalled(store, diary=tuple(entry(at) for at in range(MANY)))
+    await write_recalls(store, diary=tuple(entry(at) for at in range(MANY)))
     for at in range(MANY):
         await put(store, memory(owner=(owner := Owner("user", f"u{at}"))), owner=owner)
 
@@ -125,18 +125,18 @@ PAGES: dict[str, tuple[Made, Made, int]] = {
     "oldest": (_sessions, lambda store: store.oldest(), 100),
     "endings": (_ends, lambda store: store.endings(due=50), 100),
     "endings_of": (_ends, lambda store: store.endings_of("ann"), 100),
-    "calls": (_said, lambda store: store.calls(REF), 100),
-    "entries": (_said, lambda store: store.entries(REF), MANY),
-    "sightings": (_said_often, _seen, 16),
+    "calls": (_append_one, lambda store: store.calls(REF), 100),
+    "entries": (_append_one, lambda store: store.entries(REF), MANY),
+    "sightings": (_append_many, _read_first, 16),
     "artifacts": (_artifacts, lambda store: _of(store.artifacts(REF), "artifacts"), 100),
     "artifact_versions": (_artifacts, lambda store: _of(store.artifact_versions(REF, "a.txt"), "artifacts"), 100),
     "blobs": (_artifacts, lambda store: store.blobs(before=9), 100),
     "tenants": (_tenants, lambda store: store.tenants(), 100),
     "deletions": (_deletions, lambda store: store.deletions(), 20),
     "keys": (_keys, lambda store: store.keys(), 100),
-    "memories": (_remembered, lambda store: _of(store.memories(ANN), "memories"), 100),
-    "diary": (_remembered, lambda store: store.diary(ANN), 20),
-    "memory_owners": (_remembered, lambda store: store.memory_owners(), 100),
+    "memories": (_put_memories, lambda store: _of(store.memories(ANN), "memories"), 100),
+    "diary": (_put_memories, lambda store: store.diary(ANN), 20),
+    "memory_owners": (_put_memories, lambda store: store.memory_owners(), 100),
 }
 """What makes more than a page, what reads one, and how many that has."""
 

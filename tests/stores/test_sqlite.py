@@ -23,7 +23,7 @@ from holdfast.stores.sqlite import read_durability
 from holdfast.stores.sqlite_connection import translate_error
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, live, session, user
-from tests.stores.sqlite_kit import opened, opened_once, store_threads
+from tests.stores.sqlite_kit import open_file, open_once, store_threads
 
 # -- opening -----------------------------------------------------------------
 
@@ -51,20 +51,20 @@ async def test_invalid_urls_are_rejected(url: str) -> None:
 
 async def test_a_reopened_file_has_all_data(database: Path) -> None:
     """Closing leaves a single file."""
-    store = await opened(database)
+    store = await open_file(database)
     await store.create(session(state={"k": 1}))
     await store.append(REF, Append(entries=[user("a")], timestamp=2, views={"v": SavedView(0, b"v")}))
     before = await store.window(REF, "v")
     await store.close()
     assert [file.name for file in database.parent.iterdir()] == [database.name]
-    store = await opened(database)
+    store = await open_file(database)
     assert await store.window(REF, "v") == before
     await store.close()
 
 
 async def test_many_clients_can_create_the_file_concurrently(database: Path) -> None:
     """The schema is created once, and all can write."""
-    stores = await asyncio.gather(*(opened(database) for _ in range(8)))
+    stores = await asyncio.gather(*(open_file(database) for _ in range(8)))
     await stores[0].create(session())
     await asyncio.gather(*(store.append(REF, Append(entries=[user("a")], timestamp=2)) for store in stores))
     assert (await stores[0].get(REF)).messages == 8
@@ -79,14 +79,14 @@ def _other_program(database: Path) -> None:
 
 
 def _newer_schema(database: Path) -> None:
-    asyncio.run(opened_once(database))
+    asyncio.run(open_once(database))
     connection = apsw.Connection(str(database))
     connection.execute("INSERT INTO holdfast_migrations VALUES (9999, 'future', '')")
     connection.close()
 
 
-def _edited_schema(database: Path) -> None:
-    asyncio.run(opened_once(database))
+def _edit_schema(database: Path) -> None:
+    asyncio.run(open_once(database))
     connection = apsw.Connection(str(database))
     connection.execute("UPDATE holdfast_migrations SET checksum = 'other'")
     connection.close()
@@ -99,7 +99,7 @@ def _edited_schema(database: Path) -> None:
         (lambda database: database.mkdir(), "SQLite"),
         (_other_program, "another program"),
         (_newer_schema, "newer release"),
-        (_edited_schema, "migration 1 that differs"),
+        (_edit_schema, "migration 1 that differs"),
     ],
 )
 def test_foreign_and_newer_files_are_rejected(database: Path, spoil: object, says: str) -> None:
@@ -107,7 +107,7 @@ def test_foreign_and_newer_files_are_rejected(database: Path, spoil: object, say
     spoil(database)  # type: ignore[operator]
     before = database.read_bytes() if database.is_file() else b""
     with pytest.raises(StoreUnavailable, match=says):
-        asyncio.run(opened_once(database))
+        asyncio.run(open_once(database))
     assert (database.read_bytes() if database.is_file() else b"") == before
     assert store_threads() == []
 
@@ -115,20 +115,20 @@ def test_foreign_and_newer_files_are_rejected(database: Path, spoil: object, say
 async def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     """The store creates files but not folders."""
     with pytest.raises(StoreUnavailable):
-        await opened(tmp_path / "missing" / "holdfast.db")
+        await open_file(tmp_path / "missing" / "holdfast.db")
 
 
 async def test_opening_a_locked_file_times_out(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the timeout the error says which process holds it."""
-    await opened_once(database)
+    await open_once(database)
     monkeypatch.setattr("holdfast.stores.sqlite_connection.PATIENCE", 0.05)
     holder = apsw.Connection(str(database))
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable, match="another program has locked the database"):
-        await opened(database)
+        await open_file(database)
     holder.close()
     monkeypatch.undo()
-    await opened_once(database)
+    await open_once(database)
     assert store_threads() == []
 
 
@@ -137,7 +137,7 @@ def test_inspecting_a_file_does_not_create_it(database: Path) -> None:
     url = f"sqlite:///{database}"
     assert not any(step.applied for step in asyncio.run(read_schema(url)))
     assert not database.exists()
-    asyncio.run(opened_once(database))
+    asyncio.run(open_once(database))
     other = apsw.Connection(str(database))
     other.execute("PRAGMA journal_mode=DELETE").fetchall()
     other.execute("BEGIN EXCLUSIVE")
@@ -223,7 +223,7 @@ def test_errors_are_translated(foreign: Exception, ours: type[HoldfastError]) ->
 
 async def test_a_write_waits_for_a_locked_file(database: Path) -> None:
     """Reads do not wait."""
-    store = await opened(database)
+    store = await open_file(database)
     await store.create(session())
     other = apsw.Connection(str(database))
     other.execute("BEGIN IMMEDIATE")
@@ -239,7 +239,7 @@ async def test_a_write_waits_for_a_locked_file(database: Path) -> None:
 
 async def test_writes_to_a_locked_file_time_out(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All waiting writes get `StoreUnavailable`, and the store works again when the file is free."""
-    store = await opened(database)
+    store = await open_file(database)
     await store.create(session())
     other = apsw.Connection(str(database))
     other.execute("BEGIN IMMEDIATE")
@@ -258,7 +258,7 @@ async def test_writes_to_a_locked_file_time_out(database: Path, monkeypatch: pyt
 
 async def test_a_failed_commit_fails_its_whole_batch(database: Path) -> None:
     """No write is acknowledged before the commit, so no session changes."""
-    store = await opened(database)
+    store = await open_file(database)
     await store.create(session())
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     large = [store.append(REF, Append(entries=[user("b" * 200_000)], timestamp=2)) for _ in range(20)]
@@ -274,7 +274,7 @@ async def test_a_failed_commit_fails_its_whole_batch(database: Path) -> None:
 
 async def test_a_full_disk_rejects_writes(database: Path) -> None:
     """Reads still work, and so do writes when there is space again."""
-    store = await opened(database)
+    store = await open_file(database)
     await store.create(session())
     await store.append(REF, Append(entries=[user("a")], timestamp=2))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -293,7 +293,7 @@ async def test_a_full_disk_rejects_writes(database: Path) -> None:
 
 
 async def _read_all(database: Path) -> None:
-    store = await opened(database)
+    store = await open_file(database)
     try:
         await store.entries(REF)
     finally:
@@ -301,7 +301,7 @@ async def _read_all(database: Path) -> None:
 
 
 async def _write_much(database: Path) -> None:
-    store = await opened(database)
+    store = await open_file(database)
     await store.create(session())
     await store.append(REF, Append(entries=[user("a" * 500) for _ in range(500)], timestamp=2))
     await store.close()
@@ -321,7 +321,7 @@ def test_a_damaged_file_raises_a_store_error(database: Path) -> None:
 
 async def test_a_closed_event_loop_does_not_affect_other_callers(database: Path) -> None:
     """A store serves several loops and keeps working when one closes before its answer arrives."""
-    store = await opened(database)
+    store = await open_file(database)
     await store.create(session())
 
     async def start_and_leave() -> None:

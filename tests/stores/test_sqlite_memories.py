@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.memory import DiaryEntry
 from holdfast.stores import open_store
-from tests.contract.memory_kit import ANN, forget, memory, put, recalled, signal
+from tests.contract.memory_kit import ANN, forget, memory, put, signal, write_recalls
 
 CANARY = "canary-7f3a9c"
 
@@ -27,14 +27,14 @@ async def test_a_forgotten_memory_leaves_no_trace_in_the_files(database: Path, s
     (one, two, three) = await put(store, *(memory(CANARY + "z" * size, tags=(CANARY,)) for _ in range(3)))
     await put(store, *(memory("y" * 97 * at) for at in range(1, 61)))
     told = DiaryEntry(id="d", at=1, report={"why": CANARY})
-    await recalled(store, signal(two, session=CANARY), signal(three, query=CANARY.encode()))
+    await write_recalls(store, signal(two, session=CANARY), signal(three, query=CANARY.encode()))
     assert _traces(database)
     await forget(store, one, two)
     await put(store, replace(three, content="another", tags=()))
-    await recalled(store, signals_before=99)
+    await write_recalls(store, signals_before=99)
     await forget(store, memory())
     assert _traces(database) == []
-    await recalled(store, signal(three, 100, session=CANARY), diary=(told,))
+    await write_recalls(store, signal(three, 100, session=CANARY), diary=(told,))
     assert _traces(database)
     assert await store.drop_memories(ANN) == 121
     assert _traces(database) == []

@@ -16,7 +16,7 @@ from holdfast.stores.sql import load_migrations
 from holdfast.stores.sql.statements import load_statements
 from tests.contract.kit import assistant, session, user
 from tests.stores.plans_kit import LISTS, ON_A_TURNS_PATH
-from tests.stores.sqlite_kit import opened, opened_once
+from tests.stores.sqlite_kit import open_file, open_once
 
 NO_SCANS = ("CONSTANT ROW", "json_each VIRTUAL TABLE")
 """What a plan calls a scan of its own parameters."""
@@ -31,7 +31,7 @@ def test_migrations_have_no_gap_and_every_statement_begins_with_what_it_does() -
 
 async def scans(database: Path, name: str) -> list[str]:
     """The steps of SQLite's own plan for a statement that say SCAN, or sort."""
-    await opened_once(database)
+    await open_once(database)
     connection = apsw.Connection(str(database))
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     sql = load_statements("sqlite")[name]
@@ -62,7 +62,7 @@ async def test_live_and_retired_entries_are_merged_without_sorting(database: Pat
 
 async def _fill(database: Path) -> int:
     """Twenty sessions of a hundred messages; the size of their JSON."""
-    store, size = await opened(database), 0
+    store, size = await open_file(database), 0
     for number in range(20):
         ref = SessionRef("ann", f"session-{number}")
         await store.create(session(ref))
@@ -76,7 +76,7 @@ async def _fill(database: Path) -> int:
 
 def test_a_message_takes_little_more_than_its_json(database: Path) -> None:
     """At most 1.3 times the bytes of the messages as JSON, beyond what the file takes without any."""
-    asyncio.run(opened_once(database))
+    asyncio.run(open_once(database))
     empty = database.stat().st_size
     size = asyncio.run(_fill(database))
     assert database.stat().st_size - empty <= 1.3 * size

@@ -14,8 +14,8 @@ from holdfast.stores.log import Append, SavedView
 from holdfast.stores.sqlite import SCRUBBING
 from holdfast.stores.sqlite_connection import BusyHandler
 from holdfast.stores.verify import verify
-from tests.contract.kit import REF, assistant, compaction, failed, lay, session, user
-from tests.stores.sqlite_kit import opened
+from tests.contract.kit import REF, assistant, compaction, lay, make_failed, session, user
+from tests.stores.sqlite_kit import open_file
 
 CANARY = "canary-7f3a9c"
 SHOWN = {bytes([size % 251]) * 32: CANARY.encode() + bytes(size) for size in (5, 5_000, 300_000)}
@@ -37,13 +37,13 @@ async def _busy_log(store: Store) -> int:
     await store.append(REF, Append(entries=[user("x" * 200) for _ in range(40)], timestamp=2))
     for other in range(seq - 6, seq + 6):
         await store.annotate(REF, other, pinned=True, importance=0.5)
-    await _told_of(store, seq)
+    await _write_compactions(store, seq)
     for back in range(seq + 30, seq, -1):
         await store.append(REF, Append(entries=[assistant("again")], retire_from=back, timestamp=2))
     return seq
 
 
-async def _told_of(store: Store, seq: int) -> None:
+async def _write_compactions(store: Store, seq: int) -> None:
     """Compactions of every status whose range holds the entry, and which tell what it says."""
     told: dict[str, Any] = {"report": {"missing": [CANARY]}}
     for at, view in enumerate(("v", "v", "w", "x")):
@@ -54,7 +54,7 @@ async def _told_of(store: Store, seq: int) -> None:
 
 async def test_erase_leaves_no_trace_in_the_files(database: Path) -> None:
     """Neither in the database nor in its log, while the store is open; of metadata neither."""
-    store = await opened(database)
+    store = await open_file(database)
     seq = await _busy_log(store)
     assert _traces(database)
     await store.erase(REF, seq)
@@ -67,7 +67,7 @@ async def test_erase_leaves_no_trace_in_the_files(database: Path) -> None:
 @pytest.mark.parametrize("size", [10, 3_000, 50_000])
 async def test_delete_leaves_no_trace_in_the_files(database: Path, size: int) -> None:
     """Nor does a replace: logs, state, system messages, metadata, views, keys and calls are gone."""
-    store = await opened(database)
+    store = await open_file(database)
     for leave in (lambda: store.remove(REF), lambda: store.replace(session(), [user("other")])):
         await store.remove(REF)
         fields: dict[str, Any] = {"state": {"k": CANARY}, "metadata": {"k": CANARY}, "agent": CANARY}
@@ -77,7 +77,7 @@ async def test_delete_leaves_no_trace_in_the_files(database: Path, size: int) ->
         made = [ModelCall(model=CANARY, timestamp=1, view=CANARY, build=CANARY.encode())]
         write = Append(entries=log, timestamp=2, views=views, calls=made, idempotency_key=CANARY, media=SHOWN)
         await store.append(REF, write)
-        await lay(store, compaction(0, 1, CANARY + "x" * size, view=CANARY), failed(error=CANARY))
+        await lay(store, compaction(0, 1, CANARY + "x" * size, view=CANARY), make_failed(error=CANARY))
         await store.append(REF, Append(entries=[user(CANARY)], retire_from=1, timestamp=2))
         assert _traces(database)
         await leave()
@@ -87,7 +87,7 @@ async def test_delete_leaves_no_trace_in_the_files(database: Path, size: int) ->
 
 async def test_delete_leaves_no_row(database: Path) -> None:
     """Every table is as empty as before."""
-    store = await opened(database)
+    store = await open_file(database)
     await _busy_log(store)
     views = {"v": SavedView(0, b"")}
     made = [ModelCall(model="m", timestamp=1)]
@@ -110,17 +110,17 @@ async def test_data_still_being_read_are_removed_by_a_later_write(
     """Who removes it waits a moment for the reader; those who write behind that do not."""
     waited: list[float | None] = []
 
-    def told(patience: BusyHandler, attempts: int) -> bool:
+    def record_wait(patience: BusyHandler, attempts: int) -> bool:
         waited.append(patience.seconds)
         return False
 
-    store = await opened(database)
+    store = await open_file(database)
     await store.create(session())
     await store.append(REF, Append(entries=[user(CANARY)], timestamp=2))
     reader = apsw.Connection(str(database))
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM entries").fetchall()
-    monkeypatch.setattr(BusyHandler, "__call__", told)
+    monkeypatch.setattr(BusyHandler, "__call__", record_wait)
     await store.append(REF, Append(entries=[user("a")], timestamp=2))
     assert waited == []
     await store.erase(REF, 0)

@@ -167,7 +167,7 @@ def run(folder: Path, *arguments: str, **files: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def documented(name: str) -> str:
+def read_example(name: str) -> str:
     """The example of a module in the documentation."""
     (found,) = re.findall(rf"```python\n(# {name}\.py\n.*?)```", PAGE.read_text(), re.DOTALL)
     return str(found)
@@ -184,7 +184,7 @@ def test_a_store_of_its_own_opened_by_a_function(tmp_path: Path) -> None:
 
 def test_a_store_of_its_own_opened_by_a_url(tmp_path: Path) -> None:
     """As the documentation has it: processes of their own find it too."""
-    modules = {name: documented(name) for name in ("conftest", "test_mydb")}
+    modules = {name: read_example(name) for name in ("conftest", "test_mydb")}
     code, said = run(tmp_path, "-k", "process or opening or kill", mydb=STORE, **modules)
     assert code == 0, said
     assert int(re.findall(r"(\d+) passed", said)[0]) >= 6
@@ -193,7 +193,7 @@ def test_a_store_of_its_own_opened_by_a_url(tmp_path: Path) -> None:
 
 def test_a_store_of_memories_only_runs_their_checks(tmp_path: Path) -> None:
     """It is no store, and has no more than the methods for memories: the checks of these run, and those alone."""
-    suite = documented("test_mymemories")
+    suite = read_example("test_mymemories")
     code, said = run(tmp_path, mymemories=MEMORIES, conftest=PLUGIN + BY_MEMORIES, test_mymemories=suite)
     assert code == 0, said
     assert int(re.findall(r"(\d+) passed", said)[0]) > 40
@@ -229,7 +229,7 @@ def found_out(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for wrong in FAILS:
         (folder / wrong).mkdir()
         (folder / wrong / "test_mydb.py").write_text(SUITE)
-        conftest = documented("conftest").replace("mydb:open_mydb", f"wrong:open_{wrong}")
+        conftest = read_example("conftest").replace("mydb:open_mydb", f"wrong:open_{wrong}")
         (folder / wrong / "conftest.py").write_text(conftest.replace(PLUGINS, ""))
     checks = [f"{wrong}/test_mydb.py::{re.split('[ []', check)[0]}" for wrong, check in FAILS.items()]
     code, said = run(folder, *checks, mydb=STORE, wrong=WRONG, conftest=PLUGIN)

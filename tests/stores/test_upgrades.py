@@ -20,19 +20,19 @@ from holdfast.stores.verify import verify
 from tests.contract.kit import REF, assistant, calls, compaction, lay, result, session, user
 from tests.contract.memory_kit import memory, put
 from tests.contract.plugin import writer_of
-from tests.stores.releases import know_only, made_by_the_first_release
-from tests.stores.servers import Server, reached
+from tests.stores.releases import know_only, make_by_the_first_release
+from tests.stores.servers import Server, reach
 
 SECOND = SessionRef("ann", "s2")
 
 
-async def opened(url: str) -> Store:
+async def open_tenant(url: str) -> Store:
     """The store at `url`."""
     return await open_store(url, tenant="acme")
 
 
 async def _close_after_opening(url: str) -> None:
-    await (await opened(url)).close()
+    await (await open_tenant(url)).close()
 
 
 def _dialect(url: str) -> str:
@@ -53,12 +53,12 @@ async def test_a_schema_of_the_first_release_is_upgraded_in_place(
             await store.create(session(state={"k": 1, "a:b": 2, "user:k": "old", "app:k": "old"}))
         await store.update(REF, SessionPatch(metadata={"m": 1}), timestamp=2)
 
-    await made_by_the_first_release(sql_url, monkeypatch, fill)
+    await make_by_the_first_release(sql_url, monkeypatch, fill)
     assert [step.applied for step in await read_schema(sql_url)] == [
         True,
         *[False] * (len(load_migrations("sqlite")) - 1),
     ]
-    stores = await asyncio.gather(*(opened(sql_url) for _ in range(6)))
+    stores = await asyncio.gather(*(open_tenant(sql_url) for _ in range(6)))
     assert all(step.applied for step in await read_schema(sql_url))
     assert (await stores[0].get(REF)).state == {"k": 1, "a:b": 2}
     call = ModelCall(model="m", timestamp=7, view="v", hash=b"h" * 16, build=b"b")
@@ -89,12 +89,12 @@ async def test_processes_open_a_file_of_the_first_release_at_once(
         await store.create(session())
         await store.append(REF, Append(entries=[user("old")], timestamp=2))
 
-    await made_by_the_first_release(sql_url, monkeypatch, fill)
+    await make_by_the_first_release(sql_url, monkeypatch, fill)
     writer = writer_of("holdfast.stores:open_store", sql_url)
     for process in [writer(name, 20) for name in ("one", "two", "three")]:
         _, err = process.communicate(timeout=120)
         assert (process.returncode, err) == (0, "")
-    store = await opened(sql_url)
+    store = await open_tenant(sql_url)
     assert (await store.entries(REF))[0].message.text == "old"
     assert await verify(store, REF) == 61
     assert [one.id for one in await store.compactions(REF)][-1] == 60
@@ -110,7 +110,7 @@ async def test_inspecting_a_schema_changes_nothing(sql_url: str) -> None:
     assert await read_schema(sql_url) == tuple(SchemaStep(one.number, one.name, applied=True) for one in known)
 
 
-async def _refused(server: Server, url: str, spoil: str, says: str) -> None:
+async def _check_refused(server: Server, url: str, spoil: str, says: str) -> None:
     await anyio.to_thread.run_sync(server.in_place, url, spoil)
     for act in (_close_after_opening, read_schema):
         with pytest.raises(StoreUnavailable, match=says):
@@ -122,9 +122,9 @@ async def test_newer_and_edited_schemas_are_rejected(server: Server, server_url:
     await _close_after_opening(server_url)
     steps = ", -1" if server.name == "mysql" else ""
     newer = f"INSERT INTO holdfast_migrations VALUES (9999, 'future', ''{steps});"
-    await _refused(server, server_url, newer, "made by a newer release")
+    await _check_refused(server, server_url, newer, "made by a newer release")
     back = "DELETE FROM holdfast_migrations WHERE number = 9999;"
-    await _refused(
+    await _check_refused(
         server,
         server_url,
         f"{back} UPDATE holdfast_migrations SET checksum = 'x' WHERE number = 1;",
@@ -134,7 +134,7 @@ async def test_newer_and_edited_schemas_are_rejected(server: Server, server_url:
 
 async def test_an_old_release_rejects_a_newer_schema(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message is clear, and a running server keeps working."""
-    store = await opened(server_url)
+    store = await open_tenant(server_url)
     with monkeypatch.context() as then:
         know_only(then, 1)
         with pytest.raises(
@@ -159,7 +159,7 @@ async def test_tables_of_another_program_are_left_alone(server: Server, server_u
 # -- what is worked out for what was there -------------------------------------
 
 
-async def _spoken(store: Store) -> None:
+async def _write_logs(store: Store) -> None:
     """Logs with all kinds of entries: live, retired and erased, of two users."""
     for ref in (REF, SECOND, SessionRef("bob", "s1")):
         await store.create(session(ref))
@@ -170,7 +170,7 @@ async def _spoken(store: Store) -> None:
     await store.erase(REF, 4)
 
 
-async def _found(store: Store) -> list[tuple[SessionRef, int]]:
+async def _find_entries(store: Store) -> list[tuple[SessionRef, int]]:
     """Every visible entry, as its digest finds it: nobody else's has one, so there is no other in its session."""
     places = []
     for ref in (REF, SECOND, SessionRef("bob", "s1")):
@@ -183,10 +183,10 @@ async def _found(store: Store) -> list[tuple[SessionRef, int]]:
 
 async def test_digests_of_the_first_release_are_found(sql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Including retired and erased entries, in batches; such entries have no aliases."""
-    await made_by_the_first_release(sql_url, monkeypatch, _spoken)
+    await make_by_the_first_release(sql_url, monkeypatch, _write_logs)
     monkeypatch.setattr(mark_backfill, "BATCH", 3)
-    store = await opened(sql_url)
-    assert len(await _found(store)) == 15
+    store = await open_tenant(sql_url)
+    assert len(await _find_entries(store)) == 15
     reply = make_alias(b"", assistant("f").message) or b""
     assert await store.sightings("ann", [reply], alias=True) == ()
     await store.append(SECOND, Append(entries=[assistant("f")], timestamp=4))
@@ -196,7 +196,7 @@ async def test_digests_of_the_first_release_are_found(sql_url: str, monkeypatch:
 
 async def test_an_interrupted_digest_upgrade_is_completed(sql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It continues or starts again."""
-    await made_by_the_first_release(sql_url, monkeypatch, _spoken)
+    await make_by_the_first_release(sql_url, monkeypatch, _write_logs)
     done = 0
 
     def failing(scope: bytes, mark: bytes) -> int:
@@ -212,8 +212,8 @@ async def test_an_interrupted_digest_upgrade_is_completed(sql_url: str, monkeypa
         with pytest.raises(StoreUnavailable, match="the power is gone"):
             await _close_after_opening(sql_url)
     assert {step.number: step.applied for step in await read_schema(sql_url)}[5] is False
-    store = await opened(sql_url)
-    assert len(await _found(store)) == 15
+    store = await open_tenant(sql_url)
+    assert len(await _find_entries(store)) == 15
     await store.close()
 
 
@@ -259,12 +259,12 @@ async def test_an_interrupted_mysql_upgrade_is_resumed(
     assert [found.applied for found in await read_schema(mysql_url)][number] is False
     if not noted and step:
         forget = f"UPDATE holdfast_migrations SET steps = steps - 1 WHERE number = {number + 1};"
-        await anyio.to_thread.run_sync(reached("mysql").in_place, mysql_url, forget)
+        await anyio.to_thread.run_sync(reach("mysql").in_place, mysql_url, forget)
     await _usable(mysql_url)
 
 
 async def _usable(url: str) -> None:
-    store = await opened(url)
+    store = await open_tenant(url)
     await store.create(session())
     await store.append(REF, Append(entries=[user("a")], timestamp=2))
     assert [one.status for one in await lay(store, compaction(0, 0))] == ["live"]

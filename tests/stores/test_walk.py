@@ -37,13 +37,13 @@ def _ref(at: int) -> SessionRef:
     return SessionRef("ann", f"s{at}")
 
 
-async def _said(store: Store, count: int) -> None:
+async def _make_sessions(store: Store, count: int) -> None:
     """Sessions, each later than the one before it."""
     for at in range(count):
         await store.create(session(_ref(at), timestamp=10 * at))
 
 
-async def _walked(store: Store, **asked: Any) -> list[list[str]]:
+async def _walk(store: Store, **asked: Any) -> list[list[str]]:
     """Ids, page by page."""
     return [[one.id for one in page] async for page in walk.iterate_session_pages(store, **asked)]
 
@@ -75,20 +75,20 @@ async def test_each_owner_is_listed_once(store: Any, count: int) -> None:
 @pytest.mark.parametrize("count", SIZES)
 async def test_sessions_are_listed_in_pages(store: Store, count: int) -> None:
     """Oldest or newest change first; no page is empty."""
-    await _said(store, count)
+    await _make_sessions(store, count)
     ids = [f"s{at}" for at in range(count)]
     for descending in (False, True):
         ordered = ids[::-1] if descending else ids
         pages = [ordered[at : at + SMALL] for at in range(0, count, SMALL)]
-        assert await _walked(store, size=SMALL, descending=descending) == pages
+        assert await _walk(store, size=SMALL, descending=descending) == pages
 
 
 async def test_pages_have_the_stores_default_size(store: Store) -> None:
     """Unless a size is given; filters apply to all pages."""
-    await _said(store, PAGE + 1)
-    assert [len(page) for page in await _walked(store)] == [PAGE, 1]
+    await _make_sessions(store, PAGE + 1)
+    assert [len(page) for page in await _walk(store)] == [PAGE, 1]
     await store.create(session(SessionRef("bob", "b"), timestamp=5))
-    assert await _walked(store, user_id="bob") == [["b"]]
+    assert await _walk(store, user_id="bob") == [["b"]]
 
 
 @pytest.mark.parametrize("gone", [[2], [1, 2], [0, 1, 2]])
@@ -97,11 +97,11 @@ async def test_no_session_is_missed_if_a_page_changes_during_reading(
     store: Store, gone: list[int], *, deleted: bool
 ) -> None:
     """The last session of a page may be changed or deleted before the next page; a changed one is listed again."""
-    await _said(store, 3 * SMALL)
+    await _make_sessions(store, 3 * SMALL)
     seen, changed = list[str](), False
     list_ = store.list
 
-    async def listed(**asked: Any) -> Any:
+    async def list_and_change(**asked: Any) -> Any:
         nonlocal changed
         if "after" in asked and not changed:
             changed = True
@@ -112,7 +112,7 @@ async def test_no_session_is_missed_if_a_page_changes_during_reading(
                     await store.append(_ref(at), Append(entries=[user("x")], timestamp=1000 + at))
         return await list_(**asked)
 
-    store.list = listed  # type: ignore[method-assign]
+    store.list = list_and_change  # type: ignore[method-assign]
     async for page in walk.iterate_session_pages(store, size=SMALL):
         seen += [one.id for one in page]
     again = [] if deleted else [f"s{at}" for at in gone]
@@ -121,7 +121,7 @@ async def test_no_session_is_missed_if_a_page_changes_during_reading(
 
 async def test_list_sessions_unused_since_a_time(store: Store) -> None:
     """Neither changed nor read; of an ended session only the end counts. The limit itself is included."""
-    await _said(store, 6)
+    await _make_sessions(store, 6)
     await store.touch(_ref(0), timestamp=41)
     await store.touch(_ref(1), timestamp=40)
     await store.end(ending(1, _ref(2), ended_at=25, hooks=()))
@@ -141,23 +141,23 @@ async def test_sessions_of_the_same_millisecond_are_all_listed(store: Store) -> 
 
 async def test_no_page_is_read_after_the_last_possible_match(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """For any number of sessions used since."""
-    await _said(store, PAGE + SMALL)
+    await _make_sessions(store, PAGE + SMALL)
     read = list[int]()
 
-    async def counted(*given: Any, **asked: Any) -> AsyncIterator[Any]:
+    async def count_pages(*given: Any, **asked: Any) -> AsyncIterator[Any]:
         async for page in pages(*given, **asked):
             read.append(len(page))
             yield page
 
     pages = walk.iterate_session_pages
-    monkeypatch.setattr(walk, "iterate_session_pages", counted)
+    monkeypatch.setattr(walk, "iterate_session_pages", count_pages)
     assert [one.id async for one in walk.iterate_unchanged_sessions(store, 10)] == ["s0", "s1"]
     assert read == [PAGE]
 
 
 async def test_detecting_an_unchanged_session(store: Store) -> None:
     """Neither written, nor read, nor deleted."""
-    await _said(store, 1)
+    await _make_sessions(store, 1)
     read = await store.get(_ref(0))
     assert await walk.is_unchanged(store, read)
     await store.touch(_ref(0), timestamp=7)
@@ -238,12 +238,12 @@ async def test_nothing_is_read_after_the_end(log: Store) -> None:
     asked = 0
     entries = log.entries
 
-    async def counted(*given: Any, **more: Any) -> Any:
+    async def count_pages(*given: Any, **more: Any) -> Any:
         nonlocal asked
         asked += 1
         return await entries(*given, **more)
 
-    log.entries = counted  # type: ignore[method-assign]
+    log.entries = count_pages  # type: ignore[method-assign]
     await walk.read_entries_until(log, REF, lambda _: False, start=5)
     assert asked == 1
     await walk.read_entries_until(log, REF, lambda _: False, start=5, stop=5)

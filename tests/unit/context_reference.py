@@ -21,7 +21,7 @@ from typing import NamedTuple
 from holdfast.context.agent_view import Perspective
 from holdfast.domain.session import Entry
 from tests.unit.context_units import anchor_of, current_of, groups_of
-from tests.unit.perspective_reference import Group, told
+from tests.unit.perspective_reference import Group, replace_unit
 
 
 class Kept(NamedTuple):
@@ -51,7 +51,7 @@ def token_window(
         if kept.tokens <= budget:
             continue
         for number in range(len(kept.tail)):
-            moved = _shifted(kept, number, until, anchored=True)
+            moved = _evict_oldest(kept, number, until, anchored=True)
             on_target = _tokens(moved.tail) <= int(target * budget) and moved.tokens <= budget
             if on_target or _only_recent(moved.tail, preserve_recent):
                 break
@@ -73,8 +73,8 @@ def count_window(
         kept = Kept(kept.head, [*kept.tail, *group])
         # The oldest unit is evicted while the others have `window_size` messages: no unit is cut.
         while sum(map(len, kept.tail[1:])) >= window_size:
-            kept = _shifted(kept, 1, until, anchored=anchored)
-        kept = _shifted(kept, 0, until, anchored=anchored)
+            kept = _evict_oldest(kept, 1, until, anchored=anchored)
+        kept = _evict_oldest(kept, 0, until, anchored=anchored)
         if budget is not None:
             kept = _fitting(kept, budget, until, anchored=anchored)
     return kept
@@ -91,7 +91,7 @@ def salience(entries: Sequence[Entry], *, budget: int, target: float) -> Kept:
         if chosen.tokens > budget:
             # Required messages leave no room for important ones.
             for number in range(len(kept.tail)):
-                chosen = _shifted(kept, number, until, anchored=True)
+                chosen = _evict_oldest(kept, number, until, anchored=True)
                 if chosen.tokens <= budget and _tokens(chosen.tail) <= int(target * budget):
                     break
         kept = _fitting(chosen, budget, until, anchored=True)
@@ -113,7 +113,7 @@ def _most_important(kept: Kept, goal: int, until: Sequence[Entry]) -> Kept:
     return Kept([group for group in units[: len(units) - len(tail)] if group not in left], tail)
 
 
-def cleared(entries: Sequence[Entry], *, trigger: int, keep: int, clear_at_least: int, marker: int) -> set[int]:
+def clear_results(entries: Sequence[Entry], *, trigger: int, keep: int, clear_at_least: int, marker: int) -> set[int]:
     """Return the results that `clear_tool_results` replaces before `none`, if every marker takes `marker` tokens."""
     gone: set[int] = set()
     until: list[Entry] = []
@@ -142,7 +142,7 @@ def _calls(entries: Sequence[Entry], eyes: Perspective | None = None) -> list[tu
         until = [*until, *group]
         new = [*new, group]
         said = group[0].message.role == "assistant" and not group[0].message.tool_calls
-        said = said and told(eyes, group) is None
+        said = said and replace_unit(eyes, group) is None
         if not said or at == len(groups) - 1:
             places.append((until, new))
             new = []
@@ -160,7 +160,7 @@ def _must_stay(group: Group, seen: Sequence[Entry], *, anchored: bool) -> bool:
     return anchored and anchor is not None and group[0].seq == anchor.seq
 
 
-def _shifted(kept: Kept, number: int, seen: Sequence[Entry], *, anchored: bool) -> Kept:
+def _evict_oldest(kept: Kept, number: int, seen: Sequence[Entry], *, anchored: bool) -> Kept:
     """Evict the `number` oldest units of the tail; required ones move to the head."""
     older = [*kept.head, *kept.tail[:number]]
     return Kept([group for group in older if _must_stay(group, seen, anchored=anchored)], kept.tail[number:])
@@ -169,7 +169,7 @@ def _shifted(kept: Kept, number: int, seen: Sequence[Entry], *, anchored: bool) 
 def _fitting(kept: Kept, budget: int, seen: Sequence[Entry], *, anchored: bool) -> Kept:
     """Evict oldest first, until it fits or only the newest unit is left."""
     while kept.tokens > budget and len(kept.tail) > 1:
-        kept = _shifted(kept, 1, seen, anchored=anchored)
+        kept = _evict_oldest(kept, 1, seen, anchored=anchored)
     return kept
 
 

@@ -28,7 +28,7 @@ from tests.unit.context_units import (
     anchor_of,
     conversation_of,
     current_of,
-    filled,
+    fill,
     groups_of,
     in_force_of,
     is_mute,
@@ -36,7 +36,7 @@ from tests.unit.context_units import (
     results_of,
     visible_of,
 )
-from tests.unit.perspective_reference import Group, told
+from tests.unit.perspective_reference import Group, replace_unit
 
 # -- all rules ---------------------------------------------------------------
 
@@ -76,22 +76,22 @@ def _least(request: Request, entries: Sequence[Entry]) -> int:
     visible = visible_of(request, entries)
     groups = groups_of(visible)
     if request.strategy.name == "none":
-        return sum(request.count.message(message) for group in groups for message in _told(request, group))
+        return sum(request.count.message(message) for group in groups for message in _list_sent(request, group))
     in_force = in_force_of(visible)
     must = [group for group in groups if _must_stay(request, group, visible, in_force)]
     return sum(
         min(request.count.message(message), MIN_CUT) if only_text(message) else request.count.message(message)
         for group in must
-        for message in _told(request, group)
+        for message in _list_sent(request, group)
     )
 
 
-def _told(request: Request, group: Group) -> list[Message]:
+def _list_sent(request: Request, group: Group) -> list[Message]:
     """Return approximately the messages of a unit as they are sent."""
-    if (relayed := told(request.strategy.perspective, group)) is not None:
+    if (relayed := replace_unit(request.strategy.perspective, group)) is not None:
         return [one.message for one in relayed]
     lacking = len(group[0].message.tool_calls) - results_of(group)
-    plain = [filled(entry.message) if entry.unit == group[0].seq else _late_of(entry) for entry in group]
+    plain = [fill(entry.message) if entry.unit == group[0].seq else _late_of(entry) for entry in group]
     if group[0].message.role == "tool":
         plain = [_late_of(group[0])]
     return plain + [Message(role="tool", content=NO_RESULT, tool_call_id="?")] * lacking

@@ -18,8 +18,8 @@ from holdfast.context.units import EMPTY, LATE_RESULT, NO_RESULT
 from holdfast.domain.messages import SYSTEM_ROLES, Message, Part, ToolCall
 from holdfast.domain.session import Entry
 from tests.unit.context_rules_facts import is_facts
-from tests.unit.context_units import SENT, anchor_of, conversation_of, filled, groups_of, only_text
-from tests.unit.perspective_reference import Group, Seen, told
+from tests.unit.context_units import SENT, anchor_of, conversation_of, fill, groups_of, only_text
+from tests.unit.perspective_reference import Group, Seen, replace_unit
 
 _MARKER = re.compile(
     r"\n\[… (\d+) of (\d+) characters cut, (?:message |load_artifact\(\"result-)(\d+)(?: of the session|\"\))(?: #[a-z]{8})? …\]\n"
@@ -91,7 +91,7 @@ def _check_group(
 ) -> None:
     """Take the messages of `group` from the front of `rest`: calls, then ordered, missing and late results."""
     first = group[0]
-    if (relayed := told(request.strategy.perspective, group)) is not None:
+    if (relayed := replace_unit(request.strategy.perspective, group)) is not None:
         _check_relayed(request, relayed, rest, decided, sent)
         return
     calls = first.message.tool_calls
@@ -131,7 +131,7 @@ def _check_relayed(
         if decision == "cleared":
             assert one.tool
             tokens, seq = one.entry.tokens, one.entry.seq
-            assert message.text == one.heading + _cleared(request, one.tool, tokens, seq)
+            assert message.text == one.heading + _write_cleared(request, one.tool, tokens, seq)
         elif decision == "cut":
             _check_cut_relayed(request, message, one)
         else:
@@ -149,7 +149,7 @@ def _check_lines(message: Message, one: Seen) -> None:
 
 def _check_cut_relayed(request: Request, message: Message, one: Seen) -> None:
     if request.loads and one.tool:
-        message = _named_by_place(message, one.entry.seq)
+        message = _name_by_place(message, one.entry.seq)
     if message != one.message:
         assert f"message {one.entry.seq} of the session" in _all_text(message), "a cut says where the whole is"
     for piece in _MARKER.split(message.text)[::4] if isinstance(message.content, str) else ():
@@ -161,15 +161,15 @@ def _plain_again(sent: Message, entry: Entry, request: Request) -> Message:
     message, dialect, own = entry.message, request.dialect, format_tag(request.marker)
     if dialect != "openai" and message.role == "user" and sent.content == EMPTY and not message.text.strip():
         sent = sent.evolve(content=message.content)
-    if sent.content == filled(message).content:
+    if sent.content == fill(message).content:
         sent = sent.evolve(content=message.content)
     if message.role == "tool":
         assert sent.role == "user"
         label = LATE_RESULT.format(id=message.tool_call_id, tag=own)
-        return _unlabelled(sent, label, message).evolve(tool_call_id=message.tool_call_id)
+        return _strip_label(sent, label, message).evolve(tool_call_id=message.tool_call_id)
     if message.role in SYSTEM_ROLES and dialect != "openai" and sent.role not in SYSTEM_ROLES:
         assert sent.role == "user"
-        return _unlabelled(sent, SYSTEM_NOTE.format(tag=own), message)
+        return _strip_label(sent, SYSTEM_NOTE.format(tag=own), message)
     assert sent.role == message.role
     if not message.tool_calls:
         return sent
@@ -186,7 +186,7 @@ def _call_again(sent: ToolCall, call: ToolCall, dialect: str) -> ToolCall:
     return ToolCall(call.id, sent.name, arguments, sent.type, sent.extra, sent.function_extra)
 
 
-def _unlabelled(sent: Message, label: str, message: Message) -> Message:
+def _strip_label(sent: Message, label: str, message: Message) -> Message:
     if isinstance(sent.content, tuple):
         assert sent.content[0] == Part("text", label)
         return sent.evolve(role=message.role, content=sent.content[1:])
@@ -206,7 +206,7 @@ def _check_same(request: Request, sent: Message, entry: Entry, decided: dict[int
     # A short task of several parts may be shorter as a complete stub: then nothing is missing.
     all_there = anchor is not None and entry.seq == anchor.seq and entry.message.text in sent.text
     if request.loads and entry.message.role == "tool" and entry.unit != entry.seq:  # else it is sent as a message
-        sent = _named_by_place(sent, entry.seq)
+        sent = _name_by_place(sent, entry.seq)
     if not all_there and not _only_written_shorter(sent, entry.message):
         assert f"message {entry.seq} of the session" in _all_text(sent), "a cut says where the whole is"
     assert (sent.role, sent.name, sent.tool_call_id) == (
@@ -226,7 +226,7 @@ def _check_same(request: Request, sent: Message, entry: Entry, decided: dict[int
         _check_cut_arguments(ours.arguments, theirs.arguments, entry.seq)
 
 
-def _named_by_place(sent: Message, seq: int) -> Message:
+def _name_by_place(sent: Message, seq: int) -> Message:
     """Return a cut result as it would be without the loading tool, which replaces the message number."""
     whole, place = f'load_artifact("result-{seq}")', f"message {seq} of the session"
     assert place not in sent.text
@@ -241,7 +241,7 @@ def _named_by_place(sent: Message, seq: int) -> Message:
     return sent.evolve(content=tuple(texts))
 
 
-def _cleared(request: Request, tool: str, tokens: int, seq: int) -> str:
+def _write_cleared(request: Request, tool: str, tokens: int, seq: int) -> str:
     if request.loads:
         return f'[result of {tool} cleared: {tokens} tokens; load_artifact("result-{seq}") gives it back]'
     return f"[result of {tool} cleared: {tokens} tokens, message {seq} of the log]"
@@ -254,7 +254,7 @@ def _check_cleared(request: Request, sent: Message, entry: Entry) -> None:
     assert entry.message.role == "tool"
     assert not entry.pinned
     assert "look_up" not in rule.exclude_tools
-    assert sent.text == _cleared(request, "look_up", entry.tokens, entry.seq)
+    assert sent.text == _write_cleared(request, "look_up", entry.tokens, entry.seq)
     assert sent.evolve(content=entry.message.content) == entry.message
 
 

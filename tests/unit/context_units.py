@@ -13,7 +13,7 @@ from holdfast.context.units import EMPTY
 from holdfast.domain.messages import SYSTEM_ROLES, Message, Part
 from holdfast.domain.session import Entry
 from holdfast.limits import SYSTEM_IN_FORCE
-from tests.unit.perspective_reference import Group, is_seen, told
+from tests.unit.perspective_reference import Group, is_seen, replace_unit
 
 GONE = {"evicted", "compacted"}
 """Decisions for entries that are not sent."""
@@ -43,7 +43,7 @@ def visible_of(request: Request, entries: Sequence[Entry]) -> list[Entry]:
 def is_mute(request: Request, group: Group) -> bool:
     """Return True if a unit is an own reply or a system message without content."""
     first = group[0].message
-    relayed = told(request.strategy.perspective, group)
+    relayed = replace_unit(request.strategy.perspective, group)
     if relayed is not None:
         first = relayed[0].message
     if first.role not in ("assistant", *SYSTEM_ROLES) or first.tool_calls:
@@ -55,7 +55,7 @@ def is_mute(request: Request, group: Group) -> bool:
     return not any(part.text.strip() if part.text is not None else part.type != "thinking" for part in parts)
 
 
-def filled(message: Message) -> Message:
+def fill(message: Message) -> Message:
     """Return `message` with a placeholder if it has no content."""
     content = message.content
     if isinstance(content, str) or (message.role == "assistant" and not isinstance(content, tuple)):
@@ -100,11 +100,11 @@ def callable_behind(entries: Sequence[Entry]) -> bool:
     )
 
 
-def called(request: Request, entries: Sequence[Entry]) -> bool:
+def is_called(request: Request, entries: Sequence[Entry]) -> bool:
     """Return True if the request's agent would be called now; messages of other agents can be answered too."""
     visible = visible_of(request, entries)
     newest = groups_of(visible)[-1:]
-    others = any(told(request.strategy.perspective, group) for group in newest)
+    others = any(replace_unit(request.strategy.perspective, group) for group in newest)
     whole = all(results_of(group) == len(group[0].message.tool_calls) for group in newest)
     return (others and whole) or callable_behind(visible)
 

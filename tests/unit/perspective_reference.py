@@ -42,7 +42,7 @@ def is_seen(eyes: Perspective | None, group: Group) -> bool:
     return inside or theirs[: len(mine)] == mine
 
 
-def told(eyes: Perspective | None, group: Group) -> list[Seen] | None:
+def replace_unit(eyes: Perspective | None, group: Group) -> list[Seen] | None:
     """Return the replacement of a unit's messages, or None if it is sent unchanged."""
     first = group[0]
     if eyes is None or first.message.role in ("user", "system", "developer"):

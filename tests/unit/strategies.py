@@ -102,7 +102,7 @@ _HANDED = st.sampled_from(["whole", "whole", "refused", "lacking"])
 
 
 @st.composite
-def _handed(draw: DrawFn) -> Event:
+def _draw_transfer(draw: DrawFn) -> Event:
     """Draw a transfer, sometimes next to another call, or a step's reply with the call that ends it."""
     size = draw(st.sampled_from([1, 5, 20, 200]))
     return Event(draw(st.sampled_from(["transfer", "hand_over"])), size, shape=draw(_HANDED), pinned=draw(_RARELY))
@@ -127,7 +127,7 @@ events: SearchStrategy[list[Event]] = st.lists(
 
 
 team_events: SearchStrategy[list[Event]] = st.lists(
-    _by_somebody(st.one_of(_plain(), _plain(), _rounds(), _rounds(), _handed(), _ORPHANS | _RETIRED)),
+    _by_somebody(st.one_of(_plain(), _plain(), _rounds(), _rounds(), _draw_transfer(), _ORPHANS | _RETIRED)),
     min_size=1,
     max_size=24,
 )
@@ -225,7 +225,7 @@ class Log:
                     self.append(result, pinned=pinned)
                     yield
             case role:
-                message = _shaped(Message(role=role, content=self.text(event.size)), event.shape)
+                message = _shape(Message(role=role, content=self.text(event.size)), event.shape)
                 chosen = event.shape == "states" and event.size in _CHOSEN
                 choices: dict[str, Any] | None = {"standing_facts": _CHOSEN[event.size]} if chosen else None
                 self.append(message, pinned=event.pinned, erase=event.erased, told=choices)
@@ -298,7 +298,7 @@ _CONTENTS: dict[str, Callable[[str], Content]] = {
 }
 
 
-def _shaped(message: Message, shape: str) -> Message:
+def _shape(message: Message, shape: str) -> Message:
     if shape in _CONTENTS:
         return message.evolve(content=_CONTENTS[shape](message.text))
     if shape == "named":
@@ -360,15 +360,15 @@ _ANY = {"budget": st.none() | budgets}
 def policies(draw: DrawFn, *names: str) -> Strategy:
     """Draw a strategy of `names`, or of all, with random keys, sometimes after clearing results."""
     name = draw(st.sampled_from(names or list(STRATEGIES)))
-    options = {"facts": draw(st.booleans())} | _drawn(
+    options = {"facts": draw(st.booleans())} | _draw_some(
         draw, _KEYS.get(name, _ANY if "budget" in STRATEGIES[name].keys else {})
     )
     if name != CLEARING and draw(st.booleans()):
-        options[CLEARING] = _drawn(draw, _CLEARING)
+        options[CLEARING] = _draw_some(draw, _CLEARING)
     return make_strategy(ContextSettings(name, options))
 
 
-def _drawn(draw: DrawFn, keys: dict[str, SearchStrategy[Any]]) -> dict[str, Any]:
+def _draw_some(draw: DrawFn, keys: dict[str, SearchStrategy[Any]]) -> dict[str, Any]:
     return {key: value for key, strategy in keys.items() if (value := draw(strategy)) is not None}
 
 
@@ -414,7 +414,7 @@ _TEXTS = st.lists(_HOSTILE | st.text(max_size=30), min_size=1, max_size=6).map("
 
 
 @st.composite
-def recalled_items(draw: DrawFn) -> RecalledItem:
+def draw_recalled_item(draw: DrawFn) -> RecalledItem:
     """Draw a recalled item with any text."""
     kind = draw(st.sampled_from(get_args(ItemKind)))
     return RecalledItem(
@@ -434,7 +434,7 @@ def recalled_items(draw: DrawFn) -> RecalledItem:
 @st.composite
 def _recalls(draw: DrawFn) -> Recall:
     budgets = draw(st.dictionaries(st.sampled_from(RECALLED_KINDS), st.integers(1, 600)))
-    items = draw(st.lists(recalled_items(), max_size=5))
+    items = draw(st.lists(draw_recalled_item(), max_size=5))
     return Recall(budgets=budgets, items=tuple(items), missed=draw(st.sampled_from([(), ("search: late",)])))
 
 
@@ -447,13 +447,13 @@ def team_requests(
 ) -> Request:
     """Draw such a request for one of several agents, sometimes in a branch."""
     request = draw(requests(*names, dialects=dialects))
-    return seen_by(request, draw(st.sampled_from(["ada", "bob", "panel"])), draw(_SEEN_FROM))
+    return set_agent(request, draw(st.sampled_from(["ada", "bob", "panel"])), draw(_SEEN_FROM))
 
 
 _SEEN_FROM = st.sampled_from(["", "", "panel", "panel.ada", "panel.ada.inner", "panel.bob"])
 
 
-def seen_by(request: Request, agent: str, branch: str = "") -> Request:
+def set_agent(request: Request, agent: str, branch: str = "") -> Request:
     """Return `request` for the agent with this name."""
     eyes = Perspective(agent=agent, branch=branch, count=STORED.message)
     return msgspec.structs.replace(request, strategy=msgspec.structs.replace(request.strategy, perspective=eyes))

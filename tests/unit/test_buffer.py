@@ -31,7 +31,7 @@ def limit_history(request: Request, history: int) -> Request:
     return msgspec.structs.replace(request, strategy=msgspec.structs.replace(request.strategy, history=history))
 
 
-def seen(request: Request, entries: Sequence[Entry], history: int) -> list[Entry]:
+def list_seen(request: Request, entries: Sequence[Entry], history: int) -> list[Entry]:
     """Return the entries that a strategy should see: units with one of the last messages, and required ones."""
     entries = visible_of(request, entries)
     newest = {entry.seq for entry in entries[-history:]}
@@ -66,7 +66,7 @@ def test_the_prompt_equals_that_of_a_log_with_only_the_visible_messages(name: st
     request, history = data.draw(requests(name)), data.draw(st.integers(1, 12))
     entries = log_of(data.draw(events)).entries
     assume(entries)
-    visible = seen(request, entries, history)
+    visible = list_seen(request, entries, history)
     event(f"{len(visible) < len(entries)}")
     made = try_build(limit_history(request, history), entries)
     assert get_outcome(made) == get_outcome(try_build(request, visible))
@@ -132,7 +132,7 @@ def _from(request: Request, saved: bytes, entries: Sequence[Entry]) -> WorkingSe
         return refused
 
 
-def _numbered(count: int) -> list[Entry]:
+def _make_entries(count: int) -> list[Entry]:
     log = Log()
     for number in range(count):
         role = ("user", "assistant")[number % 2]
@@ -146,7 +146,7 @@ def test_a_digest_does_not_contain_messages_outside_the_history(name: str) -> No
     plain = Request(
         strategy=make_strategy(ContextSettings(name, {"budget": 260})), count=STORED, input_budget=UNLIMITED
     )
-    entries = _numbered(60)
+    entries = _make_entries(60)
     request, told = limit_history(plain, 20), set[str]()
     view = build(request, None, [], entries[:1]).view
     for number in range(1, 61):
@@ -163,7 +163,7 @@ def test_a_digest_does_not_contain_messages_outside_the_history(name: str) -> No
 def test_decisions_name_the_history_limit_as_reason() -> None:
     rule = make_strategy(ContextSettings("none"))
     request = limit_history(Request(strategy=rule, count=STORED, input_budget=UNLIMITED), 4)
-    entries = _numbered(10)
+    entries = _make_entries(10)
     built = build(request, None, [], entries)
     runs = [(run.first, run.last, run.decision, run.reason) for run in built.list_decisions()]
     assert runs == [
@@ -202,7 +202,7 @@ def test_a_unit_is_not_cut() -> None:
 @pytest.mark.parametrize("name", ["salience", "buffer_window"])
 def test_later_importances_apply_from_the_next_build(name: str) -> None:
     """A rated view in memory equals one built from the rated log, also after more messages."""
-    entries = _numbered(40)
+    entries = _make_entries(40)
     numbers = dict.fromkeys(range(21, 40, 4), 0.9)
     rated = [msgspec.structs.replace(entry, importance=numbers.get(entry.seq)) for entry in entries]
     options = {} if name == "buffer_window" else {"budget": 260}
@@ -236,7 +236,7 @@ def test_no_summary_is_applied_to_messages_outside_the_history() -> None:
     request = limit_history(
         Request(strategy=make_strategy(ContextSettings("none")), count=STORED, input_budget=UNLIMITED), 4
     )
-    built = build(request, None, [], _numbered(10))
+    built = build(request, None, [], _make_entries(10))
     before = get_outcome(built)
     assert built.view.apply_summary(Compaction(0, 5, "They spoke.", 9, "summary")) is False
     assert get_outcome(build_from_view(request, built.view)) == before
@@ -246,7 +246,7 @@ def test_a_view_lists_its_entries_and_knows_if_builds_are_slow() -> None:
     """A limited history is processed completely on each build; other views only process new entries."""
     rule = make_strategy(ContextSettings("none"))
     plain = Request(strategy=rule, count=STORED, input_budget=UNLIMITED)
-    entries = _numbered(300)
+    entries = _make_entries(300)
     whole = build(plain, None, [], entries).view
     assert whole.list_entries() == entries
     assert not whole.is_slow

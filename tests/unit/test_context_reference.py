@@ -106,7 +106,7 @@ def test_clearing_matches_the_reference(
     assert made is not None
     text = "[result of look_up cleared: 66 tokens, message 22 of the log]"  # numbers under 1,000 are one token each
     marker = STORED.message(Message(role="tool", content=text, tool_call_id="c0"))
-    gone = reference.cleared(entries, trigger=trigger, keep=keep, clear_at_least=clear_at_least, marker=marker)
+    gone = reference.clear_results(entries, trigger=trigger, keep=keep, clear_at_least=clear_at_least, marker=marker)
     event(f"cleared {min(len(gone), 3)}")
     told = {seq for run in made.list_decisions() if run.decision == "cleared" for seq in range(run.first, run.last + 1)}
     assert told == gone

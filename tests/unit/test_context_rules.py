@@ -23,7 +23,7 @@ from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 from tests.amounts import examples
 from tests.unit.context_rules import check_refusal, check_rules
-from tests.unit.context_units import callable_behind, called, conversation_of, groups_of, only_system_notes
+from tests.unit.context_units import callable_behind, conversation_of, groups_of, is_called, only_system_notes
 from tests.unit.strategies import (
     UNLIMITED,
     Event,
@@ -246,7 +246,7 @@ def calls_of(request: Request, history: Sequence[Event]) -> list[Sent]:
         if not log.entries or log.entries[-1].seq != log.tail.next_seq - 1:
             view.saved, sent = None, []
             continue
-        if not called(request, log.entries):
+        if not is_called(request, log.entries):
             continue
         built = try_build(view, log.entries)
         if isinstance(built, BudgetTooSmall):

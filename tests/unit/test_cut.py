@@ -26,7 +26,7 @@ class Letters(Characters):
         return said + 100 * len(message.media) + sum(len(str(value)) for value in message.extra.values())
 
 
-def made(message: Message, tokens: int, **options: Any) -> Message:
+def cut_message(message: Message, tokens: int, **options: Any) -> Message:
     return cut(message, tokens, seq=7, count=Letters(), **options)
 
 
@@ -54,7 +54,7 @@ def is_cut_of(text: str, whole: str, where: str = "message 7 of the session") ->
 @pytest.mark.parametrize("tokens", [100, 300, 1000, 1900])
 def test_a_cut_text_keeps_head_and_tail_and_counts_the_cut(tokens: int) -> None:
     """It uses nearly all allowed tokens."""
-    text = made(reply(LONG), tokens).text
+    text = cut_message(reply(LONG), tokens).text
     assert is_cut_of(text, LONG)
     assert 0.97 * tokens <= len(text) <= tokens
 
@@ -62,13 +62,13 @@ def test_a_cut_text_keeps_head_and_tail_and_counts_the_cut(tokens: int) -> None:
 def test_messages_that_fit_are_unchanged() -> None:
     """To the token. A message that a mark would lengthen is also unchanged."""
     message = reply(LONG)
-    assert made(message, len(LONG)) is message
-    assert made(message, len(LONG) - 1) != message
+    assert cut_message(message, len(LONG)) is message
+    assert cut_message(message, len(LONG) - 1) != message
     mark = len("\n[… 60 of 60 characters cut, message 7 of the session …]\n")
     for size, stays in ((mark, True), (mark + 1, False)):
         short = reply("x" * size)
-        assert (made(short, 5) == short) == stays
-        assert made(short, 5).text == (
+        assert (cut_message(short, 5) == short) == stays
+        assert cut_message(short, 5).text == (
             short.text if stays else f"\n[… {size} of {size} characters cut, message 7 of the session …]\n"
         )
 
@@ -97,17 +97,17 @@ def test_user_messages_are_not_cut_below_their_floor() -> None:
 def test_a_cut_result_names_the_call_that_loads_it() -> None:
     """Only if loading is available; replies cannot be loaded."""
     tool = Message(role="tool", content=LONG, tool_call_id="c")
-    assert is_cut_of(made(tool, 300).text, LONG)
-    loaded = made(tool, 300, loads=True).text
+    assert is_cut_of(cut_message(tool, 300).text, LONG)
+    loaded = cut_message(tool, 300, loads=True).text
     assert is_cut_of(loaded, LONG, 'load_artifact("result-7")')
-    assert is_cut_of(made(reply(LONG), 300, loads=True).text, LONG)
+    assert is_cut_of(cut_message(reply(LONG), 300, loads=True).text, LONG)
 
 
 def test_long_strings_in_arguments_are_cut() -> None:
     """Strings of more than 200 characters; the arguments stay compact JSON."""
     arguments = {"short": "s" * 200, "long": "l" * 201, "text": LONG, "list": [LONG, 1], "n": 12}
     whole = calling(arguments)
-    [call] = made(whole, 1200).tool_calls
+    [call] = cut_message(whole, 1200).tool_calls
     found = json.loads(call.arguments)
     assert {key: found[key] for key in ("short", "n")} == {"short": "s" * 200, "n": 12}
     assert found["list"][1] == 1
@@ -122,13 +122,13 @@ def test_long_strings_in_arguments_are_cut() -> None:
 def test_short_arguments_are_kept(size: int, stays: bool) -> None:
     """Cut arguments would be about as long."""
     whole = calling("x" * size)
-    assert (made(whole, 5) == whole) == stays
+    assert (cut_message(whole, 5) == whole) == stays
 
 
 def test_arguments_that_are_not_json_become_an_object_with_their_text() -> None:
     """Also arguments without long strings, if nothing else is enough, so arguments are always JSON."""
     for arguments in (LONG, json.dumps({f"k{at}": at for at in range(400)})):
-        [call] = made(calling(arguments), 400).tool_calls
+        [call] = cut_message(calling(arguments), 400).tool_calls
         found = json.loads(call.arguments)
         assert list(found) == ["[cut, see message 7 of the session]"]
         [text] = found.values()
@@ -139,10 +139,10 @@ def test_arguments_that_are_not_json_become_an_object_with_their_text() -> None:
 def test_media_are_removed_only_if_cutting_text_is_not_enough() -> None:
     """A note names their type and message."""
     whole = reply((Part("text", LONG), IMAGE))
-    kept = made(whole, 300)
+    kept = cut_message(whole, 300)
     assert kept.media == (IMAGE,)
     assert is_cut_of(kept.text, LONG)
-    lean = made(whole, 150)
+    lean = cut_message(whole, 150)
     assert not lean.media
     assert isinstance(lean.content, tuple)
     first, second = lean.content
@@ -157,18 +157,18 @@ def test_long_fields_are_removed_and_named() -> None:
     said = Part("text", "Hello.")
     told = [("Hello.", f"Hello.\n{note}"), ("", note), (None, note), ((said,), (said, Part("text", note)))]
     for content, expected in told:
-        lean = made(reply(content, extra=extra), 400)
+        lean = cut_message(reply(content, extra=extra), 400)
         assert lean.extra == {"mood": "m" * 200}
         assert lean.content == expected
-    media = made(reply((Part("text", "Hello."), IMAGE)), 20)
+    media = cut_message(reply((Part("text", "Hello."), IMAGE)), 20)
     assert "left out here:" not in media.text, "there is nothing to name"
 
 
 def test_if_nothing_fits_the_smallest_cut_is_returned() -> None:
-    text = made(reply(LONG), 5).text
+    text = cut_message(reply(LONG), 5).text
     assert text == f"\n[… {len(LONG)} of {len(LONG)} characters cut, message 7 of the session …]\n"
     picture = reply((Part("text", "Look."), Part("audio", extra={"data": "a"})))
-    lean = made(picture, 5)
+    lean = cut_message(picture, 5)
     assert Letters().message(lean) < Letters().message(picture)
 
 

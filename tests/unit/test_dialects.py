@@ -115,7 +115,7 @@ def clients(draw: DrawFn) -> Callable[[Sequence[Entry]], list[Entry]]:
             message = message.evolve(tool_call_id=ids(str(message.tool_call_id)), extra={"is_error": wrong})
         return _add_parts(message, [PARTS[part] for part in parts], front=front).evolve(name=name)
 
-    def sent(entries: Sequence[Entry]) -> list[Entry]:
+    def build_sent(entries: Sequence[Entry]) -> list[Entry]:
         log = Log()
         for at, entry in enumerate(entries):
             tools = entry.message.tool_calls or entry.message.role == "tool"
@@ -123,7 +123,7 @@ def clients(draw: DrawFn) -> Callable[[Sequence[Entry]], list[Entry]]:
             log.append(message, pinned=entry.pinned)
         return log.entries
 
-    return sent
+    return build_sent
 
 
 def make_valid_for_openai(message: Message) -> Message:
@@ -455,7 +455,7 @@ def test_a_part_of_an_unknown_type_becomes_text() -> None:
 _MARKED: Json = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}
 
 
-def _changed(base: Json, change: Callable[[Json], Any]) -> Json:
+def _change(base: Json, change: Callable[[Json], Any]) -> Json:
     made: Json = json.loads(json.dumps(base))
     change(made)
     return made
@@ -505,7 +505,7 @@ def test_a_plain_conversation_is_valid(dialect: Dialect) -> None:
 )
 def test_anthropic_rules_find_each_mistake(change: Callable[[Json], Any]) -> None:
     """Each mistake is made in a valid request."""
-    assert dialect_rules.anthropic(_changed(_make_valid_request("anthropic"), change))
+    assert dialect_rules.anthropic(_change(_make_valid_request("anthropic"), change))
 
 
 @pytest.mark.parametrize(
@@ -533,7 +533,7 @@ def test_anthropic_rules_find_each_mistake(change: Callable[[Json], Any]) -> Non
 )
 def test_gemini_rules_find_each_mistake(change: Callable[[Json], Any]) -> None:
     """Each mistake is made in a valid request."""
-    assert dialect_rules.gemini(_changed(_make_valid_request("gemini"), change))
+    assert dialect_rules.gemini(_change(_make_valid_request("gemini"), change))
 
 
 @pytest.mark.parametrize(
@@ -555,4 +555,4 @@ def test_gemini_rules_find_each_mistake(change: Callable[[Json], Any]) -> None:
 )
 def test_openai_rules_find_each_mistake(change: Callable[[Json], Any]) -> None:
     """Each mistake is made in a valid request."""
-    assert dialect_rules.openai(_changed(_make_valid_request("openai"), change)["messages"])
+    assert dialect_rules.openai(_change(_make_valid_request("openai"), change)["messages"])

@@ -32,7 +32,7 @@ def units(*messages: Message) -> list[Unit]:
     return group_units(entries)
 
 
-def said(role: str, text: str) -> Message:
+def make_message(role: str, text: str) -> Message:
     return Message(role=role, content=text)
 
 
@@ -72,7 +72,7 @@ def digest(messages: list[Message], tokens: int = 400, shown: SentContext | None
 )
 def test_courtesies_are_never_facts(sentence: str) -> None:
     assert is_courtesy(sentence)
-    assert sentence not in digest([said("user", f"{sentence} My order is K-4711.")])
+    assert sentence not in digest([make_message("user", f"{sentence} My order is K-4711.")])
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,19 @@ def test_requests_and_answers_are_not_courtesies(sentence: str) -> None:
 )
 def test_acknowledgements_are_no_facts_on_either_side(sentence: str) -> None:
     pages = [
-        digest([said("user", "My order is K-4711."), said("assistant", sentence), said("user", "It weighs 12 kg.")]),
         digest(
-            [said("user", "My order is K-4711."), said("assistant", "It leaves Oslo on May 3."), said("user", sentence)]
+            [
+                make_message("user", "My order is K-4711."),
+                make_message("assistant", sentence),
+                make_message("user", "It weighs 12 kg."),
+            ]
+        ),
+        digest(
+            [
+                make_message("user", "My order is K-4711."),
+                make_message("assistant", "It leaves Oslo on May 3."),
+                make_message("user", sentence),
+            ]
         ),
     ]
     for page in pages:
@@ -125,12 +135,16 @@ def test_acknowledgements_are_no_facts_on_either_side(sentence: str) -> None:
 
 @pytest.mark.parametrize("word", ["Next.", "Next question, please.", "Go on.", "Weiter.", "下一个"])
 def test_a_request_to_go_on_is_kept_only_as_an_answer(word: str) -> None:
-    order = said("user", "My order is K-4711.")
+    order = make_message("user", "My order is K-4711.")
     for reply in ("Noted.", "It leaves Oslo on May 3."):
-        page = digest([order, said("assistant", reply), said("user", word), said("assistant", "Good.")])
+        page = digest(
+            [order, make_message("assistant", reply), make_message("user", word), make_message("assistant", "Good.")]
+        )
         assert (word in page, "→" in page, "K-4711" in page) == (False, False, True)
-    asked = said("assistant", "It leaves Oslo on May 3. Shall I repeat it, or go on?")
-    assert f"→ user said: {word}" in digest([order, asked, said("user", word), said("assistant", "Good.")])
+    asked = make_message("assistant", "It leaves Oslo on May 3. Shall I repeat it, or go on?")
+    assert f"→ user said: {word}" in digest(
+        [order, asked, make_message("user", word), make_message("assistant", "Good.")]
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,12 +163,18 @@ def test_sentences_that_only_begin_like_acknowledgements_are_facts(sentence: str
 
 
 def test_an_answer_yes_after_a_statement_is_kept() -> None:
-    page = digest([said("assistant", "The cheapest is SK4700."), said("user", "Yes."), said("assistant", "Good.")])
+    page = digest(
+        [
+            make_message("assistant", "The cheapest is SK4700."),
+            make_message("user", "Yes."),
+            make_message("assistant", "Good."),
+        ]
+    )
     assert "SK4700. → user said: Yes." in page
 
 
 def test_a_form_field_is_no_acknowledgement() -> None:
-    assert "Understood" in digest([said("user", "Order: K-4711\nStatus: Understood")])
+    assert "Understood" in digest([make_message("user", "Order: K-4711\nStatus: Understood")])
 
 
 @given(st.text(max_size=40))
@@ -168,17 +188,17 @@ def test_courtesies_and_promises_are_decided_for_any_text(text: str) -> None:
 )
 def test_a_promise_of_the_assistant_is_kept_with_its_label(promise: str) -> None:
     assert is_promise(promise)
-    talk = [said("assistant", f"{promise} Anything else?")]
+    talk = [make_message("assistant", f"{promise} Anything else?")]
     for number in range(8):
         talk += [
-            said("user", f"And what about the plan of day {number}?"),
-            said("assistant", "It is as it was before."),
+            make_message("user", f"And what about the plan of day {number}?"),
+            make_message("assistant", "It is as it was before."),
         ]
     assert promise in digest(talk, 220).partition("assistant said: ")[2]
 
 
 def test_a_question_is_not_attached_as_an_answer() -> None:
-    text = digest([said("assistant", "The list has 12 names."), said("user", "Which test is bad?")])
+    text = digest([make_message("assistant", "The list has 12 names."), make_message("user", "Which test is bad?")])
     assert "→ user said: Which" not in text
 
 
@@ -188,17 +208,19 @@ def test_a_question_is_not_attached_as_an_answer() -> None:
 def test_conclusions_come_before_the_questions_that_led_to_them() -> None:
     talk: list[Message] = []
     for number in range(12):
-        talk += [said("user", f"Would you please find out for me why the service number {number} is so slow today?")]
+        talk += [
+            make_message("user", f"Would you please find out for me why the service number {number} is so slow today?")
+        ]
         talk += call("logs", {"service": f"svc-{number}"}, "\n".join(f"row {at} took {at}7 ms" for at in range(20)))
-        talk += [said("assistant", f"Service {number} waits for lock L{number}X of the billing database.")]
+        talk += [make_message("assistant", f"Service {number} waits for lock L{number}X of the billing database.")]
     text = digest(talk, 700)
     assert sum(f"lock L{number}X" in text for number in range(12)) >= 10
 
 
 def test_one_long_message_leaves_room_for_the_others() -> None:
     long = " ".join(f"Item {at} has the code QX{at:05} and stands in hall {at % 9}." for at in range(9_000))
-    others = [said("user", f"My contract number {at} is KT-{at}99.") for at in range(20)]
-    text = digest([*others[:10], said("user", long), *others[10:]], 600)
+    others = [make_message("user", f"My contract number {at} is KT-{at}99.") for at in range(20)]
+    text = digest([*others[:10], make_message("user", long), *others[10:]], 600)
     assert sum(f"KT-{at}99" in text for at in range(20)) >= 15
 
 
@@ -279,7 +301,7 @@ def test_a_default_budget_uses_200000_tokens_of_a_larger_window(strategy: str) -
 
 
 def test_messages_of_courtesies_alone_give_no_lines() -> None:
-    assert [line for unit in units(said("user", "Thank you so much!")) for line in read_lines(unit)] == []
+    assert [line for unit in units(make_message("user", "Thank you so much!")) for line in read_lines(unit)] == []
 
 
 # -- errors --------------------------------------------------------------------------
@@ -296,8 +318,8 @@ def test_an_error_notes_that_the_same_call_succeeded_later() -> None:
 
 def test_salience_counts_a_promise_above_other_replies() -> None:
     replies = [
-        said("assistant", "It is all as it was on that day."),
-        said("assistant", "I will send it to you on that day."),
+        make_message("assistant", "It is all as it was on that day."),
+        make_message("assistant", "I will send it to you on that day."),
     ]
     usual, promise = rate_units(units(*replies))
     assert promise > usual

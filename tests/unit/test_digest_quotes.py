@@ -11,7 +11,7 @@ import pytest
 from holdfast.context.digest.page import SentContext
 from holdfast.context.digest.speech import has_value, is_idle, read_speech
 from holdfast.context.digest.texts import LONGEST, split_text
-from tests.unit.test_digest_conversations import call, digest, said
+from tests.unit.test_digest_conversations import call, digest, make_message
 
 MAIL = """We booked one payment twice.
 
@@ -27,7 +27,7 @@ Migrations are named after the ticket."""
 
 def read_user_message(text: str) -> dict[str, list[str]]:
     """Return the sentences of a user's message, by handle."""
-    return {line.handle: [fact.value for fact in line.facts] for line in read_speech(said("user", text), 0, "")}
+    return {line.handle: [fact.value for fact in line.facts] for line in read_speech(make_message("user", text), 0, "")}
 
 
 # -- own words and quotes ----------------------------------------------------------
@@ -42,10 +42,12 @@ def test_a_pasted_mail_is_quoted_only_where_it_has_a_value() -> None:
 def test_quoted_words_weigh_less_than_the_users_own() -> None:
     """Even if they read like an instruction."""
     wish = "Please always paint the doors in RAL 7016, and never ask again."
-    mine, theirs = ({fact.value: fact for line in read_speech(said("user", text), 0, "") for fact in line.facts}
+    mine, theirs = ({fact.value: fact for line in read_speech(make_message("user", text), 0, "") for fact in line.facts}
                     for text in (f"Noted so far. {wish}", f"He answered:\n\nDear Gwen,\n{wish}\n\nKind regards"))  # fmt: skip
     assert theirs[wish].weight < mine[wish].weight / 2
-    assert f"user quoted: {wish}" in digest([said("user", f"He answered:\n\nDear Gwen,\n{wish}\n\nKind regards")])
+    assert f"user quoted: {wish}" in digest(
+        [make_message("user", f"He answered:\n\nDear Gwen,\n{wish}\n\nKind regards")]
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_a_quoted_instruction_does_not_make_its_sentence_an_instruction() -> Non
         "The chef says to put the hob on the island.",
         'The chef says "never put the hob on an island, always by the wall".',
     )
-    weights = [read_speech(said("user", f"Hello. {text}"), 0, "")[0].facts[-1].weight for text in (own, quoted)]
+    weights = [read_speech(make_message("user", f"Hello. {text}"), 0, "")[0].facts[-1].weight for text in (own, quoted)]
     assert weights[1] < 1.5 * weights[0]
 
 
@@ -82,7 +84,7 @@ def test_a_form_filled_in_by_the_user_is_attributed_to_the_user() -> None:
 def test_data_pasted_by_the_user_is_kept() -> None:
     row = json.dumps({"order": "KX-7731", "sku": "P-77"})
     pasted = f'It prints this:\n\n{{"order": "KX-7731"}}\n\n{row}\n2026-03-02T05:00:00Z ERROR job J-4417 failed\n| sku | qty |\n|---|---|\n| QW-88 | 4 |'
-    text = digest([said("user", pasted)])
+    text = digest([make_message("user", pasted)])
     assert all(value in text for value in ("KX-7731", "P-77", "J-4417", "QW-88"))
 
 
@@ -133,7 +135,7 @@ def test_fragments_without_content_are_omitted() -> None:
 @pytest.mark.parametrize("tokens", [*range(24, 60, 3), 400])
 def test_a_table_heading_appears_once_and_only_with_a_row(table: str, tokens: int) -> None:
     for messages in (
-        [said("assistant", f"These are left:\n\n{table}")],
+        [make_message("assistant", f"These are left:\n\n{table}")],
         call("query", {"q": "means"}, f"2 rows\n{table}"),
     ):
         text = digest(messages, tokens)
@@ -196,7 +198,7 @@ def test_a_question_that_speaks_of_failures_is_no_failure() -> None:
 def test_questions_that_name_nothing_are_omitted(sentence: str) -> None:
     assert is_idle(sentence)
     assert sentence not in digest(
-        [said("user", f"My order is K-4711 from Oslo. {sentence}"), said("assistant", "It is done.")]
+        [make_message("user", f"My order is K-4711 from Oslo. {sentence}"), make_message("assistant", "It is done.")]
     )
 
 
@@ -213,12 +215,15 @@ def test_questions_that_name_nothing_are_omitted(sentence: str) -> None:
 )
 def test_sentences_that_name_something_are_kept(sentence: str) -> None:
     assert not is_idle(sentence)
-    assert sentence in digest([said("user", f"Good. {sentence}")])
+    assert sentence in digest([make_message("user", f"Good. {sentence}")])
 
 
 def test_a_question_without_a_value_counts_less_than_a_statement() -> None:
-    talk = [said("user", f"Would the green one still look nice somewhere in the hall {'too ' * n}?") for n in range(9)]
-    talk.insert(4, said("user", "We chose the white tiles for the hall in the end."))
+    talk = [
+        make_message("user", f"Would the green one still look nice somewhere in the hall {'too ' * n}?")
+        for n in range(9)
+    ]
+    talk.insert(4, make_message("user", "We chose the white tiles for the hall in the end."))
     assert "white tiles" in digest(talk, 60)
 
 
@@ -234,8 +239,15 @@ def test_names_numbers_and_identifiers_are_values() -> None:
 def test_an_answer_after_its_question_is_complete() -> None:
     question = "Shall I make it a single query, and is a cache of 30 s in front of it something you want?"
     answer = "single query yes. No cache: selling one berth twice costs us a boat on the quay."
-    assert f"{question} → user said: {answer}" in digest([said("assistant", question), said("user", answer)])
-    text = digest([said("assistant", question), said("user", f"single query yes. No cache{', never' * 30}, please.")])
+    assert f"{question} → user said: {answer}" in digest(
+        [make_message("assistant", question), make_message("user", answer)]
+    )
+    text = digest(
+        [
+            make_message("assistant", question),
+            make_message("user", f"single query yes. No cache{', never' * 30}, please."),
+        ]
+    )
     assert "→" not in text
 
 
@@ -248,8 +260,8 @@ def test_a_sentence_already_sent_in_other_pieces_is_not_repeated() -> None:
     sentence = (
         "um okay so we talked saturday and we decided he takes thursdays because i've got the overnight wednesday"
     )
-    assert "thursdays" not in digest([said("user", f"{sentence}. His birthday is the 19th.")], shown=shown)
-    assert "birthday" in digest([said("user", f"{sentence}. His birthday is the 19th.")], shown=shown)
+    assert "thursdays" not in digest([make_message("user", f"{sentence}. His birthday is the 19th.")], shown=shown)
+    assert "birthday" in digest([make_message("user", f"{sentence}. His birthday is the 19th.")], shown=shown)
 
 
 def test_a_sentence_similar_to_a_sent_one_is_kept_for_its_values() -> None:
@@ -257,7 +269,7 @@ def test_a_sentence_similar_to_a_sent_one_is_kept_for_its_values() -> None:
     shown.parts[0] = "Box B-100 has 30 letters, the longest is from captain Abel."
     text = digest(
         [
-            said(
+            make_message(
                 "user",
                 "Box B-100 has 30 letters, the longest is from captain Abel. Box B-117 has 41 letters, the longest is from captain Abel.",
             )

@@ -34,7 +34,7 @@ def grow_log(
     tail = Tail()
     for messages, back in rounds:
         if back is not None and back <= tail.last_seq:
-            log = [_retired(entry, back, tail.next_seq) for entry in log]
+            log = [_retire(entry, back, tail.next_seq) for entry in log]
             tail = _tail(log, tail.next_seq)
         new = [NewEntry(message=message, tokens=10, timestamp=len(log) + at) for at, message in enumerate(messages)]
         written, tail = extend(tail, new)
@@ -42,7 +42,7 @@ def grow_log(
     return [msgspec.structs.replace(entry, erased=True) if entry.seq in erase else entry for entry in log]
 
 
-def _retired(entry: Entry, back: int, by: int) -> Entry:
+def _retire(entry: Entry, back: int, by: int) -> Entry:
     gone = entry.retired_by is None and entry.seq >= back
     return msgspec.structs.replace(entry, retired_by=by) if gone else entry
 

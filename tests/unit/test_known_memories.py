@@ -28,13 +28,13 @@ texts = st.one_of(
 )
 
 
-def known(number: int, content: str, **fields: Any) -> Memory:
+def make_known(number: int, content: str, **fields: Any) -> Memory:
     made = {"promoted_at": 5, "score": 0.5, "created_at": 0, "updated_at": 0, "number": number}
     return Memory(id=f"mem_{number:032x}", owner=Owner("user", "ann"), content=content, **{**made, **fields})
 
 
 def introduction(*contents: str, room: int = 2000, began: int = 10) -> Introduction | None:
-    return make_introduction([known(n, one) for n, one in enumerate(contents, 1)], began, room, STORED)
+    return make_introduction([make_known(n, one) for n, one in enumerate(contents, 1)], began, room, STORED)
 
 
 @given(st.lists(texts, min_size=1, max_size=8), st.integers(0, 400))
@@ -53,15 +53,15 @@ def test_the_block_reads_back_line_by_line_and_stays_within_its_room(contents: l
 
 @given(st.lists(texts, max_size=8), st.randoms())
 def test_the_read_order_of_memories_does_not_matter(contents: list[str], shuffled: random.Random) -> None:
-    memories = [known(n, one, score=n % 3 / 10) for n, one in enumerate(contents, 1)]
+    memories = [make_known(n, one, score=n % 3 / 10) for n, one in enumerate(contents, 1)]
     other = list(memories)
     shuffled.shuffle(other)
     assert make_introduction(memories, 10, 500, STORED) == make_introduction(other, 10, 500, STORED)
 
 
 def test_memories_promoted_during_the_session_are_left_out() -> None:
-    before = make_introduction([known(1, "a")], 10, 500, STORED)
-    assert make_introduction([known(1, "a"), known(2, "b", promoted_at=11)], 10, 500, STORED) == before
+    before = make_introduction([make_known(1, "a")], 10, 500, STORED)
+    assert make_introduction([make_known(1, "a"), make_known(2, "b", promoted_at=11)], 10, 500, STORED) == before
 
 
 def test_duplicate_content_is_included_once() -> None:
@@ -74,10 +74,10 @@ def test_memories_are_listed_with_type_and_origin_best_first() -> None:
     """Sorted by score, then by time of promotion."""
     made = make_introduction(
         [
-            known(1, "Ann likes tea", score=0.2),
-            known(2, "Ann lives in Oslo", score=0.9, promoted_at=7),
-            known(3, "Ann has a boat", score=0.9, promoted_at=6),
-            known(4, "Ann sings", score=None),
+            make_known(1, "Ann likes tea", score=0.2),
+            make_known(2, "Ann lives in Oslo", score=0.9, promoted_at=7),
+            make_known(3, "Ann has a boat", score=0.9, promoted_at=6),
+            make_known(4, "Ann sings", score=None),
         ],
         10,
         500,
@@ -87,14 +87,14 @@ def test_memories_are_listed_with_type_and_origin_best_first() -> None:
     told = [msgspec.json.decode(line) for line in str(made.message.content).split("\n")[1:-1]]
     assert [one["text"] for one in told] == ["Ann has a boat", "Ann lives in Oslo", "Ann likes tea", "Ann sings"]
     assert made.ids == tuple(f"mem_{number:032x}" for number in (3, 2, 1, 4))
-    assert told[0] == {"known": known(3, "").type, "by": known(3, "").origin, "text": "Ann has a boat"}
+    assert told[0] == {"known": make_known(3, "").type, "by": make_known(3, "").origin, "text": "Ann has a boat"}
 
 
 def test_memories_promoted_before_the_session_began_are_included() -> None:
     """To the millisecond. Superseded memories are left out."""
-    assert make_introduction([known(1, "a", promoted_at=10)], 10, 500, STORED) is not None
-    assert make_introduction([known(1, "a", promoted_at=None)], 10, 500, STORED) is None
-    assert make_introduction([known(1, "a", status="superseded")], 10, 500, STORED) is None
+    assert make_introduction([make_known(1, "a", promoted_at=10)], 10, 500, STORED) is not None
+    assert make_introduction([make_known(1, "a", promoted_at=None)], 10, 500, STORED) is None
+    assert make_introduction([make_known(1, "a", status="superseded")], 10, 500, STORED) is None
 
 
 def test_a_memory_that_does_not_fit_leaves_room_for_a_shorter_one() -> None:
@@ -158,7 +158,7 @@ class Joined(Characters):
 
 def list_included(room: int, *contents: str, count: Characters | None = None) -> list[str]:
     """Return the contents that fit, counted in characters."""
-    made = make_introduction([known(n, one) for n, one in enumerate(contents, 1)], 10, room, count or Characters())
+    made = make_introduction([make_known(n, one) for n, one in enumerate(contents, 1)], 10, room, count or Characters())
     return [] if made is None else [msgspec.json.decode(line)["text"] for line in made.message.text.split("\n")[1:-1]]
 
 
@@ -202,7 +202,7 @@ def test_memories_of_up_to_500_characters_are_complete(length: int, cut: bool) -
 
 def test_only_the_best_hundred_memories_are_considered() -> None:
     """Even if there is room for more."""
-    made = make_introduction([known(n, f"fact {n}", score=n / 1000) for n in range(1, 103)], 10, 10**6, STORED)
+    made = make_introduction([make_known(n, f"fact {n}", score=n / 1000) for n in range(1, 103)], 10, 10**6, STORED)
     assert made is not None
     assert made.ids == tuple(f"mem_{n:032x}" for n in range(102, 2, -1))
 
@@ -215,5 +215,5 @@ def test_duplicate_and_expired_memories_take_no_room() -> None:
     assert once is not None
     assert twice.message == once.message
     for fields in ({"valid_from": 11}, {"valid_until": 10}):
-        assert make_introduction([known(1, "a", **fields)], 10, 500, STORED) is None
-    assert make_introduction([known(1, "a", valid_from=10, valid_until=11)], 10, 500, STORED) is not None
+        assert make_introduction([make_known(1, "a", **fields)], 10, 500, STORED) is None
+    assert make_introduction([make_known(1, "a", valid_from=10, valid_until=11)], 10, 500, STORED) is not None

@@ -67,7 +67,7 @@ def locomo(**changes: Any) -> dict[str, Any]:
     }
 
 
-def written(folder: Path, value: Any, name: str = "set.json") -> Path:
+def write_set(folder: Path, value: Any, name: str = "set.json") -> Path:
     path = folder / name
     path.write_text(value if isinstance(value, str) else json.dumps(value))
     return path
@@ -77,7 +77,7 @@ def written(folder: Path, value: Any, name: str = "set.json") -> Path:
 
 
 def test_the_published_format_with_its_errors_is_read(tmp_path: Path) -> None:
-    dataset = read([written(tmp_path, [locomo()])])
+    dataset = read([write_set(tmp_path, [locomo()])])
     (sample,) = dataset.samples
     assert sample.sessions == ("session_2", "session_10"), "sorted by number, without empty sessions"
     assert [one.id for one in sample.turns] == ["D2:1", "D2:2", "D10:1"]
@@ -94,7 +94,7 @@ def test_the_published_format_with_its_errors_is_read(tmp_path: Path) -> None:
 
 
 def test_times_and_captions(tmp_path: Path) -> None:
-    path = written(tmp_path, locomo())
+    path = write_set(tmp_path, locomo())
     (sample,) = read([path]).samples
     assert sample.turns[0].at == 1_683_554_160_000
     assert sample.turns[0].at < sample.turns[1].at < sample.turns[2].at
@@ -130,7 +130,7 @@ def test_times_and_captions(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_sets_are_rejected_with_the_place(tmp_path: Path, value: Any, problem: str) -> None:
-    path = written(tmp_path, value)
+    path = write_set(tmp_path, value)
     with pytest.raises(InvalidMessage, match=problem):
         read([path])
 
@@ -160,7 +160,7 @@ def test_the_plain_format_has_one_sample_per_line(tmp_path: Path) -> None:
         {"question": "Nothing?", "evidence": []},
     ]
     one = {"sessions": [{"id": "s", "messages": messages}], "questions": questions}
-    dataset = read([written(tmp_path, f"{json.dumps(one)}\n\n{json.dumps({**one, 'id': 'b'})}\n", "set.jsonl")])
+    dataset = read([write_set(tmp_path, f"{json.dumps(one)}\n\n{json.dumps({**one, 'id': 'b'})}\n", "set.jsonl")])
     assert len(dataset.samples) == 2
     sample = dataset.samples[1]
     assert sample.id == "b"
@@ -246,7 +246,7 @@ class Letters:
 
 
 async def test_all_modes_side_by_side(tmp_path: Path) -> None:
-    dataset = read([written(tmp_path, locomo())])
+    dataset = read([write_set(tmp_path, locomo())])
     asked = 0
 
     def count() -> None:

@@ -32,7 +32,7 @@ from tests.unit.media_kit import THEIRS, VIDEO, anthropic, b64, image_url, png
 MODELS = ("gpt-4o", "gpt-5-mini", "claude-3-5-sonnet", "gemini-2.0-flash", "somebody-elses")
 
 
-def said(*parts: dict[str, Any], role: str = "user") -> Message:
+def make_message(*parts: dict[str, Any], role: str = "user") -> Message:
     return parse_message({"role": role, "content": [{"type": "text", "text": "see"}, *parts]})
 
 
@@ -123,7 +123,7 @@ free = st.builds(lambda kind, fields: {**fields, "type": kind}, kinds, st.dictio
 @example([image_url(png(), detail="high"), image_url(png())])
 def test_extracted_media_can_be_restored(parts: list[dict[str, Any]]) -> None:
     """Bytes, digest and token counts are the same with and without the data."""
-    message = said(*parts)
+    message = make_message(*parts)
     told, kept = take_out(message)
     back = restore_data(told, kept)
     assert back == message
@@ -140,7 +140,7 @@ def test_extracted_media_can_be_restored(parts: list[dict[str, Any]]) -> None:
 @given(st.lists(shaped | free, max_size=4))
 def test_plain_text_stays_in_the_message_until_the_secret_scan(parts: list[dict[str, Any]]) -> None:
     """Before the scan no text is taken out; the second pass takes out the rest."""
-    message = said(*parts)
+    message = make_message(*parts)
     first: dict[bytes, bytes] = {}
     (early,) = take_out_data([message], first, plain=False)
     assert not any(one.text for part in early.media for one in part.held)
@@ -153,7 +153,7 @@ def test_plain_text_stays_in_the_message_until_the_secret_scan(parts: list[dict[
 
 def test_extraction_keeps_the_structure_of_the_part() -> None:
     """The text before the data stays, and the fields keep their order."""
-    told, kept = take_out(said(image_url(png(), detail="high")))
+    told, kept = take_out(make_message(image_url(png(), detail="high")))
     part = told.media[0]
     assert part.extra == {"image_url": {"url": "data:image/png;base64,", "detail": "high"}}
     (held,) = part.held
@@ -165,23 +165,23 @@ def test_extraction_keeps_the_structure_of_the_part() -> None:
 def test_the_same_picture_is_stored_once() -> None:
     """In one message and in several, in any kind of part."""
     kept: dict[bytes, bytes] = {}
-    told = take_out_data([said(image_url(png()), image_url(png())), said(anthropic(png()))], kept)
+    told = take_out_data([make_message(image_url(png()), image_url(png())), make_message(anthropic(png()))], kept)
     assert len(kept) == len(list_hashes(told)) == 1
 
 
 def test_short_data_stay_in_the_message() -> None:
     """A reference would take more room."""
     fits = b"\1" * (MEDIA_INLINE * 3 // 4 - 30)
-    message = said(image_url(fits))
+    message = make_message(image_url(fits))
     assert take_out_data([message], {})[0] is message
 
 
 def test_clients_cannot_forge_a_reference() -> None:
     """A field `held`, a mark or the stored form in a request is plain client data."""
-    told, kept = take_out(said(image_url(png())))
+    told, kept = take_out(make_message(image_url(png())))
     stored = json.loads(encode_payload(told))["content"][1]
     for part in (stored, {**image_url(b""), "held": stored["held"]}, {"type": "image_url", **mark_part(told.media[0])}):
-        message = said(part)
+        message = make_message(part)
         assert not any(one.held for one in message.media)
         assert restore_data(take_out(message)[0], kept) == message
 
@@ -200,27 +200,33 @@ def test_media_digests_depend_on_content_and_kind(content: bytes, other: bytes) 
         {"type": "image_url", "image_url": {"url": f"data:;base64,{base64.urlsafe_b64encode(content).decode()}"}},
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": lines}},
     ]
-    digests = {encode_canonical(each) for part in same for each in (said(part), take_out(said(part))[0])}
+    digests = {
+        encode_canonical(each) for part in same for each in (make_message(part), take_out(make_message(part))[0])
+    }
     assert len(digests) == 1
-    assert encode_canonical(said(anthropic(content, "document", "application/pdf"))) not in digests
-    assert (encode_canonical(said(image_url(other))) in digests) == (other == content)
+    assert encode_canonical(make_message(anthropic(content, "document", "application/pdf"))) not in digests
+    assert (encode_canonical(make_message(image_url(other))) in digests) == (other == content)
 
 
 def test_link_digests_depend_on_the_url() -> None:
     """A link differs from the picture and from another link."""
     links = [{"type": "image_url", "image_url": {"url": f"https://x.io/{name}.png"}} for name in "ab"]
     source = {"type": "image", "source": {"type": "url", "url": "https://x.io/a.png"}}
-    assert encode_canonical(said(links[0])) == encode_canonical(said(source)) != encode_canonical(said(links[1]))
+    assert (
+        encode_canonical(make_message(links[0]))
+        == encode_canonical(make_message(source))
+        != encode_canonical(make_message(links[1]))
+    )
 
 
 def test_former_media_digests_are_known() -> None:
     """Older logs need them, but only if they differ and the data are in the message."""
-    message = said(image_url(png()))
+    message = make_message(image_url(png()))
     (former,) = list_former_chains(b"", message)
     assert former != chain(b"", message)
     assert not list_former_chains(b"", take_out(message)[0])
     assert not list_former_chains(b"", Message(role="user", content="x"))
-    assert not list_former_chains(b"", said({"type": "thinking", "thinking": "x"}))
+    assert not list_former_chains(b"", make_message({"type": "thinking", "thinking": "x"}))
 
 
 # -- placeholders ------------------------------------------------------------
@@ -228,7 +234,7 @@ def test_former_media_digests_are_known() -> None:
 
 def test_a_mark_describes_the_stored_media() -> None:
     """It is not valid base64, so it cannot be mistaken for the data."""
-    told, kept = take_out(said(image_url(png(size=30_952))))
+    told, kept = take_out(make_message(image_url(png(size=30_952))))
     url = to_chat_message(told)["content"][1]["image_url"]["url"]
     (sha256,) = kept
     assert url == f"data:image/png;base64,[image/png, 640x480, 31 kB, sha256:{sha256.hex()}]"
@@ -257,7 +263,7 @@ PLACEHOLDERS = [
 @pytest.mark.parametrize(("part", "words"), PLACEHOLDERS, ids=[words[1:25] for _, words in PLACEHOLDERS])
 def test_text_only_models_get_a_placeholder(part: dict[str, Any], words: str) -> None:
     """In the prompt and in token counts, with and without the data."""
-    for message in (said(part), take_out(said(part))[0]):
+    for message in (make_message(part), take_out(make_message(part))[0]):
         blind = show_to_model(message, {"text"})
         assert blind.content == (Part("text", "see"), Part("text", words))
         assert restrict_counter(STORED, frozenset({"text"})).message(message) == STORED.message(blind)
@@ -319,21 +325,21 @@ LEFT = [
 )
 def test_parts_of_other_dialects_are_translated(part: dict[str, Any], made: dict[str, Any]) -> None:
     """Media keep their digest."""
-    message = convert_parts(said(part))
+    message = convert_parts(make_message(part))
     assert to_chat_message(message)["content"][1] == made
-    assert made["type"] == "text" or encode_canonical(message) == encode_canonical(said(part))
+    assert made["type"] == "text" or encode_canonical(message) == encode_canonical(make_message(part))
 
 
 def test_a_video_of_frames_is_described_in_text() -> None:
     """Chat Completions has no such part."""
     part = {"type": "video", "fps": 1.0, "frames": [b64(png())]}
     expected = {"type": "text", "text": "[video: 1 frames: Chat Completions take no such video]"}
-    assert to_chat_message(convert_parts(said(part)))["content"][1] == expected
+    assert to_chat_message(convert_parts(make_message(part)))["content"][1] == expected
 
 
 @pytest.mark.parametrize("part", LEFT, ids=[one["type"] + str(at) for at, one in enumerate(LEFT)])
 def test_other_parts_are_unchanged(part: dict[str, Any]) -> None:
-    assert to_chat_message(convert_parts(said(part)))["content"][1] == part
+    assert to_chat_message(convert_parts(make_message(part)))["content"][1] == part
 
 
 # -- limits ------------------------------------------------------------------

@@ -60,7 +60,7 @@ def test_the_canonical_form_is_a_pure_function(one: Message, other: Message) -> 
         assert one.tool_call_id == other.tool_call_id
 
 
-def said(content: Any, role: str = "user", **fields: Any) -> bytes:
+def canonicalize(content: Any, role: str = "user", **fields: Any) -> bytes:
     """The canonical form of a message."""
     return encode_canonical(Message(role=role, content=content, **fields))
 
@@ -92,7 +92,7 @@ OTHER_IMAGE = Part("image_url", extra={"image_url": {"url": "data:2"}})
 )
 def test_contents_that_say_the_same(one: Any, other: Any) -> None:
     """Parts are joined, trailing white space and unknown fields ignored."""
-    assert said(one) == said(other)
+    assert canonicalize(one) == canonicalize(other)
 
 
 @pytest.mark.parametrize(
@@ -110,37 +110,41 @@ def test_contents_that_say_the_same(one: Any, other: Any) -> None:
 )
 def test_contents_that_say_something_else(one: Any, other: Any) -> None:
     """Case, inner white space, normal forms and media count, and so does their order."""
-    assert said(one) != said(other)
+    assert canonicalize(one) != canonicalize(other)
 
 
 def test_what_else_counts() -> None:
     """Role, calls and the id a result answers count; name and unknown fields do not."""
-    assert said("x", "user") != said("x", "assistant")
-    assert said("x", "tool", tool_call_id="1") != said("x", "tool", tool_call_id="2")
-    assert said("x", name="n", extra={"refusal": None}) == said("x")
+    assert canonicalize("x", "user") != canonicalize("x", "assistant")
+    assert canonicalize("x", "tool", tool_call_id="1") != canonicalize("x", "tool", tool_call_id="2")
+    assert canonicalize("x", name="n", extra={"refusal": None}) == canonicalize("x")
 
 
-def called(arguments: str, id_: str = "c", name: str = "f", **fields: Any) -> bytes:
+def canonicalize_call(arguments: str, id_: str = "c", name: str = "f", **fields: Any) -> bytes:
     """The canonical form of a message with one tool call."""
-    return said(None, "assistant", tool_calls=(ToolCall(id_, name, arguments, **fields),))
+    return canonicalize(None, "assistant", tool_calls=(ToolCall(id_, name, arguments, **fields),))
 
 
 def test_arguments_are_compared_as_json() -> None:
     """Order of keys and white space do not count; values, ids and names do; what is no JSON counts as it is."""
-    assert called('{"a": 1, "b": [2]}') == called('{"b":[2],"a":1}') == called('{"a":1,"b":[2]}', extra={"index": 0})
-    assert called('{"a": 1}') != called('{"a": 2}')
-    assert called('{"a": 1}') != called('{"a": "1"}')
-    assert called("{}", id_="c") != called("{}", id_="d")
-    assert called("{}", name="f") != called("{}", name="g")
-    assert called("{ bad") != called("{bad")
-    assert called('{"a":1}') != called("eyJhIjoxfQ==")
-    assert called('{"n":123456789012345678901234}') != called('{"n":123456789012345678901235}')
+    assert (
+        canonicalize_call('{"a": 1, "b": [2]}')
+        == canonicalize_call('{"b":[2],"a":1}')
+        == canonicalize_call('{"a":1,"b":[2]}', extra={"index": 0})
+    )
+    assert canonicalize_call('{"a": 1}') != canonicalize_call('{"a": 2}')
+    assert canonicalize_call('{"a": 1}') != canonicalize_call('{"a": "1"}')
+    assert canonicalize_call("{}", id_="c") != canonicalize_call("{}", id_="d")
+    assert canonicalize_call("{}", name="f") != canonicalize_call("{}", name="g")
+    assert canonicalize_call("{ bad") != canonicalize_call("{bad")
+    assert canonicalize_call('{"a":1}') != canonicalize_call("eyJhIjoxfQ==")
+    assert canonicalize_call('{"n":123456789012345678901234}') != canonicalize_call('{"n":123456789012345678901235}')
 
 
 @pytest.mark.parametrize("arguments", ["", "[NaN]", '{"a":1e999}', "[" * 100_000, '"\\ud800"', "null", "\0"])
 def test_no_arguments_are_too_odd(arguments: str) -> None:
     """A model may write anything."""
-    assert called(arguments) == called(arguments)
+    assert canonicalize_call(arguments) == canonicalize_call(arguments)
 
 
 @given(st.lists(messages, min_size=1, max_size=5))

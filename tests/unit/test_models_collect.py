@@ -138,7 +138,7 @@ def random_chunks(data: st.DataObject, completion: dict[str, Any]) -> list[dict[
     return chunks
 
 
-def collected(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+def collect_chunks(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     collector = Collector()
     for chunk in chunks:
         collector.add(chunk)
@@ -149,14 +149,14 @@ def collected(chunks: list[dict[str, Any]]) -> dict[str, Any]:
 def test_a_completion_cut_at_random_collects_to_itself(completion: dict[str, Any], data: st.DataObject) -> None:
     chunks = random_chunks(data, completion)
     before = copy.deepcopy(chunks)
-    assert collected(chunks) == completion
+    assert collect_chunks(chunks) == completion
     assert chunks == before
 
 
 @given(completions(), st.booleans())
 def test_a_completion_as_chunks_collects_to_itself(completion: dict[str, Any], by_word: bool) -> None:
     before = copy.deepcopy(completion)
-    assert collected(list(to_chunks(completion, by_word=by_word))) == completion
+    assert collect_chunks(list(to_chunks(completion, by_word=by_word))) == completion
     assert completion == before
 
 
@@ -180,20 +180,20 @@ def tool_chunks(*deltas: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"choices": [{"index": 0, "delta": {"tool_calls": [delta]}}]} for delta in deltas]
 
 
-def collected_calls(*deltas: dict[str, Any]) -> list[tuple[Any, str, str]]:
-    found = collected(tool_chunks(*deltas))["choices"][0]["message"]["tool_calls"]
+def collect_calls(*deltas: dict[str, Any]) -> list[tuple[Any, str, str]]:
+    found = collect_chunks(tool_chunks(*deltas))["choices"][0]["message"]["tool_calls"]
     return [(call.get("id"), call["function"]["name"], call["function"]["arguments"]) for call in found]
 
 
 def test_parallel_calls_that_are_all_numbered_zero_stay_apart() -> None:
-    assert collected_calls(
+    assert collect_calls(
         {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}},
         {"index": 0, "id": "b", "function": {"name": "f", "arguments": "{1}"}},
     ) == [("a", "f", "{}"), ("b", "f", "{1}")]
 
 
 def test_calls_without_a_number_are_told_apart_by_id_and_name() -> None:
-    assert collected_calls(
+    assert collect_calls(
         {"id": "a", "function": {"name": "f", "arguments": "{"}},
         {"function": {"arguments": "}"}},
         {"id": "b", "function": {"name": "g", "arguments": "["}},
@@ -203,7 +203,7 @@ def test_calls_without_a_number_are_told_apart_by_id_and_name() -> None:
 
 
 def test_a_new_id_on_every_fragment_does_not_make_new_calls() -> None:
-    assert collected_calls(
+    assert collect_calls(
         {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{"}},
         {"index": 0, "id": "b", "function": {"arguments": "}"}},
     ) == [("a", "f", "{}")]
@@ -211,7 +211,7 @@ def test_a_new_id_on_every_fragment_does_not_make_new_calls() -> None:
 
 def test_names_and_ids_that_are_sent_again_are_kept_once() -> None:
     call = {"index": 0, "id": "a", "type": "function"}
-    assert collected_calls(
+    assert collect_calls(
         call | {"function": {"name": "f", "arguments": ""}},
         call | {"function": {"name": "f", "arguments": "{}"}},
         {"index": 0, "id": "", "function": {"name": None, "arguments": " "}},
@@ -219,7 +219,7 @@ def test_names_and_ids_that_are_sent_again_are_kept_once() -> None:
 
 
 def test_the_same_id_at_two_positions_is_two_calls() -> None:
-    assert collected_calls(
+    assert collect_calls(
         {"index": 0, "id": "a", "function": {"name": "f", "arguments": "1"}},
         {"index": 1, "id": "a", "function": {"name": "f", "arguments": "2"}},
         {"index": 0, "id": "a", "function": {"arguments": "1"}},
@@ -227,7 +227,7 @@ def test_the_same_id_at_two_positions_is_two_calls() -> None:
 
 
 def test_the_first_chunk_of_azure_does_not_name_the_answer() -> None:
-    completion = collected(
+    completion = collect_chunks(
         [
             {"id": "", "model": "", "created": 0, "choices": [], "prompt_filter_results": [1]},
             {"id": "c1", "model": "gpt", "created": 5, "choices": [{"index": 0, "delta": {"content": "x"}}]},
@@ -239,12 +239,12 @@ def test_the_first_chunk_of_azure_does_not_name_the_answer() -> None:
 
 
 def test_usage_inside_the_choice_counts_when_there_is_no_other() -> None:
-    completion = collected([{"choices": [{"delta": {"content": "x"}, "usage": {"prompt_tokens": 2}}]}])
+    completion = collect_chunks([{"choices": [{"delta": {"content": "x"}, "usage": {"prompt_tokens": 2}}]}])
     assert completion["usage"] == {"prompt_tokens": 2}
 
 
 def test_parts_after_text_keep_both() -> None:
-    completion = collected(
+    completion = collect_chunks(
         [{"choices": [{"delta": {"content": part}}]} for part in ("a", [{"type": "thinking", "thinking": []}], "b")]
     )
     assert completion["choices"][0]["message"]["content"] == [
@@ -256,7 +256,7 @@ def test_parts_after_text_keep_both() -> None:
 
 def test_a_message_so_far_beside_the_delta_is_not_added_twice() -> None:
     chunks = [{"choices": [{"delta": {"content": "a"}, "message": {"content": "a"}}]}]
-    assert collected(chunks)["choices"][0]["message"]["content"] == "a"
+    assert collect_chunks(chunks)["choices"][0]["message"]["content"] == "a"
 
 
 def test_a_stream_without_a_choice_is_no_answer_but_has_a_partial() -> None:

@@ -42,7 +42,7 @@ def source(tmp_path: Path) -> Source:
     return Source(file)
 
 
-def judged(source: Source) -> FunctionType:
+def load_function(source: Source) -> FunctionType:
     """Return a new instance of the file's function."""
     names: dict[str, FunctionType] = {}
     exec(compile(source.path.read_text(encoding="utf-8"), str(source.path), "exec"), names)
@@ -77,7 +77,7 @@ def test_the_faults_of_a_function(source: Source) -> None:
 
 def test_a_fault_can_be_executed(source: Source) -> None:
     """A fault replaces code or a parameter's default of an existing function, and leaves the file unchanged."""
-    function, found = judged(source), faults(source)
+    function, found = load_function(source), faults(source)
     assert (function(10), function(11)) == ("small", "large: 1")
     code = source.compile_fault(found["return 'small' if number < most else f'large: {number - most}'"])
     default = source.compile_fault(next(fault for line, fault in found.items() if "most: int=11" in line))
@@ -87,4 +87,4 @@ def test_a_fault_can_be_executed(source: Source) -> None:
     assert function(11) == "small"
     apply_fault(function, code)
     assert function(11) == "large: 0"
-    assert judged(source)(11) == "large: 1"
+    assert load_function(source)(11) == "large: 1"

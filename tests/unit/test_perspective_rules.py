@@ -27,7 +27,7 @@ from tests.amounts import examples
 from tests.unit import context_reference as reference
 from tests.unit.context_rules import check_refusal, check_rules
 from tests.unit.context_units import GONE, groups_of, only_system_notes, visible_of
-from tests.unit.perspective_reference import told
+from tests.unit.perspective_reference import replace_unit
 from tests.unit.strategies import (
     UNLIMITED,
     Event,
@@ -35,7 +35,7 @@ from tests.unit.strategies import (
     events,
     log_of,
     logs,
-    seen_by,
+    set_agent,
     tame_team_events,
     team_events,
     team_requests,
@@ -132,7 +132,7 @@ def test_what_is_sent_is_what_is_saved(name: str, data: st.DataObject) -> None:
 def test_a_frontier_moves_behind_what_another_agent_said() -> None:
     """An agent is called behind each reply of another one: what is sent there begins the next prompt, while it fits."""
     rule = make_strategy(ContextSettings("token_window", {"budget": 400, "target": 0.5}))
-    request = seen_by(Request(strategy=rule, count=STORED, input_budget=UNLIMITED), "ada")
+    request = set_agent(Request(strategy=rule, count=STORED, input_budget=UNLIMITED), "ada")
     sent = calls_of(request, [Event("user", 5), *[Event("assistant", 20, agent="bob")] * 20])
     assert len(sent) == 21
     moved = [after.saved.frontier > before.saved.frontier for before, after in pairwise(sent)]
@@ -172,7 +172,7 @@ def as_counted(request: Request, entries: Sequence[Entry]) -> list[Entry]:
     counted: list[Entry] = []
     total = 0
     for group in groups_of(visible_of(request, entries)):
-        relayed = told(request.strategy.perspective, group)
+        relayed = replace_unit(request.strategy.perspective, group)
         tokens = {one.entry.seq: STORED.message(one.message) for one in relayed or ()}
         for entry in group:
             size = entry.tokens if relayed is None else tokens.get(entry.seq, 0)
@@ -185,7 +185,7 @@ def messages_of(request: Request, entries: Sequence[Entry], seqs: Sequence[int])
     """What is sent of some entries."""
     found: list[Message] = []
     for group in groups_of(visible_of(request, entries)):
-        relayed = told(request.strategy.perspective, group)
+        relayed = replace_unit(request.strategy.perspective, group)
         pairs = [(e.seq, e.message) for e in group] if relayed is None else [(o.entry.seq, o.message) for o in relayed]
         found += [message for seq, message in pairs if seq in seqs]
     return found
@@ -208,7 +208,7 @@ def test_the_reference_keeps_the_same(
     token = strategy == "token_window"
     options = {"budget": budget, "preserve_recent" if token else "window_size": number}
     request = Request(strategy=make_strategy(ContextSettings(strategy, options)), count=STORED, input_budget=UNLIMITED)
-    request = seen_by(request, agent, branch)
+    request = set_agent(request, agent, branch)
     counted = as_counted(request, entries)
     assume(counted and all(entry.tokens <= 128 for entry in counted))
     eyes = request.strategy.perspective

@@ -15,7 +15,7 @@ def session(version: int) -> Any:
     return SimpleNamespace(version=version)
 
 
-def placed(*, identified: bool) -> Placement:
+def make_placement(*, identified: bool) -> Placement:
     """A match with version 1 of a session."""
 
     async def find_again(_: bool) -> Placement:
@@ -35,18 +35,18 @@ def is_lost(match: Placement, version: int, retire_from: int | None) -> bool:
 @pytest.mark.parametrize("retire_from", [None, 3])
 def test_an_unnamed_client_loses_its_match_with_every_change(retire_from: int | None) -> None:
     """A turn that ran meanwhile may have been another client's: its log has results of tools that are not this one's."""
-    assert is_lost(placed(identified=False), 2, retire_from)
+    assert is_lost(make_placement(identified=False), 2, retire_from)
 
 
 def test_an_unnamed_client_may_append_to_what_did_not_change_and_retire_nothing() -> None:
-    assert not is_lost(placed(identified=False), 1, None)
-    assert is_lost(placed(identified=False), 1, 3)
+    assert not is_lost(make_placement(identified=False), 1, None)
+    assert is_lost(make_placement(identified=False), 1, 3)
 
 
 def test_a_named_user_may_append_in_any_case_and_edit_what_did_not_change() -> None:
-    assert not is_lost(placed(identified=True), 2, None)
-    assert not is_lost(placed(identified=True), 1, 3)
-    assert is_lost(placed(identified=True), 2, 3)
+    assert not is_lost(make_placement(identified=True), 2, None)
+    assert not is_lost(make_placement(identified=True), 1, 3)
+    assert is_lost(make_placement(identified=True), 2, 3)
 
 
 def test_a_session_that_was_named_is_never_lost() -> None:

@@ -24,7 +24,7 @@ def talk(log: Log, turns: int) -> None:
         log.append(Message(role="assistant", content=log.text(25)))
 
 
-def built(log: Log, name: str = "digest", *, dialect: Dialect = "openai", budget: int = 900) -> WorkingSet:
+def build_working_set(log: Log, name: str = "digest", *, dialect: Dialect = "openai", budget: int = 900) -> WorkingSet:
     keys = KEYS.get(name, {"budget": budget})
     made = make_strategy(ContextSettings(name, dict(keys)))
     return build(Request(strategy=made, count=STORED, input_budget=10**6, dialect=dialect), None, [], log.entries)
@@ -37,7 +37,7 @@ def test_a_system_message_of_the_log_stays_with_its_role(name: str, role: str) -
     talk(log, 2)
     log.append(Message(role=role, content=RULE))
     talk(log, 20)
-    working_set = built(log, name)
+    working_set = build_working_set(log, name)
     said = [(message.role, message.text) for message in working_set.messages]
     assert said.count((role, RULE)) == 1
     assert not any(RULE[:20] in text for kind, text in said if kind != role), "it is never told as data"
@@ -54,7 +54,7 @@ def test_a_later_system_message_replaces_it(name: str) -> None:
     talk(log, 10)
     log.append(Message(role="system", content=NEWER))
     talk(log, 20)
-    said = [(message.role, message.text) for message in built(log, name).messages]
+    said = [(message.role, message.text) for message in build_working_set(log, name).messages]
     assert ("system", NEWER) in said
     assert not any(RULE[:20] in text for _, text in said)
 
@@ -65,7 +65,7 @@ def test_several_system_messages_in_a_row_are_one_statement() -> None:
     log.append(Message(role="system", content=RULE))
     log.append(Message(role="developer", content="Be brief."))
     talk(log, 20)
-    assert [message.text for message in built(log).messages[:2]] == [RULE, "Be brief."]
+    assert [message.text for message in build_working_set(log).messages[:2]] == [RULE, "Be brief."]
 
 
 def test_for_anthropic_it_is_part_of_the_system_prompt_once_the_frontier_moved() -> None:
@@ -73,11 +73,11 @@ def test_for_anthropic_it_is_part_of_the_system_prompt_once_the_frontier_moved()
     talk(log, 2)
     log.append(Message(role="system", content=RULE))
     log.append(Message(role="user", content="Hello?"))
-    tail = anthropic.build_request(built(log, dialect="anthropic", budget=5000).messages)
+    tail = anthropic.build_request(build_working_set(log, dialect="anthropic", budget=5000).messages)
     assert "system" not in tail, "while its place is in the prompt it stays there, so that the prefix stays stable"
     assert RULE in str(tail["messages"])
     talk(log, 20)
-    moved = anthropic.build_request(built(log, dialect="anthropic").messages)
+    moved = anthropic.build_request(build_working_set(log, dialect="anthropic").messages)
     assert RULE in str(moved["system"])
     assert RULE not in str(moved["messages"])
 
@@ -90,7 +90,7 @@ def test_a_digest_of_an_over_long_first_message_comes_after_it(later: bool) -> N
     if later:
         log.append(Message(role="assistant", content="Which part first?"))
         log.append(Message(role="user", content="The letters."))
-    working_set = built(log)
+    working_set = build_working_set(log)
     texts = [message.text for message in working_set.messages]
     assert working_set.window.compaction is not None
     assert texts[0].startswith("[original task: Move the archive.")

@@ -45,7 +45,7 @@ def test_importing_it_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def told() -> list[tuple[str, str, str]]:
+def list_documented_imports() -> list[tuple[str, str, str]]:
     """What documentation and examples import from within Holdfast: where, from which module, which name."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.py"))]
     return [
@@ -74,7 +74,7 @@ def list_public_names(module: str) -> tuple[str, ...]:
 
 def test_what_documentation_imports_is_public() -> None:
     """Users are sent to names that stay: those of a package's `__all__`."""
-    found = told()
+    found = list_documented_imports()
     assert len(found) > 20
     for page, module, name in found:
         public = list_public_names(module)

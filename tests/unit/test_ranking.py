@@ -314,12 +314,12 @@ def test_term_order_does_not_change_the_ranking(talk: list[list[str]], text: str
     question, everything = parse_question(text, now=NOW), documents(talk)
     found = look_up_candidates(question, everything)
 
-    def shuffled(one: Candidate) -> Candidate:
+    def shuffle(one: Candidate) -> Candidate:
         counts = list(one.counts.items())
         chance.shuffle(counts)
         return msgspec.structs.replace(one, counts=dict(counts))
 
-    others = msgspec.structs.replace(found, found=[*map(shuffled, found.found)])
+    others = msgspec.structs.replace(found, found=[*map(shuffle, found.found)])
     assert rank(question, everything, found=found) == rank(question, everything, found=others)
 
 

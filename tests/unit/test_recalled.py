@@ -34,7 +34,7 @@ from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 from holdfast.wire.anthropic import MARK, build_request
-from tests.unit.strategies import Event, log_of, logs, recalled_items
+from tests.unit.strategies import Event, draw_recalled_item, log_of, logs
 
 NOTHING = PromptContent((), ())
 BUDGETS = {"conversation": 1000, "memory": 1000}
@@ -57,7 +57,7 @@ def make_block_of(
 # -- format --------------------------------------------------------
 
 
-@given(items=st.lists(recalled_items(), min_size=1, max_size=6))
+@given(items=st.lists(draw_recalled_item(), min_size=1, max_size=6))
 def test_no_text_can_end_the_block_or_start_a_line(items: Sequence[RecalledItem]) -> None:
     """The block has a first line, a last line and one line of JSON per item, without invisible characters."""
     made = make_block_of(*items)
@@ -138,7 +138,7 @@ def test_content_of_the_prompt_is_not_recalled() -> None:
     assert made.ids == ("e", "d")
 
 
-@given(items=st.lists(recalled_items(), max_size=6), room=st.integers(-5, 700), budget=st.integers(0, 700))
+@given(items=st.lists(draw_recalled_item(), max_size=6), room=st.integers(-5, 700), budget=st.integers(0, 700))
 def test_the_block_stays_within_its_room(items: Sequence[RecalledItem], room: int, budget: int) -> None:
     """It stays within the room and the budget of each kind, and is the same each time."""
     recall = Recall(budgets={"conversation": budget, "memory": 200}, items=tuple(items))

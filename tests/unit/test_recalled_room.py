@@ -11,7 +11,7 @@ from tests.unit.test_summary_prompts import Characters
 NOTHING = PromptContent((), ())
 
 
-def told(room: int, *items: RecalledItem, budget: int = 10**6) -> list[str]:
+def list_recalled(room: int, *items: RecalledItem, budget: int = 10**6) -> list[str]:
     """What is told of the items, by a counter that counts characters."""
     recall = Recall(items=items, budgets={"conversation": budget, "memory": budget})
     made = make_block(recall, room, Characters(), NOTHING)
@@ -40,8 +40,8 @@ def test_a_block_uses_its_room_to_the_last_token() -> None:
     whole = make_block_of(*items)
     assert whole is not None
     size = len(whole.message.text)
-    assert told(size, *items) == texts
-    first, cut = told(size - 1, *items)
+    assert list_recalled(size, *items) == texts
+    first, cut = list_recalled(size - 1, *items)
     assert first == texts[0]
     assert cut.endswith("…")
     assert texts[1].startswith(cut[:-1])
@@ -50,8 +50,8 @@ def test_a_block_uses_its_room_to_the_last_token() -> None:
 def test_a_single_item_of_its_kind_has_the_whole_budget() -> None:
     """With several items each has at most a third."""
     long = " ".join(f"word{at}" for at in range(200))
-    alone = told(10**6, item(long), budget=900)[0]
-    among = told(10**6, item(long), item("Kelp is due on Friday.", id="s#2"), budget=900)[0]
+    alone = list_recalled(10**6, item(long), budget=900)[0]
+    among = list_recalled(10**6, item(long), item("Kelp is due on Friday.", id="s#2"), budget=900)[0]
     assert len(alone) > 600
     assert len(among) < 300
 

@@ -36,16 +36,16 @@ def candidates(*texts: str) -> Candidates:
     return Candidates(found, len(found), sum(one.length for one in found), frequencies)
 
 
-def ranked(query: str, *texts: str) -> list[int]:
+def rank(query: str, *texts: str) -> list[int]:
     return [one.number for one in rank_matches(parse_question(query, now=NOW, narrow=False), candidates(*texts))]
 
 
 def test_more_and_rarer_matching_words_rank_first() -> None:
-    assert ranked("green tea", "green hat", "green tea", "the sea", "green door") == [2, 4, 1]
+    assert rank("green tea", "green hat", "green tea", "the sea", "green door") == [2, 4, 1]
 
 
 def test_ties_rank_the_newest_first() -> None:
-    assert ranked("tea", "tea", "tea", "tea") == [3, 2, 1]
+    assert rank("tea", "tea", "tea", "tea") == [3, 2, 1]
 
 
 def test_ranks_of_both_lists_are_fused_and_each_counts_alone() -> None:

@@ -343,7 +343,7 @@ def make_tally(*, found: int, cost: float, used: int = 4, calls: int = 2, refuse
     return made
 
 
-def played(*tallies: Tally) -> PlayResult:
+def make_result(*tallies: Tally) -> PlayResult:
     """Make the result of a strategy in these sessions."""
     return PlayResult(
         Tally.sum_up(tallies).make_result("s", 1), tuple((str(at), one) for at, one in enumerate(tallies))
@@ -352,14 +352,14 @@ def played(*tallies: Tally) -> PlayResult:
 
 def test_strategies_are_compared_session_by_session() -> None:
     """One better, one worse, one equal, one without values, and one that a strategy rejected completely."""
-    a = played(
+    a = make_result(
         make_tally(found=1, cost=100),
         make_tally(found=4, cost=100),
         make_tally(found=2, cost=100),
         make_tally(found=0, used=0, cost=100),
         make_tally(found=2, cost=50),
     )
-    b = played(
+    b = make_result(
         make_tally(found=3, cost=200),
         make_tally(found=3, cost=80),
         make_tally(found=2, cost=100),
@@ -378,7 +378,8 @@ def test_strategies_are_compared_session_by_session() -> None:
 
 def test_comparing_without_values_gives_no_difference() -> None:
     told = compare(
-        played(make_tally(found=0, used=0, cost=0, calls=0)), played(make_tally(found=0, used=0, cost=0, calls=0))
+        make_result(make_tally(found=0, used=0, cost=0, calls=0)),
+        make_result(make_tally(found=0, used=0, cost=0, calls=0)),
     )
     assert told.difference["recall"] is None
     assert all(one.mean_difference is None for one in told.paired.values())

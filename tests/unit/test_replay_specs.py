@@ -166,7 +166,7 @@ def first_cells(page: str, head: str) -> list[str]:
     return found
 
 
-def named(cells: list[str]) -> list[str]:
+def list_named(cells: list[str]) -> list[str]:
     """The strategies that such cells name, each once."""
     return list(dict.fromkeys(name for cell in cells if cell for name in re.findall(r"`([a-z_]+)[`:@]", cell)[:1]))
 
@@ -176,7 +176,7 @@ def named(cells: list[str]) -> list[str]:
     [("strategies.md", "| strategy | what it does |"), ("strategies-compared.md", "| strategy | what a build reads")],
 )
 def test_the_tables_of_the_pages_list_every_strategy(page: str, head: str) -> None:
-    assert sorted(named(first_cells(page, head))) == sorted(STRATEGIES)
+    assert sorted(list_named(first_cells(page, head))) == sorted(STRATEGIES)
 
 
 def test_the_page_tells_of_each_strategy_and_its_keys() -> None:

@@ -35,7 +35,7 @@ from holdfast.replay.player import MARKER, Player
 from holdfast.replay.scripted import summarize
 from holdfast.replay.summaries import SessionSummaries
 from holdfast.tokens import STORED
-from tests.markers import unmarked
+from tests.markers import strip_markers
 from tests.unit.test_replay import rounds, user
 
 
@@ -136,7 +136,7 @@ async def test_the_service_makes_the_same_summaries_and_prompts(monkeypatch: pyt
     assert made == summaries.made > 3
     assert summaries.failed == 0
     texts = [[message.text for message in messages] for messages in played]
-    assert [list(map(unmarked, some)) for some in texts] == [list(map(unmarked, some)) for some in sent]
+    assert [list(map(strip_markers, some)) for some in texts] == [list(map(strip_markers, some)) for some in sent]
 
 
 def _prompts(talk: Sequence[Message]) -> tuple[list[tuple[Message, ...]], SessionSummaries]:

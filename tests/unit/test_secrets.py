@@ -129,7 +129,7 @@ PROSE = st.text(st.sampled_from("abc déf, 日本. \n\t😀 (it) 12"), max_size=
 
 
 @st.composite
-def planted(draw: st.DrawFn) -> tuple[str, str, str, str]:
+def draw_planted(draw: st.DrawFn) -> tuple[str, str, str, str]:
     """Draw a rule, the text before one of its secrets, the secret, and the text after it."""
     rule = draw(st.sampled_from(sorted(SECRETS)))
     head, secret, tail = draw(SECRETS[rule])
@@ -145,7 +145,7 @@ def test_every_rule_has_example_secrets() -> None:
 # -- texts -------------------------------------------------------------------------
 
 
-@given(planted())
+@given(draw_planted())
 @settings(max_examples=examples(600))
 def test_only_the_planted_secret_is_redacted(plant: tuple[str, str, str, str]) -> None:
     rule, before, secret, behind = plant
@@ -178,7 +178,7 @@ def test_each_rule_labels_its_own_secrets(rule: str) -> None:
     check()
 
 
-@given(st.lists(planted(), min_size=2, max_size=5), st.sampled_from(["", " ", "\n", ";", '"', "-"]))
+@given(st.lists(draw_planted(), min_size=2, max_size=5), st.sampled_from(["", " ", "\n", ";", '"', "-"]))
 @settings(max_examples=examples(200))
 def test_adjacent_secrets_are_all_redacted(plants: list[tuple[str, str, str, str]], between: str) -> None:
     text = between.join(before + secret + behind for _, before, secret, behind in plants)
@@ -267,7 +267,7 @@ JSON = st.recursive(
 )
 
 
-@given(JSON, planted(), st.booleans(), st.booleans(), st.booleans())
+@given(JSON, draw_planted(), st.booleans(), st.booleans(), st.booleans())
 @settings(max_examples=examples(300))
 def test_redacted_json_stays_valid(
     value: Any, plant: tuple[str, str, str, str], as_key: bool, escaped: bool, spaced: bool

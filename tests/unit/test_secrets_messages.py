@@ -17,7 +17,7 @@ from holdfast.domain.messages import Message, Part, ToolCall, encode_canonical, 
 from holdfast.errors import InvalidRequest, SecretBlocked
 from holdfast.secrets import CREDENTIALS, RULES, Guard, Pattern, Redactor, make_guard, make_redactor, make_redactor_for
 from tests.amounts import examples
-from tests.unit.test_secrets import BUILT_IN, planted
+from tests.unit.test_secrets import BUILT_IN, draw_planted
 
 # -- messages ----------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ def test_secrets_in_error_messages_are_masked() -> None:
     assert caught.value.param == f"messages[0].{GONE}"
 
 
-@given(planted(), st.sampled_from(["user", "assistant"]))
+@given(draw_planted(), st.sampled_from(["user", "assistant"]))
 @settings(max_examples=examples(100))
 def test_messages_with_equal_text_stay_equal_after_redaction(plant: tuple[str, str, str, str], role: str) -> None:
     _, before, secret, behind = plant
@@ -202,7 +202,7 @@ def make_message_with(place: int, text: str) -> Message:
     )
 
 
-@given(planted(), st.integers(0, 7))
+@given(draw_planted(), st.integers(0, 7))
 @settings(max_examples=examples(400))
 def test_stored_bytes_contain_no_planted_secret(plant: tuple[str, str, str, str], place: int) -> None:
     rule, before, secret, behind = plant

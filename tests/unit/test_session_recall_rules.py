@@ -13,7 +13,7 @@ from holdfast.context.settings import RECALLING, STRATEGIES, ContextSettings, is
 from holdfast.context.strategies import make_strategy
 from holdfast.errors import BudgetTooSmall
 from tests.unit.context_rules import check_rules
-from tests.unit.strategies import events, log_of, recalled_items, requests
+from tests.unit.strategies import draw_recalled_item, events, log_of, requests
 
 
 @pytest.mark.parametrize("name", sorted(RECALLING))
@@ -21,7 +21,7 @@ from tests.unit.strategies import events, log_of, recalled_items, requests
 def test_what_stands_before_the_block_does_not_depend_on_it(name: str, data: st.DataObject) -> None:
     request, entries = data.draw(requests(name)), log_of(data.draw(events)).entries
     request = msgspec.structs.replace(request, recall=Recall())
-    items = data.draw(st.lists(recalled_items().filter(lambda one: one.kind == "session"), min_size=1, max_size=4))
+    items = data.draw(st.lists(draw_recalled_item().filter(lambda one: one.kind == "session"), min_size=1, max_size=4))
     try:
         drafted = draft(request, None, (), entries)
     except BudgetTooSmall:

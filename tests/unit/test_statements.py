@@ -133,7 +133,7 @@ SAID = [
 ]
 
 
-def labelled(**changes: Any) -> dict[str, Any]:
+def make_labelled(**changes: Any) -> dict[str, Any]:
     messages = [{"id": f"m{at}", "role": role, "content": text} for at, (role, text) in enumerate(SAID)]
     statements = [
         make_statement(1, "m0", "The rent may be 790.", "790", "rent"),
@@ -152,12 +152,12 @@ def write_file(folder: Path, value: Any, name: str = "talk.json") -> Path:
 
 
 def read_conversation(folder: Path, **changes: Any) -> Conversation:
-    (found,) = read_conversations([write_file(folder, labelled(**changes))])
+    (found,) = read_conversations([write_file(folder, make_labelled(**changes))])
     return found
 
 
 def change_statement(number: int, **changes: Any) -> dict[str, Any]:
-    statements = labelled()["statements"]
+    statements = make_labelled()["statements"]
     statements[number] = {**statements[number], **changes}
     return {"statements": statements}
 
@@ -168,24 +168,30 @@ def change_statement(number: int, **changes: Any) -> dict[str, Any]:
         ("{", "talk.json: this is not JSON"),
         ([], "talk.json: Expected `object`, got `array`"),
         ({"id": "x", "messages": []}, "missing required field `statements`"),
-        (labelled(messages=[{"role": "alien", "content": "x"}]), "talk.json: messages[0]"),
-        (labelled(messages=[{"id": "m0", "role": "user", "content": "x"}] * 2), "two messages have the same id"),
-        (labelled(messages=[{"role": "system", "content": "x"}]), "there is no message with role user"),
+        (make_labelled(messages=[{"role": "alien", "content": "x"}]), "talk.json: messages[0]"),
+        (make_labelled(messages=[{"id": "m0", "role": "user", "content": "x"}] * 2), "two messages have the same id"),
+        (make_labelled(messages=[{"role": "system", "content": "x"}]), "there is no message with role user"),
         (
-            labelled(**change_statement(1, kind="wish")),
+            make_labelled(**change_statement(1, kind="wish")),
             "statement 's2': Invalid enum value 'wish' - at `$.statements[1].kind`",
         ),
-        (labelled(**change_statement(1, value=[])), "statement 's2': Expected `array` of length >= 1"),
-        (labelled(**change_statement(1, cue="yes")), "statement 's2': Expected `bool`, got `str`"),
-        (labelled(**change_statement(1, message="m99")), "statement 's2': there is no message 'm99'"),
-        (labelled(**change_statement(1, text="use metres")), "statement 's2': text must be verbatim in message 'm0'"),
-        (labelled(**change_statement(1, value=["metres"])), "statement 's2': a value and a topic must be in one line"),
-        (labelled(**change_statement(1, id="s1")), "statement 's1': this id was used before"),
+        (make_labelled(**change_statement(1, value=[])), "statement 's2': Expected `array` of length >= 1"),
+        (make_labelled(**change_statement(1, cue="yes")), "statement 's2': Expected `bool`, got `str`"),
+        (make_labelled(**change_statement(1, message="m99")), "statement 's2': there is no message 'm99'"),
         (
-            labelled(**change_statement(2, supersedes="s9")),
+            make_labelled(**change_statement(1, text="use metres")),
+            "statement 's2': text must be verbatim in message 'm0'",
+        ),
+        (
+            make_labelled(**change_statement(1, value=["metres"])),
+            "statement 's2': a value and a topic must be in one line",
+        ),
+        (make_labelled(**change_statement(1, id="s1")), "statement 's1': this id was used before"),
+        (
+            make_labelled(**change_statement(2, supersedes="s9")),
             "statement 's3': supersedes must be the id of an earlier statement",
         ),
-        (labelled(**change_statement(3, supersedes="s1")), "that no other one supersedes, not 's1'"),
+        (make_labelled(**change_statement(3, supersedes="s1")), "that no other one supersedes, not 's1'"),
     ],
 )
 def test_a_malformed_file_is_rejected_with_its_name_and_the_fix(tmp_path: Path, value: Any, says: str) -> None:
@@ -197,8 +203,8 @@ def test_a_malformed_file_is_rejected_with_its_name_and_the_fix(tmp_path: Path, 
 
 def test_a_folder_is_read_recursively(tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
-    write_file(tmp_path, labelled(id="b"), "b.json")
-    write_file(tmp_path / "more", labelled(id="c"), "c.json")
+    write_file(tmp_path, make_labelled(id="b"), "b.json")
+    write_file(tmp_path / "more", make_labelled(id="c"), "c.json")
     write_file(tmp_path, "not read", "README.md")
     assert [one.id for one in read_conversations([tmp_path])] == ["b", "c"]
     (tmp_path / "empty").mkdir()
@@ -207,7 +213,7 @@ def test_a_folder_is_read_recursively(tmp_path: Path) -> None:
 
 
 def test_a_value_corrected_twice_has_both_corrections(tmp_path: Path) -> None:
-    again = [*labelled()["statements"][:4], make_statement(5, "m9", "costs 745", "745", "costs", supersedes="s3")]
+    again = [*make_labelled()["statements"][:4], make_statement(5, "m9", "costs 745", "745", "costs", supersedes="s3")]
     found = read_conversation(tmp_path, statements=again).correctors
     assert {old: [one.id for one in new] for old, new in found.items()} == {"s1": ["s3", "s5"], "s3": ["s5"]}
 

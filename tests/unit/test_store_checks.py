@@ -88,11 +88,11 @@ def payload(entry_: NewEntry) -> object:
     return checks.encode_payloads([ENTRY, entry_])
 
 
-def called(call: ModelCall) -> None:
+def check_call(call: ModelCall) -> None:
     checks.check_append(Append(timestamp=0, calls=[call]))
 
 
-def laid(new: Any) -> None:
+def check_compaction(new: Any) -> None:
     checks.check_append(Append(timestamp=0, compactions=[new]))
 
 
@@ -100,11 +100,11 @@ def put(one: Any) -> object:
     return memory_checks.check_delta(ANN, MemoryDelta(put=(one,)))
 
 
-def heard(one: Any) -> object:
+def check_signal(one: Any) -> object:
     return memory_checks.check_delta(ANN, MemoryDelta(signals=(one,)))
 
 
-def written(one: Any) -> object:
+def check_diary(one: Any) -> object:
     return memory_checks.check_delta(ANN, MemoryDelta(diary=(one,)))
 
 
@@ -204,7 +204,7 @@ ROWS: list[Refusal] = [
     ),
     *of(
         CALL,
-        called,
+        check_call,
         model=ids("model"),
         view=(["", "v"], [LONG], "view"),
         hash=([b"", b"h" * 16], [b"h", b"h" * 15], "hash"),
@@ -212,7 +212,7 @@ ROWS: list[Refusal] = [
     ),
     *of(
         compaction(2, 4),
-        laid,
+        check_compaction,
         view=ids("compactions[0].view"),
         model=ids("compactions[0].model", none=True),
         kind=(["digest"], ["poem"], "compactions[0].kind"),
@@ -230,7 +230,7 @@ ROWS: list[Refusal] = [
             for count in ("tokens", "source_tokens", "total", "prompt_tokens", "completion_tokens")
         },
     ),
-    (partial(laid, compaction(0, 1, "", error="no answer")), None),
+    (partial(check_compaction, compaction(0, 1, "", error="no answer")), None),
     # entries
     *of(
         ENTRY,
@@ -358,7 +358,7 @@ ROWS: list[Refusal] = [
     (lambda: put(memory_of(MEMORY_BYTES + 1)), "put[0]"),
     *of(
         SIGNAL,
-        heard,
+        check_signal,
         memory_id=ids("signals[0].memory_id"),
         at=([0], [2**62], "signals[0].at"),
         score=([0, 1], [-0.1, 1.1], "signals[0].score"),
@@ -367,7 +367,7 @@ ROWS: list[Refusal] = [
     ),
     *of(
         entry(1),
-        written,
+        check_diary,
         id=ids("diary[0].id"),
         at=([0], [2**62], "diary[0].at"),
         report=([{}, json_of(METADATA_BYTES)], [[], json_of(METADATA_BYTES + 1)], "diary[0].report"),
@@ -378,7 +378,7 @@ ROWS: list[Refusal] = [
 ]
 
 
-def told(tried: Callable[[], object]) -> str | None:
+def find_refused(tried: Callable[[], object]) -> str | None:
     """The parameter that is refused."""
     try:
         tried()
@@ -390,7 +390,7 @@ def told(tried: Callable[[], object]) -> str | None:
 @pytest.mark.parametrize("at", range(len(ROWS)))
 def test_rejected_parameters_are_named(at: int) -> None:
     tried, param = ROWS[at]
-    assert told(tried) == param
+    assert find_refused(tried) == param
 
 
 def test_ids_that_no_memory_can_have_are_not_asked_for() -> None:

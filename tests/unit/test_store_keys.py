@@ -24,11 +24,11 @@ def best(lists: dict[str, list[int]], often: dict[str, int], documents: int, lim
     if len(ids) <= limit:
         return sorted(ids)
 
-    def rated(id_: int) -> float:
+    def rate(id_: int) -> float:
         beside = sum(score.get(id_ + step, 0.0) for step in (-1, 1))
         return score[id_] + 0.5 * beside + 0.25 * sum(score.get(id_ + step, 0.0) for step in (-2, 2))
 
-    return sorted(sorted(foremost, key=lambda id_: (-rated(id_), -id_))[:limit])
+    return sorted(sorted(foremost, key=lambda id_: (-rate(id_), -id_))[:limit])
 
 
 def test_rare_terms_and_their_neighbours_are_read_first() -> None:

@@ -35,11 +35,11 @@ def window_of(entries: Sequence[Entry], room: int) -> Window:
     return window
 
 
-def made(name: str, **options: Any) -> Strategy:
+def make(name: str, **options: Any) -> Strategy:
     return make_strategy(parse({"strategy": name, **options}))
 
 
-def sent(window: Window) -> list[int]:
+def list_sent(window: Window) -> list[int]:
     """Places of the units that are sent."""
     return [unit.first for unit in (*window.head, *window.units)]
 
@@ -48,23 +48,23 @@ TALK = [user("task"), *[message for at in range(5) for message in (reply(f"answe
 """Eleven messages: the task at 0, questions at 2, 4, 6, 8, 10."""
 
 
-@pytest.mark.parametrize("rule", [made("token_window"), made("digest"), made("salience"), made("buffer_window")])
+@pytest.mark.parametrize("rule", [make("token_window"), make("digest"), make("salience"), make("buffer_window")])
 def test_a_step_is_due_when_the_room_is_exceeded(rule: Strategy) -> None:
     """Not where it is full; and never, where everything is sent."""
     entries = entries_of(*TALK, tokens=10)
     assert not rule.is_due(window_of(entries, 110))
     assert rule.is_due(window_of(entries, 109))
-    assert not made("none").is_due(window_of(entries, 10))
+    assert not make("none").is_due(window_of(entries, 10))
 
 
 def test_past_its_threshold_a_summary_without_a_model_is_due() -> None:
     """The digest stands in where no model summarizes; with one, only what the room cannot hold leaves at once."""
     entries = entries_of(*TALK, tokens=10)
-    alone = made("summary_buffer", threshold=0.5, target=0.4, summarizer_llm="none")
+    alone = make("summary_buffer", threshold=0.5, target=0.4, summarizer_llm="none")
     assert not alone.is_due(window_of(entries, 220))
     assert alone.is_due(window_of(entries, 219))
     assert alone(window_of(entries, 219)).tokens < 110
-    helped = made("summary_buffer", threshold=0.5, target=0.4, summarizer_llm="fast")
+    helped = make("summary_buffer", threshold=0.5, target=0.4, summarizer_llm="fast")
     assert not helped.is_due(window_of(entries, 110))
     assert helped.is_due(window_of(entries, 109))
 
@@ -79,7 +79,7 @@ def test_a_window_of_messages_is_due_when_a_whole_unit_can_go() -> None:
         (2, True, [3]),
         (1, True, [3]),
     ):
-        rule = made("buffer_window", window_size=size)
+        rule = make("buffer_window", window_size=size)
         window = window_of(entries_of(*rounds), 10**6)
         assert rule.is_due(window) == due
         after = rule(window)
@@ -89,29 +89,29 @@ def test_a_window_of_messages_is_due_when_a_whole_unit_can_go() -> None:
 
 def test_a_head_that_holds_an_old_question_is_due() -> None:
     """It stood there as the current message, which it is no more."""
-    rule = made("head_tail", window_size=3)
+    rule = make("head_tail", window_size=3)
     entries = entries_of(user("task"), user("first"), reply("a"), reply("b"), reply("c"), reply("d"))
     before = rule(window_of(entries, 10**6))
-    assert sent(before) == [0, 1, 3, 4, 5]
+    assert list_sent(before) == [0, 1, 3, 4, 5]
     assert not rule.is_due(before)
     before.grow(group_units(entries_of(*[reply("x")] * 6, user("second")))[-1])
     assert rule.is_due(before)
-    assert sent(rule(before)) == [0, 4, 5, 6]
+    assert list_sent(rule(before)) == [0, 4, 5, 6]
 
 
 def test_recent_messages_stay_when_the_rest_has_left() -> None:
     """A step goes down to its target, but not into the newest `preserve_recent` messages; without one, no further than it must."""
     entries = entries_of(*TALK, tokens=40)
     for recent, share, left in ((1, 0.5, [0, 6, 7, 8, 9, 10]), (6, 0.5, [0, 5, 6, 7, 8, 9, 10]), (1, 0.2, [0, 9, 10])):
-        rule = made("token_window", budget=400, preserve_recent=recent, target=share)
-        assert sent(rule(window_of(entries, 400))) == left
+        rule = make("token_window", budget=400, preserve_recent=recent, target=share)
+        assert list_sent(rule(window_of(entries, 400))) == left
 
 
 def test_the_newest_message_alone_is_cut_when_all_others_have_left() -> None:
     """Before that the last older one leaves, however short it could be cut."""
     rounds = [user("task"), reply("well " * 200), call("get", {"id": "A1"}, "row " * 600)]
-    after = made("token_window", budget=300, preserve_recent=5)(window_of(entries_of(*rounds), 300))
-    assert sent(after) == [0, 2]
+    after = make("token_window", budget=300, preserve_recent=5)(window_of(entries_of(*rounds), 300))
+    assert list_sent(after) == [0, 2]
     assert after.body <= 300
     assert 3 in after.cuts
     assert 1 not in after.cuts
@@ -124,8 +124,8 @@ def test_what_must_stay_is_reckoned_before_anything_is_cut() -> None:
     )
     window = window_of(entries, 1800).drop(4)
     assert [unit.first for unit in window.head] == [0, 1, 2]
-    after = made("token_window", budget=1800, target=0.9999, preserve_recent=1)(window)
-    assert sent(after) == [0, 1, 2, 6, 7, 8]
+    after = make("token_window", budget=1800, target=0.9999, preserve_recent=1)(window)
+    assert list_sent(after) == [0, 1, 2, 6, 7, 8]
     assert not after.cuts
 
 
@@ -133,5 +133,5 @@ def test_a_step_ends_where_head_and_tail_fill_the_room() -> None:
     """To the token: the task that goes to the head takes its place there."""
     entries = entries_of(*TALK, tokens=40)
     for room, left in ((400, [0, *range(2, 11)]), (399, [0, *range(3, 11)])):
-        rule = made("token_window", budget=room, preserve_recent=1, target=0.9999)
-        assert sent(rule(window_of(entries, room))) == left
+        rule = make("token_window", budget=room, preserve_recent=1, target=0.9999)
+        assert list_sent(rule(window_of(entries, room))) == left

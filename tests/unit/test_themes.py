@@ -56,7 +56,7 @@ def test_tags_count_as_words() -> None:
     assert [len(theme.memory_ids) for theme in group_themes(tagged, once(tagged))] == [2, 1]
 
 
-def told(*contents: str, tags: tuple[str, ...] = ()) -> tuple[str, ...]:
+def describe_theme(*contents: str, tags: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The words of the one theme of some memories."""
     memories = [memory(number, content, *tags) for number, content in enumerate(contents, 1)]
     (theme,) = group_themes(memories, once(memories), near=0.0)
@@ -65,21 +65,21 @@ def told(*contents: str, tags: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 def test_themes_are_named_by_words_and_not_by_stems() -> None:
     """Each word has its most frequent form, with capitals and accents."""
-    assert told("We deploy on Fridays", "deploying on Friday", "the deploying of Friday builds")[:2] == (
+    assert describe_theme("We deploy on Fridays", "deploying on Friday", "the deploying of Friday builds")[:2] == (
         "deploying",
         "Friday",
     )
-    assert "universities" in told("Ana visited universities", "universities in Spain")
-    assert "Bücher" in told("Ada verkauft ihre alten Bücher", "Die Bücher sind in der Kiste")
-    assert "café" in told("Le café de Marie est dans la rue", "Un café noir pour Marie")
-    assert "ORD-12345" in told("Order ORD-12345 is late", "ORD-12345 was sent")
-    assert "Ana" in told("Ana's flat", "the flat is Ana's")
-    assert "日本" in told("日本へ行く")
+    assert "universities" in describe_theme("Ana visited universities", "universities in Spain")
+    assert "Bücher" in describe_theme("Ada verkauft ihre alten Bücher", "Die Bücher sind in der Kiste")
+    assert "café" in describe_theme("Le café de Marie est dans la rue", "Un café noir pour Marie")
+    assert "ORD-12345" in describe_theme("Order ORD-12345 is late", "ORD-12345 was sent")
+    assert "Ana" in describe_theme("Ana's flat", "the flat is Ana's")
+    assert "日本" in describe_theme("日本へ行く")
 
 
 def test_each_word_appears_once_in_a_theme() -> None:
     """Even if a tag has another form of it."""
-    found = told("Flights to Oslo", "flights", tags=("flights",))
+    found = describe_theme("Flights to Oslo", "flights", tags=("flights",))
     assert sorted(word.casefold() for word in found) == ["flights", "oslo"]
 
 

@@ -30,7 +30,7 @@ def time_range(text: str, now: int, zone: str = "UTC") -> TimeRange | None:
     return find_question_times(text, now, zone)[0]
 
 
-def mentioned(text: str, now: int) -> tuple[tuple[int, int], ...]:
+def list_mentioned(text: str, now: int) -> tuple[tuple[int, int], ...]:
     """All times that are named, whatever for."""
     return find_question_times(text, now)[1]
 
@@ -39,7 +39,7 @@ def ms(moment: datetime) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def shown(text: str, now: datetime = WEDNESDAY, zone: str = "UTC") -> tuple[str | None, str | None] | None:
+def format_range(text: str, now: datetime = WEDNESDAY, zone: str = "UTC") -> tuple[str | None, str | None] | None:
     """A range as local times."""
     found = time_range(text, ms(now), zone)
     if found is None:
@@ -113,7 +113,7 @@ def day(text: str, first: str, last: str) -> tuple[str, tuple[str, str]]:
     ],
 )
 def test_what_is_asked_for_on_a_wednesday_in_may(text: str, span: tuple[str | None, str | None]) -> None:
-    assert shown(text) == span
+    assert format_range(text) == span
 
 
 @pytest.mark.parametrize(
@@ -144,12 +144,12 @@ def test_what_is_asked_for_on_a_wednesday_in_may(text: str, span: tuple[str | No
     ],
 )
 def test_questions_that_ask_for_no_time_of_the_conversation(text: str) -> None:
-    assert shown(text) is None
+    assert format_range(text) is None
 
 
 def test_events_of_a_time_are_searched_from_that_time_on() -> None:
     """Ana's week is told in that week or later: nothing is left out that lies behind its beginning."""
-    assert shown("What did Ana do last week?") == ("2023-05-08 00:00", None)
+    assert format_range("What did Ana do last week?") == ("2023-05-08 00:00", None)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_an_ambiguous_time_only_prefers_its_days() -> None:
     question = parse_question("What did I say about the trip in May?", now=ms(WEDNESDAY))
     assert question.range is None
     assert question.mentioned == ((ms(datetime(2023, 5, 1, tzinfo=UTC)), ms(datetime(2023, 6, 1, tzinfo=UTC))),)
-    assert len(mentioned("from May to July 2020, and in 2021", ms(WEDNESDAY))) == 3, "several"
+    assert len(list_mentioned("from May to July 2020, and in 2021", ms(WEDNESDAY))) == 3, "several"
 
 
 def test_the_words_of_the_time_are_not_searched_for() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.recall.questions import parse_question
-from tests.unit.test_times import WEDNESDAY, day, mentioned, moments, ms, shown, time_range
+from tests.unit.test_times import WEDNESDAY, day, format_range, list_mentioned, moments, ms, time_range
 
 YESTERDAY = ("2023-05-16", "2023-05-17")
 LAST_WEEK = ("2023-05-08", "2023-05-15")
@@ -62,7 +62,7 @@ LAST_MONTH = ("2023-04-01", "2023-05-01")
     ],
 )
 def test_what_is_asked_for_on_a_wednesday_in_may(text: str, span: tuple[str | None, str | None]) -> None:
-    assert shown(text) == span
+    assert format_range(text) == span
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_what_is_asked_for_on_a_wednesday_in_may(text: str, span: tuple[str | No
     ],
 )
 def test_questions_that_ask_for_no_time_of_the_conversation(text: str) -> None:
-    assert shown(text) is None
+    assert format_range(text) is None
 
 
 def test_an_ambiguous_time_prefers_its_days_in_other_languages() -> None:
     for text in ("la riunione di ieri", "вчерашний день, вчера", "昨天的会议", "昨日は雨でした", "어제는 비가 왔다"):
-        assert (1684195200000, 1684281600000) in mentioned(text, ms(WEDNESDAY)), text
+        assert (1684195200000, 1684281600000) in list_mentioned(text, ms(WEDNESDAY)), text
 
 
 @pytest.mark.parametrize(

@@ -142,11 +142,11 @@ def test_a_megabyte_is_counted_in_pieces(text: str, monkeypatch: pytest.MonkeyPa
     """The tokenizer's time grows with the square of what it is given at once, which would be minutes for a megabyte."""
     encode, pieces = tiktoken.Encoding.encode_ordinary, list[str]()
 
-    def noted(encoding: tiktoken.Encoding, piece: str) -> list[int]:
+    def encode_and_record(encoding: tiktoken.Encoding, piece: str) -> list[int]:
         pieces.append(piece)
         return encode(encoding, piece)
 
-    monkeypatch.setattr(tiktoken.Encoding, "encode_ordinary", noted)
+    monkeypatch.setattr(tiktoken.Encoding, "encode_ordinary", encode_and_record)
     megabyte = text * (1_000_000 // len(text))
     assert CL100K.text(megabyte) > 1_000
     assert "".join(pieces) == megabyte

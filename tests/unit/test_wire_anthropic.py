@@ -174,7 +174,7 @@ def parse_or_get_error(data: Any) -> str:
 # -- building requests ------------------------------------------------------------------------------
 
 
-def sent(*messages: Json) -> Json:
+def convert_messages(*messages: Json) -> Json:
     """Build the request for Chat Completions messages."""
     made = [parse_message(message) for message in messages]
     front = [message for message in made[:1] if message.role == "system"]
@@ -184,7 +184,7 @@ def sent(*messages: Json) -> Json:
 def test_a_tool_round() -> None:
     """The system prompt is separate; parallel results share one message with the user's next text."""
     calls = [{"id": name, "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}} for name in "ab"]
-    request = sent(
+    request = convert_messages(
         {"role": "system", "content": "Sys."},
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": "one moment ", "tool_calls": calls},
@@ -238,7 +238,7 @@ def test_a_tool_round() -> None:
 )
 def test_reasoning_is_sent_before_the_text(extra: Json, blocks: list[Json]) -> None:
     """Signed reasoning is unchanged, other text is marked, and other vendors' encrypted reasoning is left out."""
-    request = sent({"role": "user", "content": "hi"}, {"role": "assistant", "content": "ok", **extra})
+    request = convert_messages({"role": "user", "content": "hi"}, {"role": "assistant", "content": "ok", **extra})
     content = request["messages"][1]["content"]
     assert content[: len(blocks)] == blocks
     assert content[len(blocks)] == {"type": "text", "text": "ok"}
@@ -252,7 +252,7 @@ def test_interleaved_reasoning_keeps_its_position() -> None:
         ([thinking, text, thinking], [thinking, text, thinking]),
         ([text, thinking], [thinking, text]),
     ):
-        request = sent({"role": "user", "content": "hi"}, {"role": "assistant", "content": given_})
+        request = convert_messages({"role": "user", "content": "hi"}, {"role": "assistant", "content": given_})
         assert request["messages"][1]["content"] == expected
 
 
@@ -290,7 +290,7 @@ def test_interleaved_reasoning_keeps_its_position() -> None:
     ],
 )
 def test_images_and_documents_are_converted(part: Json, block: Json) -> None:
-    assert sent({"role": "user", "content": [part]})["messages"][0]["content"] == [block]
+    assert convert_messages({"role": "user", "content": [part]})["messages"][0]["content"] == [block]
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_images_and_documents_are_converted(part: Json, block: Json) -> None:
     ],
 )
 def test_unsupported_parts_are_replaced_by_a_note(part: Json) -> None:
-    block = sent({"role": "user", "content": [part]})["messages"][0]["content"][0]
+    block = convert_messages({"role": "user", "content": [part]})["messages"][0]["content"][0]
     assert block["type"] == "text"
     assert f"a part of type {part['type']} is left out" in block["text"]
 
@@ -322,7 +322,7 @@ def test_at_most_four_cache_marks_are_kept_first_in_system_and_new_messages() ->
     """The last marks of older messages fill the rest; the API rejects a fifth."""
     texts_ = [{"type": "text", "text": str(at), **MARK} for at in range(3)]
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    request = sent(
+    request = convert_messages(
         {"role": "system", "content": [{"type": "text", "text": "Sys.", **MARK}]},
         {"role": "user", "content": texts_},
         {"role": "assistant", "content": None, "tool_calls": [call]},
@@ -352,7 +352,7 @@ def build_reply_blocks(content: str, blocks: Any, **extra: Any) -> list[Json]:
     if isinstance(blocks, list):
         blocks = [{**block, "index": at} if isinstance(block, dict) else block for at, block in enumerate(blocks)]
     message = {"role": "assistant", "content": content, "content_blocks": blocks, **extra}
-    told = sent({"role": "user", "content": "hi"}, message)["messages"]
+    told = convert_messages({"role": "user", "content": "hi"}, message)["messages"]
     return [block for one in told if one["role"] == "assistant" for block in one["content"]]
 
 
@@ -397,7 +397,7 @@ def test_malformed_blocks_of_a_client_do_not_break_calls(content: str, blocks: A
 def test_user_names_become_text_and_unknown_fields_are_dropped() -> None:
     """The API rejects unknown fields."""
     user = {"role": "user", "name": "ada", "content": [{"type": "text", "text": "hi", "foo": 1}], "bar": 2}
-    assert sent(user)["messages"] == [
+    assert convert_messages(user)["messages"] == [
         {"role": "user", "content": [{"type": "text", "text": "ada:"}, {"type": "text", "text": "hi"}]}
     ]
 

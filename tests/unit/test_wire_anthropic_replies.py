@@ -209,7 +209,7 @@ def test_replies_of_other_models_are_converted(text: str, asked: list[tuple[str,
 
 
 @st.composite
-def interleaved(draw: st.DrawFn) -> list[Json]:
+def draw_interleaved(draw: st.DrawFn) -> list[Json]:
     """Draw a stream with calls, texts and reasoning interleaved in any order."""
     queues: list[list[Json]] = []
     for at in range(draw(st.integers(0, 4))):
@@ -231,7 +231,7 @@ def interleaved(draw: st.DrawFn) -> list[Json]:
     return [*chunks, {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]
 
 
-@given(interleaved())
+@given(draw_interleaved())
 def test_only_one_block_is_open_for_any_chunk_order(chunks: list[Json]) -> None:
     """Nothing is lost and no closed block grows, even if parallel calls alternate with texts."""
     told, said = stream_message(chunks)["content"], collect_completion(chunks)["choices"][0]["message"]

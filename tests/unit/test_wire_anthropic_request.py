@@ -26,7 +26,7 @@ def tool(name: str) -> Json:
     return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
 
 
-def made(model: str = OLD, **fields: Any) -> Json:
+def parse_body(model: str = OLD, **fields: Any) -> Json:
     """The request for a body; what it is made of is left alone, and Anthropic would take it."""
     body = {"model": model, "messages": HI, **fields}
     before = copy.deepcopy(body)
@@ -36,7 +36,7 @@ def made(model: str = OLD, **fields: Any) -> Json:
     return request
 
 
-def refused(param: str, **fields: Any) -> str:
+def parse_refused(param: str, **fields: Any) -> str:
     """The error for a body, which is the same before anything is written."""
     with pytest.raises(InvalidRequest) as caught:
         build_body({"model": OLD, "messages": HI, **fields})
@@ -70,7 +70,7 @@ def refused(param: str, **fields: Any) -> str:
     ],
 )
 def test_fields_are_translated_passed_on_or_dropped(fields: Json, expected: Json) -> None:
-    request = made(**fields)
+    request = parse_body(**fields)
     assert {name: request.get(name) for name in expected} == expected
     assert not {"stop", "n", "seed", "logprobs", "prompt_cache_key", "store", "user"} & request.keys()
 
@@ -78,7 +78,7 @@ def test_fields_are_translated_passed_on_or_dropped(fields: Json, expected: Json
 def test_user_names_are_hashed() -> None:
     """Anthropic asks for an opaque id that is stable per user."""
     (one,), (two,), (other,) = (
-        made(user=user)["metadata"].values() for user in ("ada@example.com", "ada@example.com", "b")
+        parse_body(user=user)["metadata"].values() for user in ("ada@example.com", "ada@example.com", "b")
     )
     assert one == two != other
     assert "ada" not in one
@@ -87,7 +87,7 @@ def test_user_names_are_hashed() -> None:
 def test_json_schemas_are_passed_as_output_format() -> None:
     """The only `response_format` that Anthropic supports."""
     wanted = {"type": "json_schema", "json_schema": {"name": "place", "strict": True, "schema": SCHEMA}}
-    assert made(response_format=wanted)["output_config"] == {"format": {"type": "json_schema", "schema": SCHEMA}}
+    assert parse_body(response_format=wanted)["output_config"] == {"format": {"type": "json_schema", "schema": SCHEMA}}
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_json_schemas_are_passed_as_output_format() -> None:
 )
 def test_unsupported_fields_that_change_the_answer_are_rejected(param: str, fields: Json) -> None:
     """The error names the field and the allowed values."""
-    assert param.partition("[")[0] in refused(param, **fields)
+    assert param.partition("[")[0] in parse_refused(param, **fields)
 
 
 @pytest.mark.parametrize(
@@ -123,28 +123,30 @@ def test_unsupported_fields_that_change_the_answer_are_rejected(param: str, fiel
     ],
 )
 def test_tool_choices(choice: Any, expected: Json) -> None:
-    assert made(tools=[tool("find")], tool_choice=choice)["tool_choice"] == expected
+    assert parse_body(tools=[tool("find")], tool_choice=choice)["tool_choice"] == expected
 
 
 def test_allowed_tools_filters_the_tools() -> None:
     """Anthropic has no such option, so other tools are not sent."""
     allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "b"}}]}
-    request = made(tools=[tool("a"), tool("b")], tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
+    request = parse_body(tools=[tool("a"), tool("b")], tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
     assert [one["name"] for one in request["tools"]] == ["b"]
     assert request["tool_choice"] == {"type": "any"}
 
 
 def test_one_call_at_a_time() -> None:
-    assert made(tools=[tool("a")], parallel_tool_calls=False)["tool_choice"] == {
+    assert parse_body(tools=[tool("a")], parallel_tool_calls=False)["tool_choice"] == {
         "type": "auto",
         "disable_parallel_tool_use": True,
     }
-    assert made(tools=[tool("a")], parallel_tool_calls=False, tool_choice="none")["tool_choice"] == {"type": "none"}
+    assert parse_body(tools=[tool("a")], parallel_tool_calls=False, tool_choice="none")["tool_choice"] == {
+        "type": "none"
+    }
 
 
 def test_prompts_with_calls_but_without_tools_get_placeholder_tools() -> None:
     """Anthropic rejects the calls otherwise; the placeholders cannot be called."""
-    request = made(messages=[*ROUND, RESULT])
+    request = parse_body(messages=[*ROUND, RESULT])
     assert [one["name"] for one in request["tools"]] == ["find"]
     assert request["tool_choice"] == {"type": "none"}
 
@@ -153,7 +155,7 @@ def test_prompts_with_calls_but_without_tools_get_placeholder_tools() -> None:
 
 
 def test_effort_for_models_with_adaptive_thinking() -> None:
-    request = made(NEW, reasoning_effort="minimal", temperature=0.2, top_p=0.5)
+    request = parse_body(NEW, reasoning_effort="minimal", temperature=0.2, top_p=0.5)
     assert request["thinking"] == {"type": "adaptive"}
     assert request["output_config"] == {"effort": "low"}
     assert not {"temperature", "top_p"} & request.keys()
@@ -161,9 +163,9 @@ def test_effort_for_models_with_adaptive_thinking() -> None:
 
 def test_effort_for_models_with_a_thinking_budget() -> None:
     """The reply has as much as ever beside it; a reply that is given its length shares that."""
-    request = made(OLD, reasoning_effort="medium", temperature=0.2)
+    request = parse_body(OLD, reasoning_effort="medium", temperature=0.2)
     assert (request["thinking"]["budget_tokens"], request["max_tokens"]) == (8_192, 9_192)
-    request = made(OLD, reasoning_effort="high", max_tokens=2_000)
+    request = parse_body(OLD, reasoning_effort="high", max_tokens=2_000)
     assert (request["thinking"]["budget_tokens"], request["max_tokens"]) == (1_999, 2_000)
 
 
@@ -180,26 +182,26 @@ def test_effort_for_models_with_a_thinking_budget() -> None:
 )
 def test_reasoning_is_omitted_where_it_would_be_rejected(model: str, fields: Json) -> None:
     """By a model that has none, with a choice that forces a call, within a tool round that began without any."""
-    assert "thinking" not in made(model, **fields)
+    assert "thinking" not in parse_body(model, **fields)
 
 
 def test_reasoning_continues_within_a_tool_round() -> None:
     thought = {"thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": "s"}]}
-    request = made(OLD, reasoning_effort="low", messages=[HI[0], {**ROUND[1], **thought}, RESULT])
+    request = parse_body(OLD, reasoning_effort="low", messages=[HI[0], {**ROUND[1], **thought}, RESULT])
     assert request["thinking"]["budget_tokens"] == 2_048
 
 
 def test_the_native_thinking_field_is_unchanged() -> None:
     """`thinking` stays as it is; the reply gets room beside it where its length is not said."""
     thinking = {"type": "enabled", "budget_tokens": 5_000}
-    request = made(OLD, thinking=thinking, reasoning_effort="low")
+    request = parse_body(OLD, thinking=thinking, reasoning_effort="low")
     assert (request["thinking"], request["max_tokens"]) == (thinking, 6_000)
 
 
 def test_betas_go_into_a_header() -> None:
     assert list_betas({"betas": ["a-1", "b-2"]}) == ["a-1", "b-2"]
     assert list_betas({"betas": "a-1"}) == list_betas({}) == []
-    assert "betas" not in made(betas=["a-1"])
+    assert "betas" not in parse_body(betas=["a-1"])
 
 
 # -- anything ----------------------------------------------------------------------------
@@ -220,10 +222,10 @@ FIELDS += ["output_config", "temperature", "cache_control", "user", "betas", "st
 
 @given(st.dictionaries(st.sampled_from(FIELDS), json), st.sampled_from([OLD, NEW]))
 def test_any_json_gives_a_request_or_an_error(fields: Json, model: str) -> None:
-    assert "messages" in attempted({"model": model, "messages": HI, "tools": [tool("find")], **fields})
+    assert "messages" in parse_or_keep({"model": model, "messages": HI, "tools": [tool("find")], **fields})
 
 
-def attempted(body: Json) -> Json:
+def parse_or_keep(body: Json) -> Json:
     """The request for a body; for one that is refused, the body."""
     try:
         return build_body(body)

@@ -19,7 +19,7 @@ def call(name: str, arguments: str = "{}", **extra: Any) -> Json:
     return {"id": name, "type": "function", "function": {"name": "f", "arguments": arguments}, **extra}
 
 
-def sent(*messages: Json) -> Json:
+def convert_messages(*messages: Json) -> Json:
     """What is sent for Chat Completions messages."""
     made = [parse_message(message) for message in messages]
     front = [message for message in made[:1] if message.role == "system"]
@@ -28,7 +28,7 @@ def sent(*messages: Json) -> Json:
 
 def test_a_tool_round() -> None:
     """Results in the order of their calls, in a turn of their own; a word of the model, and what the user says next."""
-    request = sent(
+    request = convert_messages(
         {"role": "system", "content": "Sys."},
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": "one moment"},
@@ -79,7 +79,9 @@ def test_a_tool_round() -> None:
 def test_signatures_stay_on_their_call(assistant: Json) -> None:
     """As Google's OpenAI endpoint, LiteLLM and OpenRouter hand them out."""
     results = [{"role": "tool", "tool_call_id": name, "content": "x"} for name in "ab"]
-    request = sent({"role": "user", "content": "hi"}, {"role": "assistant", "content": None, **assistant}, *results)
+    request = convert_messages(
+        {"role": "user", "content": "hi"}, {"role": "assistant", "content": None, **assistant}, *results
+    )
     assert [part.get("thoughtSignature") for part in request["contents"][1]["parts"]] == ["sig", None]
 
 
@@ -87,7 +89,7 @@ def test_signatures_of_texts() -> None:
     """On the part they came with, or the last one of the reply."""
     texts = [{"type": "text", "text": "a", "thoughtSignature": "one"}, {"type": "text", "text": "b"}]
     whole = {"extra_content": {"google": {"thought_signature": "two"}}}
-    request = sent({"role": "user", "content": "hi"}, {"role": "assistant", "content": texts, **whole})
+    request = convert_messages({"role": "user", "content": "hi"}, {"role": "assistant", "content": texts, **whole})
     assert request["contents"][1]["parts"] == [
         {"text": "a", "thoughtSignature": "one"},
         {"text": "b", "thoughtSignature": "two"},
@@ -100,7 +102,9 @@ def test_reasoning_is_a_thought() -> None:
         {"type": "thinking", "thinking": "hm", "signature": "claude's"},
         {"type": "redacted_thinking", "data": "claude's"},
     ]
-    request = sent({"role": "user", "content": "hi"}, {"role": "assistant", "content": "ok", "thinking_blocks": blocks})
+    request = convert_messages(
+        {"role": "user", "content": "hi"}, {"role": "assistant", "content": "ok", "thinking_blocks": blocks}
+    )
     assert request["contents"][1]["parts"] == [{"text": "hm", "thought": True}, {"text": "ok"}]
 
 
@@ -136,12 +140,12 @@ def test_reasoning_is_a_thought() -> None:
 )
 def test_media(part: Json, made: Json) -> None:
     """Data as data, links as files; what Gemini does not take is named."""
-    assert sent({"role": "user", "content": [part]})["contents"] == [{"role": "user", "parts": [made]}]
+    assert convert_messages({"role": "user", "content": [part]})["contents"] == [{"role": "user", "parts": [made]}]
 
 
 def test_media_of_a_result_stand_behind_it() -> None:
     """A result is JSON; its image follows as the user's, and what the user says joins it."""
-    request = sent(
+    request = convert_messages(
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": None, "tool_calls": [call("a")]},
         {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "see"}, IMAGE]},

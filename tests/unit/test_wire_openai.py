@@ -110,7 +110,7 @@ def test_a_message_does_not_share_the_callers_dict(data: dict[str, Any]) -> None
 
 @given(st.recursive(json_values, lambda inner: st.fixed_dictionaries({"role": inner, "content": inner})))
 def test_any_json_gives_a_message_or_an_error_with_its_position(data: Any) -> None:
-    made = attempted(data)
+    made = parse_or_refuse(data)
     if isinstance(made, Message):
         assert parse_message(to_chat_message(made)) == made
     else:
@@ -118,7 +118,7 @@ def test_any_json_gives_a_message_or_an_error_with_its_position(data: Any) -> No
         assert (made.param or "").startswith("messages[3]")
 
 
-def attempted(data: Any) -> Message | InvalidMessage:
+def parse_or_refuse(data: Any) -> Message | InvalidMessage:
     """The message in `data`, or why it is none."""
     try:
         return parse_message(data, "messages[3]")

@@ -39,7 +39,7 @@ def next_words(person: Person, chance: Random) -> Data:
     return user(word)
 
 
-def unanswered(person: Person) -> bool:
+def has_unanswered_calls(person: Person) -> bool:
     """Return True if the history ends with calls that need results."""
     return bool(person.view and person.view[-1].get("tool_calls"))
 
@@ -52,7 +52,7 @@ def results(person: Person) -> list[Data]:
 
 def going_on(person: Person, chance: Random) -> list[Data]:
     """Return the client's next messages."""
-    return results(person) if unanswered(person) else [next_words(person, chance)]
+    return results(person) if has_unanswered_calls(person) else [next_words(person, chance)]
 
 
 # -- how a history is written down ------------------------------------------------
@@ -73,18 +73,18 @@ def as_clients_write(person: Person, view: list[Data], chance: Random, *, from_:
         fixed = at >= from_
         if not visible(message):
             if keeps_tools or fixed:
-                written.append(_renamed(message) if rewrites and not fixed else message)
+                written.append(_rename_ids(message) if rewrites and not fixed else message)
             continue
         copy = dict(message)
         if person.drops and not fixed and images(copy):
             copy["content"] = text(copy)
         elif shapes and isinstance(copy.get("content"), str) and not fixed:
-            copy["content"] = _shaped(copy["content"], chance)
+            copy["content"] = _shape(copy["content"], chance)
         written.append(copy)
     return written
 
 
-def _renamed(message: Data) -> Data:
+def _rename_ids(message: Data) -> Data:
     """Return the same calls or result with other ids, and arguments with their keys reversed."""
     if message["role"] == "tool":
         return {**message, "tool_call_id": f"toolu_{message['tool_call_id']}"}
@@ -96,7 +96,7 @@ def _renamed(message: Data) -> Data:
     return {**message, "tool_calls": calls}
 
 
-def _shaped(words: str, chance: Random) -> Any:
+def _shape(words: str, chance: Random) -> Any:
     at = chance.randrange(len(words) + 1)
     shapes: list[Any] = [
         f"{words} \n",
@@ -145,7 +145,7 @@ def send_new(person: Person, chance: Random) -> Ask:
 def truncate(person: Person, chance: Random) -> Ask | None:
     """Send only the last few messages."""
     shown = _visible(person)
-    if unanswered(person) or len(shown) < 4:
+    if has_unanswered_calls(person) or len(shown) < 4:
         return None
     new = going_on(person, chance)
     count = chance.randint(1, len(shown) - 1)
@@ -155,7 +155,7 @@ def truncate(person: Person, chance: Random) -> Ask | None:
 def compact(person: Person, chance: Random) -> Ask | None:
     """Send a summary in place of the older part."""
     shown = _visible(person)
-    if unanswered(person) or len(shown) < 6:
+    if has_unanswered_calls(person) or len(shown) < 6:
         return None
     new, count = going_on(person, chance), chance.randint(3, len(shown) - 2)
     summary = {"role": chance.choice(["user", "assistant"]), "content": f"Summary so far: {person.word()}"}
@@ -165,7 +165,7 @@ def compact(person: Person, chance: Random) -> Ask | None:
 def head_and_tail(person: Person, chance: Random) -> Ask | None:
     """Send the beginning and the end, with or without a note between them."""
     shown = _visible(person)
-    if unanswered(person) or len(shown) < 8:
+    if has_unanswered_calls(person) or len(shown) < 8:
         return None
     new, head = going_on(person, chance), chance.randint(3, len(shown) - 5)
     tail = chance.randint(3, len(shown) - head - 2)
@@ -189,7 +189,7 @@ def edit_user(person: Person, chance: Random) -> Ask | None:
 
 def edit_in_place(person: Person, chance: Random) -> Ask | None:
     """Change an earlier message and keep everything after it."""
-    if unanswered(person):
+    if has_unanswered_calls(person):
         return None
     shown = _visible(person)
     if len(shown) < 4:

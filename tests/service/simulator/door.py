@@ -180,7 +180,7 @@ class Door:
 
 
 @asynccontextmanager
-async def opened(
+async def open_gateway(
     say: Callable[[Data], Data | str] = lambda _: "r", url: str = "sqlite://:memory:", **settings: Any
 ) -> AsyncIterator[Door]:
     """Open a door with a model that answers each request with `say`."""

@@ -33,7 +33,7 @@ def visible(message: Data) -> bool:
     return message["role"] != "tool" and not message.get("tool_calls")
 
 
-def said(message: Data) -> Any:
+def read_content(message: Data) -> Any:
     """Return the content of a message without call ids."""
     calls = [
         (one["function"]["name"], json.loads(one["function"]["arguments"])) for one in message.get("tool_calls") or ()
@@ -54,7 +54,7 @@ class Entry:
 
     def same(self, sent: Data) -> bool:
         """Return True if a client may have sent this message in that form."""
-        if said(self.message) == said(sent):
+        if read_content(self.message) == read_content(sent):
             return True
         if self.message["role"] != sent["role"] or not visible(sent) or not visible(self.message):
             return False
@@ -148,12 +148,12 @@ def land(
         return [_delta(named, sent)]
     if named is not None:
         return _in_session(named, sent, system, mode)
-    found = _continued(logs, sent, system, mode) + _among(logs, sent, system, mode)
+    found = _find_continued(logs, sent, system, mode) + _among(logs, sent, system, mode)
     # What was resent word for word is found first: where that leads elsewhere, it will do as well.
-    return found + _among(logs, sent, system, mode, like=said)
+    return found + _among(logs, sent, system, mode, like=read_content)
 
 
-def _continued(logs: Sequence[Log], sent: list[Data], system: str | None, mode: str) -> list[Landing]:
+def _find_continued(logs: Sequence[Log], sent: list[Data], system: str | None, mode: str) -> list[Landing]:
     """Return the sessions that the request simply continues, longest first; they come before any edit."""
     shown = [message for message in sent if visible(message)]
     found: list[tuple[int, Log]] = []
@@ -211,11 +211,11 @@ def _in_session(log: Log, sent: list[Data], system: str | None, mode: str) -> li
         runs = _run(log, sent, common, least=1) if mode != "transcript" else []
         # Where the log says the same twice, any of them will do; and of two runs with something changed between them
         # the second need not count.
-        told = [said(entry.message) for entry in log.seen(log.live)]
+        told = [read_content(entry.message) for entry in log.seen(log.live)]
         ways += runs if any(told.count(one) > 1 for one in told) else [*runs[:1], *runs[-1:]]
         ways += [] if runs and runs[0].sure else [common]
     return [
-        _merged(way, sent)
+        _merge(way, sent)
         if way is not None
         else Landing(log, {"replaced" if log.live else "new"}, sent, retires=bool(log.live))
         for way in ways
@@ -228,14 +228,16 @@ def _goes_on(log: Log, sent: list[Data]) -> Common | None:
     more = shown[len(path) :]
     if not path or len(path) > len(shown) or any(message["role"] == "assistant" for message in more):
         return None
-    if any(said(one.message) != said(message) for one, message in zip(path, shown, strict=False)):
+    if any(read_content(one.message) != read_content(message) for one, message in zip(path, shown, strict=False)):
         return None
     return Common(log, path[-1], len(path))
 
 
 def _delta(log: Log, sent: list[Data]) -> Landing:
     last = log.messages(log.live)[-len(sent) :]
-    if [said(one) for one in last] == [said(one) for one in sent] and all(one["role"] != "assistant" for one in sent):
+    if [read_content(one) for one in last] == [read_content(one) for one in sent] and all(
+        one["role"] != "assistant" for one in sent
+    ):
         return Landing(log, {"replayed"}, log.messages(log.live))
     return Landing(log, {"delta" if log.live else "new"}, log.messages(log.live) + sent)
 
@@ -273,7 +275,9 @@ def _prefix(
                 continue
             equal = log.system is None or system is None or log.system == system
             goes_on = log.seen(log.live)[-1:] == [entry]
-            exact = sum(said(one.message) == said(message) for one, message in zip(path, shown, strict=False))
+            exact = sum(
+                read_content(one.message) == read_content(message) for one, message in zip(path, shown, strict=False)
+            )
             rank = (len(path), exact, equal, goes_on, log.used, entry.seq in log.live, entry.seq)
             if best is None or rank > best[0]:
                 best = rank, Common(log, entry, len(path))
@@ -286,7 +290,7 @@ def _calls_in_common(log: Log, entry: Entry, sent: list[Data]) -> int:
     count = sum(visible(message) for message in there)
     ours, theirs = _between(there, count), _between(sent, count)
     return sum(
-        said(one) == said(other)
+        read_content(one) == read_content(other)
         for some, more in zip(ours, theirs, strict=True)
         for one, other in zip(some, more, strict=False)
     )
@@ -333,14 +337,14 @@ def _run(log: Log, sent: list[Data], prefix: Common | None, *, least: int) -> li
             if unknown and length == 1 and place + 1 < len(path):
                 continue  # one reply, like "OK", may stand anywhere
             intact = [n for n in replies if not path[place + n].cut]
-            exact = all(said(path[place + n].message) == said(shown[at + n]) for n in range(length))
+            exact = all(read_content(path[place + n].message) == read_content(shown[at + n]) for n in range(length))
             sure = bool(intact) and exact and not (unknown and intact[-1] == 0 and place + 1 < len(path))
             rank = (bool(intact), at + (intact or replies)[-1], length, place)
             found.append((rank, Common(log, path[place + length - 1], at + length, length, sure)))
     return [common for _, common in sorted(found, key=lambda one: one[0], reverse=True)]
 
 
-def _merged(common: Common, sent: list[Data]) -> Landing:
+def _merge(common: Common, sent: list[Data]) -> Landing:
     log, entry = common.log, common.entry
     behind = [at for at, message in enumerate(sent) if visible(message)][common.shared - 1] + 1
     rest, tools = sent[behind:], log.tools_behind(entry)
@@ -367,4 +371,4 @@ def _merged(common: Common, sent: list[Data]) -> Landing:
 
 def _same_tool(stored: Data, message: Data) -> bool:
     """Compare without ids: clients generate new ones."""
-    return bool(said(stored) == said(message))
+    return bool(read_content(stored) == read_content(message))

@@ -13,7 +13,9 @@ from tests.service.simulator.notation import messages, words
 Data = dict[str, Any]
 
 
-async def stored(door: Door, log: str, session_id: str = "s", user: str = "default", system: str | None = None) -> None:
+async def create_session(
+    door: Door, log: str, session_id: str = "s", user: str = "default", system: str | None = None
+) -> None:
     """Create a session with that log."""
     session = await door.hf.session(session_id, user_id=user, system=system)
     if log:
@@ -46,7 +48,7 @@ def picture(red: int) -> Data:
     return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(data).decode()}}
 
 
-def shown(word: str, *parts: Data) -> Data:
+def make_image_message(word: str, *parts: Data) -> Data:
     """Return a user message with images."""
     return {"role": "user", "content": [{"type": "text", "text": word}, *parts]}
 
@@ -63,4 +65,4 @@ URLS = [ONE["image_url"]["url"], OTHER["image_url"]["url"]]
 
 async def with_picture(door: Door, *more: str) -> None:
     session = await door.hf.session("s")
-    await session.append([shown("u1", ONE), *messages(" ".join(more))])
+    await session.append([make_image_message("u1", ONE), *messages(" ".join(more))])

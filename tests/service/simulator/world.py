@@ -13,7 +13,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.matching.retries import UndeliveredReplies
 from holdfast.wire.openai import to_chat_message
 from tests.service.simulator.door import Answer, Door, Speaker
-from tests.service.simulator.reference import Entry, Landing, Log, land, said, text, visible
+from tests.service.simulator.reference import Entry, Landing, Log, land, read_content, text, visible
 from tests.unit.dialect_rules import openai as refused
 
 Data = dict[str, Any]
@@ -120,7 +120,7 @@ class World:
         assert (answer.status, answer.session_id) == (200, log.id), answer.body
         if not broken:
             assert answer.session["reconciled"] == "replayed"
-            assert said(answer.message) == said(first.message)
+            assert read_content(answer.message) == read_content(first.message)
             assert len(self.speaker.prompts) == prompts
             assert await self._versions() == self.versions
             return
@@ -135,13 +135,16 @@ class World:
         if len(landings) == 1:
             return landings[0]
         tenant, user = person.owner
-        live = [said(to_chat_message(entry.message)) for entry in await self.doors[tenant].log(session_id, user)]
+        live = [
+            read_content(to_chat_message(entry.message)) for entry in await self.doors[tenant].log(session_id, user)
+        ]
         known = {log.id for log in self.logs[person.owner]}
         there = [one for one in landings if (session_id not in known if one.log is None else one.log.id == session_id)]
         fits = [
             one
             for one in there
-            if len(live) <= len(one.live) + 1 and live[: len(one.live)] == [said(message) for message in one.live]
+            if len(live) <= len(one.live) + 1
+            and live[: len(one.live)] == [read_content(message) for message in one.live]
         ]
         return (fits or there or landings)[0]
 
@@ -208,9 +211,9 @@ class World:
         for seq, entry in log.entries.items():
             assert there.get(seq) == entry.message, f"{seq} is lost or changed"
         live = [entry for entry in entries if entry.retired_by is None]
-        found = [said(to_chat_message(entry.message)) for entry in live]
-        wanted = [said(message) for message in landing.live]
-        replied = said(
+        found = [read_content(to_chat_message(entry.message)) for entry in live]
+        wanted = [read_content(message) for message in landing.live]
+        replied = read_content(
             {"role": "assistant", **({"content": self.reply} if isinstance(self.reply, str) else self.reply)}
         )
         if not broken:
@@ -238,8 +241,8 @@ class World:
             said_last = next((one for one in reversed(ask.sent) if one["role"] == "user"), None)
             if said_last is not None:
                 assert text(said_last) in [text(one) for one in prompt if one["role"] == "user"]
-            shown = [said(one) for one in prompt if one["role"] not in ("system", "developer") and visible(one)]
-            wanted = [said(one) for one in landing.live if visible(one)]
+            shown = [read_content(one) for one in prompt if one["role"] not in ("system", "developer") and visible(one)]
+            wanted = [read_content(one) for one in landing.live if visible(one)]
             # Results without their call are described in text, in one more message.
             rest = iter(shown)
             assert all(one in rest for one in wanted)
