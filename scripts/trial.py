@@ -2,7 +2,7 @@
 
 For each Python it creates an empty virtual environment and an empty home, installs the wheel with pip, then serves, chats, exports,
 imports, searches, and upgrades a database that an earlier release wrote. It prints each command and its output as a transcript. It
-exits with 1 if a command fails or an answer is wrong.
+exits with 1 if a command fails or an answer is wrong. Of the sdist it builds a wheel, and collects the tests.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def run_user_session(trial: Trial, older: Path) -> None:
     trial.run("holdfast", "migrate", "--store", "sqlite:///old.db")
     with trial.serve("--store", "sqlite:///old.db") as url:
         expect(trial.ask(url, "trip", "what do you see?"), "QX-4711")
-    expect(trial.run("holdfast", "sessions", "verify", "--all", "--store", "sqlite:///old.db"), "Sound")
+    expect(trial.run("holdfast", "sessions", "verify", "--all", "--store", "sqlite:///old.db"), "no differences")
     trial.run("holdfast", "doctor", "--store", "sqlite:///old.db")
 
 
@@ -158,28 +158,41 @@ def _time_command(trial: Trial, command: list[str]) -> float:
     return min(times)
 
 
-def compare_contents(wheel: Path, sdist: Path, folder: Path) -> None:
-    """Check that a wheel built from the sdist has the same files as the wheel."""
-    with tarfile.open(sdist) as packed:
-        packed.extractall(folder, filter="data")
-    (source,) = folder.iterdir()
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "built")],
-        cwd=source,
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    (built,) = (folder / "built").iterdir()
-    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(built) as other:
-        contents = [
-            {name.filename: name.CRC for name in archive.infolist() if not name.filename.endswith("RECORD")}
-            for archive in (one, other)
-        ]
+def compare_contents(wheel: Path, source: Path) -> None:
+    """Check that a wheel built from the unpacked sdist has the same files as the wheel."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-trial-") as place:
+        subprocess.run(
+            [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", place],
+            cwd=source,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        (built,) = Path(place).iterdir()
+        with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(built) as other:
+            contents = [
+                {name.filename: name.CRC for name in archive.infolist() if not name.filename.endswith("RECORD")}
+                for archive in (one, other)
+            ]
     if contents[0] != contents[1]:
         sys.exit(
-            f"{wheel.name} differs from a wheel built from {sdist.name}: {set(contents[0].items()) ^ set(contents[1].items())}"
+            f"{wheel.name} differs from a wheel built from the sdist: {set(contents[0].items()) ^ set(contents[1].items())}"
         )
-    print(f"# a wheel built from {sdist.name} has the same {len(contents[0])} files")
+    print(f"# a wheel built from the sdist has the same {len(contents[0])} files")
+
+
+def collect_tests(source: Path) -> None:
+    """Check that pytest can collect the tests of the unpacked sdist. Exit if a file cannot be imported."""
+    collected = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"],
+        cwd=source,
+        env=os.environ | {"PYTHONPATH": f"{source / 'src'}{os.pathsep}{source}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if collected.returncode:
+        sys.exit(f"the tests of the sdist cannot be collected: {collected.stdout[-4000:]}{collected.stderr}")
+    print(f"# pytest collects {sum('::' in line for line in collected.stdout.splitlines())} tests of the sdist")
 
 
 def find_pythons() -> list[str]:
@@ -210,7 +223,11 @@ def main() -> None:
             run_user_session(trial, OLDER)
             measure_installation(trial)
     with tempfile.TemporaryDirectory(prefix="holdfast-trial-") as place:
-        compare_contents(wheel, sdist, Path(place))
+        with tarfile.open(sdist) as packed:
+            packed.extractall(place, filter="data")
+        (source,) = Path(place).iterdir()
+        compare_contents(wheel, source)
+        collect_tests(source)
     print(f"\nAll of it works with {', '.join(tried)}.")
 
 
