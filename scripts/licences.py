@@ -29,7 +29,9 @@ SPDX_NAMES = {
 """SPDX names by the names that distributions use."""
 HEAD = """# Licences
 
-Holdfast is under the MIT licence. It contains the token ranks of two tokenizers from tiktoken (MIT). All other software is installed separately.
+Holdfast is under the MIT licence. All software of others is installed separately. The only data of others in the package are the token ranks of `o200k_base` and
+`cl100k_base`, which OpenAI publishes with tiktoken (MIT); their notice is `src/holdfast/data/README.md`, and is part of the wheel's licences. The word lists, the
+search weights and the labelled conversations were made for Holdfast.
 
 The tables list each distribution that Holdfast needs, with the licence that the distribution states. `python scripts/licences.py` generates the tables from the
 distributions that are installed for development on Linux. Most licences require only that you keep their notice. Those marked *(its own files)* also require
@@ -37,6 +39,26 @@ that these files stay under their licence if you change and redistribute them.
 
 The command `holdfast embeddings install` installs the weights of all-MiniLM-L6-v2 (Apache-2.0) or multilingual-e5-small (MIT).
 
+"""
+FRAMEWORKS = {
+    "adk": ("google-adk", "Apache-2.0"),
+    "agent-framework": ("agent-framework-core", "MIT"),
+    "anthropic": ("anthropic", "Apache-2.0"),
+    "langchain": ("langchain", "MIT"),
+    "langgraph": ("langgraph", "MIT"),
+    "llama-index": ("llama-index-core", "MIT"),
+    "openai-agents": ("openai-agents", "MIT"),
+    "pydantic-ai": ("pydantic-ai-slim", "MIT"),
+    "strands": ("strands-agents", "Apache-2.0"),
+}
+"""Distribution and licence of each extra that is not in `all`. They are not installed for development, so the licences are not read."""
+FRAMEWORKS_HEAD = """
+## Installed with a framework's extra
+
+These extras cannot be installed together. The table lists only what Holdfast itself requires. Each distribution installs further ones.
+
+| extra | distribution | licence |
+| --- | --- | --- |
 """
 COPYLEFT = ("MPL", "LGPL", "GPL")
 
@@ -103,6 +125,8 @@ def format_page() -> str:
         more: dict[str, Distribution] = {}
         collect_dependencies(OURS, frozenset({extra}), more)
         parts.extend(f"| `{extra}` {row}\n" for row in format_rows(more, base))
+    parts.append(FRAMEWORKS_HEAD)
+    parts.extend(f"| `{extra}` | {name} | {licence} |\n" for extra, (name, licence) in FRAMEWORKS.items())
     return "".join(parts)
 
 

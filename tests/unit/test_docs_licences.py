@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
 ROWS = {
     name: said
-    for name, said in re.findall(r"^\|(?: `\w+` \|)? ([\w.-]+) \| ([^|]+) \|$", PAGE, re.MULTILINE)
+    for name, said in re.findall(r"^\|(?: `[\w-]+` \|)? ([\w.-]+) \| ([^|]+) \|$", PAGE, re.MULTILINE)
     if name not in {"distribution", "---"}
 }
 ACCEPTED = re.compile(
@@ -22,12 +22,11 @@ ACCEPTED = re.compile(
 
 
 def list_dependencies() -> set[str]:
-    """Return the dependencies in pyproject.toml, including the extras in `all`, which those of other frameworks are not."""
+    """Return the dependencies in pyproject.toml, extras included."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    named = {extra for line in extras["all"] for extra in Requirement(line).extras}
-    lines = [*project["dependencies"], *(line for extra in named for line in extras[extra])]
-    return {canonicalize_name(Requirement(line).name) for line in lines}
+    lines = [*project["dependencies"], *(line for extra in extras.values() for line in extra)]
+    return {canonicalize_name(name) for line in lines if (name := Requirement(line).name) != project["name"]}
 
 
 def test_each_dependency_has_a_row() -> None:
