@@ -1,7 +1,7 @@
 # The targets set up everything that they need: `make serve` works on a fresh machine.
 # PYTHON=… chooses the interpreter, ARGS="…" goes to the command.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-thorough quick adapters lint format types contracts docs docs-links docs-test shapes english bench chaos mutants dist trial lock clean
+.PHONY: help serve test test-thorough quick adapters lint format types contracts docs docs-links docs-test shapes english bench chaos mutants dist sbom trial reproduce lock clean
 BIN := .venv/bin
 # Test files that remain after the workers' controller aborted a run; see UnfinishedRun in conftest.py.
 UNFINISHED := .pytest_cache/unfinished
@@ -74,6 +74,12 @@ dist: .venv/.dev  ## build the wheel and the sdist in dist/
 	@rm -rf dist
 	@$(BIN)/hatchling build
 
+sbom: .venv-sbom/.sbom  ## write bills of materials (CycloneDX) of the base installation and of each extra to dist/
+	@.venv-sbom/bin/python -m scripts.sbom dist
+
+reproduce: dist  ## build the commit twice in different clones, and compare the bytes with each other and with dist/
+	@$(BIN)/python scripts/reproduce.py dist
+
 trial: dist  ## try the built wheel as a new user, with every Python that is found, in empty virtual environments (PYTHON="python3.13")
 	@PYTHON="$(PYTHON)" $(BIN)/python scripts/trial.py dist
 
@@ -81,7 +87,7 @@ lock:  ## resolve the dependencies again (UPGRADE=1: to the newest versions)
 	@scripts/lock
 
 clean:  ## remove everything that the targets created
-	rm -rf .venv .venv-bench .venv-docs .venv-adapters tests/javascript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-bench .venv-docs .venv-sbom .venv-adapters tests/javascript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: set-up runs again only when a lock or the packaging has changed. The larger lock contains the smaller one.
@@ -96,6 +102,11 @@ clean:  ## remove everything that the targets created
 # The benchmark's environment, with the peers.
 .venv-bench/.bench: requirements/bench.lock pyproject.toml scripts/setup
 	@scripts/setup requirements/bench.lock .venv-bench
+	@touch $@
+
+# The environment that describes what Holdfast installs, with every extra that can be combined with the others.
+.venv-sbom/.sbom: requirements/sbom.lock pyproject.toml scripts/setup
+	@scripts/setup requirements/sbom.lock .venv-sbom
 	@touch $@
 
 # The documentation's environment, with every extra, because the reference of the Python API imports all modules.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -71,6 +72,19 @@ def test_a_wheel_asks_the_index_for_no_distribution_of_our_import_name(wheel: Pa
 
 def _names(requirements: list[Requirement], extra: str) -> set[str]:
     return {canonicalize_name(one.name) for one in requirements if one.marker and one.marker.evaluate({"extra": extra})}
+
+
+def test_a_wheel_says_what_it_contains_of_others(wheel: Path) -> None:
+    """The bill of materials (`make sbom`) is of this version, and the notice of the vocabularies is among the licences."""
+    with zipfile.ZipFile(wheel) as packed:
+        info = {name.partition(".dist-info/")[2]: name for name in packed.namelist() if ".dist-info/" in name}
+        bill = json.loads(packed.read(info["sboms/contents.cdx.json"]))
+        notice = packed.read(info["licenses/src/holdfast/data/README.md"]).decode()
+        vocabularies = {name for name in packed.namelist() if name.endswith(".ranks")}
+    ours = bill["metadata"]["component"]
+    assert (ours["name"], ours["version"]) == ("holdfast-memory", holdfast.__version__)
+    assert {one["bom-ref"] for one in ours["components"]} == vocabularies
+    assert all(one["copyright"] in notice for one in ours["components"])
 
 
 def test_the_changelog_tells_of_this_version() -> None:
