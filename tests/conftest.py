@@ -104,7 +104,7 @@ def certificates_read_once() -> Iterator[None]:
 def servers_left() -> Iterator[None]:
     """Leave database servers that tests have reached, and the template of servers; a run without any imports neither."""
     yield
-    for name in ("tests.stores.servers", "tests.edges.forking"):
+    for name in ("tests.stores.servers", "tests.edges.forked_servers"):
         if (used := sys.modules.get(name)) is not None:
             used.leave()
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from holdfast.liveness import is_dead
-from tests.waiting import block_until
+from tests.waits import block_until
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="dead processes are recognised on Linux only")
 PROGRAM = "from holdfast.liveness import make_holder; import sys; print(make_holder(), flush=True); sys.stdin.read()"

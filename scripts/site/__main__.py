@@ -7,7 +7,7 @@ from typing import Final
 
 from sphinx.cmd.build import build_main
 
-from scripts.site.staging import DOCS, ROOT, stage
+from scripts.site.source_folder import DOCS, ROOT, stage
 
 BUILD: Final = ROOT / "build"
 SOURCE: Final = BUILD / "docs-source"

@@ -115,8 +115,8 @@ async def send_bad_requests(walk: Walk) -> None:
     await walk("POST", MESSAGES, body={"messages": [HI]}, If_Match="77")
     await walk("POST", MESSAGES, body={"messages": [HI], "expect_log": "gone.1.0"})
     await walk("POST", f"{ONE}/turns", body={"messages": [HI], "request": {"foo": 1}})
-    for door in (CHAT, ANTHROPIC):
-        await walk(*door, body={"messages": [{"role": "user", "content": "hi"}], "session_id": "twice"})
+    for api in (CHAT, ANTHROPIC):
+        await walk(*api, body={"messages": [{"role": "user", "content": "hi"}], "session_id": "twice"})
     await walk("POST", "/v1/messages/count_tokens", "", BODIES["CountRequest"])
     await walk("GET", "/v1/models", "?after_id=gone", Anthropic_Version="2023-06-01")
     turns = f"{ONE}/turns"

@@ -36,7 +36,7 @@ from holdfast.server.run import create_access
 from holdfast.server.streaming import ReplyStreams
 from holdfast.testing import ScriptedUpstream
 from tests.clocks import Pauses, TickingClock
-from tests.edges import forking
+from tests.edges import forked_servers
 
 UPSTREAM_KEY = "sk-upstream-0123456789abcdef"
 CLIENT_KEY = "sk-client-fedcba9876543210"
@@ -211,10 +211,10 @@ async def gateway(
         yield served, upstream
 
 
-def _start(program: Sequence[str], env: Mapping[str, str]) -> forking.Copy | subprocess.Popen[str]:
+def _start(program: Sequence[str], env: Mapping[str, str]) -> forked_servers.Copy | subprocess.Popen[str]:
     """Run a program. Program text gets a new interpreter, because it may check which modules are loaded."""
     if program[0] != "-c":
-        return forking.template().copy(program, env)
+        return forked_servers.template().copy(program, env)
     pipe = subprocess.PIPE
     return subprocess.Popen([sys.executable, *program], stdout=pipe, stderr=pipe, text=True, env=env)
 

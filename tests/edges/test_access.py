@@ -29,7 +29,7 @@ from holdfast.server.logs import JsonLines
 from tests.clocks import START, Clock
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import PROGRAM, Process, Served, gateway
-from tests.waiting import until
+from tests.waits import until
 
 TURN: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "session_id": "s"}
 FEW_SECONDS = 5_000

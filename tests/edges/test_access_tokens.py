@@ -23,7 +23,7 @@ from holdfast.server.permissions import Refused
 from tests.clocks import START, Clock
 from tests.edges.keys import AUDIENCE, ISSUER, bearer, key_set, public_key, signing_key, token
 from tests.edges.server import gateway
-from tests.serving import serve_app
+from tests.web_apps import serve_app
 
 
 class Issuer:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.testing import AnthropicUpstream, Reply, ScriptedUpstream
 from holdfast.wire.anthropic_betas import BETAS, NATIVE_FIELDS, parse_betas
-from tests.edges.doors import CLAUDE, Doors, doors
+from tests.edges.apis import CLAUDE, Apis, serve_apis
 from tests.edges.server import serving
 
 TOOL = {"name": "read", "input_schema": {"type": "object"}}
@@ -47,7 +47,7 @@ FIELDS: dict[str, tuple[str, dict[str, Any]]] = {
 MODELS = {"openai": "gpt-4o", "anthropic": CLAUDE}
 
 
-async def post(both: Doors, model: str, fields: dict[str, Any], beta: str | None) -> Any:
+async def post(both: Apis, model: str, fields: dict[str, Any], beta: str | None) -> Any:
     """Send a request with fields and a header; return the response."""
     headers = {"anthropic-version": "2023-06-01", **({"anthropic-beta": beta} if beta else {})}
     body = {"model": MODELS[model], "max_tokens": 50, "messages": [ASK], **fields}
@@ -61,7 +61,7 @@ async def test_field_is_served_or_passed_on_or_refused(beta: str, model: str, wi
     """No field is dropped: what is neither served nor passed on is refused by its name, before anything is stored."""
     name, fields = FIELDS[beta]
     handling = BETAS[beta].handling
-    async with doors(["ok"], ["ok"]) as both:
+    async with serve_apis(["ok"], ["ok"]) as both:
         response = await post(both, model, fields, beta if with_header else None)
         upstream = both.gpt if model == "openai" else both.claude
         if handling == "refused" or (model == "openai" and handling not in ("served", "for others")):
@@ -88,7 +88,7 @@ async def test_field_is_served_or_passed_on_or_refused(beta: str, model: str, wi
 @pytest.mark.parametrize("beta", [*BETAS, "files-api-2025-04-14"])
 async def test_header_without_field_changes_nothing(beta: str, model: str) -> None:
     """Every header is accepted. An Anthropic model gets it, unless Holdfast serves the feature."""
-    async with doors(["ok"], ["ok"]) as both:
+    async with serve_apis(["ok"], ["ok"]) as both:
         response = await post(both, model, {}, beta)
         assert response.status_code == 200
         (request,) = (both.gpt if model == "openai" else both.claude).requests

@@ -13,7 +13,7 @@ from holdfast import config
 from holdfast.context.settings import FREE_STRATEGIES, STRATEGIES, ContextSettings, RequestSettings
 from holdfast.errors import ConfigError
 from holdfast.wire.request_fields import find_misspelt_name
-from tests.edges.doors import CLAUDE, doors
+from tests.edges.apis import CLAUDE, serve_apis
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
@@ -91,7 +91,7 @@ async def test_field_that_names_a_session_elsewhere_suggests_session_id(name: st
 
 async def test_messages_api_refuses_unknown_fields_for_models_of_another_api() -> None:
     """A model with another API cannot get the field, so it is refused by name. `pass_fields` allows to leave it out."""
-    async with doors(["ok"], ["ok"]) as both:
+    async with serve_apis(["ok"], ["ok"]) as both:
         answer = await post(both.served, PATHS[1], model="gpt-4o", context_hint="x")
         assert answer["error"]["param"] == "context_hint"
         answer = await post(both.served, PATHS[1], model="gpt-4o", conversation_id="x")
@@ -99,7 +99,7 @@ async def test_messages_api_refuses_unknown_fields_for_models_of_another_api() -
         assert not (await both.served.hf.sessions()).sessions
         await post(both.served, PATHS[1], model=CLAUDE, context_hint="x")
         assert both.claude.requests[0].body["context_hint"] == "x"
-    async with doors(["ok"], [], "gateway: {pass_fields: [context_hint]}") as both:
+    async with serve_apis(["ok"], [], "gateway: {pass_fields: [context_hint]}") as both:
         answer = await post(both.served, PATHS[1], model="gpt-4o", context_hint="x")
         assert "warnings" not in answer["session"]
 

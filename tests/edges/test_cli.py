@@ -20,7 +20,7 @@ from holdfast import __version__, errors
 from holdfast.cli import commands
 from holdfast.cli.terminal import format_line, format_time, json_line, sanitize
 from holdfast.config import ServerSettings
-from tests.waiting import block_until
+from tests.waits import block_until
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 

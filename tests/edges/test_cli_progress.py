@@ -16,7 +16,7 @@ import pytest
 from holdfast.cli import terminal
 from holdfast.cli.terminal import show_busy, show_progress
 from tests.edges.cli_kit import make_session, store
-from tests.waiting import block_until
+from tests.waits import block_until
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 

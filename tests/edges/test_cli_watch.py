@@ -26,7 +26,7 @@ from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry, ModelCall
 from holdfast.sessions.session_events import MessageAppended, PromptSent, TurnEnded
 from tests.edges.cli_kit import make_session, sessions, store
-from tests.waiting import block_until
+from tests.waits import block_until
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
 from holdfast.limits import WORKSPACE_FILE_BYTES
-from tests.made_up import KEY
+from tests.fake_secrets import KEY
 
 
 @pytest.fixture(autouse=True)

@@ -38,7 +38,7 @@ from tests.clocks import Pauses
 from tests.edges.connect_kit import CONFIG, connect_without_pauses, open_remote
 from tests.edges.keys import create_stored_key
 from tests.edges.server import Served, gateway, run_server
-from tests.serving import serve_app
+from tests.web_apps import serve_app
 
 MEMORY = "sqlite://:memory:"
 KEY = "hf_0123456789abcdef_0123456789abcdef0123456789abcdef0123456789abcdef0123"

@@ -21,11 +21,11 @@ from tests.service import (
     test_library,
     test_library_turns,
     test_log_operations,
+    test_message_replacement,
     test_notes_and_origins,
     test_records,
-    test_replacing,
     test_session_facts,
-    test_speaking,
+    test_speech,
 )
 
 MODULES: Final = (
@@ -34,12 +34,12 @@ MODULES: Final = (
     test_begin_turn,
     test_log_operations,
     test_notes_and_origins,
-    test_replacing,
+    test_message_replacement,
     test_records,
     test_session_facts,
     test_compaction_lifecycle,
     test_interruptions,
-    test_speaking,
+    test_speech,
 )
 LOCAL: Final[dict[str, str]] = {
     # turns

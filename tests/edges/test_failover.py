@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream
 from tests.edges.keys import bearer
 from tests.edges.server import Served, serving
-from tests.waiting import until
+from tests.waits import until
 
 OPENAI_KEY, ANTHROPIC_KEY = "sk-openai-0123456789", "sk-ant-api-0123456789"
 TOOLS = [

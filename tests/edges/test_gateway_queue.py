@@ -25,7 +25,7 @@ from tests.edges.server import CLIENT_KEY, Process, Served, config_text, gateway
 from tests.other_process import LINUX
 from tests.service.turns_kit import get_queue, renew_claim
 from tests.stores.servers import place
-from tests.waiting import until
+from tests.waits import until
 
 REF = SessionRef("default", "s")
 

@@ -23,7 +23,7 @@ from holdfast.server.permissions import Refused
 from holdfast.stores.logic.records import RecordMethods
 from tests.edges.keys import create_stored_key
 from tests.edges.server import Served, gateway
-from tests.waiting import until
+from tests.waits import until
 
 ADA, COLLEAGUE, BO = Owner("a", "ada"), Owner("a", "colleague"), Owner("b", "bo")
 LIMITS = msgspec.structs.replace(Limits(), body=MIB)

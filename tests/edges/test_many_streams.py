@@ -20,7 +20,7 @@ from holdfast.turns.turn import Turn
 from tests.edges.gateway_kit import read_metric
 from tests.edges.raw_client import Line, drop_all
 from tests.edges.server import Served, config_text, serving
-from tests.waiting import until
+from tests.waits import until
 
 pytestmark = pytest.mark.usefixtures("lines_end")
 

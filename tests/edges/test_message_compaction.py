@@ -12,7 +12,7 @@ import pytest
 from anthropic import beta_async_tool
 
 from holdfast.testing import Reply
-from tests.edges.doors import CLAUDE, doors
+from tests.edges.apis import CLAUDE, serve_apis
 from tests.edges.server import Served, gateway
 
 PAGE = "Flight LH123 to Oslo costs 200 euros and leaves at 06:15. " * 12
@@ -306,7 +306,7 @@ async def test_anthropic_models_compact_themselves() -> None:
     """An Anthropic model gets edits, header and blocks unchanged; its own block reaches the client, and matches when it is sent back."""
     block = {"type": "compaction", "content": "What was said.", "encrypted_content": "xyz", "signature": "sig"}
     script = [Reply(message={"content": [block, {"type": "text", "text": "Hello."}]}), "Fine.", "Good."]
-    async with doors(["never"], script) as both:
+    async with serve_apis(["never"], script) as both:
         edits: Any = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}, edit(50_000)]}
         first = await both.client.beta.messages.create(
             model=CLAUDE,
@@ -334,7 +334,7 @@ async def test_anthropic_models_compact_themselves() -> None:
 
 async def test_block_of_holdfast_continues_with_an_anthropic_model() -> None:
     """A block that was made for another model names the session for an Anthropic model, too; Anthropic never sees its signature."""
-    async with doors(list(REPLIES), ["Fine."]) as both:
+    async with serve_apis(list(REPLIES), ["Fine."]) as both:
         messages, last = await talk(both.client, 6)
         done = await send(both.client, messages, compaction={"type": "summarize"})
         answer = await send(both.client, [reply(done), user("More?")], model=CLAUDE)

@@ -20,7 +20,7 @@ from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Process, Served, config_text, gateway
 from tests.edges.test_anthropic_upstream import claude
 from tests.stores.servers import place
-from tests.waiting import until
+from tests.waits import until
 
 BETA = "message-threads-2026-08-12"
 TOOL: Any = {"name": "read", "input_schema": {"type": "object", "properties": {"page": {"type": "integer"}}}}

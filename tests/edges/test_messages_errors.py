@@ -11,7 +11,7 @@ import pytest
 from holdfast.domain.session import SessionRef
 from holdfast.limits import Limits
 from holdfast.testing import Gate, Reply
-from tests.edges.doors import CLAUDE, doors
+from tests.edges.apis import CLAUDE, serve_apis
 from tests.edges.keys import bearer, create_stored_key
 
 WEATHER: dict[str, Any] = {
@@ -28,7 +28,7 @@ CALLS = [("weather", {"town": "Oslo"}), ("weather", {"town": "Bergen", "days": [
 
 async def test_errors_raise_anthropics_exceptions() -> None:
     """Each with type, message, place and request id."""
-    async with doors(lambda body: Reply(status=int(body["messages"][-1]["content"]), error="no")) as both:
+    async with serve_apis(lambda body: Reply(status=int(body["messages"][-1]["content"]), error="no")) as both:
         cases: list[tuple[type[anthropic.APIStatusError], str, dict[str, Any]]] = [
             (anthropic.BadRequestError, "invalid_request_error", {"messages": [{"role": "user", "content": ""}]}),
             (anthropic.BadRequestError, "invalid_request_error", {"messages": "400"}),
@@ -55,7 +55,7 @@ async def test_errors_raise_anthropics_exceptions() -> None:
 
 async def test_errors_before_the_route_are_anthropics_too() -> None:
     """Wrong key, host, method or body."""
-    async with doors(limits=Limits(body=2000)) as both:
+    async with serve_apis(limits=Limits(body=2000)) as both:
         http = both.served.http
         elsewhere = await http.post("/v1/messages", content=b"{}", headers={"host": "evil.example"})
         key = await create_stored_key(both.served.hf, role="read")
@@ -91,7 +91,7 @@ async def test_errors_before_the_route_are_anthropics_too() -> None:
 
 async def test_failure_in_mid_stream_is_an_event() -> None:
     """The partial reply is stored and marked; nothing follows the event."""
-    async with doors([Reply(text="One two three.", error="broke", cut_after=3)]) as both:
+    async with serve_apis([Reply(text="One two three.", error="broke", cut_after=3)]) as both:
         with pytest.raises(anthropic.APIStatusError) as told:
             await both.ask("Hi", stream=True, session_id="s")
         assert told.value.type == "api_error"
@@ -103,7 +103,7 @@ async def test_failure_in_mid_stream_is_an_event() -> None:
 async def test_interrupted_reply_ends_properly() -> None:
     """As the end of a turn with the partial reply; `session` reports the interruption."""
     gate = Gate()
-    async with doors([Reply(text="One two three.", hold=gate, hold_after=2), "Stopped."]) as both:
+    async with serve_apis([Reply(text="One two three.", hold=gate, hold_after=2), "Stopped."]) as both:
         fields: dict[str, Any] = {"model": "gpt-4o", "max_tokens": 9, "extra_body": {"session_id": "s"}}
         async with both.client.messages.stream(**fields, messages=[{"role": "user", "content": "Count"}]) as events:
             seen = []
@@ -136,7 +136,7 @@ async def test_retry_is_answered_once() -> None:
         Reply(status=500, error="no"),
         Reply(text="Hello.", tool_calls=CALLS[:1], message={"reasoning_content": "hm"}),
     ]
-    async with doors(failing) as both:
+    async with serve_apis(failing) as both:
         again = both.client.with_options(max_retries=1)
         headers = {"idempotency-key": "k", "x-session-id": "s"}
         fields: dict[str, Any] = {
@@ -163,7 +163,7 @@ async def test_retry_is_answered_once() -> None:
 
 async def test_tokens_are_counted_without_a_call() -> None:
     """Only those of the request, with the model's own counter; nothing is stored."""
-    async with doors() as both:
+    async with serve_apis() as both:
         messages = [{"role": "user", "content": "How many tokens are these?"}]
         small = await both.client.messages.count_tokens(model="gpt-4o", messages=messages)
         more = await both.client.messages.count_tokens(
@@ -183,7 +183,7 @@ async def test_tokens_are_counted_without_a_call() -> None:
 
 async def test_models_are_listed_in_anthropics_form() -> None:
     """With pages."""
-    async with doors((), (), "agents: {support: {instruction: Be kind.}}") as both:
+    async with serve_apis((), (), "agents: {support: {instruction: Be kind.}}") as both:
         names = ["support", "default", CLAUDE]
         assert [model.id async for model in both.client.models.list()] == names
         assert [model.id async for model in both.client.models.list(limit=1)] == names
@@ -195,7 +195,7 @@ async def test_models_are_listed_in_anthropics_form() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_beta_client_works(stream: bool) -> None:
     """It calls the same route with an additional parameter and header."""
-    async with doors((), ["Yes."]) as both:
+    async with serve_apis((), ["Yes."]) as both:
         fields: dict[str, Any] = {
             "model": CLAUDE,
             "max_tokens": 9,
@@ -213,7 +213,7 @@ async def test_beta_client_works(stream: bool) -> None:
 
 async def test_both_key_options_of_the_client_work() -> None:
     """`api_key` is sent in `x-api-key`, `auth_token` in `Authorization`; sessions belong to the key's user."""
-    async with doors(["a", "b"]) as both:
+    async with serve_apis(["a", "b"]) as both:
         key = await create_stored_key(both.served.hf, user_id="ada")
         fields: dict[str, Any] = {"model": "gpt-4o", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
         for name in ("api_key", "auth_token"):
@@ -230,7 +230,7 @@ async def test_both_key_options_of_the_client_work() -> None:
 @pytest.mark.parametrize("name", ["api_key", "auth_token"])
 async def test_passthrough_key_reaches_the_model(name: str) -> None:
     """The client's own key is passed on and stored nowhere."""
-    async with doors((), ["Yes."], "gateway: {upstream_auth: passthrough}") as both:
+    async with serve_apis((), ["Yes."], "gateway: {upstream_auth: passthrough}") as both:
         key = "sk-ant-api03-0123456789"
         given: dict[str, Any] = {"api_key": None, "auth_token": None, name: key}
         client: Any = anthropic.AsyncAnthropic(

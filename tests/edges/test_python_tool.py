@@ -23,7 +23,7 @@ from tests.clocks import Clock
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Process, Served, config_text, gateway
 from tests.service.fake_python import list_files
-from tests.waiting import until
+from tests.waits import until
 
 pytestmark = pytest.mark.skipif(bool(detect_sandbox().missing), reason=f"no sandbox here: {detect_sandbox().missing}")
 DONE = "All done."

@@ -13,7 +13,7 @@ import pytest
 from holdfast.workspace import Workspace
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
-from tests.made_up import KEY
+from tests.fake_secrets import KEY
 
 WRITER = "/v1/workspaces/writer"
 

@@ -70,9 +70,9 @@ async def test_answers_match_the_description(monkeypatch: pytest.MonkeyPatch, tm
         await send_requests_to_broken_store(walk, monkeypatch)
         for status in (400, 401, 404, 418, 429, 500, 503, 504):
             said = {"role": "user", "content": f"fail {status}"}
-            for door in (CHAT, ANTHROPIC):
-                await walk(*door, body={"messages": [said]})
-                await walk(*door, body={"messages": [said], "stream": True})
+            for api in (CHAT, ANTHROPIC):
+                await walk(*api, body={"messages": [said]})
+                await walk(*api, body={"messages": [said], "stream": True})
         await manage_keys(walk, served.http)  # last, because every request needs a key from then on
     described = {
         (method.upper(), path, int(status))

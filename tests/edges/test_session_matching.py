@@ -12,7 +12,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.testing.gates import Gate
 from holdfast.testing.upstream import Reply
 from tests.edges.server import Served, gateway
-from tests.waiting import until
+from tests.waits import until
 
 Data = dict[str, Any]
 

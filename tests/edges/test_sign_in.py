@@ -18,7 +18,7 @@ from holdfast.server.sign_in import SignIns
 from tests.clocks import START, Clock
 from tests.edges.keys import create_stored_key
 from tests.edges.server import gateway
-from tests.waiting import until
+from tests.waits import until
 
 HOUR, DAY = 3_600_000, 86_400_000
 TOKEN = Principal(tenant="acme", user_id="ann", role="read", key_id="jwt", expires_at=START + HOUR)

@@ -29,7 +29,7 @@ from tests.edges.gateway_kit import (
 from tests.edges.raw_client import Line
 from tests.edges.server import gateway
 from tests.stores.servers import place
-from tests.waiting import until
+from tests.waits import until
 
 pytestmark = pytest.mark.usefixtures("lines_end")
 

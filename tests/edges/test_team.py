@@ -16,7 +16,7 @@ from holdfast.config import list_warnings, load
 from holdfast.domain.session import TRANSFER
 from holdfast.errors import ConfigError
 from holdfast.testing import Gate, Reply, ScriptedUpstream
-from tests.edges.doors import doors
+from tests.edges.apis import serve_apis
 from tests.edges.server import TOOL_SERVER, Process, Served, config_text, gateway
 from tests.markers import strip_markers
 from tests.service.turns_kit import SHARED
@@ -183,7 +183,7 @@ async def test_stream_is_one_reply_that_names_the_last_agent() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_messages_api_supports_transfers(stream: bool) -> None:
     model = Three()
-    async with doors(model, (), TEAM) as two:
+    async with serve_apis(model, (), TEAM) as two:
         reply = await two.ask("this is for the researcher", model="coordinator", stream=stream, session_id="s")
         assert "".join(block.text for block in reply.content) == "To the researcher.\n\nresearcher here, I say."
         assert stream or reply.session["agent"] == "researcher"
@@ -200,7 +200,7 @@ async def test_agent_with_another_providers_model_takes_over() -> None:
     }
     script = [Reply(text="Over.", tool_calls=[(TRANSFER, {"agent_name": "b"})]), "a again."]
     back = [Reply(text="From b."), Reply(text="Back.", tool_calls=[(TRANSFER, {"agent_name": "a"})])]
-    async with doors(script, back, f"agents: {json.dumps(agents)}") as two:
+    async with serve_apis(script, back, f"agents: {json.dumps(agents)}") as two:
         first = await two.chat("x", session_id="s", model="a")
         assert first.content == "Over.\n\nFrom b."
         sent = two.claude.requests[-1].body

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.domain.session import HAND_OVER
 from holdfast.testing import Gate, Reply
-from tests.edges.doors import doors
+from tests.edges.apis import serve_apis
 
 AGENTS = """
 agents:
@@ -50,13 +50,13 @@ def says(body: dict[str, Any]) -> Reply:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("door", ["chat", "messages"])
-async def test_client_sees_one_reply_and_continues_without_a_session_id(door: str, stream: bool) -> None:
+@pytest.mark.parametrize("api", ["chat", "messages"])
+async def test_client_sees_one_reply_and_continues_without_a_session_id(api: str, stream: bool) -> None:
     """Its resent transcript is matched; other agents' words are only in the models' prompts."""
-    async with doors(says, says, AGENTS) as at:
+    async with serve_apis(says, says, AGENTS) as at:
         messages: list[Any] = [{"role": "user", "content": "A story!"}]
         for turn in (1, 2):
-            if door == "messages":
+            if api == "messages":
                 reply = await at.ask(messages, model="story", stream=stream)
                 text = reply.content[0].text
             elif stream:
@@ -80,7 +80,7 @@ async def test_client_sees_one_reply_and_continues_without_a_session_id(door: st
 
 async def test_progress_is_sent_on_request() -> None:
     """As events next to the reply's chunks, without other agents' words; the last chunk names the answering agent."""
-    async with doors(says, says, AGENTS) as at:
+    async with serve_apis(says, says, AGENTS) as at:
         body = {
             "model": "story",
             "messages": [{"role": "user", "content": "A story!"}],
@@ -109,7 +109,7 @@ async def test_workflow_called_as_a_tool_has_a_session_over_rest(tmp_path: Path)
         asked = any(message["role"] == "tool" for message in body["messages"])
         return Reply(text="Done.") if asked else Reply(tool_calls=[("panel", {"request": "What of kelp?"})])
 
-    async with doors(chief, says, AGENTS, store=f"sqlite:///{tmp_path}/holdfast.db") as at:
+    async with serve_apis(chief, says, AGENTS, store=f"sqlite:///{tmp_path}/holdfast.db") as at:
         assert (await at.chat("Ask them.", "s", model="chief")).content == "Done."
         messages = (await _get(at, "/v1/sessions/s/messages"))["data"]
         (result,) = [message for message in messages if message["role"] == "tool"]
@@ -130,7 +130,7 @@ async def test_disconnected_client_stops_all_agents() -> None:
     def reply_when_released(body: dict[str, Any]) -> Reply:
         return Reply(text="friend speaks.", hold=gate) if find_agent(body) == "friend" else says(body)
 
-    async with doors(reply_when_released, says, AGENTS) as at:
+    async with serve_apis(reply_when_released, says, AGENTS) as at:
         body = {"model": "panel", "session_id": "s", "messages": [{"role": "user", "content": "go"}], "stream": True}
         async with httpx2.AsyncClient() as plain:
             url = f"{at.served.url}/v1/chat/completions"

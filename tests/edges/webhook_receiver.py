@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from holdfast import limits
-from tests.serving import serve_app
+from tests.web_apps import serve_app
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ from tests.service.scripted_model import ScriptedModel
 from tests.service.tools_kit import make_reply
 from tests.service.turns_kit import SHARED, retry_at_once
 from tests.stores.servers import place
-from tests.waiting import until
+from tests.waits import until
 
 T = TypeVar("T")
 MEMORY = "sqlite://:memory:"

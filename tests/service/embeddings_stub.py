@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.serving import serve_app
+from tests.web_apps import serve_app
 
 WIDTH = 8
 Trouble = Callable[[dict[str, Any]], web.Response | None]

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.serving import serve_app
+from tests.web_apps import serve_app
 
 Score = Callable[[str, str], float]
 

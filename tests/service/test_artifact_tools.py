@@ -23,7 +23,7 @@ from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import ToolLimits
 from holdfast.turns.respond import respond
 from tests.amounts import examples
-from tests.made_up import KEY
+from tests.fake_secrets import KEY
 from tests.markers import strip_markers
 from tests.service.scripted_model import REF
 from tests.service.tools_kit import Bench, bench, make_reply

@@ -20,7 +20,7 @@ from holdfast.stores.lease import Lease
 from tests.clocks import Clock
 from tests.service.scripted_model import REF
 from tests.service.summary_kit import LABEL, TELLING, desk, source
-from tests.waiting import until
+from tests.waits import until
 
 # -- one at a time -----------------------------------------------------------
 

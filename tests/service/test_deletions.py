@@ -19,7 +19,7 @@ from holdfast.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from holdfast.lifecycle.removal import Receipt
 from holdfast.lifecycle.settings import LifeSettings
 from tests.clocks import Clock
-from tests.waiting import until
+from tests.waits import until
 
 DAY = 86_400_000
 

@@ -27,7 +27,7 @@ from holdfast.tokens import get_counter
 from tests.amounts import examples
 from tests.clocks import Pauses
 from tests.service.embeddings_stub import Stub, make_error, numbers, serving
-from tests.waiting import until
+from tests.waits import until
 
 KEY = "sk-test-0123456789abcdef"
 

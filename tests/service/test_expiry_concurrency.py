@@ -22,7 +22,7 @@ from holdfast.stores.wrapper import StoreWrapper
 from tests.clocks import Clock
 from tests.contract.kit import user
 from tests.service.expiry_kit import DAY, HOUR, MEMORY, RecordingHook, file, life, ref, rows, state, talk
-from tests.waiting import until
+from tests.waits import until
 
 
 def wrap_store(hf: Holdfast, kind: Any) -> Any:

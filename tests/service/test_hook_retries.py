@@ -23,7 +23,7 @@ from tests.service.expiry_kit import (
     state,
     talk,
 )
-from tests.waiting import until
+from tests.waits import until
 
 
 async def test_failed_delivery_is_retried_with_growing_pauses(tmp_path: Path, clock: Clock) -> None:

@@ -23,7 +23,7 @@ from holdfast.secrets import Guard, make_redactor
 from holdfast.stores.log import Append
 from holdfast.tools.context import ToolContext
 from holdfast.turns.respond import respond
-from tests.made_up import KEY
+from tests.fake_secrets import KEY
 from tests.service.scripted_model import REF
 from tests.service.tools_kit import Bench, bench, content, make_reply
 

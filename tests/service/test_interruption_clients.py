@@ -14,7 +14,7 @@ from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
 from tests.service.matching_kit import find_landing
 from tests.service.turns_kit import REF, SHARED, log, open_stage, say
-from tests.service.voicing_kit import (
+from tests.service.voice_kit import (
     HEARD,
     MEMORY,
     NOW,

@@ -28,7 +28,7 @@ from tests.clocks import Clock
 from tests.service.turns_kit import REF, SHARED, get_queue, renew_claim, retry_at_once
 from tests.stores.servers import place
 from tests.unit import dialect_rules
-from tests.waiting import until
+from tests.waits import until
 
 Fact = dict[str, Any]
 CONTEXT = parse({"strategy": "digest", "budget": 250}, where="")

@@ -22,9 +22,9 @@ from tests.service.turns_kit import (
     start_turn,
     wait_for_waiting,
 )
-from tests.service.voicing_kit import MEMORY, describe_log, open_session
+from tests.service.voice_kit import MEMORY, describe_log, open_session
 from tests.stores.servers import place
-from tests.waiting import until
+from tests.waits import until
 
 
 async def test_running_turn_is_stopped_before_it_is_interrupted() -> None:

@@ -16,7 +16,7 @@ from holdfast.sessions.handle import SessionHandle
 from tests.amounts import examples
 from tests.service.guard_kit import REDACTION, guard_from
 from tests.service.turns_kit import REF, SHARED
-from tests.service.voicing_kit import (
+from tests.service.voice_kit import (
     HEARD,
     MEMORY,
     NOW,

@@ -13,7 +13,7 @@ from holdfast.stores import open_store
 from holdfast.stores.lease import Lease, acquire_lease
 from tests.clocks import Clock, Pauses
 from tests.other_process import LINUX, other_process
-from tests.waiting import until
+from tests.waits import until
 
 
 class LeaseTable:

@@ -13,7 +13,7 @@ from holdfast.errors import (
 from holdfast.models import LimitedModel, closing, collect
 from tests.service.failover_kit import DOWN, NamedModel
 from tests.service.scripted_model import make_chunks
-from tests.waiting import until
+from tests.waits import until
 
 
 async def wait_for_waiting(limited: LimitedModel, number: int) -> None:

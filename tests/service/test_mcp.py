@@ -26,7 +26,7 @@ from holdfast.tools.mcp.servers import make_tool_name
 from holdfast.tools.mcp.settings import McpSettings
 from tests.service.mcp_kit import STUB, stub
 from tests.service.tools_kit import Bench, bench, content, make_reply, shout
-from tests.waiting import until
+from tests.waits import until
 
 
 def missing(**settings: Any) -> McpSettings:

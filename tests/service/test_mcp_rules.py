@@ -25,7 +25,7 @@ from holdfast.tools.mcp import connection as connection_module
 from holdfast.tools.mcp.settings import McpSettings
 from tests.service.mcp_kit import STUB, stub
 from tests.service.tools_kit import Bench, bench, make_reply
-from tests.waiting import until
+from tests.waits import until
 
 RAW = Path(__file__).with_name("mcp_raw.py")
 AGENTS = {

@@ -19,7 +19,7 @@ from holdfast.memory.memories import Memories
 from holdfast.memory.ranking import DAY
 from holdfast.secrets import Guard, make_redactor
 from tests.clocks import Clock
-from tests.made_up import KEY
+from tests.fake_secrets import KEY
 from tests.service.memories_kit import open_holdfasts
 
 ANN, BOB, APP = Owner("user", "ann"), Owner("user", "bob"), Owner("app")

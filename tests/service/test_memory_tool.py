@@ -11,7 +11,7 @@ import pytest
 from holdfast.agents import Agent
 from holdfast.domain.memory import REVIEWED_ORIGINS, Owner
 from holdfast.secrets import Guard, make_redactor
-from tests.made_up import KEY
+from tests.fake_secrets import KEY
 from tests.service.memory_tool_kit import (
     AGENT,
     CORPUS,

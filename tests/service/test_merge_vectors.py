@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.simulator.door import open_gateway
+from tests.service.simulator.gateway import open_gateway
 from tests.service.simulator.notation import message, messages, words
 from tests.service.simulator.vectors import (
     ONE,
@@ -61,16 +61,16 @@ MERGED: dict[str, tuple[str, str, str, str, str]] = {
 async def test_request_with_an_id_follows_the_merge_table(row: str, stream: bool) -> None:
     """Checks the live path, the reported relation, the prompt, and that nothing is lost."""
     log, sent, mode, wanted, relation = MERGED[row]
-    async with open_gateway() as door:
-        await create_session(door, log)
-        answer = good(await door.chat(messages(sent), session_id="s", session_mode=mode, stream=stream))
-        assert await live(door) == f"{wanted} r"
+    async with open_gateway() as gateway:
+        await create_session(gateway, log)
+        answer = good(await gateway.chat(messages(sent), session_id="s", session_mode=mode, stream=stream))
+        assert await live(gateway) == f"{wanted} r"
         assert answer.session["reconciled"] == relation
         assert answer.session_id == answer.last["session_id"] == "s"
-        assert set((await whole(door)).split()) == {*log.split(), *sent.split(), "r"}
-        assert words(door.speaker.prompts[-1]) == wanted
-        await (await door.hf.session("s")).verify()
-        retired = [entry.seq for entry in await door.log("s", retired=True) if entry.retired_by is not None]
+        assert set((await whole(gateway)).split()) == {*log.split(), *sent.split(), "r"}
+        assert words(gateway.speaker.prompts[-1]) == wanted
+        await (await gateway.hf.session("s")).verify()
+        retired = [entry.seq for entry in await gateway.log("s", retired=True) if entry.retired_by is not None]
         assert answer.session.get("edited_at") == (retired[0] if retired else None)
 
 
@@ -81,11 +81,11 @@ UNNAMED = {row: case for row, case in MERGED.items() if case[2] == "auto" and ro
 async def test_request_without_an_id_follows_the_merge_table(row: str) -> None:
     """The same rows if the session of a user is matched by content: an assistant message is in common."""
     log, sent, _, wanted, relation = UNNAMED[row]
-    async with open_gateway() as door:
-        await create_session(door, log, user="ada")
-        answer = good(await door.chat(messages(sent), user="ada"))
+    async with open_gateway() as gateway:
+        await create_session(gateway, log, user="ada")
+        answer = good(await gateway.chat(messages(sent), user="ada"))
         assert answer.session_id == "s"
-        assert (await live(door, user="ada"), answer.session["reconciled"]) == (f"{wanted} r", relation)
+        assert (await live(gateway, user="ada"), answer.session["reconciled"]) == (f"{wanted} r", relation)
 
 
 @pytest.mark.parametrize("row", UNNAMED)
@@ -94,28 +94,28 @@ async def test_request_without_an_id_or_user_never_edits_a_session(row: str) -> 
     messages.
     """
     log, sent, _, wanted, relation = UNNAMED[row]
-    async with open_gateway() as door:
-        await create_session(door, log)
-        answer = good(await door.chat(messages(sent)))
+    async with open_gateway() as gateway:
+        await create_session(gateway, log)
+        answer = good(await gateway.chat(messages(sent)))
         if relation == "continued":
             assert (answer.session_id, answer.session["reconciled"]) == ("s", relation)
-            assert await live(door) == f"{wanted} r"
+            assert await live(gateway) == f"{wanted} r"
             return
         assert answer.session["reconciled"] == "forked"
         assert answer.session_id != "s"
-        assert await live(door, answer.session_id) == f"{sent} r"
-        assert await live(door) == await whole(door) == log
+        assert await live(gateway, answer.session_id) == f"{sent} r"
+        assert await live(gateway) == await whole(gateway) == log
 
 
 @pytest.mark.parametrize("named", [False, True])
 async def test_row_10_system_prompt_is_kept_next_to_the_log(named: bool) -> None:
     """A stored system prompt does not hide the tool history."""
-    async with open_gateway() as door:
-        await create_session(door, "u1 tc1 t1 a1", system="sys")
-        answer = good(await door.chat(messages("u1 a1 u2"), session_id="s" if named else None))
+    async with open_gateway() as gateway:
+        await create_session(gateway, "u1 tc1 t1 a1", system="sys")
+        answer = good(await gateway.chat(messages("u1 a1 u2"), session_id="s" if named else None))
         assert answer.session_id == "s"
-        assert await live(door) == "u1 tc1 t1 a1 u2 r"
-        assert words(door.speaker.prompts[-1]) == "sys u1 tc1 t1 a1 u2"
+        assert await live(gateway) == "u1 tc1 t1 a1 u2 r"
+        assert words(gateway.speaker.prompts[-1]) == "sys u1 tc1 t1 a1 u2"
 
 
 # -- media -----------------------------------------------------------------------
@@ -124,46 +124,46 @@ async def test_row_10_system_prompt_is_kept_next_to_the_log(named: bool) -> None
 @pytest.mark.parametrize("named", [False, True])
 async def test_resent_text_keeps_its_picture(named: bool) -> None:
     """Some clients drop images from their history: the message keeps the one it was stored with."""
-    async with open_gateway() as door:
-        await with_picture(door, "a1")
-        answer = good(await door.chat(messages("u1 a1 u2"), session_id="s" if named else None))
+    async with open_gateway() as gateway:
+        await with_picture(gateway, "a1")
+        answer = good(await gateway.chat(messages("u1 a1 u2"), session_id="s" if named else None))
         assert (answer.session_id, answer.session["reconciled"]) == ("s", "continued")
-        assert await live(door) == "u1 a1 u2 r"
-        assert pictures(door.speaker.prompts[-1]) == URLS[:1]
+        assert await live(gateway) == "u1 a1 u2 r"
+        assert pictures(gateway.speaker.prompts[-1]) == URLS[:1]
 
 
 @pytest.mark.parametrize("named", [False, True])
 async def test_new_picture_is_added_after_the_resent_one(named: bool) -> None:
-    async with open_gateway() as door:
-        await with_picture(door, "a1")
+    async with open_gateway() as gateway:
+        await with_picture(gateway, "a1")
         sent = [make_image_message("u1", ONE), message("a1"), make_image_message("u2", OTHER)]
-        answer = good(await door.chat(sent, session_id="s" if named else None))
+        answer = good(await gateway.chat(sent, session_id="s" if named else None))
         assert answer.session_id == "s"
-        assert pictures(door.speaker.prompts[-1]) == URLS
-        assert len(await door.log("s")) == 4
+        assert pictures(gateway.speaker.prompts[-1]) == URLS
+        assert len(await gateway.log("s")) == 4
 
 
 @pytest.mark.parametrize("named", [False, True])
 async def test_same_text_with_another_picture_is_another_message(named: bool) -> None:
     """Without an id nothing is in common; with an id it is an edit."""
-    async with open_gateway() as door:
-        await with_picture(door, "a1 u2 a2")
+    async with open_gateway() as gateway:
+        await with_picture(gateway, "a1 u2 a2")
         sent = [make_image_message("u1", OTHER), *messages("a1 u3")]
-        answer = good(await door.chat(sent, session_id="s" if named else None))
+        answer = good(await gateway.chat(sent, session_id="s" if named else None))
         assert (answer.session_id == "s") == named
-        assert pictures(door.speaker.prompts[-1]) == URLS[1:]
-        assert len(await door.log("s")) == 4
+        assert pictures(gateway.speaker.prompts[-1]) == URLS[1:]
+        assert len(await gateway.log("s")) == 4
 
 
 async def test_picture_of_an_edited_message_is_no_longer_sent() -> None:
     """It stays in the log."""
-    async with open_gateway() as door:
-        session = await door.hf.session("s")
+    async with open_gateway() as gateway:
+        session = await gateway.hf.session("s")
         await session.append([*messages("u1 a1"), make_image_message("u2", ONE), *messages("a2")])
-        good(await door.chat(messages("u1 a1 u2' a3 u4"), session_id="s"))
-        assert pictures(door.speaker.prompts[-1]) == []
-        assert await live(door) == "u1 a1 u2' a3 u4 r"
-        assert await whole(door) == "u1 a1 u2 a2 u2' a3 u4 r"
+        good(await gateway.chat(messages("u1 a1 u2' a3 u4"), session_id="s"))
+        assert pictures(gateway.speaker.prompts[-1]) == []
+        assert await live(gateway) == "u1 a1 u2' a3 u4 r"
+        assert await whole(gateway) == "u1 a1 u2 a2 u2' a3 u4 r"
 
 
 # -- write-back ------------------------------------------------------------------
@@ -176,24 +176,24 @@ async def test_turn_with_a_client_tool_is_stored_completely() -> None:
     def say(request: Data) -> Data | str:
         return calls if words(request["messages"]) == "u1" else "a1"
 
-    async with open_gateway(say) as door:
+    async with open_gateway(say) as gateway:
         tools = [{"type": "function", "function": {"name": "find"}}]
-        first = good(await door.chat(messages("u1"), session_id="s", tools=tools))
+        first = good(await gateway.chat(messages("u1"), session_id="s", tools=tools))
         assert first.message["tool_calls"] == calls["tool_calls"]
-        good(await door.chat(messages("t1"), session_id="s", tools=tools))
-        assert await live(door) == "u1 tc1 t1 a1"
-        good(await door.chat(messages("u1 a1 u2"), session_id="s"))
-        assert words(door.speaker.prompts[-1]) == "u1 tc1 t1 a1 u2"
-        assert len({entry.turn_id for entry in (await door.log("s"))[:4]}) == 1
+        good(await gateway.chat(messages("t1"), session_id="s", tools=tools))
+        assert await live(gateway) == "u1 tc1 t1 a1"
+        good(await gateway.chat(messages("u1 a1 u2"), session_id="s"))
+        assert words(gateway.speaker.prompts[-1]) == "u1 tc1 t1 a1 u2"
+        assert len({entry.turn_id for entry in (await gateway.log("s"))[:4]}) == 1
 
 
 async def test_user_message_is_stored_if_the_model_fails() -> None:
     """mistral.rs stores nothing here; Holdfast stores the user's message first, and a retry adds nothing."""
-    async with open_gateway() as door:
-        await create_session(door, "u1 a1")
-        door.speaker.breaks = 0
-        assert (await door.chat(messages("u1 a1 u2"), session_id="s")).status >= 500
-        assert await live(door) == "u1 a1 u2"
-        answer = good(await door.chat(messages("u1 a1 u2"), session_id="s"))
+    async with open_gateway() as gateway:
+        await create_session(gateway, "u1 a1")
+        gateway.speaker.breaks = 0
+        assert (await gateway.chat(messages("u1 a1 u2"), session_id="s")).status >= 500
+        assert await live(gateway) == "u1 a1 u2"
+        answer = good(await gateway.chat(messages("u1 a1 u2"), session_id="s"))
         assert answer.session["reconciled"] == "replayed"
-        assert await whole(door) == "u1 a1 u2 r"
+        assert await whole(gateway) == "u1 a1 u2 r"

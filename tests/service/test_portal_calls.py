@@ -18,7 +18,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import InvalidRequest
-from tests.waiting import block_until
+from tests.waits import block_until
 
 MEMORY = "sqlite://:memory:"
 NAME: ContextVar[str] = ContextVar("NAME", default="nobody")

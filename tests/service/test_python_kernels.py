@@ -18,7 +18,7 @@ from holdfast.tools.python.folders import LOCK, PREFIX, WorkFolders, remove
 from holdfast.tools.python.kernels import Kernels, NoKernel
 from tests.clocks import Clock
 from tests.service.fake_python import Stage, list_files, settings
-from tests.waiting import until
+from tests.waits import until
 
 A, B, C = (("t", "u", name) for name in "abc")
 

@@ -15,7 +15,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.tools.python.contents import list_contents, open_file
 from holdfast.tools.python.process import PythonProcess
 from tests.service.python_kit import Start, _start, has_ended
-from tests.waiting import until
+from tests.waits import until
 
 __all__ = ["_start"]
 STUBBORN = """

@@ -21,7 +21,7 @@ from holdfast.tools.python import process as process_module
 from holdfast.tools.python.calls import ProcessLimits
 from holdfast.tools.python.process import PythonProcess
 from tests.service.python_kit import MISSING, Start, _start, has_ended, is_there, sandboxed
-from tests.waiting import until
+from tests.waits import until
 
 __all__ = ["_start"]
 
@@ -92,7 +92,7 @@ class TestDeath:
 import asyncio, os
 from pathlib import Path
 from holdfast.tools.python.process import PythonProcess
-from tests.waiting import until
+from tests.waits import until
 async def main():
     process = PythonProcess(Path({str(tmp_path)!r}) / "work", unsandboxed={bool(MISSING)})
     await process.run("1")

@@ -18,7 +18,7 @@ from tests.service.guard_kit import REDACTION, guard_from
 from tests.service.python_tool_kit import bare, code, open_python_bench, results
 from tests.service.scripted_model import REF
 from tests.service.tools_kit import bench, content, make_reply, shout
-from tests.waiting import until
+from tests.waits import until
 
 # -- availability ---------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from tests.clocks import Clock
 from tests.service.python_tool_kit import code, open_python_bench, results
 from tests.service.scripted_model import REF
 from tests.service.tools_kit import make_reply
-from tests.waiting import until
+from tests.waits import until
 
 
 async def test_files_become_artifacts(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import InvalidRequest, SessionBusy, SessionNotFound
-from tests.waiting import block_until, until
+from tests.waits import block_until, until
 
 MEMORY = "sqlite://:memory:"
 Use = Callable[[Any], Awaitable[Any]]

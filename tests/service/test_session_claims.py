@@ -48,7 +48,7 @@ from tests.service.turns_kit import (
     start_turn,
 )
 from tests.stores.servers import place
-from tests.waiting import until
+from tests.waits import until
 
 # -- waiting, rejecting, interrupting ------------------------------------------
 

@@ -12,7 +12,7 @@ from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.clocks import Clock
 from tests.service.expiry_kit import DAY, HOUR, MEMORY, RecordingHook, _place, file, life, ref, rows, state, talk
-from tests.waiting import until
+from tests.waits import until
 
 __all__ = ["_place"]
 

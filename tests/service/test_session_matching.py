@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.domain.messages import Message
 from holdfast.domain.session import SessionRef
 from holdfast.limits import SIGHTINGS
-from tests.service.reconciling_kit import LONG, REF, Desk, a, run_at_desk, t, tc, u
+from tests.service.resent_histories_kit import LONG, REF, Desk, a, run_at_desk, t, tc, u
 
 
 def test_longest_common_prefix_wins() -> None:

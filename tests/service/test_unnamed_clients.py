@@ -11,7 +11,7 @@ import pytest
 from holdfast.agents import Llm, Roster
 from holdfast.holdfast import Holdfast
 from tests.amounts import examples
-from tests.service.simulator.door import Door, Speaker
+from tests.service.simulator.gateway import Gateway, Speaker
 from tests.service.simulator.unnamed import Client, Model, check_sessions, look_up
 from tests.stores.servers import place
 
@@ -24,14 +24,14 @@ async def play(url: str, seed: int) -> None:
     """Run four anonymous clients and two devices of one user concurrently, in a separate tenant."""
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=Model())})
     async with Holdfast(url, tenant=f"t{next(_tenants)}", roster=roster, tools=[look_up]) as hf:
-        door = Door(hf, Speaker(lambda _: ""))
-        clients = [Client(door, f"c{at}", seed * 31 + at) for at in range(UNNAMED)]
-        clients += [Client(door, f"d{at}", seed * 31 + UNNAMED + at, user="ada") for at in range(2)]
+        gateway = Gateway(hf, Speaker(lambda _: ""))
+        clients = [Client(gateway, f"c{at}", seed * 31 + at) for at in range(UNNAMED)]
+        clients += [Client(gateway, f"d{at}", seed * 31 + UNNAMED + at, user="ada") for at in range(2)]
         try:
             async with asyncio.TaskGroup() as group:
                 for client in clients:
                     group.create_task(client.live(STEPS))
-            assert await check_sessions(door) >= len(clients)
+            assert await check_sessions(gateway) >= len(clients)
         except BaseException as exc:
             exc.add_note(f"seed {seed}: {[client.trace for client in clients]}")
             raise

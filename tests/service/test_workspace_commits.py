@@ -15,7 +15,7 @@ from holdfast.limits import WORKSPACE_SUBJECT_CHARS
 from holdfast.workspace import Workspace, Workspaces
 from tests.amounts import examples
 from tests.clocks import TickingClock
-from tests.made_up import KEY
+from tests.fake_secrets import KEY
 from tests.service.workspace_kit import LARGE, _kept, _one, check_repository, content, files, git, subjects
 
 __all__ = ["_kept", "_one"]

@@ -11,7 +11,7 @@ from holdfast.secrets import Guard, make_redactor
 from holdfast.secrets.rules import Pattern
 from holdfast.workspace import Workspace, Workspaces
 from tests.clocks import TickingClock
-from tests.made_up import KEY
+from tests.fake_secrets import KEY
 from tests.service.workspace_kit import LARGE, _kept, _one, everything, git, subjects
 
 __all__ = ["_kept", "_one"]

@@ -23,7 +23,7 @@ from holdfast.workspace import Workspace, Workspaces
 from holdfast.workspace.files import make_user_file_name
 from holdfast.workspace.repository import get_scratch_folder
 from tests.clocks import TickingClock
-from tests.made_up import KEY
+from tests.fake_secrets import KEY
 from tests.service.workspace_kit import _kept, _one, check_repository, everything, files, git, subjects
 
 __all__ = ["_kept", "_one"]

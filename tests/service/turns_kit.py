@@ -15,7 +15,7 @@ from holdfast.engine.session_lock import SessionLock
 from holdfast.holdfast import Holdfast
 from holdfast.models import to_chunks
 from tests.clocks import Clock
-from tests.waiting import until
+from tests.waits import until
 
 REF = SessionRef("default", "s")
 

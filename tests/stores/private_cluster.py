@@ -9,7 +9,7 @@ from typing import Any
 import redis.asyncio as redis
 
 from tests.stores.private import PrivateRedis
-from tests.waiting import until
+from tests.waits import until
 
 
 async def execute(client: redis.Redis, *command: Any) -> Any:

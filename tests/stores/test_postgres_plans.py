@@ -18,7 +18,7 @@ from holdfast.stores.sessions import NewSession
 from tests.contract.kit import assistant, user
 from tests.service.matching_kit import find_landing
 from tests.stores.servers import reach
-from tests.waiting import block_until
+from tests.waits import block_until
 
 FEW, MANY = 20, 1_000
 """Sessions."""

@@ -33,7 +33,7 @@ from tests.stores.conftest import _place
 from tests.stores.private import Missing, PrivateRedis
 from tests.stores.private_cluster import Cluster, count_redirects, execute, low_port
 from tests.stores.servers import RedisCluster, reach
-from tests.waiting import until
+from tests.waits import until
 
 BOB = SessionRef("bob", "s1")
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.accounting import CpuScheduler, Owner, charge_to, get_owner, get_scheduler, run_cpu
 from holdfast.limits import CPU_THREADS, CPU_THREADS_OF_PRINCIPAL, CPU_THREADS_OF_TENANT
-from tests.waiting import until
+from tests.waits import until
 
 ADA, BO = Owner("t", "ada"), Owner("other", "bo")
 

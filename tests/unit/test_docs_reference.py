@@ -20,7 +20,7 @@ from holdfast.server.browsers import PAGES
 from holdfast.server.permissions import REST
 from holdfast.server.routes import Endpoint
 from scripts.site import commands as command_pages
-from scripts.site import python_api, rest, staging
+from scripts.site import python_api, rest, source_folder
 from scripts.site.markdown import escape_prose, format_table
 
 ROOT = Path(__file__).parents[2]
@@ -187,7 +187,7 @@ def test_every_public_name_is_documented(package: str) -> None:
 
 def test_all_pages_in_the_index_are_staged(tmp_path: Path) -> None:
     """Written and generated pages are staged with links of the site; staging again writes nothing."""
-    staging.stage(tmp_path)
+    source_folder.stage(tmp_path)
     trees = re.findall(r"```{toctree}\n(.*?)```", INDEX, re.DOTALL)
     named = [line for tree in trees for line in tree.splitlines() if line and not line.startswith(":")]
     assert len(named) > 40
@@ -200,7 +200,7 @@ def test_all_pages_in_the_index_are_staged(tmp_path: Path) -> None:
 
     (tmp_path / "left.md").write_text("of a deleted page")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.md")}
-    staging.stage(tmp_path)
+    source_folder.stage(tmp_path)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.md")} == {
         path: at for path, at in before.items() if path.name != "left.md"
     }

@@ -20,7 +20,7 @@ from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 from tests.unit.strategies import log_of
 from tests.unit.test_memory_files import HOSTILE
-from tests.unit.test_recalled import TALK, request
+from tests.unit.test_recalled_block import TALK, request
 from tests.unit.test_summary_prompts import Characters
 
 texts = st.one_of(

@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.errors import ModelUnavailable
 from holdfast.models import to_chunks
 from holdfast.wire.openai import to_chat_message
-from tests.service.simulator.door import CHAT, Answer, Door
+from tests.service.simulator.gateway import CHAT, Answer, Gateway
 from tests.unit.dialect_rules import openai as refused
 
 Data = dict[str, Any]
@@ -95,14 +95,14 @@ class Client:
     """A client that resends its history and names no session. Each has an address of its own.
 
     Args:
-        door: the gateway.
+        gateway: the gateway.
         name: of the client; in its own words.
         seed: of its choices.
         user: named in its requests; None: it is not identified.
     """
 
-    def __init__(self, door: Door, name: str, seed: int, *, user: str | None = None) -> None:
-        self.door = door
+    def __init__(self, gateway: Gateway, name: str, seed: int, *, user: str | None = None) -> None:
+        self.gateway = gateway
         self.name = name
         self.user = user
         self.chance = Random(seed)
@@ -213,7 +213,7 @@ class Client:
             body["user"] = self.user
         # Its own time limit has passed whenever it leaves.
         headers = {} if count is None else {"x-stainless-retry-count": str(count), "x-stainless-timeout": "0"}
-        return await self.door("POST", CHAT, body, headers, leave=leave, address=f"{self.name}.test")
+        return await self.gateway("POST", CHAT, body, headers, leave=leave, address=f"{self.name}.test")
 
     def _take(self, question: Question, answer: Answer) -> None:
         """Show the answer: the turn was run once.
@@ -240,15 +240,15 @@ STEPS = (
 )
 
 
-async def check_sessions(door: Door) -> int:
+async def check_sessions(gateway: Gateway) -> int:
     """Check every session: it has a turn, and its words are one client's. Returns how many there are.
 
     An identified user's devices may edit one session in turns; then its live path is one device's.
     """
-    page = await door.hf.sessions(limit=1000)
+    page = await gateway.hf.sessions(limit=1000)
     assert not page.has_more
     for session in page.sessions:
-        entries = await door.log(session.id, session.user_id, retired=session.user_id == "default")
+        entries = await gateway.log(session.id, session.user_id, retired=session.user_id == "default")
         words = [to_chat_message(entry.message) for entry in entries]
         assert {message["role"] for message in words} >= {"user", "assistant"}, f"an empty session: {words}"
         assert len(owners(words) - {session.user_id}) <= 1, f"several clients in one session: {words}"

@@ -7,28 +7,28 @@ import struct
 import zlib
 from typing import Any
 
-from tests.service.simulator.door import Answer, Door
+from tests.service.simulator.gateway import Answer, Gateway
 from tests.service.simulator.notation import messages, words
 
 Data = dict[str, Any]
 
 
 async def create_session(
-    door: Door, log: str, session_id: str = "s", user: str = "default", system: str | None = None
+    gateway: Gateway, log: str, session_id: str = "s", user: str = "default", system: str | None = None
 ) -> None:
     """Create a session with that log."""
-    session = await door.hf.session(session_id, user_id=user, system=system)
+    session = await gateway.hf.session(session_id, user_id=user, system=system)
     if log:
         await session.append(messages(log))
 
 
-async def live(door: Door, session_id: str = "s", user: str = "default") -> str:
-    return words(await door.log(session_id, user))
+async def live(gateway: Gateway, session_id: str = "s", user: str = "default") -> str:
+    return words(await gateway.log(session_id, user))
 
 
-async def whole(door: Door, session_id: str = "s", user: str = "default") -> str:
+async def whole(gateway: Gateway, session_id: str = "s", user: str = "default") -> str:
     """Return all messages, including retired ones."""
-    return words(await door.log(session_id, user, retired=True))
+    return words(await gateway.log(session_id, user, retired=True))
 
 
 def good(answer: Answer) -> Answer:
@@ -63,6 +63,6 @@ ONE, OTHER = picture(1), picture(2)
 URLS = [ONE["image_url"]["url"], OTHER["image_url"]["url"]]
 
 
-async def with_picture(door: Door, *more: str) -> None:
-    session = await door.hf.session("s")
+async def with_picture(gateway: Gateway, *more: str) -> None:
+    session = await gateway.hf.session("s")
     await session.append([make_image_message("u1", ONE), *messages(" ".join(more))])

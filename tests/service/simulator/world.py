@@ -12,7 +12,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.matching.retries import UndeliveredReplies
 from holdfast.wire.openai import to_chat_message
-from tests.service.simulator.door import Answer, Door, Speaker
+from tests.service.simulator.gateway import Answer, Gateway, Speaker
 from tests.service.simulator.reference import Entry, Landing, Log, land, read_content, text, visible
 from tests.unit.dialect_rules import openai as refused
 
@@ -63,8 +63,8 @@ class Person:
 class World:
     """The expected state, and access to the real one."""
 
-    def __init__(self, doors: dict[str, Door], speaker: Speaker) -> None:
-        self.doors = doors
+    def __init__(self, gateways: dict[str, Gateway], speaker: Speaker) -> None:
+        self.gateways = gateways
         self.speaker = speaker
         self.logs: dict[tuple[str, str], list[Log]] = {}
         self.versions: dict[tuple[str, str, str], int] = {}
@@ -87,8 +87,8 @@ class World:
         prompts = len(self.speaker.prompts)
         answer = await self._send(person, ask)
         broken = ask.breaks is not None or ask.hang_up is not None
-        # As if the next request came to another server: what this one remembers is tests/edges/test_streams_left.py's affair.
-        self.doors[person.owner[0]].hf.engine.undelivered = UndeliveredReplies()
+        # As if the next request came to another server: what this one remembers is tests/edges/test_disconnected_streams.py's affair.
+        self.gateways[person.owner[0]].hf.engine.undelivered = UndeliveredReplies()
         if not broken:
             assert answer.status == 200, answer.body
         session_id = answer.headers.get("x-session-id") or await self._changed(person)
@@ -115,7 +115,7 @@ class World:
         log = next(log for log in self.logs[person.owner] if log.id == person.session_id)
         before, prompts, self.reply = log.messages(log.live), len(self.speaker.prompts), reply
         broken = ask.breaks is not None or ask.hang_up is not None
-        answer = await self.doors[tenant]("POST", "/v1/chat/completions", body, headers)
+        answer = await self.gateways[tenant]("POST", "/v1/chat/completions", body, headers)
         self.trace.append(f"again -> {answer.body!r}")
         assert (answer.status, answer.session_id) == (200, log.id), answer.body
         if not broken:
@@ -136,7 +136,7 @@ class World:
             return landings[0]
         tenant, user = person.owner
         live = [
-            read_content(to_chat_message(entry.message)) for entry in await self.doors[tenant].log(session_id, user)
+            read_content(to_chat_message(entry.message)) for entry in await self.gateways[tenant].log(session_id, user)
         ]
         known = {log.id for log in self.logs[person.owner]}
         there = [one for one in landings if (session_id not in known if one.log is None else one.log.id == session_id)]
@@ -169,7 +169,7 @@ class World:
         if ask.key:
             headers["idempotency-key"] = ask.key
         self.last = tenant, body, headers
-        return await self.doors[tenant]("POST", "/v1/chat/completions", body, headers, hang_up=ask.hang_up)
+        return await self.gateways[tenant]("POST", "/v1/chat/completions", body, headers, hang_up=ask.hang_up)
 
     def _landed(self, person: Person, landing: Landing, session_id: str, ask: Ask) -> Log:
         """Check that the request came to the session that the rules name."""
@@ -191,8 +191,8 @@ class World:
 
     async def _versions(self) -> dict[tuple[str, str, str], int]:
         found: dict[tuple[str, str, str], int] = {}
-        for tenant, door in self.doors.items():
-            page = await door.hf.sessions(limit=1000)
+        for tenant, gateway in self.gateways.items():
+            page = await gateway.hf.sessions(limit=1000)
             assert not page.has_more
             found |= {(tenant, one.user_id, one.id): one.version for one in page.sessions}
         return found
@@ -204,8 +204,8 @@ class World:
         before, self.versions = self.versions, now
         changed = {key for key in now.keys() | before.keys() if now.get(key) != before.get(key)}
         assert changed <= {(tenant, user, log.id)}, changed
-        door = self.doors[tenant]
-        entries = await door.log(log.id, user, retired=True)
+        gateway = self.gateways[tenant]
+        entries = await gateway.log(log.id, user, retired=True)
         assert [entry.seq for entry in entries] == list(range(len(entries)))
         there = {entry.seq: to_chat_message(entry.message) for entry in entries}
         for seq, entry in log.entries.items():
@@ -252,8 +252,8 @@ class World:
         for logs in self.logs.values():
             for log in logs:
                 tenant, user = log.owner
-                session = await self.doors[tenant].hf.store.get(SessionRef(user, log.id))
-                await self.doors[tenant].hf.handle(session).verify()
+                session = await self.gateways[tenant].hf.store.get(SessionRef(user, log.id))
+                await self.gateways[tenant].hf.handle(session).verify()
 
 
 class Ticks:
@@ -280,4 +280,4 @@ async def world(**settings: Any) -> AsyncIterator[World]:
         Holdfast("sqlite://:memory:", tenant=first, roster=roster(), clock=clock, **settings) as one,
         Holdfast(store=one.store.for_tenant(second), tenant=second, roster=roster(), clock=clock, **settings) as other,
     ):
-        yield World({first: Door(one, speaker), second: Door(other, speaker)}, speaker)
+        yield World({first: Gateway(one, speaker), second: Gateway(other, speaker)}, speaker)

@@ -24,7 +24,7 @@ from holdfast.stores import open_store
 from holdfast.stores.sessions import NewSession
 from tests.contract.kit import assistant, calls, result, user
 from tests.service.transcripts_kit import NOW, REF, describe_file, end, lines, make, open_store_with_transcripts, say
-from tests.waiting import until
+from tests.waits import until
 from tests.words import says
 
 # -- changes ---------------------------------------------------------------------

@@ -19,7 +19,7 @@ from tests.service.fake_python import result
 from tests.service.python_tool_kit import bare, code, open_python_bench, results
 from tests.service.scripted_model import REF
 from tests.service.tools_kit import make_reply, shout
-from tests.waiting import until
+from tests.waits import until
 
 # -- new processes ---------------------------------------------------------------
 

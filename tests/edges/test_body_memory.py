@@ -24,7 +24,7 @@ from holdfast.server.memory_room import MemoryReservation, MemoryRoom
 from holdfast.server.permissions import Refused
 from holdfast.testing import Gate, Reply
 from tests.edges.server import gateway
-from tests.waiting import until
+from tests.waits import until
 
 ADA, BO, ADAS_COLLEAGUE = Owner("a", "ada"), Owner("b", "bo"), Owner("a", "colleague")
 LIMITS = msgspec.structs.replace(Limits(), body=MIB)

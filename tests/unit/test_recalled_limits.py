@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.context.recalled import PromptContent, Recall, RecalledItem, make_block
-from tests.unit.test_recalled import item, make_block_of
+from tests.unit.test_recalled_block import item, make_block_of
 from tests.unit.test_summary_prompts import Characters
 
 NOTHING = PromptContent((), ())

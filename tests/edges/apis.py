@@ -25,7 +25,7 @@ SAMPLING = ("temperature", "top_k", "top_p")
 
 
 @dataclass(kw_only=True)
-class Doors:
+class Apis:
     """The server, its upstreams and its clients."""
 
     served: Served
@@ -60,7 +60,7 @@ class Doors:
 
 
 @asynccontextmanager
-async def doors(gpt: Script = (), claude: Script = (), *more: str, **options: Any) -> AsyncIterator[Doors]:
+async def serve_apis(gpt: Script = (), claude: Script = (), *more: str, **options: Any) -> AsyncIterator[Apis]:
     """Start a server with two scripted upstreams:
 
     `default` is OpenAI's, `claude` is Anthropic's. `more` adds lines of configuration.
@@ -73,4 +73,4 @@ async def doors(gpt: Script = (), claude: Script = (), *more: str, **options: An
         }
         async with serving("\n".join([f"llms: {json.dumps(llms)}", *more]), **options) as served:
             client = AsyncAnthropic(base_url=served.url, api_key=CLIENT_KEY, max_retries=0, http_client=served.http)
-            yield Doors(served=served, gpt=one, claude=other, client=client)
+            yield Apis(served=served, gpt=one, claude=other, client=client)

@@ -30,7 +30,7 @@ from holdfast.stores import open_store
 from holdfast.stores.verify import verify
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.server import CLIENT_KEY, PROGRAM, UPSTREAM_KEY, Process, config_text, gateway
-from tests.waiting import until
+from tests.waits import until
 
 SECRET = "the-secret-of-the-user"
 

@@ -104,7 +104,7 @@ class Answer:
         return dict(completion["choices"][0]["message"])
 
 
-class Door:
+class Gateway:
     """A `Holdfast`, the app in front of it and its model."""
 
     def __init__(self, hf: Holdfast, speaker: Speaker) -> None:
@@ -182,9 +182,9 @@ class Door:
 @asynccontextmanager
 async def open_gateway(
     say: Callable[[Data], Data | str] = lambda _: "r", url: str = "sqlite://:memory:", **settings: Any
-) -> AsyncIterator[Door]:
-    """Open a door with a model that answers each request with `say`."""
+) -> AsyncIterator[Gateway]:
+    """Open a gateway with a model that answers each request with `say`."""
     speaker = Speaker(say)
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=speaker)})
     async with Holdfast(url, roster=roster, **settings) as hf:
-        yield Door(hf, speaker)
+        yield Gateway(hf, speaker)

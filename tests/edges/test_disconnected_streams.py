@@ -31,7 +31,7 @@ from tests.edges.gateway_kit import (
 from tests.edges.raw_client import Line
 from tests.edges.server import Process, Served, config_text, gateway
 from tests.service.turns_kit import get_queue
-from tests.waiting import until
+from tests.waits import until
 
 pytestmark = pytest.mark.usefixtures("lines_end")
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 from holdfast.background import KeyedRepeater
-from tests.waiting import until
+from tests.waits import until
 
 
 async def test_work_that_waits_does_not_delay_other_keys() -> None:

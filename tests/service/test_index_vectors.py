@@ -17,7 +17,7 @@ from holdfast.indexes.throttle import Leases
 from holdfast.recall.base import Lookup, Space
 from holdfast.recall.vectors import to_vector
 from tests.service.index_kit import bench
-from tests.waiting import until
+from tests.waits import until
 
 ADA = SessionRef("ada", "s")
 SPACE = Space("talk", "ada")

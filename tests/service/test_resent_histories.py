@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.domain.messages import Message, encode_canonical
 from holdfast.domain.reconcile import Mode
 from holdfast.stores.verify import verify
-from tests.service.reconciling_kit import LONG, REF, Desk, a, list_visible, picture, run_at_desk, t, tc, u
+from tests.service.resent_histories_kit import LONG, REF, Desk, a, list_visible, picture, run_at_desk, t, tc, u
 
 # -- the table ---------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import pytest
 import holdfast
 from holdfast.errors import StoreClosed
 from tests.service.test_portal_calls import interrupt  # noqa: F401 - a fixture
-from tests.waiting import block_until
+from tests.waits import block_until
 
 MEMORY = "sqlite://:memory:"
 

@@ -22,7 +22,7 @@ from holdfast.errors import (
 from holdfast.holdfast import Holdfast
 from holdfast.sessions.speech import Speech
 from tests.service.turns_kit import REF, log, open_stage, retry_at_once, start_turn, wait_for_waiting
-from tests.service.voicing_kit import MEMORY, NOW, calls, describe_log, make_reply, open_session, user
+from tests.service.voice_kit import MEMORY, NOW, calls, describe_log, make_reply, open_session, user
 from tests.stores.servers import place
 
 # -- speaking ------------------------------------------------------------------

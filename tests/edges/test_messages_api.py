@@ -14,7 +14,7 @@ import pytest
 from holdfast.limits import Limits
 from holdfast.testing import Reply
 from holdfast.tools.functions import make_toolset
-from tests.edges.doors import CLAUDE, doors
+from tests.edges.apis import CLAUDE, serve_apis
 from tests.edges.server import CLIENT_KEY
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "prompt_tokens_details": {"cached_tokens": 64}}
@@ -44,7 +44,7 @@ either = pytest.mark.parametrize("model", ["gpt-4o", CLAUDE])
 async def test_text_answer(model: str, stream: bool) -> None:
     """With its stop reason and usage; both messages are in the log."""
     reply = Reply(text="Hello there, you.", usage=USAGE)
-    async with doors([reply], [reply]) as both:
+    async with serve_apis([reply], [reply]) as both:
         told = await both.ask("Hi", stream=stream, model=model, session_id="s", system="Be kind.")
         assert (told.type, told.role, told.stop_reason) == ("message", "assistant", "end_turn")
         assert [block.to_dict() for block in told.content] == [{"type": "text", "text": "Hello there, you."}]
@@ -61,7 +61,7 @@ async def test_text_answer(model: str, stream: bool) -> None:
 
 async def test_session_is_reported() -> None:
     """Whole: in the body. Streamed: in the `message_delta`, and in a header from the start."""
-    async with doors(["one", "two"]) as both:
+    async with serve_apis(["one", "two"]) as both:
         told = await both.ask("Hi", session_id="s")
         assert told.session_id == "s"
         assert told.session["version"] == 2
@@ -81,7 +81,7 @@ async def test_session_is_reported() -> None:
 async def test_events_are_in_anthropics_order() -> None:
     """Each is named; blocks follow one another, each started and stopped, with increasing indexes."""
     reply = Reply(text="Let me see.", tool_calls=CALLS, message={"reasoning_content": "hm, well"})
-    async with doors([reply]) as both:
+    async with serve_apis([reply]) as both:
         body = {"model": "gpt-4o", "stream": True, "messages": [{"role": "user", "content": "Hi"}], "tools": [WEATHER]}
         response = await both.served.http.post("/v1/messages", json=body)
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -124,7 +124,7 @@ async def test_parameters_reach_an_openai_model() -> None:
         "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
         "extra_headers": {"anthropic-beta": "a-1,b-2"},
     }
-    async with doors(["a", "b"]) as both:
+    async with serve_apis(["a", "b"]) as both:
         await both.ask(
             [{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]}],
             **fields,
@@ -169,7 +169,7 @@ async def test_parameters_reach_an_anthropic_model_unchanged() -> None:
         "metadata": {"user_id": "u-1"},
         "extra_headers": {"anthropic-beta": "a-1,b-2"},
     }
-    async with doors((), ["Yes.", "No."]) as both:
+    async with serve_apis((), ["Yes.", "No."]) as both:
         await both.ask("Hi", model=CLAUDE, **fields)
         await both.ask("Hi", model=CLAUDE, top_k=5, temperature=0.2)
         sent, other = both.claude.requests
@@ -193,7 +193,7 @@ async def test_parameters_reach_an_anthropic_model_unchanged() -> None:
 async def test_tool_calls_and_results(model: str, stream: bool) -> None:
     """Several calls at once with parsed input; the results come back in one message with text after them."""
     script = [Reply(text="Let me see.", tool_calls=CALLS), "Rain, and rain."]
-    async with doors(script, script) as both:
+    async with serve_apis(script, script) as both:
         options: dict[str, Any] = {"model": model, "tools": [WEATHER], "stream": stream, "session_id": "s"}
         asked = await both.ask("Is it raining?", **options)
         assert asked.stop_reason == "tool_use"
@@ -237,7 +237,7 @@ async def test_server_tools_run_inside_the_turn(stream: bool) -> None:
         """Count."""
         return 1
 
-    async with doors((), rounds) as both:
+    async with serve_apis((), rounds) as both:
         both.served.hf.roster.tools = make_toolset([count])
         history: list[Any] = [{"role": "user", "content": "How many?"}]
         asked = await both.ask(
@@ -261,7 +261,7 @@ async def test_reasoning_is_sent_back_signed(stream: bool) -> None:
     """And only once: the client resends what is already in the log."""
     blocks = [THOUGHT, SEALED]
     script = [Reply(text="Let me see.", tool_calls=CALLS[:1], message={"thinking_blocks": blocks}), "Rain.", "Yes."]
-    async with doors((), script) as both:
+    async with serve_apis((), script) as both:
         options: dict[str, Any] = {
             "model": CLAUDE,
             "tools": [WEATHER],
@@ -289,7 +289,7 @@ async def test_reasoning_is_sent_back_signed(stream: bool) -> None:
 async def test_unsigned_reasoning_is_shown(stream: bool) -> None:
     """For models whose provider signs nothing; resent, it is not part of the reply's text."""
     script = [Reply(text="Four.", message={"reasoning_content": "two and two"}), "Yes."]
-    async with doors(script) as both:
+    async with serve_apis(script) as both:
         history: list[Any] = [{"role": "user", "content": "2 + 2?"}]
         asked = await both.ask(history, stream=stream)
         assert [block.type for block in asked.content] == ["thinking", "text"]
@@ -327,7 +327,7 @@ async def test_server_tool_blocks_are_passed_unchanged(stream: bool) -> None:
     ]
     script = [Reply(message={"content": content}), "Yes.", "Still."]
     tools = [{"type": "web_search_20250305", "name": "web_search"}]
-    async with doors(["It did."], script) as both:
+    async with serve_apis(["It did."], script) as both:
         history: list[Any] = [{"role": "user", "content": "Is it raining?"}]
         asked = await both.ask(history, stream=stream, model=CLAUDE, tools=tools, session_id="s")
         assert [block.to_dict(exclude_none=True) for block in asked.content] == content
@@ -350,7 +350,7 @@ async def test_server_tool_blocks_are_passed_unchanged(stream: bool) -> None:
 async def test_images_are_stored_once(model: str) -> None:
     """In messages and tool results, stored by content and sent in the model's own format."""
     script = [Reply(tool_calls=CALLS[:1]), "A pixel.", "Still."]
-    async with doors(script, script) as both:
+    async with serve_apis(script, script) as both:
         options: dict[str, Any] = {"model": model, "tools": [WEATHER], "session_id": "s"}
         large = base64.b64encode(base64.b64decode(PIXEL) + bytes(3000)).decode()
         image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": large}}
@@ -373,7 +373,7 @@ async def test_images_are_stored_once(model: str) -> None:
 
 async def test_media_are_checked_everywhere_in_a_request() -> None:
     """Too many, too large or not base64: refused with their place, before anything is stored."""
-    async with doors(limits=Limits(media=1000, media_count=2)) as both:
+    async with serve_apis(limits=Limits(media=1000, media_count=2)) as both:
         big = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 4000}}
         bad = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "?"}}
         for content, error, place in (

@@ -19,7 +19,7 @@ from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.recall import terms
 from holdfast.recall.base import Batch, Lookup, Source, Space
 from tests.service.index_kit import TENANT, Bench, bench
-from tests.waiting import until
+from tests.waits import until
 
 REFS = [SessionRef("ada", f"s{number}") for number in range(5)]
 SPACE = Space("talk", "ada")

@@ -11,7 +11,7 @@ from holdfast.domain.messages import GENESIS, chain, chain_with_unspoken
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
 from holdfast.wire.openai import parse_message
-from tests.edges.doors import CLAUDE, Doors, doors
+from tests.edges.apis import CLAUDE, Apis, serve_apis
 
 THOUGHT = {"type": "thinking", "thinking": "Oslo is in Norway.", "signature": "c2lnbmVk"}
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"town": {"type": "string"}}}
@@ -52,7 +52,7 @@ async def test_session_alternates_between_both_apis(named: bool, stream: bool) -
         Reply(text="Certain.", message={"thinking_blocks": [THOUGHT]}),
     ]
     gpt = ["Hello.", "Bring a coat.", Reply(tool_calls=[("weather", {"town": "Rome"})]), "Sun."]
-    async with doors(gpt, script) as both:
+    async with serve_apis(gpt, script) as both:
         kept = Histories()
         kept.says("Hi")
         first = await both.served.client.chat.completions.create(
@@ -100,7 +100,7 @@ async def test_session_alternates_between_both_apis(named: bool, stream: bool) -
         await check_log(both, session)
 
 
-async def check_log(both: Doors, session: str) -> None:
+async def check_log(both: Apis, session: str) -> None:
     """Check that the log has everything once, in order, with a valid chain, and that no prompt was refused or
     duplicated.
     """
@@ -127,7 +127,7 @@ async def check_log(both: Doors, session: str) -> None:
 
 async def test_tool_results_with_client_made_ids_are_aligned() -> None:
     """They are not duplicated, and new results get the log's ids."""
-    async with doors([Reply(tool_calls=[("weather", {"town": "Oslo"})]), "Rain."]) as both:
+    async with serve_apis([Reply(tool_calls=[("weather", {"town": "Oslo"})]), "Rain."]) as both:
         history: list[Any] = [{"role": "user", "content": "Is it raining?"}]
         asked = await both.ask(history, tools=[OURS], session_id="s")
         use = {"type": "tool_use", "id": "toolu_mine", "name": "weather", "input": {"town": "Oslo"}}
@@ -143,7 +143,7 @@ async def test_tool_results_with_client_made_ids_are_aligned() -> None:
 
 async def test_split_or_trimmed_text_matches_the_log() -> None:
     """Text blocks are joined, and trailing white space is ignored."""
-    async with doors(["One two. ", "Three."]) as both:
+    async with serve_apis(["One two. ", "Three."]) as both:
         await both.ask("Hi")
         blocks = [{"type": "text", "text": "One "}, {"type": "text", "text": "two."}]
         history = [
@@ -163,7 +163,7 @@ async def test_old_logs_with_counted_reasoning_are_matched(monkeypatch: pytest.M
         {"role": "user", "content": "Sure?"},
         {"role": "assistant", "content": [{**THOUGHT, "thinking": "wet"}, {"type": "text", "text": "Quite."}]},
     ]
-    async with doors((), ["Yes.", "Still yes.", "Edited."]) as both:
+    async with serve_apis((), ["Yes.", "Still yes.", "Edited."]) as both:
         handle = await both.served.hf.session("old")
         with monkeypatch.context() as patched:
             patched.setattr("holdfast.domain.log.chain", chain_with_unspoken)
