@@ -1,20 +1,21 @@
-"""Count the files that a warm turn visits and the functions that it calls, for a library turn and for a chat request.
+"""Count the files that a warm turn visits and the functions that it calls: in the library, in chat and Responses requests, and in searches.
 
 `sys.setprofile` counts in the event loop's thread and includes each resumption of a coroutine or generator. The threads of the SQLite
 store are counted separately, because they work for all sessions at once. The model is a stub and the application is called as ASGI,
-so neither the upstream client nor the HTTP server is counted.
+so neither the upstream client nor the HTTP server is counted, except in the row that names the client.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import holdfast
@@ -22,15 +23,20 @@ from benchmarks.run import Run, delete_files
 from benchmarks.tables import Column, Figure, Table
 from holdfast.agents import Llm, Roster
 from holdfast.holdfast import Holdfast
-from holdfast.models import to_chunks
+from holdfast.models import Model, OpenAIModel, to_chunks
 from holdfast.server.app import make_app
+from holdfast.testing import Reply, ScriptedUpstream
 
 ROOT = str(Path(holdfast.__file__).parent)
 WARM = 40
 """Turns before the one that is counted, whose working set continues that of the turn before."""
+WORDS = 11
+"""Words of the model's reply, each of which is a chunk of a stream."""
+ANSWER = "It is on its way and should be here by Thursday."
 _NOTES = (
     "Files and own calls: those of the package. All calls: including the standard library, other packages and calls into C.",
     "Index on: includes the part of its work that falls into the turn.",
+    f"Generators: async generators that each of the {WORDS} chunks of a streamed reply passes, the model client's included.",
 )
 
 
@@ -39,7 +45,9 @@ class Calls:
 
     def __init__(self) -> None:
         self.is_on = False
-        self.own: Counter[tuple[str, str]] = Counter()
+        self.own: Counter[CodeType] = Counter()
+        self.other: Counter[str] = Counter()
+        self.generators: Counter[CodeType] = Counter()
         self.python = 0
         self.into_c = 0
 
@@ -53,22 +61,59 @@ class Calls:
             self.python += 1
             code = frame.f_code
             if code.co_filename.startswith(ROOT):
-                self.own[code.co_filename, code.co_qualname] += 1
+                self.own[code] += 1
+            else:
+                self.other[_name_package(code.co_filename)] += 1
+            if code.co_flags & inspect.CO_ASYNC_GENERATOR:
+                self.generators[code] += 1
 
-    def make_row(self, what: str) -> dict[str, Figure]:
+    def make_row(self, what: str, *, streamed: bool = False) -> dict[str, Figure]:
         """Return the counts as a row of the table."""
-        files = len({name for name, _ in self.own})
+        files = len({code.co_filename for code in self.own})
         own, python = sum(self.own.values()), self.python
-        return {"what": what, "files": files, "own": own, "python": python, "all": python + self.into_c}
+        row: dict[str, Figure] = {
+            "what": what,
+            "files": files,
+            "own": own,
+            "python": python,
+            "all": python + self.into_c,
+        }
+        if streamed:
+            row["generators"] = sum(count >= WORDS for count in self.generators.values())
+        return row
+
+    def make_parts(self, what: str) -> list[dict[str, Figure]]:
+        """Return a row for each package that was called, in the order of the number of its calls."""
+        packages: Counter[str] = Counter()
+        for code, count in self.own.items():
+            part = Path(code.co_filename).relative_to(ROOT).parts
+            packages[f"holdfast.{part[0].removesuffix('.py')}"] += count
+        packages.update(self.other)
+        return [{"what": what, "package": name, "python": count} for name, count in packages.most_common()]
+
+
+def _name_package(path: str) -> str:
+    """Return the package of a file: its directory in `site-packages`, or the module of the standard library."""
+    parts = Path(path).parts
+    for folder in ("site-packages", f"python{sys.version_info.major}.{sys.version_info.minor}"):
+        if folder in parts:
+            return parts[parts.index(folder) + 1].removesuffix(".py")
+    return "benchmark" if "benchmarks" in parts else "built in"
 
 
 async def measure(run: Run) -> list[Table]:
-    """Count a library turn and a chat request, with and without the index."""
+    """Count turns, requests and searches; turns with and without the index."""
     rows: list[dict[str, Figure]] = []
-    for index in ({"index": None}, {}):
-        suffix = "index on" if not index else "index off"
-        for what, count in (("library turn", _count_turn), ("chat request", _count_request)):
-            rows += await _count_in_store(run.folder / f"calls-{len(rows)}.db", f"{what}, {suffix}", count, index)
+    parts: list[dict[str, Figure]] = []
+    for what, count, indexes in _CASES:
+        for index in indexes:
+            name = f"{what}, index {'on' if index else 'off'}" if len(indexes) > 1 else what
+            path = run.folder / f"calls-{len(rows)}.db"
+            streamed = "streamed" in what
+            llm = _make_llm(_Stub(by_word=streamed))
+            loop, threads = await _count_in_store(path, llm, count, {} if index else {"index": None})
+            rows += [loop.make_row(name, streamed=streamed), threads.make_row(f"{name}: the store's threads")]
+            parts += loop.make_parts(name) if what == _WITH_CLIENT else ()
     delete_files(run.folder, "calls-*")
     columns = [
         Column("what", ""),
@@ -76,25 +121,30 @@ async def measure(run: Run) -> list[Table]:
         Column("own", "own calls"),
         Column("python", "Python calls"),
         Column("all", "all calls"),
+        Column("generators", "generators"),
     ]
-    return [Table("calls", "Calls of one warm turn", columns, rows, _NOTES)]
+    part_columns = [Column("what", ""), Column("package", "package"), Column("python", "Python calls")]
+    return [
+        Table("calls", "Calls of one warm turn", columns, rows, _NOTES),
+        Table("call_parts", "Python calls of one request by package", part_columns, parts),
+    ]
 
 
 CountFunction = Callable[[Holdfast, Calls, Calls], Awaitable[None]]
 
 
 async def _count_in_store(
-    path: Path, what: str, count: CountFunction, options: Mapping[str, Any]
-) -> list[dict[str, Figure]]:
+    path: Path, llm: Llm, count: CountFunction, options: Mapping[str, Any]
+) -> tuple[Calls, Calls]:
     """Open a store and count the calls of one turn, in the event loop's thread and in the store's threads."""
     loop, threads = Calls(), Calls()
     threading.setprofile(threads)
     try:
-        async with Holdfast(f"sqlite:///{path}", roster=Roster({"default": LLM}), **options) as hf:
+        async with Holdfast(f"sqlite:///{path}", roster=Roster({"default": llm}), **options) as hf:
             await count(hf, loop, threads)
     finally:
         threading.setprofile(None)
-    return [loop.make_row(what), threads.make_row(f"{what}: the store's threads")]
+    return loop, threads
 
 
 async def _run_counted(loop: Calls, threads: Calls, work: Awaitable[Any]) -> Any:
@@ -108,11 +158,21 @@ async def _run_counted(loop: Calls, threads: Calls, work: Awaitable[Any]) -> Any
         sys.setprofile(None)
 
 
+def _ask(number: int) -> str:
+    return f"question {number}: where is order {number}?"
+
+
+async def _run_turn(hf: Holdfast, number: int) -> None:
+    session = await hf.session("counted", system="You help.")
+    async with session.turn(_ask(number)) as running:
+        running.add(f"It is on its way, order {number}.")
+
+
 async def _count_turn(hf: Holdfast, loop: Calls, threads: Calls) -> None:
     session = await hf.session("counted", system="You help.")
 
     async def turn(number: int) -> None:
-        async with session.turn(f"question {number}: where is order {number}?") as running:
+        async with session.turn(_ask(number)) as running:
             running.add(f"It is on its way, order {number}.")
 
     for number in range(WARM):
@@ -120,22 +180,98 @@ async def _count_turn(hf: Holdfast, loop: Calls, threads: Calls) -> None:
     await _run_counted(loop, threads, turn(WARM))
 
 
-async def _count_request(hf: Holdfast, loop: Calls, threads: Calls) -> None:
-    app = make_app(hf, close=False)
+async def _count_chat(hf: Holdfast, loop: Calls, threads: Calls) -> None:
+    await _count_requests(hf, loop, threads, _make_chat_body)
 
-    async def ask(number: int) -> int:
-        message = {"role": "user", "content": f"question {number}: where is order {number}?"}
-        return await _post(app, {"model": "gpt-4o", "session_id": "counted", "messages": [message]})
+
+async def _count_streamed_chat(hf: Holdfast, loop: Calls, threads: Calls) -> None:
+    await _count_requests(hf, loop, threads, lambda number: _make_chat_body(number) | {"stream": True})
+
+
+async def _count_chat_with_client(hf: Holdfast, loop: Calls, threads: Calls) -> None:
+    """Count a streamed chat request whose model is called over HTTP. The upstream's thread is not counted."""
+    threading.setprofile(None)  # the upstream's thread
+    with ScriptedUpstream(lambda _: Reply(text=ANSWER)).in_thread() as upstream:
+        threading.setprofile(threads)
+        client = OpenAIModel(upstream.url)
+        hf.roster.replace_agents(Roster({"default": _make_llm(client)}))
+        await _count_streamed_chat(hf, loop, threads)
+        await client.close()
+
+
+def _make_chat_body(number: int) -> dict[str, Any]:
+    return {"model": "gpt-4o", "session_id": "counted", "messages": [{"role": "user", "content": _ask(number)}]}
+
+
+async def _count_requests(
+    hf: Holdfast, loop: Calls, threads: Calls, make_body: Callable[[int], Mapping[str, Any]]
+) -> None:
+    app = make_app(hf, close=False)
+    path = "/v1/chat/completions"
+    for number in range(WARM):
+        await _send(app, "POST", path, body=make_body(number))
+    await _run_counted(loop, threads, _send(app, "POST", path, body=make_body(WARM)))
+
+
+async def _count_responses(hf: Holdfast, loop: Calls, threads: Calls) -> None:
+    app, previous = make_app(hf, close=False), dict[str, Any]()
+
+    async def ask(number: int) -> bytes:
+        body = {"model": "gpt-4o", "input": _ask(number), "stream": True, **previous}
+        return await _send(app, "POST", "/v1/responses", body=body)
 
     for number in range(WARM):
-        assert await ask(number) == 200
-    assert await _run_counted(loop, threads, ask(WARM)) == 200
+        events = [line[6:] for line in (await ask(number)).splitlines() if line.startswith(b"data: ")]
+        previous["previous_response_id"] = json.loads(events[-1])["response"]["id"]
+    await _run_counted(loop, threads, ask(WARM))
 
 
-async def _post(app: Any, body: Mapping[str, Any]) -> int:
-    """Post a chat request to an ASGI application; return the status."""
-    sent = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
-    answered, status = asyncio.Event(), 0
+async def _count_search(hf: Holdfast, loop: Calls, threads: Calls) -> None:
+    for number in range(WARM):
+        await _run_turn(hf, number)
+    await _wait_for_index(hf)
+    await hf.search("where is order 17")
+    found = await _run_counted(loop, threads, hf.search("where is order 23"))
+    assert found.hits
+
+
+async def _count_search_request(hf: Holdfast, loop: Calls, threads: Calls) -> None:
+    app = make_app(hf, close=False)
+    for number in range(WARM):
+        await _run_turn(hf, number)
+    await _wait_for_index(hf)
+    await _send(app, "GET", "/v1/search", query="q=where+is+order+17")
+    found = await _run_counted(loop, threads, _send(app, "GET", "/v1/search", query="q=where+is+order+23"))
+    assert json.loads(found)["data"]
+
+
+async def _wait_for_index(hf: Holdfast) -> None:
+    """Wait until the index has all messages."""
+    assert hf.index is not None
+    await hf.index.settled()
+
+
+_WITH_CLIENT = "streamed chat request with its upstream client"
+_CASES: tuple[tuple[str, CountFunction, tuple[bool, ...]], ...] = (
+    ("library turn", _count_turn, (False, True)),
+    ("chat request", _count_chat, (False, True)),
+    ("streamed chat request", _count_streamed_chat, (False, True)),
+    (_WITH_CLIENT, _count_chat_with_client, (True,)),
+    ("streamed Responses request", _count_responses, (False, True)),
+    ("search in the library", _count_search, (True,)),
+    ("search request", _count_search_request, (True,)),
+)
+
+
+async def _send(app: Any, method: str, path: str, *, query: str = "", body: Mapping[str, Any] | None = None) -> bytes:
+    """Send a request to an ASGI application; return the body of its answer.
+
+    Raises:
+        ValueError: the status is not 200.
+    """
+    content = b"" if body is None else json.dumps(body).encode()
+    sent = [{"type": "http.request", "body": content, "more_body": False}]
+    answered, status, pieces = asyncio.Event(), 0, list[bytes]()
 
     async def receive() -> dict[str, Any]:
         if not sent:
@@ -146,40 +282,49 @@ async def _post(app: Any, body: Mapping[str, Any]) -> int:
     async def send(message: dict[str, Any]) -> None:
         nonlocal status
         status = message.get("status", status)
-        if message["type"] == "http.response.body" and not message.get("more_body"):
-            answered.set()
+        if message["type"] == "http.response.body":
+            pieces.append(message.get("body", b""))
+            if not message.get("more_body"):
+                answered.set()
 
+    headers = [(b"host", b"127.0.0.1")] + ([(b"content-type", b"application/json")] if content else [])
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
-        "method": "POST",
+        "method": method,
         "scheme": "http",
-        "path": "/v1/chat/completions",
-        "raw_path": b"/v1/chat/completions",
-        "query_string": b"",
-        "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")],
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "headers": headers,
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 8377),
     }
     await app(scope, receive, send)
-    return status
+    if status != 200:
+        raise ValueError(f"{method} {path} was answered with status {status}: {b''.join(pieces)!r}")
+    return b"".join(pieces)
 
 
 class _Stub:
-    """A model that replies at once."""
+    """A model that replies at once, in one chunk or word by word."""
 
     name = "stub"
 
+    def __init__(self, *, by_word: bool) -> None:
+        self._by_word = by_word
+
     async def stream(self, request: Mapping[str, Any], *, headers: Any = None) -> AsyncIterator[dict[str, Any]]:
-        message = {"role": "assistant", "content": "It is on its way, and should be with you on Thursday."}
+        message = {"role": "assistant", "content": ANSWER}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         completion = {"id": "chatcmpl-1", "created": 1, "model": "gpt-4o", "choices": [choice]}
-        for chunk in to_chunks(completion):
+        for chunk in to_chunks(completion, by_word=self._by_word):
             yield chunk
 
     async def close(self) -> None:
         """Do nothing: no connection is open."""
 
 
-LLM = Llm(name="default", model="gpt-4o", client=_Stub())
+def _make_llm(client: Model) -> Llm:
+    return Llm(name="default", model="gpt-4o", client=client)
