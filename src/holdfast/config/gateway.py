@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
@@ -159,6 +160,7 @@ class Gateway(Settings, frozen=True, kw_only=True):
         )
 
 
+@lru_cache(maxsize=64)
 def is_loopback(host: str) -> bool:
     """Return True if a server that listens on `host` can only be reached from this machine."""
     if host == "localhost":

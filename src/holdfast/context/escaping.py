@@ -23,6 +23,7 @@ import re
 import string
 import unicodedata
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 from holdfast.domain.messages import Content, Part
@@ -107,6 +108,7 @@ _JSON_ESCAPED: Final = re.compile(
 # -- the marker ----------------------------------------------------------------
 
 
+@lru_cache(maxsize=1_024)
 def derive_marker(secret: bytes, identity: str) -> str:
     """Return the marker of a session, derived from the store's secret.
 

@@ -5,6 +5,7 @@ Consecutive entries with the same decision share one `Run`, so that the explanat
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -266,11 +267,11 @@ def list_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str
 
 def sum_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE) -> dict[str, int]:
     """Return the total tokens of each kind of decision. The arguments are those of `list_decisions`."""
-    sums, in_log, last, outside = dict[str, int](), 0, 0, window.outside
+    sums, in_log, last, outside = defaultdict[str, int](int), 0, 0, window.outside
     before = unseen_within = 0
     frontier = _find_frontier(window)
     cuts = {seq: cut for seq, cut in window.cuts.items() if not cut.whole}
-    for unit, decision, _ in _iter_sent_units(window, strategy):
+    for unit, decision, _ in _list_sent_units(window, strategy):
         for entry in unit.entries:
             if entry.seq > frontier and (gap := entry.total - entry.tokens - last) > 0:
                 unseen_within += gap
@@ -281,7 +282,7 @@ def sum_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str]
             name = ("cleared" if cut.cleared else "cut") if cut else decision
             if refused and entry.seq in refused:
                 name, cut = "refused", None
-            sums[name] = sums.get(name, 0) + (cut.tokens if cut else entry.tokens)
+            sums[name] += cut.tokens if cut else entry.tokens
     unseen = outside.total - before if outside else 0
     start = outside.before if outside else 0
     passed = sum(one.tokens for one in window.left_out if start <= one.first < frontier)
@@ -292,8 +293,8 @@ def sum_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str]
         ("evicted", unseen + unseen_within + beyond + passed),
     ):
         if tokens > 0:
-            sums[name] = sums.get(name, 0) + tokens
-    return sums
+            sums[name] += tokens
+    return dict(sums)
 
 
 # -- helpers -----------------------------------------------------------------
@@ -303,7 +304,7 @@ def _iter_decisions(window: Window, strategy: Strategy, refused: Mapping[int, st
     """Yield a run for each entry that is sent, and runs for the entries between them, which are known only by their total token counts."""
     place, before = 0, 0
     frontier = _find_frontier(window)
-    for unit, decision, why in _iter_sent_units(window, strategy):
+    for unit, decision, why in _list_sent_units(window, strategy):
         for entry in unit.entries:
             gap = Gap(place, entry.seq, before, entry.total - entry.tokens)
             yield from _iter_unsent(window, strategy, gap, within=place <= frontier)
@@ -398,26 +399,28 @@ SUMMARIZED = "summarized"
 """Reason for entries that a model's summary replaces. Entries that a digest replaces have the reason "condensed"."""
 
 
-def _iter_sent_units(window: Window, strategy: Strategy) -> Iterator[tuple[Unit, str, str]]:
-    """Yield every unit that is sent, with the decision about it and the reason."""
+def _list_sent_units(window: Window, strategy: Strategy) -> list[tuple[Unit, str, str]]:
+    """Return every unit that is sent, with the decision about it and the reason."""
     anchor = window.anchor if window.anchored else None
     chosen = STRATEGIES[strategy.name].chosen if strategy.choose is not None else ""
     before = len(window.head) if chosen else 0
+    decided: list[tuple[Unit, str, str]] = []
     for number, unit in enumerate((*window.head, *window.units)):
         entries = unit.entries
         first = entries[0].seq
         if first == anchor:
-            yield unit, "anchored", "the task"
+            decided.append((unit, "anchored", "the task"))
         elif entries[0].pinned or (len(entries) > 1 and any(entry.pinned for entry in entries)):
-            yield unit, "pinned", "pinned"
+            decided.append((unit, "pinned", "pinned"))
         elif first in window.standing:
-            yield unit, "kept", "a system message that is still in force"
+            decided.append((unit, "kept", "a system message that is still in force"))
         elif first == window.compacting:
-            yield unit, "kept", "the newest compaction item of the provider"
+            decided.append((unit, "kept", "the newest compaction item of the provider"))
         elif first == window.current:
-            yield unit, "kept", "the current user message"
+            decided.append((unit, "kept", "the current user message"))
         else:
-            yield unit, "kept", chosen if number < before else "recent"
+            decided.append((unit, "kept", chosen if number < before else "recent"))
+    return decided
 
 
 def _merge_runs(runs: Iterator[Run]) -> list[Run]:

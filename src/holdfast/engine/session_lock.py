@@ -213,7 +213,8 @@ class SessionLock:
             TurnInterrupted: another turn interrupted this one.
             TurnLost: another server took the session over.
         """
-        self.check()
+        if self.is_taken or self.interrupted:
+            self.check()
         task = asyncio.current_task()
         assert task is not None, "coroutines run in tasks"
         cancelled = task.cancelling()

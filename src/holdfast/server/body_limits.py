@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 import anyio
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
 
 from holdfast.accounting import FairLimiter, get_owner, run_cpu
 from holdfast.domain.media.checks import check_media, remove_data
@@ -154,7 +155,7 @@ class BodyLimits:
             raise _make_size_error(most, self.limits.body)
         pieces: list[bytes] = []
         arrival = _Arrival(self.limits.body_timeout)
-        async for piece in arrival.read_pieces(request):
+        async for piece in arrival.read_pieces(request.receive):
             if arrival.size > most:
                 raise _make_size_error(most, self.limits.body)
             await self._make_room(reservation, len(piece), arrival)
@@ -236,24 +237,29 @@ class _Arrival:
             self._end += waited
             self._window_end += waited
 
-    async def read_pieces(self, request: Request) -> AsyncIterator[bytes]:
-        """Yield the pieces of a body as they arrive. Raise `Refused` if they arrive too slowly."""
-        stream = request.stream()
-        async with aclosing(stream):
-            while True:
-                with anyio.CancelScope(deadline=self._compute_deadline()) as waiting:
-                    piece = await anext(stream, None)
-                if waiting.cancelled_caught:
+    async def read_pieces(self, receive: Receive) -> AsyncIterator[bytes]:
+        """Yield the pieces of a body as they arrive.
+
+        Raises:
+            Refused: they arrive too slowly.
+            ClientDisconnect: the client disconnected before the end of the body.
+        """
+        is_complete = False
+        while not is_complete:
+            with anyio.CancelScope(deadline=self._compute_deadline()) as waiting:
+                message = await receive()
+            if waiting.cancelled_caught:
+                raise self._make_timeout_error()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            piece, is_complete = message.get("body", b""), not message.get("more_body")
+            self.size += len(piece)
+            self._in_window += len(piece)
+            if anyio.current_time() >= self._window_end:
+                if self.size > _SMALL and self._in_window < BODY_STALL_BYTES:
                     raise self._make_timeout_error()
-                if piece is None:
-                    return
-                self.size += len(piece)
-                self._in_window += len(piece)
-                if anyio.current_time() >= self._window_end:
-                    if self.size > _SMALL and self._in_window < BODY_STALL_BYTES:
-                        raise self._make_timeout_error()
-                    self._begin_window()
-                yield piece
+                self._begin_window()
+            yield piece
 
     def _compute_deadline(self) -> float:
         # If enough bytes have arrived in this window, the next window decides.

@@ -76,8 +76,8 @@ class Call:
     def __init__(self, scope: Scope, receive: Receive, hf: Holdfast, intake: BodyLimits) -> None:
         self.request = Request(scope, receive)
         # Without authentication every caller is an anonymous reader.
-        anonymous = Caller(Principal(tenant=hf.tenant, role="read"), hf)
-        self.caller: Caller = scope.get("state", {}).get("caller") or anonymous
+        authenticated = scope.get("state", {}).get("caller")
+        self.caller: Caller = authenticated or Caller(Principal(tenant=hf.tenant, role="read"), hf)
         self.hf, self.server_hf = self.caller.hf, hf
         self.principal = self.caller.principal
         self._intake = intake

@@ -114,7 +114,8 @@ class Client:
             body: the part.
             more: False for the last part.
         """
-        await self.let_cancel()
+        if self.gone:
+            await checkpoint_if_cancelled()  # anyio cancels a task while it waits, and this write would not
         if self.gone or self._ended:
             return
         self._ended, self._sending = not more, True
@@ -217,12 +218,6 @@ class Client:
             if self._now() >= self._last + every:
                 await self._keep_alive()
 
-    async def let_cancel(self) -> None:
-        """Let a pending cancellation of this task take effect."""
-        # anyio cancels a task while it waits; a model that sends faster than it is read never lets it wait.
-        if self.gone:
-            await checkpoint_if_cancelled()
-
     async def _keep_alive(self) -> None:
         self._last = self._now()
         if self._sending or self._ended:  # the client has unread data already
@@ -279,7 +274,9 @@ async def _send_whole(client: Client, turn: Turn) -> None:
         async with closing(answer(turn)) as chunks:
             async for chunk in chunks:
                 collector.add(chunk)
-                await client.let_cancel()
+                if client.gone:
+                    # anyio cancels a task while it waits; a model that sends faster than it is read never lets it wait.
+                    await checkpoint_if_cancelled()
         content = _encoder.encode(client.convert_reply(collector.build_completion(), turn))
     except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
         await client.refuse(exc)
