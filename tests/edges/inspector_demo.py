@@ -39,7 +39,7 @@ TOOL = {
 OPENING = (
     "We want to travel through Norway with our daughter Mila from May 20 to June 4. Please plan the whole trip, at most 4,000 euros.",
     "Always answer briefly. I am allergic to shellfish, and Mila cannot sleep in bunk beds.",
-    f"By the way, my brother lends us his cabin near Molde for two nights; {FORGOTTEN}, and the key is under the bench.",
+    f'My brother lends us his cabin near Molde. He writes: "It is yours for two nights; {FORGOTTEN}, and the key is under the bench."',
 )
 
 

@@ -180,11 +180,11 @@ async def test_wrong_addresses_are_explained(path: str, status: int) -> None:
 async def test_pages_do_not_claim_that_a_changed_prompt_was_sent() -> None:
     """After an erasure no earlier prompt can be rebuilt exactly; after a pin they all can."""
     async with serve_demo() as served:
-        before = await served.http.get(f"{NORWAY}/forgotten{OF_ADA}&seq=4&turn=30", headers=HTML)
+        before = await served.http.get(f"{NORWAY}/forgotten{OF_ADA}&seq=2&turn=30", headers=HTML)
         assert "condensed: all of it is kept in standing facts" in before.text
-        pinned = await served.http.patch("/v1/sessions/norway/messages/4?user_id=ada", json={"pinned": True})
+        pinned = await served.http.patch("/v1/sessions/norway/messages/2?user_id=ada", json={"pinned": True})
         assert pinned.status_code == 200
-        after = await served.http.get(f"{NORWAY}/forgotten{OF_ADA}&seq=4&turn=30", headers=HTML)
+        after = await served.http.get(f"{NORWAY}/forgotten{OF_ADA}&seq=2&turn=30", headers=HTML)
         assert "condensed: all of it is kept in standing facts" in after.text
         assert "Left the prompt" in after.text
         assert "The model got this message" not in after.text

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,8 +14,16 @@ from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.settings import parse
-from holdfast.context.standing_facts import CANDIDATES, HEADER, MOST, SHARE, decode_candidates
-from holdfast.context.statements import find_statements
+from holdfast.context.standing_facts import (
+    CANDIDATES,
+    HEADER,
+    MOST,
+    OFTEN,
+    SHARE,
+    decode_candidates,
+    measure_repetition,
+)
+from holdfast.context.statements import Statement, find_statements
 from holdfast.context.strategies import make_strategy
 from holdfast.context.summaries import make_compaction, make_summarized_view
 from holdfast.context.view import FoldedView, decode_state, encode_state
@@ -458,3 +467,60 @@ def test_a_kept_message_comes_after_older_statements() -> None:
     texts = [message.text for message in built.messages]
     assert "790 a month" in get_facts(built)
     assert texts.index(get_facts(built)) < texts.index(log[at].message.text)
+
+
+REQUESTS = (
+    lambda number: (
+        f"Now day {number}: find a hotel in Bodø, not more than {60 + 5 * number} euros, and close to the harbour."
+    ),
+    lambda number: (
+        f"Nächstes Ticket {number}: Bitte antworte Frau Krause, dass die Lieferung bis zum {number}. Mai ersetzt wird."
+    ),
+)
+
+
+@pytest.mark.parametrize("request_text", REQUESTS)
+@pytest.mark.parametrize("said", ["The parking code of the cabin is 4417.", "Mila cannot sleep in bunk beds."])
+def test_many_requests_of_one_form_do_not_push_out_other_statements(
+    request_text: Callable[[int], str], said: str
+) -> None:
+    requests = [request_text(number) for number in range(80)]
+    built = build_working_set(conversation(*requests[:40], f"One more thing. {said}", *requests[40:]))
+    assert said in get_facts(built)
+
+
+@given(
+    st.lists(st.sampled_from(["not more than 40 euros please", "keep it short", "a b", "", "6 of 7 at 8"]), max_size=12)
+)
+def test_repetition_is_a_share_of_phrases(texts: list[str]) -> None:
+    """A statement without three words has no phrases. Texts that fewer than `OFTEN` statements contain are not repeated."""
+    statements = [Statement(seq, 0, text, 0.0, 1.0) for seq, text in enumerate(texts)]
+    for one, share in zip(statements, measure_repetition(statements), strict=True):
+        often = texts.count(one.text) >= OFTEN and len(one.text.split()) > 2
+        assert share == float(often)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Always answer briefly.",
+        "Call me Jo.",
+        "I'm vegan.",
+        "Never use emojis.",
+        "I hate olives.",
+        "My name is Ruth.",
+        "Antworte immer kurz.",
+        "Ich heiße Ruth.",
+        "Réponds toujours brièvement.",
+        "Je m'appelle Ruth.",
+        "Nunca uses emojis.",
+        "Prefiro chá.",
+        "回答一定要简短。",
+        "いつも短く答えてください。",
+    ],
+)
+def test_short_plain_statements_survive_among_long_ones(said: str) -> None:
+    """Each is a message of its own, between messages of full sentences."""
+    full = "Well then. The boat leaves the eastern pier with number {} on Friday at nine, because the captain wants to be back at noon."
+    texts = [full.format(number) for number in range(30)]
+    assert said.rstrip(".。") in get_facts(build_working_set(conversation(*texts[:10], said, *texts[10:]), budget=2000))

@@ -229,6 +229,12 @@ CANDIDATES: Final = 500
 _KEPT_BY_HAND: Final[Mapping[Choice, int]] = {"pinned": FACT_PINS, "dropped": FACT_DROPS}
 LEAST: Final = math.log(0.03 / 0.97)
 """Minimum log odds that a statement is worth keeping (a probability of 3 %). Less probable statements are left out even if they fit."""
+REPEATED: Final = 2.0
+"""Log odds that a statement loses if all its phrases are used again and again, as in twenty requests of one form. It loses this in
+proportion to the share of such phrases."""
+OFTEN: Final = 4
+"""Statements that must contain a phrase for it to count as used again and again."""
+_WORD_OR_NUMBER: Final = re.compile(r"\d[\d.,:]*|[^\W\d_]+")
 POWER: Final = 0.6
 """Candidates are ranked by the probability that they are worth keeping, divided by their tokens raised to this power."""
 LINE_TOKENS, LEAST_LINE = 3, 8
@@ -508,7 +514,21 @@ def _compute_promise(score: float, cost: float) -> float:
     return float(1 / (1 + math.exp(-score)) / cost**POWER)
 
 
-def _rank(one: Statement, first: Container[Position] = ()) -> tuple[float, Position]:
+def measure_repetition(statements: Sequence[Statement]) -> list[float]:
+    """Return for each statement the share of its phrases that at least `OFTEN` of the statements contain."""
+    phrases = [_list_phrases(one.text) for one in statements]
+    often = Counter(chain.from_iterable(phrases))
+    return [sum(often[phrase] >= OFTEN for phrase in of) / len(of) if of else 0.0 for of in phrases]
+
+
+@lru_cache(maxsize=4_096)
+def _list_phrases(text: str) -> tuple[tuple[str, str, str], ...]:
+    """Return the different sequences of three words in a sentence. All numbers count as the same word."""
+    words = ["0" if word[0].isdecimal() else word.casefold() for word in _WORD_OR_NUMBER.findall(text)]
+    return tuple(dict.fromkeys(zip(words, words[1:], words[2:], strict=False)))
+
+
+def _rank(one: Statement, first: Container[Position] = (), penalty: float = 0.0) -> tuple[float, Position]:
     """Return a sort key for statements, the best first.
 
     Statements that a caller pinned or dropped, or that are in `first`, come before all others. The others are sorted by
@@ -516,7 +536,7 @@ def _rank(one: Statement, first: Container[Position] = ()) -> tuple[float, Posit
     """
     seq, place = one.position
     by_hand = one.choice is not None or (seq, place) in first
-    return -math.inf if by_hand else -_compute_promise(one.score, one.cost), (-seq, -place)
+    return -math.inf if by_hand else -_compute_promise(one.score - penalty, one.cost), (-seq, -place)
 
 
 # -- the block -----------------------------------------------------------------
@@ -543,7 +563,11 @@ def _compose(
     room = limit - _count_heading(cast(Hashable, count), marker)
     chosen: dict[Position, Statement] = {}
     worthy = [one for one in statements if one.choice != "dropped" and (_is_worth_it(one) or _position(one) in pinned)]
-    ranked = [(_rank(one, pinned), one) for one in worthy]
+    if sum(one.cost for one in worthy) > room:
+        shares = measure_repetition(worthy)
+        ranked = [(_rank(one, pinned, share * REPEATED), one) for one, share in zip(worthy, shares, strict=True)]
+    else:
+        ranked = [(_rank(one, pinned), one) for one in worthy]
     for _, one in sorted(ranked, key=itemgetter(0)):
         if room < LEAST_LINE:
             break

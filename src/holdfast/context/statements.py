@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -32,7 +32,8 @@ from holdfast.recall.word_tables import ENGLISH, find_language
 
 DENSE_LANGUAGES: Final = frozenset({"chinese", "japanese"})
 """Languages without spaces between words. Their cues are found at any position in a text, not only at the beginning of a word."""
-_LANGUAGES: Final = frozenset({ENGLISH, "german", "french", "spanish", "portuguese", *DENSE_LANGUAGES})
+_SPACED_LANGUAGES: Final = (ENGLISH, "german", "french", "spanish", "portuguese")
+_LANGUAGES: Final = frozenset({*_SPACED_LANGUAGES, *DENSE_LANGUAGES})
 _CUES: Final = Path(__file__).parents[1] / "data" / "cues"
 _KANA: Final = re.compile("[\u3041-\u30ff]")
 _HAN: Final = re.compile("[\u3041-\u30ff\u2e80-\u9fff]")
@@ -311,6 +312,14 @@ QUESTION, ASKING_WORD, ONLY, FIRST, LENGTH, BASE = -1.7, -0.4, -0.5, -1.15, 1.0,
 LEAST_CONTENT: Final = 2
 """A sentence with a courtesy is kept only if it has at least this many other words that say something by themselves."""
 LEAST_WORDS: Final = 3
+"""Words that a sentence must have. A plain statement may have one fewer."""
+PLAIN: Final = frozenset({"standing", "preference", "name", "health"})
+UNCERTAIN: Final = frozenset({"hedge", "passing"})
+PLAIN_LENGTH: Final = 12
+"""A plain statement, such as "Always answer briefly", has a cue of a category in `PLAIN`, none in `UNCERTAIN`, and asks nothing. It is rated as if it had
+at least this many words, and is not rated lower for being the first or only sentence of its message.
+
+The labelled conversations have hardly any statements of three or four words, so the learned weights would drop nearly all of these."""
 STATEMENT_BYTES: Final = 250
 """Bytes that a statement takes in memory in addition to its text."""
 DENSE_WORD: Final = 1.7
@@ -420,6 +429,7 @@ class _Rated(NamedTuple):
 
     score: float
     corrects: bool
+    is_plain: bool
 
 
 def _rate(sentence: str, at: int, among: int, otherwise: str) -> Statement | None:
@@ -434,7 +444,9 @@ def _rate(sentence: str, at: int, among: int, otherwise: str) -> Statement | Non
     rated = _rate_form(sentence, otherwise)
     if rated is None:
         return None
-    score = rated.score + (ONLY if among == 1 else FIRST if at == 0 else 0.0)
+    score = rated.score
+    if not rated.is_plain:
+        score += ONLY if among == 1 else FIRST if at == 0 else 0.0
     return Statement(0, at, sentence, round(score, 2), round(estimate_tokens(sentence) + 2, 1), rated.corrects)
 
 
@@ -444,20 +456,36 @@ def _rate_form(sentence: str, otherwise: str) -> _Rated | None:
 
     Cached, because the digest rates the same sentences.
     """
-    language = detect_language(sentence, otherwise)
+    language, counts = _find_cues(sentence, otherwise)
     words = _WORD.findall(sentence)
     length = len(sentence) / DENSE_WORD if language in DENSE_LANGUAGES else len(words)
-    if length < LEAST_WORDS or sentence[0] in _GOES_ON or len(_CODE.findall(sentence)) * 4 > length:
+    asks = _ASKED.search(sentence) is not None
+    is_plain = not asks and _is_any_counted(PLAIN, counts) and not _is_any_counted(UNCERTAIN, counts)
+    least = LEAST_WORDS - 1 if is_plain else LEAST_WORDS
+    if length < least or sentence[0] in _GOES_ON or len(_CODE.findall(sentence)) * 4 > length:
         return None
-    counts = count_cues(sentence, language)
+    length = max(length, PLAIN_LENGTH) if is_plain else length
     if counts.get("courtesy") and _is_courtesy(sentence, load_cues(language)["courtesy"]):
         return None
     score = BASE + LENGTH * math.log(length)
     score += sum(WEIGHTS[name] * min(2, number) for name, number in counts.items() if name in WEIGHTS)
-    asks = _ASKED.search(sentence) is not None
     score += QUESTION if asks else 0.0
     score += ASKING_WORD if words and load_cues(language)["question"].fullmatch(words[0]) else 0.0
-    return _Rated(score, not asks and counts.get("correction", 0) > 0)
+    return _Rated(score, not asks and counts.get("correction", 0) > 0, is_plain)
+
+
+def _find_cues(sentence: str, otherwise: str) -> tuple[str, Mapping[str, int]]:
+    """Return the language of a sentence and its cues. If no stop word shows the language, the cues of plain statements do."""
+    language = detect_language(sentence, "")
+    if language:
+        return language, count_cues(sentence, language)
+    found = {one: count_cues(sentence, one) for one in (otherwise, *_SPACED_LANGUAGES)}
+    language = next((one for one, counts in found.items() if _is_any_counted(PLAIN, counts)), otherwise)
+    return language, found[language]
+
+
+def _is_any_counted(categories: Iterable[str], counts: Mapping[str, int]) -> bool:
+    return any(counts.get(category) for category in categories)
 
 
 def _is_courtesy(sentence: str, courtesies: re.Pattern[str]) -> bool:
