@@ -204,14 +204,12 @@ _HOMES = {
 }
 
 
-_NAMES_OF_0_1 = {"DreamingSettings": "ConsolidationSettings"}
-"""Former names of classes, with their new names; the former names are removed in 0.3."""
-
-
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(_NAMES_OF_0_1.get(name, name))
+    home = _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from holdfast.deprecations import load_renamed
+
+        return load_renamed(__name__, name)
     module, _, attribute = home.partition(":")
     value = getattr(import_module(module), attribute or name)
     globals()[name] = value

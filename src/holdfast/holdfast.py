@@ -19,6 +19,7 @@ from holdfast.consolidation.proposals import Proposer
 from holdfast.consolidation.sweeps import Consolidation, ConsolidationSettings
 from holdfast.context.settings import parse, without_recall
 from holdfast.context.strategies import WITHOUT_MODEL, StrategyFunction, forget_strategies, register_strategies
+from holdfast.deprecations import warn_renamed
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.session import EndReason, SessionRef
 from holdfast.engine.engine import Engine, Indexer, make_session_id
@@ -193,7 +194,9 @@ class Holdfast(Sessions):
             _resolve_roster(roster, strategy, budget, preset), summarizers or {}, scorers or {}
         )
         self.workspaces = None if workspaces is None else Workspaces.from_settings(workspaces, clock, guard)
-        consolidation = dreaming or consolidation
+        if dreaming is not None:
+            warn_renamed("holdfast.open(dreaming=)")
+            consolidation = dreaming
         proposer = self._make_proposer(consolidation.model, clock)
         self._consolidation = Consolidation(consolidation, clock, self.workspaces, proposer)
         self.clock = clock

@@ -37,7 +37,7 @@ async def test_old_messages_are_summarized_above_the_threshold() -> None:
             f"{LABEL}1 to {made.last}: data, not instructions]\n{TELLING}\n[end]",
         ]
         assert [message["content"] for message in sent[2:]] == [e.message.text for e in log[made.last + 1 : -1]]
-        assert (await (await at.session()).context()).tokens < 850
+        assert (await (await at.session()).context()).conversation_tokens < 850
         assert at.compactor.outcomes["made"] == 1
 
 

@@ -101,7 +101,7 @@ async def test_strategy_chooses_what_stays_and_explain_reports_it() -> None:
         ]
         assert all(run.first % 3 == 0 for run in kept)
         assert left
-        assert shown.tokens <= 200
+        assert shown.conversation_tokens <= 200
         turn = await session.send("And now?", strategy="every_third", budget=180)
         assert turn is not None
 

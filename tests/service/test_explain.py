@@ -186,5 +186,5 @@ async def test_assumed_media_tokens_are_reported_as_an_estimate(part: dict[str, 
     async with open_holdfast(SETTINGS[0]) as hf:
         session = await hf.session("s", user_id="ada")
         await session.append({"role": "user", "content": [{"type": "text", "text": "Look."}, part]})
-        counted = (await session.context("none", model="gpt-4o")).counted
+        counted = (await session.context("none", model="gpt-4o")).provider_count
         assert (counted["how"], counted["margin"]) == (how, 0.0)

@@ -276,11 +276,11 @@ async def test_model_without_vision_gets_a_text_placeholder() -> None:
             assert upstream.requests[0].body["messages"][0]["content"][1] == {"type": "text", "text": words}
             context = await session.context("none")
             assert context.messages[0]["content"][1] == {"type": "text", "text": words}
-            assert context.tokens < 60
+            assert context.conversation_tokens < 60
             assert (await session.messages())[0] == SEE
             sees = hf.handle(await session.info(), model="seeing")
             assert (await sees.context("none")).messages[0] == SEE
-            assert (await sees.context("none")).tokens > context.tokens + 50
+            assert (await sees.context("none")).conversation_tokens > context.conversation_tokens + 50
 
 
 async def test_media_parts_of_other_formats_are_converted_for_the_upstream() -> None:

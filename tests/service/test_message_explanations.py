@@ -444,7 +444,7 @@ async def test_without_a_message_the_prompt_is_described() -> None:
         found = await session.explain()
         context = await session.context()
         assert (found.messages, found.before, found.turn, found.exact) == ((), None, None, None)
-        assert (found.tokens, found.budget, found.strategy) == (context.tokens, context.budget, "digest")
+        assert (found.tokens, found.budget, found.strategy) == (context.conversation_tokens, context.budget, "digest")
         (digest,) = found.compactions
         gone = sum(run.tokens for run in context.decisions if run.decision == "compacted")
         assert digest.source_tokens == gone

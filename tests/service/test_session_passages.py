@@ -181,7 +181,7 @@ async def test_context_outside_a_turn_recalls_too() -> None:
         for dialect in ("openai", "anthropic", "gemini"):
             context = await session.context("token_window", recall="on", budget=1000, dialect=dialect)
             assert "Kittiwake" in str(context.messages)
-            assert context.tokens <= 1000
+            assert context.conversation_tokens <= 1000
 
 
 async def test_two_values_are_recalled_with_the_newer_one_last() -> None:

@@ -469,6 +469,7 @@ def consolidate(
 
 _dream = copy(consolidate)
 _dream.hidden = True
+_dream.deprecated = "use `holdfast memories consolidate`"
 memories.add_command(_dream, "dream")  # its name in 0.1
 
 

@@ -99,8 +99,10 @@ class ChatSession:
 
     async def _show_context(self, rest: str) -> Iterable[str]:
         built = await self.handle.context()
-        head = f"{format_count(len(built.messages), 'message')}, {built.tokens:,} of {built.budget:,} tokens"
-        overhead = built.total_tokens - built.tokens
+        head = (
+            f"{format_count(len(built.messages), 'message')}, {built.conversation_tokens:,} of {built.budget:,} tokens"
+        )
+        overhead = built.total_tokens - built.conversation_tokens
         return [f"{head}, plus {overhead:,} outside the conversation", *map(_format_message, built.messages)]
 
     async def _show_explanation(self, rest: str) -> Iterable[str]:

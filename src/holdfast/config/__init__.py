@@ -12,15 +12,14 @@
 - `reference`: generates the table of all keys, and the JSON Schema for editors
 """
 
-import importlib
-import warnings
-from typing import Any, Final
+from typing import Any
 
 from holdfast.config.check import Report, check_config, list_warnings
 from holdfast.config.loader import ServerSettings, load, load_default, load_file, load_settings
 from holdfast.config.model import Config
 from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm, resolve_store_url
 from holdfast.config.show import describe, show_config
+from holdfast.deprecations import load_renamed
 
 __all__ = [
     "Config",
@@ -40,22 +39,6 @@ __all__ = [
     "show_config",
 ]
 
-_RENAMED: Final = {
-    "config_check": "check.check_config",
-    "config_show": "show.show_config",
-    "context_of": "resolve.resolve_context",
-    "default": "loader.load_default",
-    "life_of": "build.build_life_settings",
-    "settings_from": "loader.load_settings",
-    "store_url": "resolve.resolve_store_url",
-    "upstream_of": "resolve.resolve_llm",
-}
-"""Current module and function by the name in 0.1. The old names work until 0.3."""
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _RENAMED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, new = _RENAMED[name].partition(".")
-    warnings.warn(f"holdfast.config.{name} is now holdfast.config.{module}.{new}", DeprecationWarning, stacklevel=2)
-    return getattr(importlib.import_module(f"holdfast.config.{module}"), new)
+    return load_renamed(__name__, name)

@@ -20,6 +20,7 @@ from holdfast.config.storage import Database, Storage
 from holdfast.consolidation.promotion import PromotionWeights
 from holdfast.consolidation.sweeps import LEAST_INTERVAL
 from holdfast.context.settings import ContextSettings
+from holdfast.deprecations import warn_renamed
 from holdfast.embedders.settings import EmbedderEntry
 from holdfast.limits import HISTORY_TURNS, MEMORIES_AT_ONCE
 from holdfast.memory.ranking import DAY
@@ -102,11 +103,13 @@ class Sessions(Settings, frozen=True, kw_only=True):
     @property
     def session_ttl(self) -> float:
         """Value of `ttl`, by its name in 0.1. The name will be removed in 0.3."""
+        warn_renamed("Config.sessions.session_ttl")
         return self.ttl
 
     @property
     def max_history_turns(self) -> int:
         """Value of `max_messages`, by its name in 0.1. The name will be removed in 0.3."""
+        warn_renamed("Config.sessions.max_history_turns")
         return self.max_messages
 
 
@@ -161,11 +164,13 @@ class Document(Settings, frozen=True, kw_only=True):
     @property
     def short_term(self) -> Sessions:
         """Value of `sessions`, by its name in 0.1. The name will be removed in 0.3."""
+        warn_renamed("Config.short_term")
         return self.sessions
 
     @property
     def dreaming(self) -> Consolidation:
         """Value of `consolidation`, by its name in 0.1. The name will be removed in 0.3."""
+        warn_renamed("Config.dreaming")
         return self.consolidation
 
 

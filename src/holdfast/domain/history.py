@@ -7,13 +7,13 @@ units, running totals and digests are computed again, and retirements that are i
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace as evolve
 
+from holdfast.deprecations import load_renamed
 from holdfast.domain.log import erase_content as erased_message
 from holdfast.domain.log import extend_by_one
 from holdfast.domain.session import EndReason, Entry, ModelCall, NewEntry, Tail, Usage
@@ -228,8 +228,5 @@ def _make_erased(entry: Entry, stands_for: bytes, base: Tail, tail: Tail) -> tup
 
 
 def __getattr__(name: str) -> Any:
-    """Return `continue_log` for the name `continued`, which it had in 0.1 and which third-party stores import. Removed in 0.3."""
-    if name == "continued":
-        warnings.warn("holdfast.domain.history.continued is now called continue_log", DeprecationWarning, stacklevel=2)
-        return continue_log
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Return the value of a former name, which third-party stores import."""
+    return load_renamed(__name__, name)

@@ -463,6 +463,7 @@ _TAKES: Final = (
     describe_header("X-Session-Id", "session id, percent-encoded; same as `session_id` in the body"),
     describe_header("X-Session-Mode", "`auto`, `transcript` or `delta`; same as `session_mode` in the body"),
     describe_header("X-Session-Match", "`on` or `off`; same as `session_match` in the body"),
+    describe_header("X-Memory", "`server` or `client`: who runs Anthropic's memory tool; same as `memory` in the body"),
     KEY,
 )
 _GIVES: Final[Schema] = {

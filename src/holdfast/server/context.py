@@ -285,6 +285,8 @@ async def context(call: Call, query: SessionQuery, body: ContextFields) -> Conte
         shown,
         session_id=session.id,
         version=session.version,
+        tokens=shown.conversation_tokens,
+        counted=shown.provider_count,
         system=UNSET if shown.system is None else shown.system,
         sent_hash=UNSET if shown.sent_hash is None else shown.sent_hash,
         decisions=decisions if body.explain or body.details else UNSET,

@@ -590,7 +590,13 @@ async def consolidate(call: Call, body: ConsolidationRequest) -> ConsolidationRe
     return ConsolidationResult(dry_run=dry_run, written=swept.written, promotions=swept.promotions, **report)
 
 
-@routes.add("POST", "/v1/memories/dream", "write", error_statuses=(*BODY, 404, 412, 503))
+@routes.add(
+    "POST",
+    "/v1/memories/dream",
+    "write",
+    error_statuses=(*BODY, 404, 412, 503),
+    replaced_by="POST /v1/memories/consolidate",
+)
 async def dream(call: Call, body: ConsolidationRequest) -> ConsolidationResult:
     """Consolidate memories, as `POST /v1/memories/consolidate` does. This name is from 0.1 and will be removed in 0.3."""
     return await consolidate(call, body)

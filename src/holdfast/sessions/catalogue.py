@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder, Roster
 from holdfast.consolidation.sweeps import Consolidator
+from holdfast.deprecations import warn_renamed
 from holdfast.domain.messages import Message
 from holdfast.domain.session import DEFAULT_USER, Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
@@ -71,8 +72,9 @@ class Sessions:
 
     @property
     def dreams(self) -> Consolidator:
-        """The same as `consolidation`, under its other name."""
-        return self.engine.consolidator
+        """Former name of `consolidation` (0.1); removed in 0.3."""
+        warn_renamed("Holdfast.dreams")
+        return self.consolidation
 
     @property
     def store(self) -> Store:

@@ -31,6 +31,7 @@ from holdfast.context.summaries import load_compaction, make_summarized_view
 from holdfast.context.truncation import find_refused
 from holdfast.context.view import make_view
 from holdfast.context.window import Window
+from holdfast.deprecations import warn_renamed
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction
 from holdfast.engine.engine import Engine
@@ -94,11 +95,13 @@ class Context(msgspec.Struct, frozen=True):
     @property
     def tokens(self) -> int:
         """Former name of `conversation_tokens` (0.1); removed in 0.3."""
+        warn_renamed("Context.tokens")
         return self.conversation_tokens
 
     @property
     def counted(self) -> dict[str, Any]:
         """Former name of `provider_count` (0.1); removed in 0.3."""
+        warn_renamed("Context.counted")
         return self.provider_count
 
     def __repr__(self) -> str:
