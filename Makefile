@@ -1,7 +1,7 @@
 # The targets set up everything that they need: `make serve` works on a fresh machine.
 # PYTHON=… chooses the interpreter, ARGS="…" goes to the command.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-thorough quick adapters lint format types contracts docs docs-links docs-test shapes english bench chaos mutants dist sbom trial reproduce lock clean
+.PHONY: help serve test test-thorough quick adapters peers lint format types contracts docs docs-links docs-test shapes english bench chaos mutants dist sbom trial reproduce lock clean
 BIN := .venv/bin
 # Test files that remain after the workers' controller aborted a run; see UnfinishedRun in conftest.py.
 UNFINISHED := .pytest_cache/unfinished
@@ -32,6 +32,9 @@ quick: .venv/.dev  ## run the fast unit tests with few examples, and a turn thro
 
 adapters:  ## test the adapters for other frameworks, each in its own environment (ARGS="langchain")
 	@exec scripts/adapters $(ARGS)
+
+peers:  ## install the systems that `make bench` compares with and that need their own environments (ARGS="litellm")
+	@exec scripts/peers $(ARGS)
 
 docs: .venv-docs/.docs  ## build the documentation as a site in build/docs; broken links are errors
 	@.venv-docs/bin/python -m scripts.site html $(ARGS)
@@ -87,7 +90,7 @@ lock:  ## resolve the dependencies again (UPGRADE=1: to the newest versions)
 	@scripts/lock
 
 clean:  ## remove everything that the targets created
-	rm -rf .venv .venv-bench .venv-docs .venv-sbom .venv-adapters tests/javascript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-bench .venv-docs .venv-sbom .venv-adapters .venv-peers tests/javascript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: set-up runs again only when a lock or the packaging has changed. The larger lock contains the smaller one.

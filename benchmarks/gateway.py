@@ -13,9 +13,12 @@ from typing import BinaryIO
 
 from benchmarks.corpus import make_settings
 from benchmarks.http import Report, choose_driver
+from benchmarks.litellm_proxy import SYSTEM as LITELLM
+from benchmarks.litellm_proxy import describe_version, start_proxy
+from benchmarks.peer_environments import format_missing
 from benchmarks.peers import BUDGET
 from benchmarks.run import Run, delete_files
-from benchmarks.tables import Column, Figure, Table, format_count, format_duration
+from benchmarks.tables import Column, Figure, Table, format_count, format_duration, format_ratio
 from benchmarks.timing import report
 from holdfast import config
 from holdfast.config.build import build_roster
@@ -29,6 +32,8 @@ SECONDS = 4.0
 requests. A shorter run of a faster candidate includes such requests while that of a slower one does not, so p99 is not comparable."""
 STRATEGY = "digest"
 DIRECT = "upstream alone"
+NEW = "a new session for each request"
+"""Name of the row in which the gateway has no history to add, like a proxy without memory; it still stores every message."""
 
 
 async def measure(run: Run) -> list[Table]:
@@ -45,9 +50,11 @@ async def _measure_table(run: Run, folder: Path, name: str, where: str, notes: t
         text = format_configuration(upstream)
         store = f"sqlite:///{folder}/gateway.db"
         counts = await _fill_store(run, text, store, [SHORT, FULL, run.longest])
-        async with start_gateway(folder, text, store) as gateway:
-            rows, drive = await _measure_rows(run, upstream, gateway, counts)
+        async with start_gateway(folder, text, store) as gateway, start_proxy(folder, upstream) as proxy:
+            targets = _make_targets(upstream, gateway, proxy, counts)
+            rows, drive = await _measure_rows(run, targets)
     delete_files(folder, "gateway*")
+    notes = (*notes, _PROXY_NOTE if proxy else format_missing(LITELLM))
     title = f"The gateway in front of an instant upstream, {where}: latency of one client"
     driven = f"Driven by {drive}. Upstream, gateway and driver are separate processes."
     return Table(name, title, _COLUMNS, rows, (driven, *notes))
@@ -61,24 +68,41 @@ _COLUMNS = [
     Column("added_p99", "added p99", format_duration),
     Column("requests_per_second", f"requests/s, {CONNECTIONS} clients", format_count),
     Column("errors", "errors", format_count),
+    Column("added_ratio", "added p50 vs. LiteLLM", format_ratio),
+    Column("requests_ratio", "requests/s vs. LiteLLM", format_ratio),
 ]
 _NOTES = (
     f"{STRATEGY}, {BUDGET:,} tokens. Each request has a session id and one message; the gateway sends the working set upstream.",
     f"{SHORT} entries: each request goes to another session. {FULL} entries: the prompt fills the budget. Sessions grow while measured.",
 )
+_PROXY_NOTE = (
+    "LiteLLM's proxy forwards each request unchanged and stores nothing: one worker, no database. Holdfast commits two messages to disk per request. "
+    "Neither requires keys. Both log at their default level: one line per request."
+)
 
 
-async def _measure_rows(
-    run: Run, upstream: str, gateway: str, counts: Mapping[int, int]
-) -> tuple[list[dict[str, Figure]], str]:
+Target = tuple[str, int, int]
+"""URL, session length and number of sessions."""
+
+
+def _make_targets(upstream: str, gateway: str, proxy: str | None, counts: Mapping[int, int]) -> dict[str, Target]:
+    """Return the targets by the names of their rows."""
+    targets = {DIRECT: (upstream, 0, 1), NEW: (gateway, 0, sys.maxsize)}
+    targets |= {f"{length:,} entries": (gateway, length, counts[length]) for length in counts}
+    if proxy is not None:
+        targets[describe_version()] = (proxy, 0, 1)
+    return targets
+
+
+async def _measure_rows(run: Run, targets: Mapping[str, Target]) -> tuple[list[dict[str, Figure]], str]:
     """Return the rows, and the name of the driver."""
     drive, name = choose_driver(run.folder)
-    targets = {DIRECT: (upstream, 0, 1), **{f"{n:,} entries": (gateway, n, counts[n]) for n in counts}}
     one_client: dict[str, list[Report]] = {name: [] for name in targets}
     all_clients: dict[str, list[Report]] = {name: [] for name in targets}
     start = dict.fromkeys(targets, 0)
     for what, (url, length, sessions) in targets.items():
-        await drive(url, length, range(min(sessions, CONNECTIONS)), 1, 0.5)  # warm up
+        warm_up = await drive(url, length, range(min(sessions, CONNECTIONS)), 1, 0.5)
+        start[what] = warm_up.requests % max(1, sessions - CONNECTIONS)
         report(f"gateway: {what}")
     for _ in range(1 if run.quick else 2):
         for what, (url, length, sessions) in targets.items():
@@ -87,7 +111,19 @@ async def _measure_rows(
                 reports.append(await drive(url, length, numbers, clients, SECONDS))
                 start[what] = (start[what] + reports[-1].requests) % max(1, sessions - CONNECTIONS)
     base = one_client[DIRECT]
-    return [_make_row(what, one_client[what], all_clients[what], base) for what in targets], name
+    rows = [_make_row(what, one_client[what], all_clients[what], base) for what in targets]
+    return _add_ratios(rows), name
+
+
+def _add_ratios(rows: list[dict[str, Figure]]) -> list[dict[str, Figure]]:
+    """Add what the rows of the gateway are in comparison with LiteLLM's proxy, if that was measured."""
+    *others, last = rows
+    if last["what"] != describe_version():
+        return rows
+    for row in others[1:]:
+        for ratio, key in (("added_ratio", "added_p50"), ("requests_ratio", "requests_per_second")):
+            row[ratio] = float(row[key] or 0) / float(last[key] or 1)
+    return rows
 
 
 def _make_row(what: str, one_client: list[Report], all_clients: list[Report], base: list[Report]) -> dict[str, Figure]:
