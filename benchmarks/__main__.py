@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks import (
     apis,
     calls,
+    compared,
     facts,
     fairness,
     footprint,
@@ -62,6 +63,7 @@ PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
     "footprint": footprint.measure,
     "python": python.measure,
     "fairness": fairness.measure,
+    "compared": compared.measure,
 }
 
 

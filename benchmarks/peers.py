@@ -82,14 +82,21 @@ class Trimmer:
                 self._counts[name] = STORED.message(self.messages[int(name)])
         return sum(self._counts[name] for name in names)
 
-    def trim(self, max_tokens: int, *, exact: bool) -> list[Message]:
-        """Return the messages that `trim_messages` keeps within `max_tokens`, including the system message."""
+    def trim(self, max_tokens: int, *, exact: bool, start_on: str | None = None) -> list[Message]:
+        """Return the messages that `trim_messages` keeps within `max_tokens`, including the system message.
+
+        Args:
+            max_tokens: the budget.
+            exact: count with Holdfast's counter instead of langchain's approximation.
+            start_on: role of the first message after the system message, such as `human`; None: any role, which is the default.
+        """
         kept = trim_messages(
             self.history,
             max_tokens=max_tokens,
             token_counter=self.count_exact if exact else "approximate",
             strategy="last",
             include_system=True,
+            start_on=start_on,
         )
         return [self.messages[int(str(message.id))] for message in kept]
 
