@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,46 @@ async def test_new_analyzer_version_rebuilds_the_index(
         caplog.clear()
         await one.service.walk()
         assert "older version" not in caplog.text
+
+
+async def _change_notes(one: Bench, **changes: Any) -> dict[str, Any]:
+    """Change the stored state of rebuilds, as another release would. Return it."""
+    notes: dict[str, Any] = {**json.loads(await one.index.note(rebuild.NOTE) or b"{}"), **changes}
+    await one.index.keep_note(rebuild.NOTE, json.dumps(notes).encode())
+    return notes
+
+
+async def test_servers_of_0_1_do_not_rebuild_the_index_of_a_newer_release(caplog: pytest.LogCaptureFixture) -> None:
+    """0.1 rebuilds an index whose note has another `analysis` than 1."""
+    async with bench() as one:
+        await make_sessions(one)
+        await one.service.walk()
+        assert (await _change_notes(one))["analysis"] == 1
+        await _change_notes(one, version=0)  # 0.1 made it
+        await one.service.walk()
+        assert "older version" in caplog.text
+        notes = await _change_notes(one)
+        assert (notes["analysis"], notes["version"]) == (1, terms.VERSION)
+
+
+async def test_index_of_a_newer_release_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async with bench() as one:
+        await make_sessions(one)
+        await one.service.walk()
+        await _change_notes(one, version=terms.VERSION + 1)
+        await one.service.walk()
+        assert "older version" not in caplog.text
+        assert (await _change_notes(one))["version"] == terms.VERSION + 1
+
+
+async def test_rebuild_that_0_1_started_begins_again() -> None:
+    async with bench() as one:
+        await make_sessions(one)
+        await one.service.walk()
+        await _change_notes(one, epoch=1, running={"epoch": 1, "user": None, "session": None})
+        assert not (await one.service.rebuild()).resumed
+        epochs = {(await one.index.progress(SPACE, ref.id)).epoch for ref in REFS}  # type: ignore[union-attr]
+        assert epochs == {2}
 
 
 # -- memories ------------------------------------------------------------------------

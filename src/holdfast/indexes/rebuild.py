@@ -95,6 +95,10 @@ class IndexReport(msgspec.Struct, frozen=True, kw_only=True):
 _log: Final = logging.getLogger("holdfast.indexing")
 NOTE: Final = "rebuild"
 _PAGE: Final = 100
+_ANALYSIS_OF_0_1: Final = 1
+"""A server of Holdfast 0.1 rebuilds the index if `RebuildNotes.analysis` has another value. While old and new servers use one
+database, they would rebuild each other's index every few minutes.
+"""
 
 
 class RebuildNotes(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,8 +108,12 @@ class RebuildNotes(msgspec.Struct, frozen=True, kw_only=True):
     """The number of the last rebuild that was started."""
     running: Rebuilding | None = None
     """The rebuild that is not finished yet."""
+    running_version: int = 0
+    """The version of the text analysis of that rebuild; 0: Holdfast 0.1 started it."""
     analysis: int = 0
-    """The version of the text analysis with which the whole index was made; 0: the index is new."""
+    """`_ANALYSIS_OF_0_1`; 0: the index is new."""
+    version: int = 0
+    """The version of the text analysis with which the whole index was made; 0: Holdfast 0.1 made it, or the index is new."""
 
 
 class SessionName(NamedTuple):
@@ -162,14 +170,14 @@ class Rebuilder:
         return RebuildNotes() if data is None else _decode(data)
 
     async def check_outdated(self) -> bool:
-        """Return True if the index was made with another version of the text analysis.
+        """Return True if the index was made with an older version of the text analysis.
 
-        For a new index, store the current version.
+        For a new index, store the current version. An index of a newer version is left to the servers that made it.
         """
         notes = await self.read_notes()
         if notes.analysis == 0:
-            await self._write_notes(msgspec.structs.replace(notes, analysis=VERSION))
-        return notes.analysis not in {0, VERSION}
+            await self._write_notes(msgspec.structs.replace(notes, analysis=_ANALYSIS_OF_0_1, version=VERSION))
+        return 0 < (notes.version or notes.analysis) < VERSION
 
     async def rebuild(
         self,
@@ -192,16 +200,18 @@ class Rebuilder:
         """
         notes = await self.read_notes()
         now = Rebuilding(notes.running.epoch if notes.running else 0, user, session)
-        resumed = notes.running == now
+        resumed = notes.running == now and notes.running_version == VERSION
         if not resumed:
             now = msgspec.structs.replace(now, epoch=notes.epoch + 1)
-            notes = msgspec.structs.replace(notes, epoch=now.epoch, running=now)
+            notes = msgspec.structs.replace(notes, epoch=now.epoch, running=now, running_version=VERSION)
             await self._write_notes(notes)
         done = await _RebuildRun(self, now, progress, should_continue).run()
         if done is None:
             return RebuildResult(resumed=resumed)
-        analysis = VERSION if user is None and session is None else notes.analysis
-        await self._write_notes(msgspec.structs.replace(await self.read_notes(), running=None, analysis=analysis))
+        notes = msgspec.structs.replace(await self.read_notes(), running=None, running_version=0)
+        if user is None and session is None:
+            notes = msgspec.structs.replace(notes, analysis=_ANALYSIS_OF_0_1, version=VERSION)
+        await self._write_notes(notes)
         return msgspec.structs.replace(done, resumed=resumed)
 
     async def _write_notes(self, notes: RebuildNotes) -> None:
