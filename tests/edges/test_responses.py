@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -11,6 +12,7 @@ from pydantic import BaseModel
 
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Gate, Reply
+from tests.edges.gateway_kit import gateway_with_tools
 from tests.edges.server import Served, gateway
 
 USAGE = {
@@ -108,6 +110,29 @@ async def test_parallel_calls_and_results() -> None:
         assert [item.type for item in items] == ["function_call_output", "function_call_output"]
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["continued", "forked"])
+async def test_reply_with_calls_of_client_and_server_is_continued_with_all_results(again: bool) -> None:
+    """The server's own result is in the prompt of the next request, which continues the session or, the second time, a fork."""
+
+    async def find_order(number: int) -> str:
+        """Find an order.
+
+        Args:
+            number: its number
+        """
+        return f"order {number}"
+
+    mixed = Reply(tool_calls=[("find_order", {"number": 8}), ("get_weather", {"city": "Oslo"})])
+    async with gateway_with_tools([mixed, "Cold.", "Very cold."], find_order) as (served, upstream):
+        first = await served.client.responses.create(model="gpt-4o", input="Weather?", tools=[WEATHER])
+        (call,) = first.output
+        result: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "1 degree"}]
+        for _ in range(2 if again else 1):
+            second = await served.client.responses.create(model="gpt-4o", input=result, previous_response_id=first.id)
+        assert sorted(content for role, content in list_received(upstream) if role == "tool") == ["1 degree", "order 8"]
+        assert (second.session_id == first.session_id) is not again
+
+
 async def test_client_that_resends_everything_continues_the_session() -> None:
     """`store: false` with all items, as Codex sends them: the same session, nothing twice."""
     async with gateway(["Hello.", "Fine."]) as (served, _):
@@ -135,6 +160,55 @@ async def test_older_response_branches() -> None:
         assert [text for _, text in await served.log(one.session_id)] == ["1", "One.", "2", "Two."]
         assert (await served.client.responses.retrieve(two.id)).output_text == "Two."
         assert (await served.client.responses.retrieve(other.id)).output_text == "Other."
+
+
+async def test_client_that_resends_everything_after_an_older_response_branches() -> None:
+    """The fork has the shared messages once."""
+    async with gateway(["One.", "Two.", "Other."]) as (served, upstream):
+        one = await served.client.responses.create(model="gpt-4o", input="1")
+        await served.client.responses.create(model="gpt-4o", input="2", previous_response_id=one.id)
+        history: Any = [
+            {"role": "user", "content": "1"},
+            {"role": "assistant", "content": "One."},
+            {"role": "user", "content": "3"},
+        ]
+        await served.client.responses.create(model="gpt-4o", input=history, previous_response_id=one.id)
+        assert list_received(upstream) == [("user", "1"), ("assistant", "One."), ("user", "3")]
+
+
+@pytest.mark.parametrize("is_last", [True, False], ids=["last response", "older response"])
+async def test_idempotency_key_repeats_a_continuation_on_another_server(is_last: bool, tmp_path: Path) -> None:
+    """The second attempt gets the first reply, from the session or from the fork that the first attempt made."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with (
+        gateway(["One.", "Two.", "Three."], store=url) as (one, _),
+        gateway(["no"], store=url) as (two, _),
+    ):
+        first = await one.client.responses.create(model="gpt-4o", input="1")
+        if not is_last:
+            await one.client.responses.create(model="gpt-4o", input="2", previous_response_id=first.id)
+        answers = [
+            await served.client.responses.create(
+                model="gpt-4o", input="3", previous_response_id=first.id, extra_headers={"idempotency-key": "k1"}
+            )
+            for served in (one, two)
+        ]
+        assert answers[0].id == answers[1].id
+        assert answers[1].output_text == ("Two." if is_last else "Three.")
+        assert len((await one.hf.store.list()).sessions) == (1 if is_last else 2)
+
+
+@pytest.mark.parametrize("fields", [{"tools": 7}, {"agent": "none"}, {"sesion_id": "x"}])
+async def test_refused_branch_leaves_no_copy(fields: dict[str, Any]) -> None:
+    """A request that is not valid is refused before the session is copied."""
+    async with gateway(lambda body: "re") as (served, _):
+        first = await served.client.responses.create(model="gpt-4o", input="1")
+        await served.client.responses.create(model="gpt-4o", input="2", previous_response_id=first.id)
+        with pytest.raises(openai.APIStatusError):
+            await served.client.responses.create(
+                model="gpt-4o", input="3", previous_response_id=first.id, extra_body=fields
+            )
+        assert len((await served.hf.store.list()).sessions) == 1
 
 
 async def test_unknown_previous_response_is_refused() -> None:

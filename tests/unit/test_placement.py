@@ -7,21 +7,23 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ThreadAlreadyContinued
 from holdfast.turns.placement import MatchLost, Placement
 
 
 def session(version: int) -> Any:
     """As much of a session as a placement looks at."""
-    return SimpleNamespace(version=version)
+    return SimpleNamespace(version=version, id="s")
+
+
+async def find_nothing(_: bool) -> Placement:
+    """A function that is not called here."""
+    raise AssertionError
 
 
 def make_placement(*, identified: bool) -> Placement:
     """A match with version 1 of a session."""
-
-    async def find_again(_: bool) -> Placement:
-        raise AssertionError
-
-    return Placement(session(1), "continuation", find_again=find_again, may_edit=identified)
+    return Placement(session(1), "continuation", find_again=find_nothing, may_edit=identified)
 
 
 def is_lost(match: Placement, version: int, retire_from: int | None) -> bool:
@@ -51,3 +53,9 @@ def test_a_named_user_may_append_in_any_case_and_edit_what_did_not_change() -> N
 
 def test_a_session_that_was_named_is_never_lost() -> None:
     assert not is_lost(Placement(session(1), "new"), 2, 3)
+    assert not is_lost(Placement(session(1), "new", follows=4, find_again=find_nothing), 2, 3)
+
+
+def test_a_second_continuation_gets_another_session_or_is_refused() -> None:
+    assert isinstance(Placement(session(1), "new", follows=4, find_again=find_nothing).explain_continued(), MatchLost)
+    assert isinstance(Placement(session(1), "new", follows=4).explain_continued(), ThreadAlreadyContinued)

@@ -152,16 +152,20 @@ async def find_landing(store: Store, session: Session, incoming: Sequence[Messag
     return found[0] if found else await _find_after_cut(trail, session, prefix) or prefix
 
 
-def count_known_messages(session: Session, incoming: Sequence[Message]) -> int | None:
+def count_known_messages(digest: bytes, incoming: Sequence[Message]) -> int | None:
     """Return the number of the request's messages that the log already has, if only new messages follow them.
 
     Return None if digests alone cannot decide this; then use `find_landing`. This function does not read the store.
+
+    Args:
+        digest: the digest of the log.
+        incoming: the request's messages without the leading system messages.
     """
-    digest, sent = GENESIS, None
+    chained, sent = GENESIS, None
     for at, message in enumerate(incoming):
         if message.visible:
-            digest = chain(digest, message)
-            if digest == session.tail.digest:
+            chained = chain(chained, message)
+            if chained == digest:
                 sent = at + 1
     rest = incoming if sent is None else incoming[sent:]
     return None if any(message.visible and message.role == "assistant" for message in rest) else sent

@@ -50,15 +50,13 @@ from holdfast.server.session_locator import (
     Matching,
     get_speaker,
     locate_session,
-    make_keyed_id,
-    place_on_branch,
+    place_after,
 )
 from holdfast.server.streaming import ON_DISCONNECT, Client, ClientConnection, ReplyStreams, relay_reply
 from holdfast.stores.checks import check_id
 from holdfast.tools.memory_files import has_fact_tool
 from holdfast.turns.interruptions import separate_heard
 from holdfast.turns.placement import Placement
-from holdfast.turns.prompt import check_body
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
 from holdfast.wire.anthropic_betas import check_native_fields
 from holdfast.wire.openai import split_system
@@ -231,7 +229,6 @@ def _add_parsed_fields(request: TurnRequest, parsed: ParsedRequest) -> TurnReque
         api=parsed.api,
         note=parsed.note,
         compaction=parsed.compaction,
-        follows=parsed.follows,
         comparison=parsed.comparison,
         cache_key=parsed.hint,
         hosted_tools=parsed.hosted_tools,
@@ -320,26 +317,16 @@ async def _place(
 ) -> Placement:
     """Find or create the session of a request. A retry gets the session of the earlier attempt."""
     attempts = RepeatedRequest(call, digest)
-    if (earlier := await attempts.resume()) is not None:
+    earlier, predecessor = await attempts.resume(), parsed.predecessor
+    if predecessor is None:
+        return earlier or await attempts.begin(locate_session(call, parsed.body, asked, matching))
+    if earlier is None:
+        return await attempts.begin(place_after(call, parsed.body, asked, predecessor))
+    if predecessor.is_forked or earlier.session.ref != predecessor.session.ref:
         return earlier
-    if parsed.open_fork is not None:
-        return await attempts.begin(_place_on_fork(call, parsed, asked))
-    branch = parsed.branch
-    return await attempts.begin(
-        locate_session(call, parsed.body, asked, matching) if branch is None else place_on_branch(branch)
-    )
-
-
-async def _place_on_fork(call: Call, parsed: ParsedRequest, asked: LocatorInput) -> Placement:
-    """Make the fork for a request. A request that its turn would refuse is refused before, so that no fork is left over."""
-    assert parsed.open_fork is not None, "the request needs a fork"
-    assert parsed.forked is not None, "the request needs a fork"
-    body = parsed.body
-    responder = call.hf.find_responder(parsed.forked, agent=body.get("agent"), model=body.get("model"))
-    check_body(responder, body)
-    asked.check(responder)
-    keyed = None if asked.key is None else make_keyed_id(parsed.forked.user_id, asked.key)
-    return Placement(await parsed.open_fork(keyed), "new")
+    placement = await place_after(call, parsed.body, asked, predecessor)
+    placement.kind, placement.attempt = "retry", earlier.attempt
+    return placement
 
 
 def _attach_placement(turn: Turn, placement: Placement) -> Turn:

@@ -12,15 +12,16 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.context.cache_diagnosis import Comparison, make_comparison
-from holdfast.domain.messages import NOTE, Message
+from holdfast.domain.messages import GENESIS, NOTE, Message
 from holdfast.domain.reconcile import is_same_message
 from holdfast.domain.sealed_items import SealedItem
 from holdfast.domain.session import Session
 from holdfast.engine.entries import make_entries
-from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession, TooLarge
+from holdfast.errors import InvalidRequest, SessionNotFound, TooLarge
+from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.matching.log_match import count_known_messages
-from holdfast.server.apis.api_format import Branch, ParsedRequest
+from holdfast.server.apis.api_format import ParsedRequest, Predecessor
 from holdfast.server.apis.responses import RecordedRequest, encode_events, make_secret
 from holdfast.server.chat_objects import ResponseEvent, ResponseObject
 from holdfast.server.http import Call, get_session_by_id
@@ -40,9 +41,8 @@ from holdfast.server.stored_responses import (
     to_response,
 )
 from holdfast.sessions.erasure import erase_everywhere
-from holdfast.sessions.forks import copy_turns
-from holdfast.sessions.transfer import TRIES
 from holdfast.stores.log import Append
+from holdfast.stores.walk import read_entries_until
 from holdfast.turns.compaction import add_summarized
 from holdfast.wire.objects import Answer, Count, JsonObject, Page, json_schema
 from holdfast.wire.openai import split_system
@@ -186,7 +186,6 @@ async def _get(call: Call, query: SessionQuery) -> StoredResponse:
 async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules) -> ParsedRequest:
     """Replace the ids in a request: name the session that `conversation` or `previous_response_id` means.
 
-    If `previous_response_id` names a response that later messages follow, a fork of its session is made, which ends with that response.
     Messages that the session already has are left out of the request.
 
     Raises:
@@ -195,14 +194,7 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
     """
     request: ResponsesRequest = parsed.context
     user_id = identify_requester(call, parsed.body, rules, parsed.api).user_id
-    session: Session | None = None
-    branch: Branch | None = None
-    if request.conversation is not None:
-        session = await get_conversation(call.hf, request.conversation, user_id)
-    elif request.previous is not None:
-        open_branch = partial(_open_branch, call, request.previous, user_id)
-        session = await open_branch()
-        branch = Branch(session, open_branch)
+    session, predecessor = await _find_named(call.hf, request, user_id)
     parsed = await _resolve_references(call, parsed, user_id, is_known=session is not None)
     request, body, messages = parsed.context, parsed.body, parsed.messages
     if request.sealed is not None:
@@ -211,7 +203,7 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
         parsed = parsed._replace(compaction=add_summarized(parsed.compaction, resumed.summarized))
     if session is not None:
         system, incoming = split_system(messages)
-        known = await count_known(call, session, incoming)
+        known = await count_known(call.hf, session, incoming, _get_stop(predecessor))
         messages = [*system, *incoming[known:]]
         body = continue_session(body, session, user_id)
     note = _make_note(call, request, body)
@@ -223,7 +215,7 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
     if request.compared is not None:
         parsed = parsed._replace(comparison=await _find_comparison(call, request.compared, user_id))
     parsed = parsed._replace(body=body, messages=messages, note=note, given=given, context=context)
-    return parsed._replace(background=background, branch=branch)
+    return parsed._replace(background=background, predecessor=predecessor)
 
 
 async def _find_comparison(call: Call, response_id: str, user_id: str | None) -> Comparison:
@@ -298,23 +290,17 @@ class RequestPlace(NamedTuple):
 
 
 async def find_place(call: Call, parsed: ParsedRequest, rules: RequestRules) -> RequestPlace:
-    """Find the session that a request would continue. Unlike `resolve_request`, this makes no fork.
+    """Find the session that a request would continue, and its place in the log.
 
     Raises:
         Refused: the conversation, the response or an item does not exist.
     """
     request: ResponsesRequest = parsed.context
     requester = identify_requester(call, parsed.body, rules, parsed.api)
-    user_id, stop = requester.user_id, None
-    session: Session | None = None
-    if request.conversation is not None:
-        session = await get_conversation(call.hf, request.conversation, user_id)
-    elif request.previous is not None:
-        stored = await find_response(call.hf, request.previous, user_id)
-        if stored is None:
-            raise Refused(400, "previous_response_not_found", _NO_RESPONSE.format(request.previous))
-        session, stop = stored.session, None if stored.is_last else stored.end
-    elif (named := name_session(call, parsed.body, rules)) is not None:
+    user_id = requester.user_id
+    session, predecessor = await _find_named(call.hf, request, user_id)
+    stop = _get_stop(predecessor)
+    if session is None and (named := name_session(call, parsed.body, rules)) is not None:
         with suppress(SessionNotFound):
             session = await get_session_by_id(call.hf, named, user_id)
     parsed = await _resolve_references(call, parsed, user_id, is_known=session is not None)
@@ -330,43 +316,67 @@ async def find_place(call: Call, parsed: ParsedRequest, rules: RequestRules) -> 
             else:
                 messages = [*system, *incoming[covered + place.known :]]
                 return RequestPlace(place.session, requester.owner, place.stop, messages)
-    if session is not None and stop is None:
+    if session is not None:
         system, incoming = split_system(messages)
-        messages = [*system, *incoming[await count_known(call, session, incoming) :]]
+        messages = [*system, *incoming[await count_known(call.hf, session, incoming, stop) :]]
     owner = requester.owner if session is None else session.user_id
     return RequestPlace(session, owner, stop, messages, is_guest=call.get_user(None) not in (None, owner))
 
 
-_NO_RESPONSE: Final = "Previous response with id '{:.200}' not found."
+async def _find_named(
+    hf: Holdfast, request: ResponsesRequest, user_id: str | None
+) -> tuple[Session | None, Predecessor | None]:
+    """Return the session that `conversation` or `previous_response_id` names, and the response that the request continues after."""
+    if request.conversation is not None:
+        return await get_conversation(hf, request.conversation, user_id), None
+    if request.previous is None:
+        return None, None
+    predecessor = await _find_predecessor(hf, request.previous, user_id)
+    return predecessor.session, predecessor
 
 
-async def _open_branch(call: Call, response_id: str, user_id: str | None) -> Session:
-    """Return the session that a request after a response continues: the response's own, or a fork that ends with the response."""
-    for _ in range(TRIES):
-        stored = await find_response(call.hf, response_id, user_id)
-        if stored is None:
-            break
-        if stored.is_last:
-            return stored.session
-        with suppress(StaleSession):
-            return await copy_turns(call.hf.engine, stored.session, stored.end, stored.entry.turn_id)
-    raise Refused(400, "previous_response_not_found", _NO_RESPONSE.format(response_id))
+async def _find_predecessor(hf: Holdfast, response_id: str, user_id: str | None) -> Predecessor:
+    """Return the response that a request continues after. If later messages follow it, the request gets a fork.
+
+    Raises:
+        Refused: the user has no such response.
+    """
+    stored = await find_response(hf, response_id, user_id)
+    if stored is None:
+        message = f"Previous response with id '{response_id:.200}' not found."
+        raise Refused(400, "previous_response_not_found", message)
+    find_again = partial(_find_predecessor, hf, response_id, user_id)
+    return Predecessor(stored.session, stored.end - 1, stored.entry.turn_id, find_again, is_forked=not stored.is_last)
 
 
-async def count_known(call: Call, session: Session, incoming: Sequence[Message]) -> int:
-    """Return how many messages at the beginning of a request the log already has at its end.
+def _get_stop(predecessor: Predecessor | None) -> int | None:
+    """Return the `seq` before which a request continues the log; None: at its end."""
+    return predecessor.seq + 1 if predecessor is not None and predecessor.is_forked else None
+
+
+async def count_known(hf: Holdfast, session: Session, incoming: Sequence[Message], stop: int | None) -> int:
+    """Return how many messages at the beginning of a request are at the end of the log, or before `stop`.
 
     Some clients send the whole conversation with each request, and some send the call before each result again.
     """
     if not any(message.role == "assistant" for message in incoming):
         return 0
-    whole = count_known_messages(session, incoming)
-    last = await call.hf.store.entries(session.ref, limit=min(len(incoming), _OVERLAP), descending=True)
+    last = await hf.store.entries(session.ref, stop=stop, limit=min(len(incoming), _OVERLAP), descending=True)
+    digest = session.tail.digest if stop is None else await _read_digest(hf, session, stop)
+    whole = count_known_messages(digest, incoming)
     entries = last[::-1]
     for count in range(len(entries), 0, -1):
         if all(is_same_message(entry, sent) for entry, sent in zip(entries[-count:], incoming, strict=False)):
             return count
     return whole or 0
+
+
+async def _read_digest(hf: Holdfast, session: Session, stop: int) -> bytes:
+    """Return the digest of the log up to its last visible message before `stop`."""
+    _, found = await read_entries_until(
+        hf.store, session.ref, lambda entry: entry.message.visible, keep=lambda _: False, stop=stop, descending=True
+    )
+    return GENESIS if found is None else found.digest
 
 
 async def _resolve_references(

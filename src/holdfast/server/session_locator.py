@@ -26,10 +26,11 @@ from holdfast.holdfast import Holdfast
 from holdfast.limits import REMATCHES
 from holdfast.matching.log_match import read_remainder
 from holdfast.matching.session_match import Match, MatchFinder, Occupancy, Sender
-from holdfast.server.apis.api_format import Branch
+from holdfast.server.apis.api_format import Predecessor
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.requester import Requester
-from holdfast.sessions.forks import fork_for_request
+from holdfast.sessions.forks import copy_turns, fork_for_request
+from holdfast.sessions.transfer import TRIES
 from holdfast.stores.log import Append
 from holdfast.stores.session_changes import is_claimed
 from holdfast.turns.placement import Placement, PlacementKind
@@ -96,7 +97,7 @@ class SessionLocator:
         match = await self._find_match(own=own or self._tries > REMATCHES)
         if match is not None and match.kind == "continuation":
             return self._make_placement(match.session, "continuation", match)
-        if match is not None and await self._has_key(match.session):
+        if match is not None and await _has_key(self._hf, match.session, self._request.key, self._request.fingerprint):
             return self._make_placement(match.session, "retry", match)
         if match is not None and match.kind == "edit":
             if self._request.interrupts or not self._is_in_use(match.session.ref):
@@ -155,23 +156,6 @@ class SessionLocator:
             is_whole=match.summarized,
         )
 
-    async def _has_key(self, session: Session) -> bool:
-        """Return True if the session has already answered a request with this idempotency key. Nothing is written."""
-        request = self._request
-        if request.key is None:
-            return False
-        probe = Append(
-            timestamp=self._hf.clock(),
-            idempotency_key=request.key,
-            fingerprint=request.fingerprint,
-            expect=NO_VERSION,
-            identity=session.identity,
-        )
-        try:
-            return (await self._hf.store.append(session.ref, probe)).replayed
-        except (StaleSession, SessionNotFound):
-            return False
-
     async def _fork(self, match: Match) -> Session:
         """Create a session for a request that may not change the matching session.
 
@@ -190,6 +174,23 @@ class SessionLocator:
             StaleSession,
         ):  # another request with this key was first, or the parent was deleted or edited
             return await self._create(self.keyed_id)
+
+
+async def _has_key(hf: Holdfast, session: Session, key: str | None, fingerprint: bytes) -> bool:
+    """Return True if the session has already answered a request with this idempotency key. Nothing is written."""
+    if key is None:
+        return False
+    probe = Append(
+        timestamp=hf.clock(),
+        idempotency_key=key,
+        fingerprint=fingerprint,
+        expect=NO_VERSION,
+        identity=session.identity,
+    )
+    try:
+        return (await hf.store.append(session.ref, probe)).replayed
+    except (StaleSession, SessionNotFound):
+        return False
 
 
 def make_hinted_id(user_id: str, hint: str) -> str:
@@ -309,18 +310,50 @@ async def locate_session(
     return await SessionLocator(hf, request, matching.system, create).locate()
 
 
-async def place_on_branch(branch: Branch, own: bool = False) -> Placement:  # noqa: FBT001, FBT002 - a callback's argument
-    """Return the placement of a request that only the present messages of a session may come before.
+async def place_after(
+    call: Call, body: Mapping[str, Any], request_input: LocatorInput, predecessor: Predecessor, *, tries: int = 0
+) -> Placement:
+    """Return the placement of a request that continues after a certain message: in the session of the message, or in a fork.
+
+    A request that its turn would refuse is refused before a fork is made, so that no fork is left over.
 
     Args:
-        branch: the session.
-        own: True to use the session even if it changes.
+        call: the request.
+        body: its fields.
+        request_input: what else is known about it.
+        predecessor: the message.
+        tries: number of times that another request was faster to continue after the message.
     """
+    session = predecessor.session
+    if body.get("session_user") is not None and request_input.session_id is not None:
+        session = await _get_joined_session(call, body, request_input)
+    if not predecessor.is_forked and tries <= REMATCHES:
 
-    async def open_again(own: bool) -> Placement:  # noqa: FBT001 - a callback's argument
-        return await place_on_branch(branch._replace(session=await branch.open_again()), own)
+        async def place_again(_: bool) -> Placement:  # noqa: FBT001 - a callback's argument
+            return await place_after(call, body, request_input, await predecessor.find_again(), tries=tries + 1)
 
-    return Placement(branch.session, "new", find_again=None if own else open_again)
+        find_again = None if predecessor.is_refused_later else place_again
+        return Placement(session, "new", follows=predecessor.seq, find_again=find_again)
+    if await _has_key(call.hf, session, request_input.key, request_input.fingerprint):
+        return Placement(session, "retry")
+    responder = call.hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
+    check_body(responder, body)
+    request_input.check(responder)
+    keyed = None if request_input.key is None else make_keyed_id(session.user_id, request_input.key)
+    return Placement(await _fork_after(call.hf, predecessor, keyed), "new")
+
+
+async def _fork_after(hf: Holdfast, predecessor: Predecessor, new_id: str | None) -> Session:
+    """Return a fork that ends with a message. If there is a session with the id already, return that one."""
+    for _ in range(TRIES):
+        session = predecessor.session
+        try:
+            return await copy_turns(hf.engine, session, predecessor.seq + 1, predecessor.turn_id, new_id=new_id)
+        except SessionExists:  # an earlier attempt at the request has made it
+            return await hf.store.get(SessionRef(session.user_id, str(new_id)))
+        except StaleSession:
+            predecessor = await predecessor.find_again()
+    raise errors.Conflict(f"session {predecessor.session.id!r} is being edited constantly: try again")
 
 
 async def _create_hinted(hf: Holdfast, session_id: str, given: Mapping[str, Any]) -> Session:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from holdfast.context.explain import decode_record
@@ -82,9 +83,8 @@ def get_last_message(replies: Sequence[Entry]) -> Entry | None:
     Args:
         replies: Entries of the reply, with the calls and results of Holdfast's own tools.
     """
-    last = replies[-1] if replies else None
-    is_message = last is not None and last.message.role == "assistant"
-    return last if is_message and _is_shown(last) else None
+    last = next((entry for entry in reversed(replies) if entry.message.role == "assistant"), None)
+    return last if _is_shown(last) else None
 
 
 def _is_shown(entry: Entry | None) -> bool:
@@ -160,8 +160,6 @@ async def read_replies(hf: Holdfast, session: Session, note: Entry) -> tuple[lis
     replies, following = await read_entries_until(
         hf.store, session.ref, partial(_is_of_another_turn, note), start=note.seq + 1
     )
-    while replies and replies[-1].message.role == "tool" and following is not None:  # sent with the next request
-        following = replies.pop()
     own = _drop_client_results(replies)
     return own, following is None and len(own) == len(replies)
 
@@ -190,11 +188,21 @@ def _is_of_another_turn(note: Entry, entry: Entry) -> bool:
 
 
 def _drop_client_results(replies: list[Entry]) -> list[Entry]:
-    """Return the entries of a reply up to the calls that the client runs. Their results belong to the next request."""
+    """Return the entries of a reply up to the calls that the client runs. Results of these calls belong to the next request."""
     for at, entry in enumerate(replies):
         if entry.message.role == "assistant" and entry.message.tool_calls and _is_shown(entry):
-            return replies[: at + 1]
+            own = takewhile(partial(_is_own_result, entry), replies[at + 1 :])
+            return [*replies[: at + 1], *own]
     return replies
+
+
+def _is_own_result(reply: Entry, entry: Entry) -> bool:
+    """Return True for the result of a call in a reply that Holdfast ran, so that it belongs to the reply."""
+    returned = (reply.metadata or {}).get("returned")
+    if entry.message.role != "tool" or not isinstance(returned, list):
+        return False
+    ours = {call.id for at, call in enumerate(reply.message.tool_calls) if at not in returned}
+    return entry.message.tool_call_id in ours
 
 
 async def to_response(hf: Holdfast, stored: StoredResponse) -> dict[str, Any]:

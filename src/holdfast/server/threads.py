@@ -7,26 +7,23 @@ The id of such a message contains its place in the log, as the ids of OpenAI's R
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
 from holdfast.context.cache_diagnosis import Comparison, make_comparison
-from holdfast.domain.session import Entry, Session, SessionRef
-from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound, StaleSession
+from holdfast.domain.session import Entry, Session
+from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.holdfast import Holdfast
 from holdfast.limits import THREAD_SETUP_BYTES
 from holdfast.server.apis.anthropic import MessagesContext
-from holdfast.server.apis.api_format import ParsedRequest
+from holdfast.server.apis.api_format import ParsedRequest, Predecessor
 from holdfast.server.apis.responses import make_secret
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.message_compaction import resolve_compaction
 from holdfast.server.permissions import Refused
 from holdfast.server.requester import RequestRules, continue_session, identify_requester
 from holdfast.server.stored_responses import get_last_message, read_calls, read_note_entry, read_replies
-from holdfast.sessions.forks import copy_turns
-from holdfast.sessions.transfer import TRIES
 from holdfast.wire.anthropic import parse_system
 from holdfast.wire.anthropic_requests import parse_tools
 from holdfast.wire.anthropic_threads import CREATE_ONLY, ThreadRequest
@@ -105,19 +102,14 @@ async def _resolve_thread(call: Call, parsed: ParsedRequest, rules: RequestRules
     if thread.previous is None:
         return _begin_thread(call, parsed, context.setup)
     user_id = identify_requester(call, parsed.body, rules, parsed.api).user_id
-    stored = await find_message(call.hf, thread.previous, user_id)
-    setup = None if stored is None else await _read_setup(call.hf, stored)
-    if stored is None or stored.reply is None or setup is None:
-        message = f"No thread of this user has the message {thread.previous!r:.200}: send the whole conversation with thread {{type: create}}."
-        raise Refused(404, "thread_not_found", message)
+    stored = await _find_thread_message(call.hf, thread, user_id)
+    setup = await _read_setup(call.hf, stored)
+    if setup is None:
+        raise _refuse_unknown(thread)
     _check_fixed_fields(context.setup, setup)
     changed = apply_tool_changes(setup, context.changes) if context.changes else setup
     body = continue_session(parsed.body, stored.session, user_id)
     body["session_queue"] = body.get("session_queue") or "reject"
-    if thread.fork:
-        del body["session_id"]
-        fork = partial(_fork, call, stored, thread)
-        parsed = parsed._replace(open_fork=fork, forked=stored.session)
     if changed.tools:
         body["tools"] = parse_tools(changed.tools)
     system = parse_system(changed.system)
@@ -130,8 +122,35 @@ async def _resolve_thread(call: Call, parsed: ParsedRequest, rules: RequestRules
         messages=[*system, *parsed.messages],
         own=({},) * len(system) + parsed.own if parsed.own else (),
         note=note.to_origin(),
-        follows=None if thread.fork else stored.reply.seq,
+        predecessor=_make_predecessor(call.hf, stored, thread),
         leading=len(system),
+    )
+
+
+async def _find_thread_message(hf: Holdfast, thread: ThreadRequest, user_id: str | None) -> StoredMessage:
+    stored = await find_message(hf, str(thread.previous), user_id)
+    if stored is None or stored.reply is None:
+        raise _refuse_unknown(thread)
+    return stored
+
+
+def _refuse_unknown(thread: ThreadRequest) -> Refused:
+    message = f"No thread of this user has the message {thread.previous!r:.200}: send the whole conversation with thread {{type: create}}."
+    return Refused(404, "thread_not_found", message)
+
+
+def _make_predecessor(hf: Holdfast, stored: StoredMessage, thread: ThreadRequest) -> Predecessor:
+    async def find_again() -> Predecessor:
+        found = await _find_thread_message(hf, thread, stored.session.user_id)
+        return _make_predecessor(hf, found, thread)
+
+    return Predecessor(
+        stored.session,
+        stored.replies[-1].seq,
+        stored.entry.turn_id,
+        find_again,
+        is_forked=thread.fork,
+        is_refused_later=not thread.fork,
     )
 
 
@@ -182,19 +201,3 @@ def _check_fixed_fields(sent: ThreadSetup, setup: ThreadSetup) -> None:
         if value and value != getattr(setup, name):
             message = f"{name} of a thread cannot change: leave it out, or send the whole conversation with thread {{type: create}}"
             raise Refused(400, "thread_fingerprint_mismatch", message)
-
-
-async def _fork(call: Call, stored: StoredMessage, thread: ThreadRequest, new_id: str | None) -> Session:
-    """Return a copy of a thread that ends with a message. If there is a session with the id already, return that one."""
-    found: StoredMessage | None = stored
-    for _ in range(TRIES):
-        if found is None or found.reply is None:
-            break
-        session, stop = found.session, found.replies[-1].seq + 1
-        try:
-            return await copy_turns(call.hf.engine, session, stop, found.entry.turn_id, new_id=new_id)
-        except SessionExists:  # an earlier attempt at the request has made it
-            return await call.hf.store.get(SessionRef(session.user_id, str(new_id)))
-        except StaleSession:
-            found = await find_message(call.hf, str(thread.previous), session.user_id)
-    raise Refused(404, "thread_not_found", f"The message {thread.previous!r:.200} is not in its thread any more.")

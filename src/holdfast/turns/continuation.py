@@ -1,6 +1,7 @@
-"""Continue a conversation after one of its messages, only once; see `TurnRequest.follows`.
+"""Continue a conversation after one of its messages, only once; see `Placement.follows`.
 
-A continuation counts when its reply is complete. If a request failed before that, its messages are in the log without a reply, or with a part
+If the message has a continuation already, the request is refused or gets another session; its placement decides that. A continuation
+counts when its reply is complete. If a request failed before that, its messages are in the log without a reply, or with a part
 of one. The same request then continues there, and another request replaces them. So a client can always try again.
 """
 
@@ -12,7 +13,9 @@ from holdfast.domain.messages import Message, encode_canonical
 from holdfast.domain.reconcile import Plan
 from holdfast.domain.session import NO_VERSION, Entry, Session
 from holdfast.errors import StaleSession, ThreadAlreadyContinued
+from holdfast.overlays.session_cache import CachedSession
 from holdfast.stores.walk import ENTRIES
+from holdfast.turns.placement import MatchLost
 from holdfast.turns.turn import INPUT_COUNT, Turn
 
 
@@ -22,7 +25,8 @@ async def check_continuation(turn: Turn) -> None:
     A request with an idempotency key is not checked: it may repeat the one that made the continuation.
 
     Raises:
-        ThreadAlreadyContinued: it has one, or it is not in force any more.
+        ThreadAlreadyContinued: it has one, or it is not in force any more, and the request gets no other session.
+        MatchLost: the same, and the request gets another session.
     """
     if turn.request.idempotency_key is None:
         await _read_attempt(turn)
@@ -32,12 +36,12 @@ async def plan_continuation(turn: Turn, session: Session) -> tuple[Plan, int]:
     """Return the changes to the log for a request that follows a message, and the version that the session must have.
 
     Raises:
-        ThreadAlreadyContinued: the message has a complete continuation, or is not in force any more.
+        ThreadAlreadyContinued, MatchLost: as `check_continuation`.
     """
     incoming = turn.request.incoming
     try:
         attempt = await _read_attempt(turn)
-    except ThreadAlreadyContinued:
+    except (ThreadAlreadyContinued, MatchLost):
         if turn.request.idempotency_key is None:
             raise
         return Plan("delta", incoming), NO_VERSION  # only a repeated request is accepted at this version
@@ -52,35 +56,46 @@ async def plan_continuation(turn: Turn, session: Session) -> tuple[Plan, int]:
 
 def explain_refusal(turn: Turn, error: StaleSession) -> Exception:
     """Return the error for a write that was refused because the session did not have the expected version."""
-    is_refused = turn.request.follows is not None and error.expected == NO_VERSION
-    return ThreadAlreadyContinued(turn.request.ref.id) if is_refused else error
+    is_refused = turn.follows is not None and error.expected == NO_VERSION
+    return _explain_continued(turn) if is_refused else error
+
+
+def plan_continuation_at_end(turn: Turn, warm: CachedSession) -> Plan | None:
+    """Return the changes to the log if the message that the request follows is its last one; otherwise None. Nothing is read."""
+    return Plan("delta", turn.request.incoming) if warm.session.tail.last_seq == turn.follows else None
+
+
+def _explain_continued(turn: Turn) -> Exception:
+    assert turn.placement is not None, "the request follows a message"
+    return turn.placement.explain_continued()
 
 
 async def _read_attempt(turn: Turn) -> list[Entry]:
     """Return the live entries after the message that the request follows: those of an attempt without a complete reply.
 
     Raises:
-        ThreadAlreadyContinued: there is a complete reply, or there are messages that no such attempt wrote.
+        ThreadAlreadyContinued, MatchLost: there is a complete reply, or there are messages that no such attempt wrote.
     """
-    request = turn.request
-    assert request.follows is not None, "the request follows a message"
-    found, start, is_attempt = list[Entry](), request.follows, False
+    ref, follows = turn.request.ref, turn.follows
+    assert follows is not None, "the request follows a message"
+    found, head, start, is_attempt = list[Entry](), None, follows, False
     while True:
-        page = await turn.engine.store.entries(request.ref, start=start, limit=ENTRIES, notes=True)
+        page = await turn.engine.store.entries(ref, start=start, limit=ENTRIES, notes=True)
         for entry in page:
-            if entry.is_note:
-                written = (entry.metadata or {}).get(INPUT_COUNT)
-                is_attempt = is_attempt or (bool(found) and written == len(found) - 1)
-            elif entry.message.role == "assistant" and found and _is_complete(entry):
-                raise ThreadAlreadyContinued(request.ref.id)
-            elif not (found and _is_own_result(found[0], entry)):
+            if head is None:
+                head = entry
+            elif entry.is_note:
+                is_attempt = is_attempt or (entry.metadata or {}).get(INPUT_COUNT) == len(found)
+            elif entry.message.role == "assistant" and _is_complete(entry):
+                raise _explain_continued(turn)
+            else:
                 found.append(entry)
         if len(page) < ENTRIES:
             break
         start = page[-1].seq + 1
-    if not found or found[0].seq != request.follows or (len(found) > 1 and not is_attempt):
-        raise ThreadAlreadyContinued(request.ref.id)
-    return found[1:]
+    if head is None or head.seq != follows or (found and not is_attempt):
+        raise _explain_continued(turn)
+    return found
 
 
 def _is_complete(entry: Entry) -> bool:
@@ -89,15 +104,6 @@ def _is_complete(entry: Entry) -> bool:
     if metadata.get("interrupted"):
         return False
     return not entry.message.tool_calls or metadata.get("returned") is None or bool(metadata["returned"])
-
-
-def _is_own_result(reply: Entry, entry: Entry) -> bool:
-    """Return True for the result of a call in a reply that Holdfast ran, so that it belongs to the reply."""
-    returned = (reply.metadata or {}).get("returned")
-    if entry.message.role != "tool" or not isinstance(returned, list):
-        return False
-    ours = {call.id for at, call in enumerate(reply.message.tool_calls) if at not in returned}
-    return entry.message.tool_call_id in ours
 
 
 def _begins_with(entries: Sequence[Entry], messages: Sequence[Message]) -> bool:

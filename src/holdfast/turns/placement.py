@@ -1,4 +1,4 @@
-"""Describe how a request without a session id was matched to a session, and what the request may do with the session."""
+"""Describe how the session of a request was found, and what the request may do with the session."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Literal
 
 from holdfast.domain.session import Session
 from holdfast.engine.reservations import Reservation
+from holdfast.errors import ThreadAlreadyContinued
 from holdfast.matching.retries import Attempt
 
 PlacementKind = Literal["continuation", "edit", "fork", "own", "new", "retry"]
@@ -20,16 +21,17 @@ class MatchLost(Exception):
 
 
 class Placement:
-    """The session to which a request without a session id was matched.
+    """The session that a request named, or to which it was matched.
 
-    The arguments `session`, `kind`, `attempt`, `several`, `may_edit` and `is_whole` become attributes.
+    The arguments `session`, `kind`, `follows`, `attempt`, `several`, `may_edit` and `is_whole` become attributes.
 
     Args:
-        session: the session as it was when the request was matched.
-        kind: the kind of match.
+        session: the session as it was when it was found.
+        kind: the kind of match; `new` also if the request named the session.
+        follows: `seq` of the message that the request continues after; see `holdfast.turns.continuation`. None: the newest message.
         reservation: reserves the session for the request until the turn begins.
-        find_again: function that matches the request again. If its argument is True, it uses a new session or a fork:
-            the log of this session is unchanged, so the same match would fail again.
+        find_again: function that finds the session again. If its argument is True, it uses a new session or a fork:
+            the log of this session is unchanged, so the same match would fail again. None: the request gets no other session.
         attempt: the client's attempt to send this request; None if a repetition of the request cannot be recognised.
         several: True if other sessions matched as well.
         may_edit: True if the request may replace messages of the session, as long as no other client has written to the
@@ -42,6 +44,7 @@ class Placement:
         session: Session,
         kind: PlacementKind,
         *,
+        follows: int | None = None,
         reservation: Reservation | None = None,
         find_again: Callable[[bool], Awaitable[Placement]] | None = None,
         attempt: Attempt | None = None,
@@ -51,6 +54,7 @@ class Placement:
     ) -> None:
         self.session = session
         self.kind = kind
+        self.follows = follows
         self.attempt = attempt
         self.several = several
         self.may_edit = may_edit
@@ -73,16 +77,25 @@ class Placement:
         Raises:
             MatchLost: the session has changed, or the request would replace messages without being allowed to.
         """
-        if self._find_again is None or self.kind == "retry":
+        if self._find_again is None or self.kind == "retry" or self.follows is not None:
             return
         self._is_unchanged = session.version == self.session.version
         appends = retire_from is None
         if not (self._is_unchanged or appends if self.may_edit else self._is_unchanged and appends):
             raise MatchLost
 
+    @property
+    def is_only_continuation(self) -> bool:
+        """True if the request is refused if another one has continued after the same message."""
+        return self.follows is not None and self._find_again is None
+
+    def explain_continued(self) -> Exception:
+        """Return the error to raise if another request has continued after the same message."""
+        return ThreadAlreadyContinued(self.session.id) if self.is_only_continuation else MatchLost()
+
     async def find_again(self) -> Placement:
-        """Match the request again, and return the new placement."""
-        assert self._find_again is not None, "only a request that was matched can lose its match"
+        """Find the session of the request again, and return the new placement."""
+        assert self._find_again is not None, "only a request that can have another session can lose its match"
         self.release()
         placed = await self._find_again(self._is_unchanged)
         placed.attempt = self.attempt

@@ -68,8 +68,9 @@ class TurnScope:
 
     def _explain_busy(self, error: SessionBusy) -> Conflict:
         """Return the error for a turn that was refused because another one is running."""
-        request = self._turn.request
-        return error if request.follows is None else ThreadContinueInFlight(request.ref.id)
+        placement = self._turn.placement
+        is_refused = placement is not None and placement.is_only_continuation
+        return ThreadContinueInFlight(self._turn.request.ref.id) if is_refused else error
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

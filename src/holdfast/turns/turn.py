@@ -122,9 +122,6 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Payload of a note that is written after the request's messages, in the same write; None: no note."""
     compaction: CompactionOrder | None = None
     """When the request wants its session to be compacted; None: never."""
-    follows: int | None = None
-    """`seq` of the message that the request continues after. Only one request can do so; see `holdfast.turns.continuation`.
-    None: the request continues after the newest message."""
     hosted_tools: tuple[Mapping[str, Any], ...] = ()
     """Tools that run at the provider, as sent by a client of the Responses API. Models of other providers do not get them."""
     cache_key: str | None = None
@@ -167,7 +164,7 @@ class Turn:
     introduction: Introduction | None = None
     """The promoted memories that the next prompt contains; None: there are none."""
     placement: Placement | None = None
-    """The match of a request without a session id to its session; None: the caller named the session."""
+    """How the session of an HTTP request was found; None: the library named it."""
     root: str | None = None
     """Id of the session that called the first agent in a chain of agent calls; None: the turn is not part of such a
     chain."""
@@ -249,6 +246,11 @@ class Turn:
         """The part of the turn that this object represents, if several agents answer in the turn; None: the whole turn."""
         self._log = _Log()
         self._view: tuple[str, SavedView] | None = None
+
+    @property
+    def follows(self) -> int | None:
+        """The `seq` of the message that the request continues after; see `holdfast.turns.continuation`. None: the newest message."""
+        return None if self.placement is None else self.placement.follows
 
     @property
     def branched(self) -> bool:

@@ -37,7 +37,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
 from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.walk import read_entries_until
-from holdfast.turns.continuation import check_continuation, explain_refusal, plan_continuation
+from holdfast.turns.continuation import check_continuation, explain_refusal, plan_continuation, plan_continuation_at_end
 from holdfast.turns.handover import resume
 from holdfast.turns.interruptions import apply_interruption, is_interrupting
 from holdfast.turns.placement import MatchLost
@@ -76,7 +76,7 @@ async def _relate(turn: Turn) -> Session | None:
         return None
     runs_tools = bool(turn.request.responder.tools or turn.request.responder.steps)
     is_joined = turn.placement is not None and await _join_attempt(turn)
-    if not is_joined and turn.request.follows is not None:
+    if not is_joined and runs_tools and turn.follows is not None:
         await check_continuation(turn)
     if not is_joined and not (runs_tools and await _is_asked_again(turn)):
         await reconcile(turn)
@@ -95,7 +95,7 @@ async def _repeat_undelivered(turn: Turn) -> bool:
     store, request = turn.engine.store, turn.request
     session = (await store.get(request.ref)).require_intact()
     seq = turn.engine.undelivered.take(session, request.incoming, request.idempotency_key)
-    seq = None if seq == request.follows else seq  # the same words after the reply are a new message
+    seq = None if seq == turn.follows else seq  # the same words after the reply are a new message
     last = [] if seq is None else await store.entries(request.ref, start=seq, limit=1)
     if not last or last[0].message.role != "assistant" or last[0].erased:
         return False
@@ -276,7 +276,7 @@ async def reconcile(turn: Turn) -> None:
 
 async def _plan(turn: Turn, session: Session) -> tuple[Plan, int | None]:
     """Return the changes that the request makes to the log, and the version that the session must have; None: any version."""
-    if turn.request.follows is not None:
+    if turn.follows is not None:
         await check_results(turn.engine.store, session, turn.request.incoming)
         plan, version = await plan_continuation(turn, session)
         return await apply_interruption(turn, session, plan), version
@@ -292,7 +292,7 @@ async def _reconcile_warm(turn: Turn) -> bool:
     Return False if the cache is outdated or does not contain enough entries.
     """
     request = turn.request
-    if is_interrupting(request) or not request.incoming or request.responder.steps or request.follows is not None:
+    if is_interrupting(request) or not request.incoming or request.responder.steps:
         return False
     warm = turn.engine.warm.get(request.ref) or await _read_session(turn)
     plan = _plan_warm_transcript(turn, warm) if is_transcript(turn, warm.session) else _plan_warm_delta(turn, warm)
@@ -317,8 +317,11 @@ async def _read_session(turn: Turn) -> CachedSession:
 
 def _plan_warm_delta(turn: Turn, warm: CachedSession) -> Plan | None:
     incoming = turn.request.incoming
-    is_enough = len(incoming) <= len(warm.last) or warm.is_whole
-    if not is_enough or find_unasked_result(warm.session, incoming) is not None:
+    if find_unasked_result(warm.session, incoming) is not None:
+        return None
+    if turn.follows is not None:
+        return plan_continuation_at_end(turn, warm)
+    if len(incoming) > len(warm.last) and not warm.is_whole:
         return None
     return reconcile_delta(warm.last[-len(incoming) :], incoming)
 
@@ -327,7 +330,7 @@ def _plan_warm_transcript(turn: Turn, warm: CachedSession) -> Plan | None:
     if warm.session.messages == 0:
         turn.is_whole = True
         return Plan("new", turn.request.incoming)
-    sent = count_known_messages(warm.session, turn.request.incoming)
+    sent = count_known_messages(warm.session.tail.digest, turn.request.incoming)
     if sent is None:
         return None
     turn.is_whole = True
@@ -357,7 +360,7 @@ async def _plan_transcript(turn: Turn, session: Session) -> Plan:
     if session.messages == 0:
         turn.is_whole = True
         return Plan("new", incoming)
-    sent = count_known_messages(session, incoming)
+    sent = count_known_messages(session.tail.digest, incoming)
     if sent is not None:
         turn.is_whole = True
         return reconcile_remainder(await read_end(store, session), incoming[sent:])

@@ -19,12 +19,23 @@ from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.turn import Turn, TurnWarning
 
 
-class Branch(NamedTuple):
-    """The branch of a conversation that a request continues. If another request is faster, it is opened again, as a fork."""
+class Predecessor(NamedTuple):
+    """The message that a request continues after, because the client named it, or a response that ends with it.
+
+    Only one request can continue after a message in its session. Another one gets a fork, or is refused.
+    """
 
     session: Session
-    open_again: Callable[[], Awaitable[Session]]
-    """Returns the session to use after `session` has changed."""
+    seq: int
+    """`seq` of the message, or of the last result of a tool of Holdfast that belongs to it."""
+    turn_id: int
+    """The turn of the message."""
+    find_again: Callable[[], Awaitable[Predecessor]]
+    """Function that finds the message again after the session has changed, or raises `Refused`."""
+    is_forked: bool = False
+    """True: the request gets a fork that ends with the message."""
+    is_refused_later: bool = False
+    """True: if another request is faster to continue after the message, this one is refused. False: it gets a fork then."""
 
 
 class ParsedRequest(NamedTuple):
@@ -58,19 +69,12 @@ class ParsedRequest(NamedTuple):
     """True: the prompt must have the whole conversation, or the request is rejected."""
     hint: str | None = None
     """Text that the client sends with each request of a conversation. It helps to find the session of a request that names none."""
-    branch: Branch | None = None
-    """The session to use, if the request may only follow the messages that its session has now; None: no such condition."""
+    predecessor: Predecessor | None = None
+    """The message that the request continues after; None: it names none."""
     warnings: tuple[TurnWarning, ...] = ()
     """Warnings about the request."""
     note: Any = None
     """Payload of a note to write after the request's messages; None: no note."""
-    follows: int | None = None
-    """`seq` of the message that the request continues after; see `TurnRequest.follows`."""
-    open_fork: Callable[[str | None], Awaitable[Session]] | None = None
-    """Function that makes a fork for the request, with the given id or a new one, or returns the existing fork with that id. None: the
-    request needs no fork of its own."""
-    forked: Session | None = None
-    """The session that `open_fork` copies."""
     leading: int | None = None
     """Number of messages that are the request's system prompt. System messages after them are part of the conversation. None: all leading
     system messages are the system prompt."""
