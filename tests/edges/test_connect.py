@@ -20,12 +20,14 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import (
     ArtifactNotFound,
     BudgetTooSmall,
+    CallNotFound,
     EntryNotFound,
     InvalidRequest,
     MemoryNotFound,
     ServerError,
     ServerUnavailable,
     SessionBusy,
+    SessionExists,
     SessionNotFound,
     StaleArtifact,
     StaleSession,
@@ -34,7 +36,7 @@ from holdfast.errors import (
     WrongEventLoop,
 )
 from holdfast.remote.connection import RemoteHoldfast
-from tests.clocks import Pauses
+from tests.clocks import Clock, Pauses
 from tests.edges.connect_kit import CONFIG, connect_without_pauses, open_remote
 from tests.edges.keys import create_stored_key
 from tests.edges.server import Served, gateway, run_server
@@ -664,6 +666,51 @@ async def test_contexts_and_explanations_equal_those_of_the_library() -> None:
             own.tokens,
             own.version,
         )
+
+
+async def test_model_calls_and_their_prompts_equal_those_of_the_library() -> None:
+    async with gateway(lambda _: "ok") as (served, _), holdfast.connect(served.url) as hf:
+        session = await hf.session("s", system="Be kind.")
+        for text in ("one", "two", "three"):
+            await session.send(text)
+        local = await served.hf.get("s")
+        assert await session.calls(2) == await local.calls(2)
+        newest = await session.calls(2)
+        assert ([one.id for one in newest.calls], newest.has_more) == (["2.0", "1.0"], True)
+        rest = await session.calls(after=newest.calls[-1].id)
+        assert ([one.id for one in rest.calls], rest.has_more) == (["0.0"], False)
+        assert [one.id for one in (await session.calls(descending=False)).calls] == ["0.0", "1.0", "2.0"]
+        for call_id in ("2.0", "1", "next"):
+            there = await session.prompt(call_id, log_limit=10, dialect="anthropic")
+            assert there == await local.prompt(call_id, log_limit=10, dialect="anthropic")
+        assert (await session.prompt("1")).messages[-1].message["content"] == "two"
+        for handle in (session, local):
+            with pytest.raises(CallNotFound):
+                await handle.prompt("9.0")
+            with pytest.raises(InvalidRequest):
+                await handle.calls(after="x")
+
+
+async def test_a_session_is_created_removed_and_its_deletion_listed() -> None:
+    clock = Clock()
+    async with open_remote(clock=clock) as hf:
+        made = await hf.create("s", user_id="ada", system_messages="Be brief.", state={"city": "Rome"}, ttl=60_000)
+        assert (made.ref, made.ttl, made.state) == (SessionRef("ada", "s"), 60_000, {"city": "Rome"})
+        with pytest.raises(SessionExists):
+            await hf.create("s", user_id="ada")
+        between = clock() + 1
+        clock.now += 1000
+        await hf.create("t", user_id="ada")
+        assert [one.id for one in (await hf.sessions(until=between)).sessions] == ["s"]
+        assert [one.id for one in (await hf.sessions(since=between)).sessions] == ["t"]
+        receipt = await hf.remove(made.ref)
+        assert receipt is not None
+        assert (receipt.sessions, await hf.remove(made.ref)) == (1, None)
+        (deletion,) = (await hf.deletions(user_id="ada", session_id="s")).deletions
+        assert (deletion.kind, deletion.receipt, deletion.key_id) == ("session", receipt, None)
+        assert not (await hf.deletions(user_id="bob")).deletions
+        with pytest.raises(InvalidRequest, match="needs user_id"):
+            await hf.deletions(session_id="s")
 
 
 async def test_a_session_is_forked_rewound_listed_and_ended(tmp_path: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -31,7 +31,7 @@ async def create(served: Served, names: Sequence[str], user: str = "ada", text: 
         await session.append([{"role": "user", "content": text}])
 
 
-async def list_ids(served: Served, status: str | None = None) -> set[str]:
+async def list_ids(served: Served, status: Literal["active", "closed"] | None = None) -> set[str]:
     return {one.id for one in (await served.hf.sessions(status=status, limit=1000)).sessions}
 
 

@@ -47,8 +47,8 @@ CALLS: dict[str, Call] = {
     "import: participants": lambda hf, _: hf.import_({"messages": [], "metadata": {"participants": 5}}),
     "import: ttl": lambda hf, _: hf.import_({"messages": [], "ttl": -1}),
     "prune": lambda hf, _: anext(hf.prune(_any("1d"))),
-    "sessions: status": lambda hf, _: hf.sessions(status="open"),
-    "sessions: user_id": lambda hf, _: hf.sessions(user_id=5),
+    "sessions: status": lambda hf, _: hf.sessions(status=_any("open")),
+    "sessions: user_id": lambda hf, _: hf.sessions(user_id=_any(5)),
     "search: after": lambda hf, _: hf.search("x", after=_any(5)),
     "remember": lambda hf, _: hf.memories.remember(_any(5), user_id="ada"),
 }

@@ -14,7 +14,7 @@ import holdfast
 from holdfast.accounting import Owner, charge_to
 from holdfast.domain.session import SessionRef
 from holdfast.engine import deletion_journal
-from holdfast.engine.deletion_journal import DeletionJournal, to_receipt
+from holdfast.engine.deletion_journal import DeletionJournal
 from holdfast.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from holdfast.lifecycle.removal import Receipt
 from holdfast.lifecycle.settings import LifeSettings
@@ -38,7 +38,7 @@ async def talk(hf: holdfast.Holdfast, user_id: str, session_id: str) -> None:
 
 
 async def list_kinds(hf: holdfast.Holdfast, **options: Any) -> list[str]:
-    return [one.kind for one in await hf.engine.deletions.list(**options)]
+    return [one.kind for one in (await hf.deletions(**options)).deletions]
 
 
 async def test_each_kind_of_deletion_is_recorded_with_its_receipt(hf: holdfast.Holdfast, clock: Clock) -> None:
@@ -53,10 +53,10 @@ async def test_each_kind_of_deletion_is_recorded_with_its_receipt(hf: holdfast.H
     clock.now += 1
     await talk(hf, "ada", "five")
     receipts.append(await hf.delete_user("ada"))
-    found = list(await hf.engine.deletions.list())
+    found = list((await hf.deletions()).deletions)
     assert [one.kind for one in found] == ["user", "retention", "prune", "prune", "session"]
-    assert [to_receipt(one) for one in (found[-1], found[0])] == [receipts[0], receipts[-1]]
-    assert to_receipt(found[1]).messages == 1
+    assert [one.receipt for one in (found[-1], found[0])] == [receipts[0], receipts[-1]]
+    assert found[1].receipt.messages == 1
     assert [one.deleted_at for one in found] == [
         clock.now - ago for ago in (0, 1, 2 * DAY + 1, 2 * DAY + 1, 4 * DAY + 1)
     ]
@@ -78,7 +78,7 @@ async def test_deletions_are_found_by_ids_that_are_not_stored(hf: holdfast.Holdf
     assert await list_kinds(hf, user_id="bob") == ["session"] * 2
     assert await list_kinds(hf, user_id="bob", session_id="other") == ["session"]
     assert await list_kinds(hf, user_id="carol") == []
-    entries = repr(await hf.engine.deletions.list())
+    entries = repr(await hf.store.deletions())
     await hf.close()
     data = read_files(tmp_path)
     for name in ("lovelace", "trip-to-oslo"):
@@ -92,7 +92,7 @@ async def test_the_key_of_the_request_is_recorded(hf: holdfast.Holdfast, clock: 
         await talk(hf, "ada", "s")
         with charge_to(Owner("default", f"{key_id}/", key_id)):
             await hf.remove(SessionRef("ada", "s"))
-    assert [one.key_id for one in await hf.engine.deletions.list()] == [None, "k1"]
+    assert [one.key_id for one in (await hf.deletions()).deletions] == [None, "k1"]
 
 
 async def test_a_failing_journal_undoes_no_deletion(
@@ -135,7 +135,7 @@ async def test_a_cancelled_caller_does_not_stop_the_journal(
 
 
 async def has_entries(hf: holdfast.Holdfast) -> bool:
-    return bool(await hf.engine.deletions.list())
+    return bool((await hf.deletions()).deletions)
 
 
 async def test_the_newest_deletions_of_each_kind_are_kept(
@@ -161,4 +161,4 @@ async def test_processes_of_one_database_share_the_key(hf: holdfast.Holdfast, tm
 async def test_a_cursor_must_be_an_id_of_a_deletion(hf: holdfast.Holdfast) -> None:
     for wrong in ("", "x", "del_", "del_zzzzzzzzzzzz"):
         with pytest.raises(InvalidRequest):
-            await hf.engine.deletions.list(after=wrong)
+            await hf.deletions(after=wrong)

@@ -10,15 +10,16 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.accounting import get_owner
 from holdfast.errors import HoldfastError, InvalidRequest
-from holdfast.lifecycle.removal import Receipt
-from holdfast.limits import DELETIONS
+from holdfast.lifecycle.removal import DeletionPage, Receipt, RecordedDeletion
+from holdfast.limits import DELETIONS, PAGE
+from holdfast.numbers import check_whole
 from holdfast.stores.base import Store
 from holdfast.stores.deletions import Deletion, DeletionKind
 from holdfast.stores.tenants import FOREVER
@@ -81,8 +82,8 @@ class DeletionJournal:
 
     async def list(
         self, *, after: str | None = None, limit: int = 20, user_id: str | None = None, session_id: str | None = None
-    ) -> Sequence[Deletion]:
-        """Return deletions, the newest first.
+    ) -> DeletionPage:
+        """Return a page of deletions, the newest first.
 
         Args:
             after: id of a deletion; only older ones are returned. None: begin with the newest.
@@ -91,15 +92,23 @@ class DeletionJournal:
             session_id: return only deletions of this session of the user; None: of all sessions.
 
         Raises:
-            InvalidRequest: `after` is not the id of a deletion.
+            InvalidRequest: `after` is not the id of a deletion, or `session_id` was given without `user_id`.
         """
+        check_whole(limit, "limit", 1, PAGE)
         hash_ = None
+        if session_id is not None and user_id is None:
+            raise InvalidRequest(
+                "session_id needs user_id, because users can have sessions with the same id", param="user_id"
+            )
         if user_id is not None:
             if await self._read_key() is None:  # nothing was deleted so far
-                return ()
+                return DeletionPage((), has_more=False)
             hash_ = await self._hash(user_id, *([] if session_id is None else [session_id]))
         before = None if after is None else (_parse_time(after), after)
-        return await self._store.deletions(before=before, limit=limit, hash=hash_)
+        found = [*await self._store.deletions(before=before, limit=limit, hash=hash_)]
+        last = (found[-1].deleted_at, found[-1].id) if len(found) == limit else None
+        more = last is not None and bool(await self._store.deletions(before=last, limit=1, hash=hash_))
+        return DeletionPage(tuple(map(_to_recorded, found)), has_more=more)
 
     async def _hash(self, *names: str) -> bytes:
         """Return the keyed hash of a user id, or of a user id and a session id."""
@@ -115,10 +124,16 @@ class DeletionJournal:
         return self._key
 
 
-def to_receipt(deletion: Deletion) -> Receipt:
-    """Return the receipt of a deletion. Counts that this release does not know are left out."""
+def _to_recorded(deletion: Deletion) -> RecordedDeletion:
+    """Return a deletion with its receipt. Counts that this release does not know are left out."""
     known: dict[str, Any] = {name: deletion.counts.get(name, 0) for name in Receipt.__struct_fields__}
-    return Receipt(**known)
+    return RecordedDeletion(
+        id=deletion.id,
+        deleted_at=deletion.deleted_at,
+        kind=deletion.kind,
+        key_id=deletion.key_id,
+        receipt=Receipt(**known),
+    )
 
 
 def _parse_time(deletion_id: str) -> int:

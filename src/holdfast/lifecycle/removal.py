@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,6 +14,7 @@ from holdfast.errors import SessionNotFound
 from holdfast.hooks.registry import Keeper
 from holdfast.lifecycle.expiry import SessionLifecycle, expire_sessions
 from holdfast.stores.base import Store
+from holdfast.stores.deletions import DeletionKind
 
 _SUMS = tuple(RemovalCounts.__struct_fields__)
 
@@ -58,6 +60,25 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     def __add__(self, other: Receipt) -> Receipt:
         """Return a receipt with the sums of both."""
         return Receipt(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
+
+class RecordedDeletion(msgspec.Struct, frozen=True, kw_only=True):
+    """A deletion, without the ids of users and sessions."""
+
+    id: str
+    deleted_at: int
+    """Milliseconds since the epoch."""
+    kind: DeletionKind
+    key_id: str | None = None
+    """Id of the API key or other credential of the request; None: a program, the command line, or a server that needs no key."""
+    receipt: Receipt
+
+
+class DeletionPage(NamedTuple):
+    """A page of deletions, the newest first."""
+
+    deletions: Sequence[RecordedDeletion]
+    has_more: bool
 
 
 def make_receipt(removed: RemovalCounts, **more: int) -> Receipt:

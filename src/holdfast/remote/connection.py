@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.domain.session import DEFAULT_USER, Entry, Session, SessionRef
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound, UserNotFound
-from holdfast.lifecycle.removal import Receipt
+from holdfast.lifecycle.removal import DeletionPage, Receipt
 from holdfast.limits import CONNECT_CALL_SECONDS, CONNECT_RETRIES
 from holdfast.numbers import check_whole
 from holdfast.recall.base import SearchMode
@@ -21,6 +21,7 @@ from holdfast.remote.memories import RemoteMemories
 from holdfast.remote.objects import (
     decode,
     leave_out_unset,
+    parse_deletions,
     parse_entry,
     parse_hits,
     parse_import,
@@ -33,13 +34,13 @@ from holdfast.remote.state import RemoteState
 from holdfast.remote.transport import Transport
 from holdfast.search.queries import SearchResults
 from holdfast.sessions.carry_over import CarryOver, find_carried_message
-from holdfast.sessions.fields import to_system_messages
+from holdfast.sessions.fields import check_session_fields, to_system_messages
 from holdfast.sessions.records import resolve_owner
 from holdfast.sessions.transfer import ImportResult
 from holdfast.stores.checks import check_kind
 from holdfast.stores.sessions import SessionPage
 from holdfast.wire.openai import dump_model, to_chat_message
-from holdfast.wire.sendable import check_flag, check_text
+from holdfast.wire.sendable import Sendable, check_flag, check_text
 
 T = TypeVar("T")
 _SESSIONS = ("v1", "sessions")
@@ -170,6 +171,33 @@ class RemoteHoldfast:
             made = await self._read(name, user_id)
         return RemoteSession(self._transport, made.ref, agent)
 
+    async def create(
+        self,
+        session_id: str | None = None,
+        *,
+        user_id: str | None = None,
+        carry_over: CarryOver | Mapping[str, Any] | str | None = None,
+        agent: str | None = None,
+        system_messages: str | Sequence[Sendable] | None = None,
+        state: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        ttl: int | None = None,
+    ) -> Session:
+        """Create a session. If the agent has a greeting, it is written.
+
+        The arguments and errors are those of `Sessions.create`. If `user_id` is None, the user of the connection applies.
+        """
+        check_text(session_id, "session_id", none=True)
+        check_text(user_id, "user_id", none=True)
+        given = {"agent": agent, "system_messages": system_messages, "metadata": metadata, "state": state, "ttl": ttl}
+        fields = check_session_fields(given)
+        if system_messages is not None:
+            given["system_messages"] = [to_chat_message(one) for one in fields["system_messages"]]
+        given |= {"id": session_id, "user_id": self._user_id if user_id is None else user_id}
+        given["carry_over"] = msgspec.to_builtins(carry_over)
+        body = {key: value for key, value in given.items() if value is not None}
+        return await self._transport.call("POST", *_SESSIONS, body=body, parse=parse_session)
+
     async def _read(self, session_id: str, user_id: str | None) -> Session:
         if session_id == "":
             raise InvalidRequest("session_id is empty", param="session_id")
@@ -220,6 +248,8 @@ class RemoteHoldfast:
         user_id: str | None = None,
         agent: str | None = None,
         status: Literal["active", "closed"] | None = None,
+        since: int | None = None,
+        until: int | None = None,
         limit: int = 100,
         after: SessionRef | None = None,
         descending: bool = True,
@@ -230,6 +260,8 @@ class RemoteHoldfast:
             user_id: only sessions of this user; None: of the user of the connection, or else of all users that the key may see.
             agent: only sessions of this agent.
             status: only sessions with this status.
+            since: only sessions that were last used at this time or later, in milliseconds since the epoch.
+            until: only sessions that were last used before this time.
             limit: maximum number of sessions.
             after: begin after this session.
             descending: False: the one that was used longest ago first.
@@ -238,6 +270,8 @@ class RemoteHoldfast:
             "user_id": self._user_id if user_id is None else user_id,
             "agent": agent,
             "status": status,
+            "since": since,
+            "until": until,
         }
         query |= {"limit": limit, "order": "desc" if descending else "asc"}
         if after is not None:
@@ -247,6 +281,20 @@ class RemoteHoldfast:
     async def delete(self, ref: SessionRef) -> bool:
         """Delete a session and everything that belongs to it. Return True if there was one."""
         return await RemoteSession(self._transport, ref).delete()
+
+    async def remove(self, ref: SessionRef) -> Receipt | None:
+        """Delete a session like `delete`, but return a receipt with counts of the deleted data, or None if there was no such session."""
+        try:
+            return await self._call_session(ref, "DELETE", parse=_parse_receipt)
+        except SessionNotFound:
+            return None
+
+    async def deletions(
+        self, *, user_id: str | None = None, session_id: str | None = None, limit: int = 20, after: str | None = None
+    ) -> DeletionPage:
+        """Return a page of the journal of deletions, the newest first. Needs an admin key. See `Sessions.deletions`."""
+        query = {"user_id": user_id, "session_id": session_id, "limit": limit, "after": after}
+        return await self._transport.call("GET", "v1", "deletions", query=query, parse=parse_deletions)
 
     async def delete_user(self, user_id: str) -> Receipt:
         """Delete all sessions of a user, the state they share, and everything that belongs to them. Needs an admin key.

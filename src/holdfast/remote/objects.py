@@ -14,11 +14,14 @@ from holdfast.domain.artifact import Artifact
 from holdfast.domain.memory import Memory, MemorySource, Owner
 from holdfast.domain.messages import NOTE
 from holdfast.domain.session import Entry, NewCompaction, Session, StoredCompaction, Tail, Usage
+from holdfast.lifecycle.removal import DeletionPage, RecordedDeletion
 from holdfast.memory.lookup import Recalled, RecalledMemories
 from holdfast.memory.memories import Remembered
 from holdfast.search.queries import SearchHit, SearchNeighbour, SearchResults
 from holdfast.sessions.context_preview import Context
 from holdfast.sessions.interruption import Interruption
+from holdfast.sessions.model_calls import CallPage, CallSummary
+from holdfast.sessions.prompt_views import PromptView
 from holdfast.sessions.speech import SpeechResult
 from holdfast.sessions.transfer import ImportResult
 from holdfast.stores.log import Appended
@@ -119,6 +122,23 @@ def to_entry(data: Mapping[str, Any]) -> Entry:
 def parse_session(data: bytes) -> Session:
     """Convert the answer of a route that returns a session."""
     return to_session(decode(data))
+
+
+def parse_calls(data: bytes) -> CallPage:
+    """Convert the answer of the list of model calls."""
+    found = decode(data)
+    return CallPage(msgspec.convert(found["data"], tuple[CallSummary, ...]), has_more=found["has_more"])
+
+
+def parse_prompt_view(data: bytes) -> PromptView:
+    """Convert the answer of the view of a prompt."""
+    return msgspec.json.decode(data, type=PromptView)
+
+
+def parse_deletions(data: bytes) -> DeletionPage:
+    """Convert the answer of the journal of deletions."""
+    found = decode(data)
+    return DeletionPage(msgspec.convert(found["data"], tuple[RecordedDeletion, ...]), has_more=found["has_more"])
 
 
 def parse_entry(data: bytes) -> Entry:

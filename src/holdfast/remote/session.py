@@ -26,6 +26,7 @@ from holdfast.remote.objects import (
     Written,
     decode,
     leave_out_unset,
+    parse_calls,
     parse_compaction,
     parse_compactions,
     parse_context,
@@ -33,6 +34,7 @@ from holdfast.remote.objects import (
     parse_entry,
     parse_interruption,
     parse_prompt,
+    parse_prompt_view,
     parse_session,
     parse_speech,
     parse_stored_compaction,
@@ -48,6 +50,8 @@ from holdfast.sessions.explanation import Explanation
 from holdfast.sessions.fields import check_session_fields, to_state_delta
 from holdfast.sessions.interruption import Interruption
 from holdfast.sessions.message_explanations import MATCHES
+from holdfast.sessions.model_calls import CallPage
+from holdfast.sessions.prompt_views import PromptView
 from holdfast.sessions.speech import Priority, Speech, SpeechResult, SpeechSource
 from holdfast.stores.log import Appended
 from holdfast.wire.openai import to_chat_message, to_entry_json
@@ -217,6 +221,27 @@ class RemoteSession:
         query = {"seq": seq, "q": text, "turn": turn, "before": before, "limit": None if text is None else limit}
         query |= {"strategy": strategy, "budget": budget}
         return await self._call("GET", "explain", query={**query, "agent": self._agent}, parse=_parse_explanation)
+
+    async def calls(self, limit: int = 20, *, after: str | None = None, descending: bool = True) -> CallPage:
+        """Return a page of the session's recorded model calls, newest first. The arguments and errors are those of `SessionHandle.calls`."""
+        query = {"limit": limit, "after": after, "order": "desc" if descending else "asc"}
+        return await self._call("GET", "calls", query=query, parse=parse_calls)
+
+    async def prompt(
+        self,
+        call_id: str = "next",
+        *,
+        strategy: str | None = None,
+        budget: int | None = None,
+        dialect: Dialect | None = None,
+        log_limit: int = 0,
+        log_after: int | None = None,
+        rebuild: bool = False,
+    ) -> PromptView:
+        """Show the prompt of a model call. The arguments and errors are those of `SessionHandle.prompt`."""
+        query = {"strategy": strategy, "budget": budget, "dialect": dialect, "agent": self._agent}
+        query |= {"log_limit": log_limit, "log_after": log_after, "rebuild": rebuild}
+        return await self._call("GET", "calls", call_id, query=query, parse=parse_prompt_view)
 
     # -- writing -----------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from holdfast.server.http import Call
 from holdfast.server.permissions import Refused
 from holdfast.server.routes import OF_SESSION, PageQuery, Routes, SessionQuery
 from holdfast.sessions.compaction_views import CompactionView, view_block, view_stored_compaction
-from holdfast.sessions.model_calls import CallId, CallSummary, find_call, list_calls, parse_call_id
+from holdfast.sessions.model_calls import CallSummary
 from holdfast.sessions.prompt_views import PromptQuery, PromptView, view_prompt
 from holdfast.wire.objects import NonEmpty, Page, json_schema
 
@@ -34,21 +34,8 @@ class CallList(Page[CallSummary, NonEmpty]):
 async def list_model_calls(call: Call, query: CallsQuery) -> CallList:
     """List the recorded model calls of a session."""
     session = await call.get_session("explain", "read")
-    after = None
-    if query.after is not None:
-        turn_id, number = parse_call_id(query.after, "after")
-        after = CallId(turn_id, number if number is not None else 0)
-        if number is None:
-            after = (await find_call(call.hf.store, session.ref, turn_id, None)).id
     handle = call.hf.handle(session)
-    page = await list_calls(
-        call.hf.engine,
-        session,
-        handle.responder,
-        limit=query.limit,
-        after=after,
-        descending=query.order == "desc",
-    )
+    page = await handle.calls(query.limit, after=query.after, descending=query.order == "desc")
     return CallList.of(page.calls, has_more=page.has_more)
 
 

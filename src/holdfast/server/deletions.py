@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from holdfast.engine.deletion_journal import to_receipt
-from holdfast.errors import InvalidRequest
 from holdfast.lifecycle.removal import Receipt
 from holdfast.server.http import Call
 from holdfast.server.routes import STORE, PageLimit, Routes
-from holdfast.stores.deletions import Deletion, DeletionKind
+from holdfast.stores.deletions import DeletionKind
 from holdfast.wire.objects import Answer, NonEmpty, Page, Request, Time
 
 routes = Routes("sessions")
@@ -41,11 +39,6 @@ class DeletionObject(Answer, kw_only=True):
     server itself, or a request that needed no key."""
     receipt: Receipt
 
-    @classmethod
-    def from_deletion(cls, deletion: Deletion) -> DeletionObject:
-        """Convert a stored deletion to its JSON object."""
-        return cls.from_fields(deletion, receipt=to_receipt(deletion))
-
 
 class DeletionList(Page[DeletionObject, str]):
     """A page of deletions."""
@@ -58,12 +51,7 @@ async def list_deletions(call: Call, query: DeletionsQuery) -> DeletionList:
     The journal does not say whose data was deleted. With `user_id`, and with `session_id` too, it finds the deletions of an id that you
     know.
     """
-    if query.session_id is not None and query.user_id is None:
-        raise InvalidRequest(
-            "session_id needs user_id, because users can have sessions with the same id", param="user_id"
-        )
-    named = {"user_id": query.user_id, "session_id": query.session_id}
-    journal = call.hf.engine.deletions
-    found = await journal.list(after=query.after, limit=query.limit, **named)
-    more = len(found) == query.limit and bool(await journal.list(after=found[-1].id, limit=1, **named))
-    return DeletionList.of([DeletionObject.from_deletion(one) for one in found], has_more=more)
+    found = await call.hf.deletions(
+        user_id=query.user_id, session_id=query.session_id, limit=query.limit, after=query.after
+    )
+    return DeletionList.of([DeletionObject.from_fields(one) for one in found.deletions], has_more=found.has_more)

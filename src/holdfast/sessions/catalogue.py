@@ -20,7 +20,7 @@ from holdfast.engine.initial_state import add_initial_state
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.engine.session_removal import prune_sessions, remove_session, remove_user
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
-from holdfast.lifecycle.removal import Receipt
+from holdfast.lifecycle.removal import DeletionPage, Receipt
 from holdfast.limits import INLINE_MESSAGES
 from holdfast.memory.memories import Memories
 from holdfast.recall.base import SearchMode
@@ -217,6 +217,24 @@ class Sessions:
         """Delete a session like `delete`, but return a receipt with counts of the deleted data, or None if there was no such session."""
         return await remove_session(self.engine, _check_session_ref(ref))
 
+    async def deletions(
+        self, *, user_id: str | None = None, session_id: str | None = None, limit: int = 20, after: str | None = None
+    ) -> DeletionPage:
+        """Return a page of the journal of deletions, the newest first. It has the receipts, but no ids of users or sessions.
+
+        Args:
+            user_id: only deletions of this user, and of this user's sessions; None: all.
+            session_id: only deletions of this session of the user `user_id`; None: all.
+            limit: maximum number of deletions, 1 to 1,000.
+            after: id of the last deletion of the page before.
+
+        Raises:
+            InvalidRequest: `after` is not the id of a deletion, or `session_id` was given without `user_id`.
+        """
+        check_text(user_id, "user_id", none=True)
+        check_text(session_id, "session_id", none=True)
+        return await self.engine.deletions.list(after=after, limit=limit, user_id=user_id, session_id=session_id)
+
     async def delete_user(self, user_id: str) -> Receipt:
         """Delete all sessions of a user, the state that these sessions share, and everything that belongs to them.
 
@@ -332,9 +350,34 @@ class Sessions:
         """
         return (await erase_everywhere(self.engine, _check_session_ref(ref), seq, tokens=tokens)).entry
 
-    async def sessions(self, **filters: Any) -> SessionPage:
-        """Return a page of sessions, newest first; see `Store.list` for the filters."""
-        return await self.store.list(**filters)
+    async def sessions(
+        self,
+        *,
+        user_id: str | None = None,
+        agent: str | None = None,
+        status: Literal["active", "closed"] | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        limit: int = 20,
+        after: SessionRef | None = None,
+        descending: bool = True,
+        **more: Any,
+    ) -> SessionPage:
+        """Return a page of sessions, most recently used first.
+
+        Args:
+            user_id: only sessions of this user.
+            agent: only sessions of this agent.
+            status: only sessions with this status.
+            since: only sessions that were last used at this time or later, in milliseconds since the epoch.
+            until: only sessions that were last used before this time.
+            limit: maximum number of sessions.
+            after: begin after this session.
+            descending: False: the one that was used longest ago first.
+            more: `now` and `ttl` of `SessionStore.list`, which treat expired sessions as closed.
+        """
+        filters: dict[str, Any] = {"user_id": user_id, "agent": agent, "status": status, "since": since, "until": until}
+        return await self.store.list(**filters, limit=limit, after=after, descending=descending, **more)
 
     async def search(
         self,

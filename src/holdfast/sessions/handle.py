@@ -39,7 +39,7 @@ from holdfast.sessions.forks import fork_session, rewind_session
 from holdfast.sessions.history import read_history
 from holdfast.sessions.interruption import Interruption, interrupt_reply
 from holdfast.sessions.log_writes import append_to_log, clear_log, pop_entry, replace_entry
-from holdfast.sessions.message_explanations import ExplainedSession
+from holdfast.sessions.prompt_views import PromptedSession
 from holdfast.sessions.records import Records
 from holdfast.sessions.speech import Priority, Speech, SpeechResult, SpeechSource, deliver_speech
 from holdfast.sessions.state import SessionState
@@ -92,7 +92,7 @@ def _without_block(turn: Callable[P, LibraryTurn]) -> Callable[P, Coroutine[Any,
     return begin_turn
 
 
-class SessionHandle(ExplainedSession):
+class SessionHandle(PromptedSession):
     """One session of a `Holdfast`. The handle caches nothing: every method reads or writes the store."""
 
     def __init__(self, engine: Engine, ref: SessionRef, responder: Responder, identity: str | None = None) -> None:

@@ -173,7 +173,7 @@ async def list_calls(
             found += _number(rows, descending=descending)
     senders = SenderFinder(engine.roster, session, responder)
     summaries = await run_cpu(lambda: [summarize_call(one, senders) for one in found[:limit]])
-    return CallPage(summaries, has_more=len(found) > limit)
+    return CallPage(tuple(summaries), has_more=len(found) > limit)
 
 
 async def _read_turn(store: Store, ref: SessionRef, turn_id: int) -> list[NumberedCall]:

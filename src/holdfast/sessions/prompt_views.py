@@ -31,13 +31,16 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import EXPLAIN_REBUILT, EXPLAIN_REBUILT_TOKENS, PROMPT_CHANGES, PROMPT_LOG, PROMPT_TEXT_CHARS
 from holdfast.numbers import check_whole
 from holdfast.sessions.context_preview import RECENT_CALLS, Preview, PreviewRequest, rebuild_context, to_dialect
-from holdfast.sessions.message_explanations import can_rebuild, find_recalled, get_text
+from holdfast.sessions.message_explanations import ExplainedSession, can_rebuild, find_recalled, get_text
 from holdfast.sessions.model_calls import (
+    CallId,
+    CallPage,
     CallSummary,
     NumberedCall,
     SenderFinder,
     find_call,
     find_neighbours,
+    list_calls,
     locate_call,
     parse_call_id,
     summarize_call,
@@ -201,6 +204,67 @@ class _Target(NamedTuple):
     """True if other settings than the recorded ones are wanted."""
     unknown: str | None
     """Why the prompt cannot be rebuilt; None if it can be."""
+
+
+class PromptedSession(ExplainedSession):
+    """Adds the methods `calls` and `prompt` to `SessionHandle`: the recorded model calls, and the prompt of each."""
+
+    async def calls(self, limit: int = 20, *, after: str | None = None, descending: bool = True) -> CallPage:
+        """Return a page of the session's recorded model calls, newest first.
+
+        Args:
+            limit: maximum number of calls, 1 to 1,000.
+            after: id of the last call of the page before, such as `12.0`.
+            descending: False: oldest first.
+
+        Raises:
+            SessionNotFound: the session does not exist.
+            CallNotFound, InvalidRequest: `after` is not the id of a call.
+        """
+        store = self._engine.store
+        session = await store.get(self.ref)
+        last = None
+        if after is not None:
+            turn_id, number = parse_call_id(after, "after")
+            last = (await find_call(store, self.ref, turn_id, None)).id if number is None else CallId(turn_id, number)
+        return await list_calls(self._engine, session, self.responder, limit=limit, after=last, descending=descending)
+
+    async def prompt(
+        self,
+        call_id: str = NEXT,
+        *,
+        strategy: str | None = None,
+        budget: int | None = None,
+        dialect: Dialect | None = None,
+        log_limit: int = 0,
+        log_after: int | None = None,
+        rebuild: bool = False,
+    ) -> PromptView:
+        """Show the prompt of a model call: its sections and messages, and the difference from the prompt before. No model is called.
+
+        Args:
+            call_id: `12.0`, `12` for the last call of turn 12, or `next` for the prompt that would be built now.
+            strategy, budget: a strategy or a token limit to try instead of those of the call.
+            dialect: also return the prompt as a request in the format of this provider.
+            log_limit: number of messages of the log to mark: how much of each the prompt contains.
+            log_after: mark the messages after this `seq`; None: those around the frontier of the prompt.
+            rebuild: True: rebuild the prompt even in a session that is too long for it, by reading the whole log.
+
+        Raises:
+            SessionNotFound, CallNotFound: the session does not exist, or it has no such call.
+            InvalidRequest: an argument is invalid, or the session is too long to try other settings.
+            BudgetTooSmall: no valid prompt fits.
+        """
+        wanted = PromptQuery(
+            id=call_id,
+            strategy=strategy,
+            budget=budget,
+            dialect=dialect,
+            rebuild=rebuild,
+            log_after=log_after,
+            log_limit=log_limit,
+        )
+        return await view_prompt(self._engine, self.ref, self.responder, wanted)
 
 
 async def view_prompt(engine: Engine, ref: SessionRef, responder: Responder, wanted: PromptQuery) -> PromptView:
