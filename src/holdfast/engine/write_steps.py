@@ -19,7 +19,7 @@ from holdfast.media.store import refer_to_media
 from holdfast.secrets import Guard
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
-from holdfast.stores.separate_memories import separate_memories
+from holdfast.stores.wrapper import separate_memories
 
 WriteStep = Callable[[Store], Store]
 

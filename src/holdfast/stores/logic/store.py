@@ -12,7 +12,9 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.artifact import UserRef
-from holdfast.domain.fact_choices import Choice
+from holdfast.domain.fact_choices import STANDING_FACTS, Choice
+from holdfast.domain.history import Past
+from holdfast.domain.origins import copy_prefix_origins, get_ranges
 from holdfast.domain.record import PutRecord
 from holdfast.domain.session import (
     Ending,
@@ -25,13 +27,12 @@ from holdfast.domain.session import (
     StoredCompaction,
 )
 from holdfast.domain.state import Change
-from holdfast.errors import StoreClosed
+from holdfast.errors import SessionExists, SessionNotFound, StoreClosed
 from holdfast.limits import ENDING_ERROR_CHARS
 from holdfast.stores import checks
 from holdfast.stores.log import Append, Appended, WindowRows
 from holdfast.stores.logic import (
     compactions,
-    forks,
     lifecycle,
     media,
     reads,
@@ -39,13 +40,16 @@ from holdfast.stores.logic import (
     writes,
 )
 from holdfast.stores.logic.artifacts import ArtifactMethods
-from holdfast.stores.logic.deletions import DeletionMethods
-from holdfast.stores.logic.matching import MatchingMethods
+from holdfast.stores.logic.matching import MatchingMethods, add_origins, keep_origins, read_origins
 from holdfast.stores.logic.memories import MemoryMethods
+from holdfast.stores.logic.reads import read_session_row
 from holdfast.stores.logic.records import RecordMethods
-from holdfast.stores.logic.sign_ins import SignInMethods
-from holdfast.stores.logic.tenants import TenantMethods
+from holdfast.stores.logic.rows import decode_intact_session
+from holdfast.stores.logic.steps import Query, Steps
+from holdfast.stores.logic.tenants import DeletionMethods, SignInMethods, TenantMethods
+from holdfast.stores.logic.writes import insert_session, rewind_tail
 from holdfast.stores.record_checks import encode_changes_off_loop
+from holdfast.stores.session_changes import install_session, refuse_reshaped
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 from holdfast.stores.state import ScopedState
 
@@ -156,7 +160,7 @@ class LogicStore(
     async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
         checks.check_new_session(new, past=True)
         checks.check_int(stop, "stop", low=0)
-        steps = partial(forks.fork_session, self.tenant, new, source, stop, pins=pins)
+        steps = partial(fork_session, self.tenant, new, source, stop, pins=pins)
         return await self._write(steps, source.ref)
 
     async def want(self, ref: SessionRef, holder: str) -> None:
@@ -332,3 +336,37 @@ class LogicStore(
         self._closed = True
         if self._owner:
             await self.database.close()
+
+
+def fork_session(tenant: str, new: NewSession, source: Session, stop: int, *, pins: bool) -> Steps[Session | None]:
+    """Create a session with copies of the entries before `stop`. Return None if these cannot be copied without changes.
+
+    Raises:
+        SessionNotFound: there is no such session any more.
+        SessionExists: there is a session with the name of the new one.
+        StaleSession: entries of the session were retired, erased or pinned since `source` was read.
+    """
+    row = yield from read_session_row(tenant, source.ref)
+    parent = decode_intact_session(row)
+    if parent.identity != source.identity:
+        raise SessionNotFound(source.id)
+    refuse_reshaped(parent, source.version)
+    if (yield Query("session_get", (tenant, new.id, new.user_id, ""))):
+        raise SessionExists(new.id)
+    ((count, live, end, size, pinned, chosen),) = yield Query("log_extent", (row[0], stop, STANDING_FACTS.encode()))
+    if not count or end != count or (chosen and not pins):
+        return None
+    _, tail = yield from rewind_tail(row[0], parent.tail, count)
+    past = Past(created_at=new.timestamp, updated_at=new.timestamp)
+    session = install_session(
+        tenant, new, past, None, evolve(tail, next_seq=count), live=int(live or 0), size=int(size or 0)
+    )
+    pk = yield from insert_session(session)
+    for statement in ("log_copy_live", "log_copy_notes", "media_copy", "media_uses_copy"):
+        yield Query(statement, (pk, row[0], count))
+    if pinned and not pins:
+        yield Query("log_unpin", (pk,))
+    known = get_ranges((yield from read_origins(tenant, source.ref)), source.identity)
+    yield from add_origins(row[0], tenant, source.ref, source.identity, ())
+    yield from keep_origins(pk, copy_prefix_origins(known, count, new.identity))
+    return session

@@ -1,18 +1,25 @@
-"""Store leases, calibration data of models and API keys of a tenant. The functions are generators of statements."""
+"""Store leases, calibration data of models, API keys, sign-ins and the journal of deletions of a tenant.
+
+The functions are generators of statements.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, cast
+
+import msgspec
 
 from holdfast.errors import InvalidRequest, KeyNotFound
-from holdfast.limits import LEARNED_BYTES, LEARNED_MODELS
+from holdfast.limits import LEARNED_BYTES, LEARNED_MODELS, PAGE, SIGN_INS, SIGN_INS_OF_HOLDER
 from holdfast.stores import checks
-from holdfast.stores.keys import ApiKey
+from holdfast.stores.deletions import Deletion, DeletionKind
+from holdfast.stores.keys import ApiKey, Role
 from holdfast.stores.logic.handle import Handle
-from holdfast.stores.logic.rows import decode_key, decode_text, encode_key
-from holdfast.stores.logic.steps import Query, Steps
+from holdfast.stores.logic.rows import ENDLESS, decode_key, decode_text, encode_key
+from holdfast.stores.logic.steps import Many, Query, Row, Steps
+from holdfast.stores.sign_ins import EXPIRED_PER_WRITE, SignIn
 
 _STALE: Final = 3_600_000
 """Milliseconds after its expiry at which a lease is deleted. The delay keeps a caller whose clock is fast from deleting leases in use."""
@@ -152,3 +159,122 @@ def _revoke_key(tenant: str, key_id: str, timestamp: int) -> Steps[ApiKey]:
 
 def _use_key(tenant: str, key_id: str, timestamp: int) -> Steps[None]:
     yield Query("key_use", (tenant, key_id, timestamp))
+
+
+class SignInMethods(Handle):
+    """Implements the methods of `SignInStore` on a SQL database. `LogicStore` inherits from this class."""
+
+    async def add_sign_in(self, sign_in: SignIn) -> None:
+        checks.check_sign_in(sign_in)
+        await self._write(partial(_add, self.tenant, sign_in))
+
+    async def find_sign_in(self, hash: bytes) -> SignIn | None:  # noqa: A002 - its name in the API
+        checks.check_hash(hash, "hash")
+        return await self._read(partial(_find, self.tenant, hash), single=True)
+
+    async def use_sign_in(self, hash: bytes, *, timestamp: int) -> None:  # noqa: A002
+        checks.check_hash(hash, "hash")
+        await self._write(partial(_run, Query("sign_in_use", (self.tenant, hash, timestamp))))
+
+    async def remove_sign_in(self, hash: bytes) -> None:  # noqa: A002
+        checks.check_hash(hash, "hash")
+        await self._write(partial(_run, Query("sign_in_delete", (self.tenant, hash))))
+
+
+def _run(query: Query) -> Steps[None]:
+    yield query
+
+
+def _add(tenant: str, sign_in: SignIn) -> Steps[None]:
+    if (yield from _find(tenant, sign_in.hash)) is not None:
+        raise InvalidRequest("a sign-in with the same hash exists already", param="hash")
+    holder = (tenant, sign_in.key_id or "", sign_in.tenant, sign_in.user_id or "")
+    expired = yield Query("sign_ins_expired", (tenant, sign_in.created_at, EXPIRED_PER_WRITE))
+    surplus = yield Query("sign_ins_of_holder", (*holder, SIGN_INS_OF_HOLDER - 1, PAGE))
+    oldest = yield Query("sign_ins_oldest", (tenant, SIGN_INS - 1, PAGE))
+    if gone := {row[0] for row in (*expired, *surplus, *oldest)}:
+        yield Many("sign_in_delete", [(tenant, hash_) for hash_ in sorted(gone)])
+    yield Query("sign_in_insert", _encode(tenant, sign_in))
+
+
+def _find(tenant: str, hash_: bytes) -> Steps[SignIn | None]:
+    rows = yield Query("sign_in_get", (tenant, hash_))
+    return _decode(rows[0]) if rows else None
+
+
+def _decode(row: Row) -> SignIn:
+    hash_, opens, user_id, role, key_id, created_at, expires_at, used_at = row
+    return SignIn(
+        hash=hash_,
+        tenant=decode_text(opens),
+        user_id=decode_text(user_id) or None,
+        role=cast(Role, decode_text(role)),
+        key_id=decode_text(key_id) or None,
+        created_at=created_at,
+        expires_at=expires_at,
+        used_at=used_at,
+    )
+
+
+def _encode(tenant: str, sign_in: SignIn) -> Row:
+    holder = (sign_in.tenant, sign_in.user_id or "", sign_in.role, sign_in.key_id or "")
+    return (tenant, sign_in.hash, *holder, sign_in.created_at, sign_in.expires_at, sign_in.used_at)
+
+
+class DeletionMethods(Handle):
+    """Implements the methods of `DeletionStore` on a SQL database. `LogicStore` inherits from this class."""
+
+    async def add_deletion(self, deletion: Deletion, *, keep: int | None = None) -> None:
+        checks.check_deletion(deletion, keep)
+        await self._write(partial(_add_deletion, self.tenant, deletion, keep))
+
+    async def deletions(
+        self,
+        *,
+        before: tuple[int, str] | None = None,
+        limit: int = 20,
+        hash: bytes | None = None,  # noqa: A002 - its name in the API
+    ) -> Sequence[Deletion]:
+        checks.check_limit(limit)
+        place = (ENDLESS, "") if before is None else before
+        return await self._read(partial(_list_deletions, self.tenant, place, limit, hash), single=True)
+
+
+def _add_deletion(tenant: str, deletion: Deletion, keep: int | None) -> Steps[None]:
+    if keep is not None:
+        surplus = yield Query("deletions_surplus", (tenant, deletion.kind, keep, PAGE))
+        if surplus:
+            yield Many("deletion_delete", [(tenant, at, decode_text(id_)) for at, id_ in surplus])
+    yield Query("deletion_insert", _encode_deletion(tenant, deletion))
+
+
+def _list_deletions(tenant: str, before: tuple[int, str], limit: int, hash_: bytes | None) -> Steps[Sequence[Deletion]]:
+    if hash_ is None:
+        rows = yield Query("deletions_before", (tenant, *before, limit))
+    else:
+        rows = yield Query("deletions_of_hash_before", (tenant, *before, hash_, limit))
+    return tuple(map(_decode_deletion, rows))
+
+
+def _decode_deletion(row: Row) -> Deletion:
+    id_, deleted_at, kind, user_hash, session_hash, key_id, counts = row
+    return Deletion(
+        id=decode_text(id_),
+        deleted_at=deleted_at,
+        kind=cast(DeletionKind, decode_text(kind)),
+        user_hash=user_hash,
+        session_hash=session_hash,
+        key_id=decode_text(key_id) or None,
+        counts=msgspec.json.decode(counts),
+    )
+
+
+def _encode_deletion(tenant: str, deletion: Deletion) -> Row:
+    place = (tenant, deletion.deleted_at, deletion.id, deletion.kind)
+    return (
+        *place,
+        deletion.user_hash,
+        deletion.session_hash,
+        deletion.key_id or "",
+        msgspec.json.encode(deletion.counts),
+    )

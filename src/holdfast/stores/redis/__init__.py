@@ -1,6 +1,7 @@
 """Sessions in Redis. In a cluster, all keys of a user are in one slot, and all keys of a tenant's own data are in another.
 
-The operations are in modules that are named like their protocols, such as `sessions`, `log` and `memories`. The other modules:
+The operations are in modules that are named like their protocols, such as `sessions`, `log` and `memories`. `log` also copies the logs of
+forks, and `tenants` has keys, sign-ins and the journal of deletions. The other modules:
 
 | module | subject |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""Append to logs and read them, in Redis. The live entries are in a list, and retired entries in a sorted set by `seq`."""
+"""Append to logs, read them, and copy them for forks, in Redis. The live entries are in a list, and retired entries in a sorted set by `seq`."""
 
 from __future__ import annotations
 
@@ -9,25 +9,36 @@ from typing import Any, Final
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace as evolve
 
-from holdfast.domain.fact_choices import Choice, with_choices
-from holdfast.domain.history import continue_log
+from holdfast.domain.fact_choices import STANDING_FACTS, Choice, with_choices
+from holdfast.domain.history import Past, continue_log
 from holdfast.domain.log import erase_content as erased_message
 from holdfast.domain.log import rewind
 from holdfast.domain.messages import GENESIS, encode_payload
+from holdfast.domain.origins import copy_prefix_origins
 from holdfast.domain.refusals import with_refusals
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction, Tail
-from holdfast.errors import EntryNotFound, IdempotencyConflict, SessionNotFound
+from holdfast.errors import EntryNotFound, IdempotencyConflict, SessionExists, SessionNotFound
 from holdfast.limits import VIEWS_KEPT
 from holdfast.stores import checks
 from holdfast.stores.log import Append, Appended, WindowRows
 from holdfast.stores.record_checks import EncodedChange, encode_changes_off_loop
 from holdfast.stores.redis import compactions, matching, media, records, state
 from holdfast.stores.redis.connection import Command, Key
-from holdfast.stores.redis.database import MAX_ARGUMENTS, Transaction
+from holdfast.stores.redis.database import MAX_ARGUMENTS, Transaction, make_head_command
 from holdfast.stores.redis.handle import Handle, read_transaction, resolve_session_keys, write_transaction
-from holdfast.stores.redis.keys import SessionKeys
+from holdfast.stores.redis.keys import ScopeKeys, SessionKeys
 from holdfast.stores.redis.owned_records import write_record_changes
-from holdfast.stores.session_changes import advance_session, count_messages, fill_unset, refuse_stale, resolve_claim
+from holdfast.stores.redis.records import HEAD_BYTES, build_session, decode_record
+from holdfast.stores.session_changes import (
+    advance_session,
+    count_messages,
+    fill_unset,
+    install_session,
+    refuse_reshaped,
+    refuse_stale,
+    resolve_claim,
+)
+from holdfast.stores.sessions import NewSession
 
 LOOKBACK: Final = 16
 """Number of entries that are read per round trip when a log is searched backwards."""
@@ -442,3 +453,57 @@ async def _trim_views(tx: Transaction, saved: Mapping[bytes, bytes]) -> None:
         VIEWS_KEPT:
     ]:
         tx.queue("HDEL", tx.keys.views, name)
+
+
+def _resolve_new_keys(handle: Handle, new: NewSession) -> ScopeKeys:
+    return resolve_session_keys(handle, new.ref)
+
+
+class ForkMethods(Handle):
+    """The method `fork` of `holdfast.stores.sessions.SessionStore`. It copies no media, and removes no pins."""
+
+    @write_transaction(_resolve_new_keys)
+    async def fork(
+        self, tx: Transaction, new: NewSession, source: Session, stop: int, *, pins: bool = True
+    ) -> Session | None:
+        checks.check_new_session(new, past=True)
+        checks.check_int(stop, "stop", low=0)
+        checks.check_ref(source.ref)
+        keys = self._make_session_keys(source.ref)
+        (guard, record, profile), (live, end, size, notes, pinned), media, ranges = await tx.read(
+            make_head_command(keys),
+            (b"extent", keys.log, Key(keys.retired), stop, HEAD_BYTES, STANDING_FACTS),
+            (b"HLEN", keys.media_uses),
+            (b"HGET", keys.shared, keys.field),
+        )
+        if record is None:
+            raise SessionNotFound(source.id)
+        parent = build_session(decode_record(keys, record), profile).require_intact()
+        if parent.identity != source.identity:
+            raise SessionNotFound(source.id)
+        refuse_reshaped(parent, source.version)
+        if tx.record is not None:
+            raise SessionExists(new.id)
+        count = live + notes
+        if not count or end != count or media or (pinned and not pins):
+            return None
+        _, tail = await rewind_tail(tx, keys, parent.tail, count)
+        past = Past(created_at=new.timestamp, updated_at=new.timestamp)
+        tail = evolve(tail, next_seq=count)
+        session = install_session(self.tenant, new, past, None, tail, live=live, size=size)
+        tx.insert_session(session)
+        matching.mark_end(tx, None, tail.digest)
+        _copy_log(tx, keys, count)
+        tx.check(keys.head, b"g", guard)
+        tx.check(keys.shared, keys.field, ranges)
+        known = matching.decode_ranges(ranges, source.identity)
+        if ranges is None:
+            matching.store_origins(tx, known, keys)
+        matching.store_origins(tx, copy_prefix_origins(known, count, new.identity))
+        return session
+
+
+def _copy_log(tx: Transaction, source: SessionKeys, count: int) -> None:
+    """Queue the copies of the first `count` entries of a log, and of their places in the index of digests."""
+    tx.queue("copy_log", tx.keys.log, Key(source.log), Key(tx.keys.retired), Key(source.retired), count)
+    tx.late.append(("copy_marks", tx.keys.marks, Key(source.head), count))

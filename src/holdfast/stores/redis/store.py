@@ -12,19 +12,16 @@ from holdfast.stores.redis.artifacts import ArtifactMethods
 from holdfast.stores.redis.compactions import CompactionMethods
 from holdfast.stores.redis.convert import LAYOUT, NEWEST, UNFINISHED, check_converted, convert, read_layouts
 from holdfast.stores.redis.database import Database, Head, Transaction
-from holdfast.stores.redis.deletions import DeletionMethods
-from holdfast.stores.redis.forks import ForkMethods
 from holdfast.stores.redis.keys import Keys
 from holdfast.stores.redis.lifecycle import LifecycleMethods
-from holdfast.stores.redis.log import LogMethods
+from holdfast.stores.redis.log import ForkMethods, LogMethods
 from holdfast.stores.redis.matching import MatchingMethods
 from holdfast.stores.redis.memories import MemoryMethods
 from holdfast.stores.redis.nodes import Nodes
 from holdfast.stores.redis.owned_records import RecordMethods
 from holdfast.stores.redis.sessions import SessionMethods
-from holdfast.stores.redis.sign_ins import SignInMethods
 from holdfast.stores.redis.state import StateMethods
-from holdfast.stores.redis.tenants import TenantMethods
+from holdfast.stores.redis.tenants import DeletionMethods, SignInMethods, TenantMethods
 from holdfast.stores.sql import Migration
 from holdfast.stores.sql.upgrade import list_pending
 

@@ -1,25 +1,26 @@
-"""Data of a tenant that belong to no session, in Redis: leases, calibration data of models, API keys, contents of artifacts.
+"""Data of a tenant that belong to no session, in Redis: leases, model calibration, API keys, sign-ins, contents of artifacts, deletions.
 
 There are no locks. Instead, each write checks that the values on which it depends have not changed since they were read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace as evolve
 
 from holdfast.errors import InvalidRequest, KeyNotFound
-from holdfast.limits import BLOB_PART_BYTES, LEARNED_BYTES, LEARNED_MODELS, PAGE
+from holdfast.limits import BLOB_PART_BYTES, LEARNED_BYTES, LEARNED_MODELS, PAGE, SIGN_INS, SIGN_INS_OF_HOLDER
 from holdfast.stores import checks
+from holdfast.stores.deletions import Deletion
 from holdfast.stores.keys import ApiKey
-from holdfast.stores.redis.connection import Key
+from holdfast.stores.redis.connection import Command, Key
 from holdfast.stores.redis.database import Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
-from holdfast.stores.redis.keys import decode_number, encode_number
+from holdfast.stores.redis.keys import TenantKeys, decode_number, encode_name, encode_number
 from holdfast.stores.redis.records import check_int64, pack, pack_fields, unpack_fields, unpack_list
-from holdfast.stores.redis.sign_ins import queue_removal_of_key
+from holdfast.stores.sign_ins import EXPIRED_PER_WRITE, SignIn
 
 _STALE: Final = 3_600_000
 """Milliseconds between the expiry of a lease and its deletion. The delay prevents a caller whose clock is fast from deleting a lease that is
@@ -233,4 +234,127 @@ class TenantMethods(Handle):
             if len(blobs) < limit:
                 break
             place = blobs[-1]
+        return tuple(found[:limit])
+
+
+_HASH: Final = 32
+
+
+class SignInMethods(Handle):
+    """The methods of `holdfast.stores.sign_ins.SignInStore`."""
+
+    @write_transaction()
+    async def add_sign_in(self, tx: Transaction, sign_in: SignIn) -> None:
+        checks.check_sign_in(sign_in)
+        keys, now = self._tenant_keys, check_int64(sign_in.created_at)
+        holder = _encode_holder(sign_in)
+        bounds = (b"(" + holder + b"\xff", b"[" + holder)
+        stored, expired, surplus, oldest = await tx.read(
+            (b"HGET", keys.sign_ins, sign_in.hash),
+            (b"ZRANGEBYSCORE", keys.sign_in_expiries, b"-inf", now, b"LIMIT", 0, EXPIRED_PER_WRITE),
+            (b"ZREVRANGEBYLEX", keys.sign_in_holders, *bounds, b"LIMIT", SIGN_INS_OF_HOLDER - 1, PAGE),
+            (b"ZREVRANGE", keys.sign_in_times, SIGN_INS - 1, SIGN_INS - 1 + PAGE),
+        )
+        if stored is not None:
+            raise InvalidRequest("a sign-in with the same hash exists already", param="hash")
+        tx.check(keys.sign_ins, sign_in.hash, None)
+        await _queue_removal(tx, keys, {*expired, *(member[-_HASH:] for member in (*surplus, *oldest))})
+        tx.queue("HSET", keys.sign_ins, sign_in.hash, pack_fields(sign_in))
+        tx.queue("ZADD", keys.sign_in_expiries, check_int64(sign_in.expires_at), sign_in.hash)
+        tx.queue("ZADD", keys.sign_in_times, 0, encode_number(now) + sign_in.hash)
+        tx.queue("ZADD", keys.sign_in_holders, 0, _encode_member(sign_in))
+
+    @read_transaction()
+    async def find_sign_in(self, tx: Transaction, hash: bytes) -> SignIn | None:  # noqa: A002 - its name
+        checks.check_hash(hash, "hash")
+        (stored,) = await tx.read((b"HGET", self._tenant_keys.sign_ins, hash))
+        return None if stored is None else unpack_fields(SignIn, stored)
+
+    @write_transaction()
+    async def use_sign_in(self, tx: Transaction, hash: bytes, *, timestamp: int) -> None:  # noqa: A002
+        checks.check_hash(hash, "hash")
+        keys = self._tenant_keys
+        (stored,) = await tx.read((b"HGET", keys.sign_ins, hash))
+        if stored is None:
+            return
+        sign_in = unpack_fields(SignIn, stored)
+        if sign_in.used_at is None or sign_in.used_at < timestamp:
+            tx.check(keys.sign_ins, hash, stored)
+            tx.queue("HSET", keys.sign_ins, hash, pack_fields(evolve(sign_in, used_at=check_int64(timestamp))))
+
+    @write_transaction()
+    async def remove_sign_in(self, tx: Transaction, hash: bytes) -> None:  # noqa: A002
+        checks.check_hash(hash, "hash")
+        await _queue_removal(tx, self._tenant_keys, (hash,))
+
+
+async def queue_removal_of_key(tx: Transaction, keys: TenantKeys, key_id: str) -> None:
+    """Delete the sign-ins of a key when the transaction is committed."""
+    begin = encode_name(key_id)
+    (members,) = await tx.read((b"ZRANGEBYLEX", keys.sign_in_holders, b"[" + begin, b"(" + begin + b"\xff"))
+    await _queue_removal(tx, keys, [member[-_HASH:] for member in members])
+
+
+async def _queue_removal(tx: Transaction, keys: TenantKeys, hashes: Iterable[bytes]) -> None:
+    for hash_, stored in (await tx.read_fields(keys.sign_ins, sorted(hashes))).items():
+        sign_in = unpack_fields(SignIn, stored)
+        tx.queue("HDEL", keys.sign_ins, hash_)
+        tx.queue("ZREM", keys.sign_in_expiries, hash_)
+        tx.queue("ZREM", keys.sign_in_times, encode_number(sign_in.created_at) + hash_)
+        tx.queue("ZREM", keys.sign_in_holders, _encode_member(sign_in))
+
+
+def _encode_holder(sign_in: SignIn) -> bytes:
+    """Return the beginning of the members of a holder: the key, the tenant and the user."""
+    return b"".join(map(encode_name, (sign_in.key_id or "", sign_in.tenant, sign_in.user_id or "")))
+
+
+def _encode_member(sign_in: SignIn) -> bytes:
+    """Return a sign-in's member in the index of holders, in which the sign-ins of a holder are in order of time."""
+    return _encode_holder(sign_in) + encode_number(sign_in.created_at) + sign_in.hash
+
+
+class DeletionMethods(Handle):
+    """The methods of `holdfast.stores.deletions.DeletionStore`."""
+
+    @write_transaction()
+    async def add_deletion(self, tx: Transaction, deletion: Deletion, *, keep: int | None = None) -> None:
+        checks.check_deletion(deletion, keep)
+        keys, kind = self._tenant_keys, encode_name(deletion.kind)
+        place = encode_number(check_int64(deletion.deleted_at)) + deletion.id.encode()
+        (stored,) = await tx.read((b"HGET", keys.deletions, place))
+        surplus: Sequence[bytes] = ()
+        if keep is not None:
+            bounds = (b"(" + kind + b"\xff", b"[" + kind)
+            (surplus,) = await tx.read((b"ZREVRANGEBYLEX", keys.deletion_kinds, *bounds, b"LIMIT", keep, PAGE))
+        for member in surplus:
+            tx.queue("ZREM", keys.deletion_kinds, member)
+            tx.queue("ZREM", keys.deletion_times, member[len(kind) :])
+            tx.queue("HDEL", keys.deletions, member[len(kind) :])
+        if stored is None or kind + place in surplus:
+            tx.queue("HSET", keys.deletions, place, pack_fields(deletion))
+            tx.queue("ZADD", keys.deletion_times, 0, place)
+            tx.queue("ZADD", keys.deletion_kinds, 0, kind + place)
+
+    @read_transaction()
+    async def deletions(
+        self,
+        tx: Transaction,
+        *,
+        before: tuple[int, str] | None = None,
+        limit: int = 20,
+        hash: bytes | None = None,  # noqa: A002 - its name in the API
+    ) -> Sequence[Deletion]:
+        checks.check_limit(limit)
+        keys, found = self._tenant_keys, list[Deletion]()
+        end = b"+" if before is None else b"(" + encode_number(before[0]) + before[1].encode()
+        size = limit if hash is None else PAGE
+        while len(found) < limit:
+            page: Command = (b"ZREVRANGEBYLEX", keys.deletion_times, end, b"-", b"LIMIT", 0, size)
+            (places,) = await tx.read(page)
+            some = (unpack_fields(Deletion, one) for one in (await tx.read_fields(keys.deletions, places)).values())
+            found += (one for one in some if hash in {None, one.user_hash, one.session_hash})
+            if len(places) < size:
+                break
+            end = b"(" + places[-1]
         return tuple(found[:limit])
