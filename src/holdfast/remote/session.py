@@ -20,7 +20,6 @@ from holdfast.errors import Conflict, InvalidRequest, ServerError, SessionNotFou
 from holdfast.limits import CONNECT_PAGE
 from holdfast.numbers import check_whole
 from holdfast.remote.artifacts import RemoteArtifacts
-from holdfast.remote.facts import RemoteFacts
 from holdfast.remote.objects import (
     TurnPrompt,
     Written,
@@ -42,7 +41,7 @@ from holdfast.remote.objects import (
     to_appended,
 )
 from holdfast.remote.records import RemoteRecords, to_record_operations
-from holdfast.remote.state import RemoteState, to_operations
+from holdfast.remote.state import RemoteFacts, RemoteState, to_operations
 from holdfast.remote.transport import KEY, Transport
 from holdfast.remote.turns import Flush, OpenRemoteTurn, RemoteTurn
 from holdfast.sessions.context_preview import Context

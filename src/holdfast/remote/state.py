@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.context.standing_facts import Fact
 from holdfast.domain.state import Change, Extend, Increment, Scope, get_scope
 from holdfast.errors import InvalidRequest
 from holdfast.remote.objects import decode
 from holdfast.remote.transport import Transport
 from holdfast.sessions.state import StateHandle
+from holdfast.wire.sendable import check_text
 
 
 def to_operations(delta: Mapping[str, Change]) -> list[dict[str, Any]]:
@@ -67,3 +69,60 @@ class RemoteState(StateHandle):
     def _check(self, key: str) -> None:
         if self._scope is not None and get_scope(key) != self._scope:
             raise InvalidRequest(f"{key!r:.80} must begin with {self._scope}:", param="key")
+
+
+_FIELDS = ("id", "seq", "text", "at", "source", "pinned", "dropped", "corrected_by")
+
+
+class RemoteFacts:
+    """The user's statements that prompts keep: `await session.facts()` lists them; `pin`, `drop` and `reset` change them.
+
+    Args:
+        transport: the connections.
+        path: segments of the path of the session.
+        query: query parameters that belong to the path.
+        agent: agent whose prompt is checked; None: the session's own agent.
+    """
+
+    def __init__(
+        self, transport: Transport, path: tuple[str, ...], query: Mapping[str, str], agent: str | None
+    ) -> None:
+        self._transport, self._path, self._query, self._agent = transport, (*path, "facts"), query, agent
+
+    async def __call__(self, strategy: str | None = None, *, budget: int | None = None) -> list[Fact]:
+        """Return the user's statements that the prompt contains or could contain, in the order in which they were said.
+
+        Args:
+            strategy: the strategy of the prompt, with the default values of its settings; None: the agent's.
+            budget: token budget of the prompt; None: the agent's.
+
+        Raises:
+            InvalidRequest: the strategy is unknown.
+            SessionNotFound: there is no such session.
+            BudgetTooSmall: no valid working set fits.
+        """
+        check_text(strategy, "strategy", none=True)
+        query = {**self._query, "agent": self._agent, "strategy": strategy, "budget": budget}
+        return await self._transport.call("GET", *self._path, query=query, parse=_parse_facts)
+
+    async def pin(self, fact_id: str) -> None:
+        """Keep a statement in the block of standing facts, before all others. Raises the errors of `SessionFacts.pin`."""
+        await self._choose(fact_id, pinned=True)
+
+    async def drop(self, fact_id: str) -> None:
+        """Keep a statement out of the block of standing facts. Raises the errors of `SessionFacts.drop`."""
+        await self._choose(fact_id, dropped=True)
+
+    async def reset(self, fact_id: str) -> None:
+        """Undo `pin` or `drop`. Raises the errors of `SessionFacts.reset`."""
+        await self._choose(fact_id, pinned=False, dropped=False)
+
+    async def _choose(self, fact_id: str, **choice: bool) -> None:
+        check_text(fact_id, "fact_id")
+        if not fact_id:
+            raise InvalidRequest("fact_id is empty", param="fact_id")
+        await self._transport.call("PATCH", *self._path, fact_id, query=self._query, body=choice, parse=decode)
+
+
+def _parse_facts(data: bytes) -> list[Fact]:
+    return [Fact(**{name: one[name] for name in _FIELDS}) for one in decode(data)["data"]]
