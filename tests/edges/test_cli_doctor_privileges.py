@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import commands
-from holdfast.cli.doctor.privileges import suggest_grant
+from holdfast.cli.doctor.store import suggest_grant
 from holdfast.errors import StoreUnavailable
 from tests.stores.servers import reach
 
