@@ -15,8 +15,8 @@ from holdfast.domain.artifact import check_name
 from holdfast.errors import ConfigError, InvalidRequest
 from holdfast.tools.python.calls import CallResult
 from holdfast.tools.python.files import SavedFiles, make_artifact_name
-from holdfast.tools.python.results import fit_result, format_result
 from holdfast.tools.python.settings import PythonSettings
+from holdfast.tools.python.tool import fit_result, format_result
 
 PARTS = st.text(st.characters(codec=None, exclude_characters="/\0"), min_size=1, max_size=300)
 """Names in a folder, with surrogates for bytes that are no UTF-8."""

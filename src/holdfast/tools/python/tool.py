@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
@@ -20,12 +20,11 @@ from holdfast.limits import (
 )
 from holdfast.tools.context import Call, ToolContext
 from holdfast.tools.functions import tool_from
-from holdfast.tools.python.calls import ProcessLimits
-from holdfast.tools.python.files import RestoredFiles, refuse_files, restore, save_files
+from holdfast.tools.python.calls import CallResult, ProcessLimits
+from holdfast.tools.python.files import RestoredFiles, SavedFiles, refuse_files, restore, save_files
 from holdfast.tools.python.kernels import Kernel, Kernels, NoKernel
-from holdfast.tools.python.results import format_result
 from holdfast.tools.python.settings import PythonSettings
-from holdfast.tools.tool import PYTHON, Tool, Toolset
+from holdfast.tools.tool import PYTHON, Tool, Toolset, cut
 
 FRESH: Final = "a fresh process: variables, functions and imports of earlier calls are gone; files of theirs that were kept are artifacts"
 RESTORED: Final = "{number} of these files are in the current folder again"
@@ -195,3 +194,66 @@ def _format_size(size: int) -> str:
         if size >= unit:
             return f"{size / unit:.3g} {name}"
     return f"{size} bytes"
+
+
+_TEXTS: Final = ("stdout", "stderr", "result", "exception")
+"""Fields with texts that may be long, in the order in which they are cut. Texts that explain errors best are cut last."""
+_LISTS: Final = ("files", "plots", "not_kept")
+_LEAST: Final = 256
+"""Bytes of each text that are always kept."""
+_FEWEST: Final = 3
+"""Number of items of each list that are always kept."""
+_MORE: Final = "more_"
+
+
+def format_result(ran: CallResult, saved: SavedFiles, notes: list[str], most: int) -> dict[str, Any]:
+    """Return the result of a call as an object for the model.
+
+    Args:
+        ran: result of the code.
+        saved: the saved files and plots of the call.
+        notes: notes for the model.
+        most: maximum bytes of the object as JSON. Standard output is cut first, the traceback last.
+    """
+    result = {
+        "status": ran.status,
+        "result": ran.result,
+        "stdout": ran.stdout,
+        "stderr": ran.stderr,
+        "exception": ran.exception,
+        "files": saved.files,
+        "plots": saved.plots,
+        "not_kept": saved.not_kept,
+        "note": "; ".join(notes),
+        "seconds": round(ran.seconds, 3),
+    }
+    return fit_result({key: value for key, value in result.items() if value not in (None, "", [])}, most)
+
+
+def fit_result(result: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """Shorten the texts and lists of a result until its JSON has at most `most` bytes, as far as possible."""
+    found = dict(result)
+    for name in _TEXTS:
+        _shorten(found, name, most, _LEAST)
+    for name in _LISTS:
+        items = found.get(name, [])
+        while len(items) > _FEWEST and _count_json_bytes(found) > most:
+            items = items[: max(_FEWEST, len(items) // 2)]
+            found |= {name: items, _MORE + name: len(result[name]) - len(items)}
+    return found
+
+
+def _shorten(found: dict[str, Any], name: str, most: int, least: int) -> None:
+    """Cut one text until the whole result has at most `most` bytes as JSON, but keep at least `least` bytes of the text.
+
+    The size of a text in JSON cannot be calculated from its length, so this may take several attempts.
+    """
+    text = found.get(name, "")
+    while (over := _count_json_bytes(found) - most) > 0 and len(found.get(name, "").encode()) > least:
+        now = found[name].encode()
+        room = len(now) - max(over * len(now) // _count_json_bytes(found[name]), 1)
+        found[name] = cut(text, max(least, room))
+
+
+def _count_json_bytes(value: Any) -> int:
+    return len(msgspec.json.encode(value))
