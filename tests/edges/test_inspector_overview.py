@@ -14,8 +14,7 @@ from holdfast.domain.activity import ActivityCounts
 from holdfast.durations import to_utc
 from holdfast.limits import INSPECTOR_STREAMS, INSPECTOR_STREAMS_OF_PRINCIPAL
 from holdfast.server.inspector import live
-from holdfast.server.inspector.overview import describe_cost
-from holdfast.server.inspector.time_charts import Layer, draw_columns, format_compact
+from holdfast.server.inspector.overview import Layer, describe_cost, draw_columns, format_compact
 from holdfast.server.permissions import Refused
 from holdfast.testing import Reply
 from tests.clocks import START, Clock
