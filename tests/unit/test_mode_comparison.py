@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.evaluation import Query, Sample, Turn, compare
-from holdfast.evaluation.comparison import Difference, resample
+from holdfast.evaluation.evaluator import Difference, resample
 from holdfast.evaluation.measures import Outcome
 
 

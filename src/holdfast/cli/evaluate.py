@@ -27,7 +27,7 @@ from holdfast.numbers import format_count
 if TYPE_CHECKING:
     from holdfast.embedders import Embedder
     from holdfast.evaluation import Comparison, Dataset, Figures, Mode, Outcome, PromptFigures, UnrelatedFigures
-    from holdfast.evaluation.comparison import Difference
+    from holdfast.evaluation.evaluator import Difference
     from holdfast.evaluation.prompt_contents import PromptShares
     from holdfast.evaluation.statements import Conversation, Run, Shares
     from holdfast.evaluation.statements import Figures as StatementFigures

@@ -1,18 +1,17 @@
 """Evaluate search and recall on datasets: conversations, and questions whose evidence is known.
 
-dataset     classes of datasets                       readers     reads datasets from files in four formats
+dataset     classes of datasets, and of searches      readers     reads datasets from files in four formats
 locomo      the formats of LoCoMo and REALTALK        beam        the format of BEAM
-finders     protocol of a search under evaluation     library     search of a dataset with `Holdfast.search`
-direct      the ranking alone, without a store        plain       BM25 and FTS5 as baselines
-evaluator   runs a dataset's questions in a mode      measures    recall by turn and by session
-unrelated   results for questions without an answer   comparison  difference of two modes, with intervals
+direct      the ranking alone, without a store        library     search of a dataset with `Holdfast.search`
+evaluator   runs a dataset's questions in a mode,     plain       BM25 and FTS5 as baselines
+            and compares two modes                    measures    recall by turn and by session
+unrelated   results for questions without an answer
 prompt_contents   evidence in the default prompt      prompt_sessions   sessions whose prompts are examined
 """
 
-from holdfast.evaluation.comparison import Comparison, compare
 from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
 from holdfast.evaluation.direct import Direct
-from holdfast.evaluation.evaluator import BASELINES, MODES, Evaluator, Mode
+from holdfast.evaluation.evaluator import BASELINES, MODES, Comparison, Evaluator, Mode, compare
 from holdfast.evaluation.library import Library
 from holdfast.evaluation.measures import Figures, Outcome
 from holdfast.evaluation.prompt_contents import PromptFigures, measure_prompts

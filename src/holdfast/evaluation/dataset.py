@@ -1,8 +1,13 @@
-"""Define the classes of a dataset for evaluation: conversations, and questions whose evidence is known."""
+"""Define the classes of a dataset for evaluation: conversations, and questions whose evidence is known; and the protocol of a search."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
 import msgspec
+
+from holdfast.recall.base import SearchMode
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False):
@@ -68,3 +73,29 @@ class Dataset(msgspec.Struct, frozen=True, gc=False):
     def queries(self) -> int:
         """Number of questions with evidence in all samples."""
         return sum(len(sample.queries) for sample in self.samples)
+
+
+class SearchResult(NamedTuple):
+    """The result of a search for one question."""
+
+    turns: Sequence[int]
+    """Indexes of the turns found in the sample, best first."""
+    sessions: Sequence[int]
+    """Indexes of the sessions found, best first, without duplicates."""
+
+
+class Finder(Protocol):
+    """A search over the samples of a dataset."""
+
+    async def find(
+        self, mode: SearchMode, number: int, query: Query, enough: Callable[[Sequence[int]], bool]
+    ) -> SearchResult:
+        """Search one sample for turns and sessions that answer a question.
+
+        Args:
+            mode: Mode of the search.
+            number: Index of the sample in the dataset.
+            query: The question.
+            enough: Function that is called with the turns found so far, and returns True if the search may stop. The result may have more
+                turns.
+        """

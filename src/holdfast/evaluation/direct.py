@@ -10,8 +10,7 @@ from typing import Final
 
 from holdfast.embedders import Embedder
 from holdfast.embedders.base import can_read_language, get_floor, make_query_vectors
-from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
-from holdfast.evaluation.finders import SearchResult
+from holdfast.evaluation.dataset import Dataset, Query, Sample, SearchResult, Turn
 from holdfast.evaluation.measures import list_sessions
 from holdfast.evaluation.plain import TOOL
 from holdfast.recall.base import NEAR, NEAREST, Candidate, Candidates, SearchMode, Similar

@@ -8,8 +8,7 @@ from typing import Any, Final, Self
 
 from holdfast.context.recalled import RecallSettings
 from holdfast.errors import EmbeddingFailed
-from holdfast.evaluation.dataset import Dataset, Query, Sample
-from holdfast.evaluation.finders import SearchResult
+from holdfast.evaluation.dataset import Dataset, Query, Sample, SearchResult
 from holdfast.evaluation.plain import TOOL
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings

@@ -15,14 +15,16 @@ comparison  compares two strategies                   plots         draws recall
 """
 
 from holdfast.domain.activity import CACHE_LEAST, CACHE_READ, CACHE_WRITE, SUMMARY_READ, SUMMARY_WRITTEN
-from holdfast.replay.comparison import Comparison, PairedSessions, compare
 from holdfast.replay.player import (
     UNLIMITED,
+    Comparison,
+    PairedSessions,
     PlayResult,
     Result,
     SessionResult,
     Tally,
     add_up,
+    compare,
     play,
     play_session,
 )
