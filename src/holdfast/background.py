@@ -1,4 +1,4 @@
-"""Repeat background work with pauses that the work itself chooses; also helpers to cancel and await tasks."""
+"""Repeat background work with pauses that the work itself chooses; also cancel and await tasks, and run slow work in a thread."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import anyio
+import anyio.to_thread
 
 K = TypeVar("K", bound=Hashable)
 _log = logging.getLogger("holdfast.background")
@@ -145,3 +147,11 @@ async def wait_until_done(task: asyncio.Future[Any]) -> None:
                 continue
     if not task.cancelled():
         task.exception()
+
+
+T = TypeVar("T")
+
+
+async def run_in_thread(work: Callable[..., T], *args: object, long: bool = True) -> T:
+    """Run `work` and return its result. Use a thread if `long` is True, so that the event loop is not blocked."""
+    return await anyio.to_thread.run_sync(partial(work, *args)) if long else work(*args)

@@ -16,8 +16,8 @@ from playwright.async_api import expect
 
 from holdfast.access import ID_RANDOM, SECRET_RANDOM, create_key
 from holdfast.server import body_limits
+from holdfast.server.access import COOKIE, is_same_origin
 from holdfast.server.app import make_app
-from holdfast.server.browsers import COOKIE, is_same_origin
 from holdfast.server.inspector.access import check_path
 from holdfast.server.inspector.actions import ACTIONS
 from holdfast.server.inspector.frame import HEADERS, load_environment, mark_controls

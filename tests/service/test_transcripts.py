@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.background import run_in_thread
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import Entry, NewEntry, SessionRef
 from holdfast.hooks.registry import observe_store
 from holdfast.hooks.transcript_files import ParsedTranscript, parse_transcript
 from holdfast.hooks.transcripts import Transcripts
-from holdfast.off_loop import run_in_thread
 from holdfast.secrets import Pattern, make_redactor
 from holdfast.stores import open_store
 from holdfast.stores.base import Store

@@ -15,8 +15,8 @@ from starlette.routing import Route
 
 from holdfast import Holdfast
 from holdfast.cli import commands
+from holdfast.server.access import PAGES
 from holdfast.server.app import ROUTES, make_app
-from holdfast.server.browsers import PAGES
 from holdfast.server.permissions import REST
 from holdfast.server.routes import Endpoint
 from scripts.site import commands as command_pages

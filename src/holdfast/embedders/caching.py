@@ -17,7 +17,7 @@ from holdfast.embedders.base import (
 )
 from holdfast.errors import EmbeddingFailed
 from holdfast.limits import EMBEDDINGS_REMEMBERED_BYTES
-from holdfast.models.client_shutdown import retire
+from holdfast.models.base import retire
 from holdfast.recall.vectors import Vector
 
 _ENTRY_BYTES = 200 + KEY_BYTES

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from holdfast.background import run_in_thread
 from holdfast.domain.session import EndReason, Entry, Session, SessionRef
 from holdfast.errors import HookFailed, InvalidRequest, SessionNotFound, StoreUnavailable
 from holdfast.hooks.registry import Change, EndedSession
@@ -44,7 +45,6 @@ from holdfast.hooks.transcript_files import (
     make_file_name,
     sync_folder,
 )
-from holdfast.off_loop import run_in_thread
 from holdfast.secrets import Redactor
 from holdfast.stores.base import Store
 from holdfast.stores.log import Appended

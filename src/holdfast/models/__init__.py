@@ -1,22 +1,21 @@
 """Clients for language models. A model is any object that answers Chat Completions requests, over a network or not.
 
-base      the protocol of a model                     client            base class of clients that use HTTP
+base      the protocol of a model, closing a model    client            base class of clients that use HTTP
 openai    client for OpenAI-compatible upstreams      anthropic         client for Anthropic's Messages API
 responses client for OpenAI's Responses API
 answer    parser for OpenAI's responses               anthropic_stream  parser for Anthropic's responses
 http      headers, keys, URLs, the proxy              anthropic_access  paths and headers of Anthropic's API
 sse       parser for event streams                    failures          conversion of upstream errors to Holdfast's errors
 overflow  detection of prompts that are too long      health            cool-down of failing upstreams
-limited   a limit on concurrent calls                 client_shutdown   closing of clients after a reload
-counting  client for a provider's token count         count_endpoints   URLs and request formats of providers' token counts
+limited   a limit on concurrent calls                 count_endpoints   URLs and request formats of providers' token counts
+counting  client for a provider's token count
 collect   conversion of chunks to a completion        offline           the model that needs no network
 """
 
 from __future__ import annotations
 
 from holdfast.models.anthropic import AnthropicModel
-from holdfast.models.base import Model, closing
-from holdfast.models.client_shutdown import retire
+from holdfast.models.base import Model, closing, retire
 from holdfast.models.collect import Collector, TokenUsage, collect, has_content, read_usage, to_chunks
 from holdfast.models.count_endpoints import find_count_endpoint
 from holdfast.models.counting import PromptCounter, ProviderCounter

@@ -1,4 +1,4 @@
-"""Protocol of a model, which takes a Chat Completions request and yields the answer in chunks."""
+"""Protocol of a model, which takes a Chat Completions request and yields the answer in chunks. Close streams, and models after a reload."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+import asyncio
+import weakref
+from typing import Final
 
 
 class Model(Protocol):
@@ -61,3 +64,37 @@ async def closing(chunks: AsyncIterator[dict[str, Any]]) -> AsyncIterator[AsyncI
         aclose = getattr(chunks, "aclose", None)
         if aclose is not None:
             await aclose()
+
+
+class Pool(Protocol):
+    """A pool of connections."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+_closing: Final[set[asyncio.Task[None]]] = set()
+
+
+def retire(client: Any) -> None:
+    """Close a client's connections as soon as no caller uses the client any more. Do nothing if the client has no method `retire`."""
+    method = getattr(client, "retire", None)
+    if method is not None:
+        method()
+
+
+def close_after(owner: object, pool: Pool) -> None:
+    """Close `pool` when `owner` is garbage-collected. Call this function in the event loop that both use."""
+    weakref.finalize(owner, _schedule_close, pool, asyncio.get_running_loop()).atexit = False
+
+
+def _schedule_close(pool: Pool, loop: asyncio.AbstractEventLoop) -> None:
+    # The finalizer may run in any thread, because the garbage collector does.
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_start_close, pool)
+
+
+def _start_close(pool: Pool) -> None:
+    task = asyncio.ensure_future(pool.close())
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)

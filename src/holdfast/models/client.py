@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.errors import InvalidRequest, ModelError, ModelProtocolError, ModelReplyTooLarge, ModelUnavailable
 from holdfast.limits import MODEL_EVENT_BYTES, MODEL_STREAM_BYTES
-from holdfast.models.client_shutdown import close_after
+from holdfast.models.base import close_after
 from holdfast.models.failures import is_retryable, make_upstream_error, parse_error_body
 from holdfast.models.http import SECRET_HEADERS, find_proxy
 

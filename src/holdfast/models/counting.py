@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from holdfast.errors import HoldfastError, InvalidRequest
-from holdfast.models.client_shutdown import close_after
+from holdfast.models.base import close_after
 from holdfast.models.count_endpoints import Endpoint
 from holdfast.models.failures import parse_error_body, scrub
 from holdfast.models.http import SECRET_HEADERS, check_headers, find_proxy

@@ -7,8 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ModelBusy
-from holdfast.models.base import Model, closing
-from holdfast.models.client_shutdown import retire
+from holdfast.models.base import Model, closing, retire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping

@@ -1,7 +1,7 @@
 """Find the messages that requests of Anthropic's API name: the message that a thread continues after.
 
 The id of such a message contains its place in the log, as the ids of OpenAI's Responses API do, so every server finds it at once. See
-`holdfast.wire.message_notes`.
+`holdfast.wire.anthropic_threads`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from holdfast.server.requester import RequestRules, continue_session, identify_r
 from holdfast.server.stored_responses import get_last_message, read_calls, read_note_entry, read_replies
 from holdfast.wire.anthropic import parse_system
 from holdfast.wire.anthropic_requests import parse_tools
-from holdfast.wire.anthropic_threads import CREATE_ONLY, ThreadRequest
+from holdfast.wire.anthropic_threads import CREATE_ONLY, MessageNote, ThreadRequest, ThreadSetup, parse_message_note
 from holdfast.wire.anthropic_tool_changes import apply_tool_changes
-from holdfast.wire.message_notes import MessageNote, ThreadSetup, parse_message_note
 from holdfast.wire.response_ids import parse_place
 
 

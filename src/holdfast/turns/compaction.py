@@ -23,7 +23,7 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import Conflict
 from holdfast.limits import SEALED_ENTRIES, SEALED_TEXT_CHARS
 from holdfast.overlays.compactor import STRATEGY
-from holdfast.overlays.digest_writer import DIGEST
+from holdfast.overlays.summarizers import DIGEST
 from holdfast.wire.anthropic_compaction import hash_text
 
 _TARGET: Final = 0.4

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from holdfast.errors import InvalidRequest
-from holdfast.wire.message_notes import ThreadSetup
+from holdfast.wire.anthropic_threads import ThreadSetup
 from holdfast.wire.openai import dump_model
 
 ADDITION: Final = "tool_addition"

@@ -20,11 +20,10 @@ from holdfast.wire.anthropic_compaction import COMPACTION, CompactionWish, make_
 from holdfast.wire.anthropic_edits import FIELD, Edits, parse_edits, report_edits
 from holdfast.wire.anthropic_replies import Event, ReplyEvents, format_usage, make_message
 from holdfast.wire.anthropic_requests import parse_fields
-from holdfast.wire.anthropic_threads import THREAD, ThreadRequest, parse_thread
+from holdfast.wire.anthropic_threads import THREAD, ThreadRequest, ThreadSetup, parse_message_note, parse_thread
 from holdfast.wire.anthropic_tool_changes import ToolChange, apply_tool_changes, separate_tool_changes
 from holdfast.wire.cache_reports import DIAGNOSTICS, parse_diagnostics, report_to_anthropic
 from holdfast.wire.exports import parse_record_fields
-from holdfast.wire.message_notes import ThreadSetup, parse_message_note
 from holdfast.wire.response_ids import Place
 from holdfast.wire.voice import find_records
 

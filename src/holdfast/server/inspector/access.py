@@ -14,8 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.config.gateway import is_loopback
 from holdfast.limits import SIGN_IN_BYTES, SIGN_IN_DAYS
-from holdfast.server.access import Access
-from holdfast.server.browsers import ASSETS, SIGN_IN, is_page, is_same_origin, make_cookie, read_cookie
+from holdfast.server.access import ASSETS, SIGN_IN, Access, is_page, is_same_origin, make_cookie, read_cookie
 from holdfast.server.http import Call, Caller
 from holdfast.server.inspector.frame import (
     ASSET_TYPES,
