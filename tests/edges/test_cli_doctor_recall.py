@@ -12,6 +12,7 @@ from anyio import to_thread
 from holdfast.cli.doctor import index
 from tests.edges.test_cli_doctor import KEY, only_finding, run_checks
 from tests.service.embeddings_stub import make_error, serving
+from tests.service.workspace_kit import NEEDS_GIT
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -41,6 +42,7 @@ def test_slow_embedder_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert only_finding(run_checks()["embedder"]) == ("warn", "no vector within 10 s")
 
 
+@NEEDS_GIT
 def test_workspaces_are_reported_with_the_git_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No workspace is created; missing git is a failure; disabled workspaces are not mentioned."""
     assert "workspaces" not in run_checks()

@@ -12,6 +12,9 @@ from click.testing import CliRunner, Result
 from holdfast.cli import commands
 from holdfast.limits import WORKSPACE_FILE_BYTES
 from tests.fake_secrets import KEY
+from tests.service.workspace_kit import NEEDS_GIT
+
+pytestmark = NEEDS_GIT
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from tests.edges.browser_kit import NARROW, browse, check_page, needs_chromium
 from tests.edges.inspector_kit import read, serve_filled, submit
 from tests.edges.server import UPSTREAM_KEY, Served, gateway
 from tests.edges.test_inspector_frame import HTML, add_key, sign_in
+from tests.service.workspace_kit import NEEDS_GIT
 
 AGENTS = """agents:
   concierge:
@@ -166,6 +167,7 @@ async def test_key_of_one_user_sees_neither_instructions_nor_health() -> None:
         await read(served, "/inspect/agents/unknown", 404)
 
 
+@NEEDS_GIT
 async def test_workspace_is_committed_from_the_page(tmp_path: Path) -> None:
     hooks = f"hooks: {{workspace_git: {{enabled: true, path: {tmp_path}}}}}"
     async with serve_filled(AGENTS, hooks) as served:

@@ -14,6 +14,9 @@ from holdfast.workspace import Workspace
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 from tests.fake_secrets import KEY
+from tests.service.workspace_kit import NEEDS_GIT
+
+pytestmark = NEEDS_GIT
 
 WRITER = "/v1/workspaces/writer"
 

@@ -15,6 +15,7 @@ from holdfast.workspace import WorkspaceSettings
 from tests.service.python_tool_kit import code, open_python_bench, results
 from tests.service.tools_kit import Bench, bench, make_reply
 from tests.service.workflow_kit import agents, open_workflow_bench
+from tests.service.workspace_kit import NEEDS_GIT
 
 BOB: dict[str, Any] = {"guest": True, "speaker": "bob"}
 ARTIFACTS = ("save_artifact", "load_artifact", "list_artifacts")
@@ -108,6 +109,7 @@ async def test_python_for_participants_has_a_process_of_its_own(tmp_path: Path) 
         assert len(kernels) == 0
 
 
+@NEEDS_GIT
 async def test_workspace_history_shows_participants_no_commits_of_the_owner(tmp_path: Path) -> None:
     script = [reply for _ in range(2) for reply in (make_reply(None, ("c", TOOLS[1], {})), make_reply("done"))]
     settings = WorkspaceSettings(path=str(tmp_path / "ws"))

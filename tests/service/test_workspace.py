@@ -14,7 +14,9 @@ from holdfast.errors import InvalidRequest, WorkspaceUnavailable, WorkspaceUnusa
 from holdfast.workspace import Workspace, Workspaces, WorkspaceSettings
 from tests.amounts import examples
 from tests.clocks import START, TickingClock
-from tests.service.workspace_kit import _kept, _one, check_repository, files, git, subjects
+from tests.service.workspace_kit import NEEDS_GIT, _kept, _one, check_repository, files, git, subjects
+
+pytestmark = NEEDS_GIT
 
 __all__ = ["_kept", "_one"]
 

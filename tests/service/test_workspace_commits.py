@@ -16,7 +16,9 @@ from holdfast.workspace import Workspace, Workspaces
 from tests.amounts import examples
 from tests.clocks import TickingClock
 from tests.fake_secrets import KEY
-from tests.service.workspace_kit import LARGE, _kept, _one, check_repository, content, files, git, subjects
+from tests.service.workspace_kit import LARGE, NEEDS_GIT, _kept, _one, check_repository, content, files, git, subjects
+
+pytestmark = NEEDS_GIT
 
 __all__ = ["_kept", "_one"]
 

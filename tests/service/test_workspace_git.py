@@ -13,7 +13,9 @@ from holdfast.errors import GitMissing, WorkspaceUnavailable
 from holdfast.workspace import Workspace, Workspaces
 from holdfast.workspace.repository import Git
 from tests.clocks import TickingClock
-from tests.service.workspace_kit import _kept, _one, git
+from tests.service.workspace_kit import NEEDS_GIT, _kept, _one, git
+
+pytestmark = NEEDS_GIT
 
 __all__ = ["_kept", "_one"]
 

@@ -12,7 +12,9 @@ from holdfast.secrets.rules import Pattern
 from holdfast.workspace import Workspace, Workspaces
 from tests.clocks import TickingClock
 from tests.fake_secrets import KEY
-from tests.service.workspace_kit import LARGE, _kept, _one, everything, git, subjects
+from tests.service.workspace_kit import LARGE, NEEDS_GIT, _kept, _one, everything, git, subjects
+
+pytestmark = NEEDS_GIT
 
 __all__ = ["_kept", "_one"]
 

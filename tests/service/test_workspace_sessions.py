@@ -23,6 +23,9 @@ from holdfast.workspace import Workspace, WorkspaceSettings
 from holdfast.workspace.files import make_user_file_name
 from tests.clocks import Clock
 from tests.service.tools_kit import Bench, bench, make_reply
+from tests.service.workspace_kit import NEEDS_GIT
+
+pytestmark = NEEDS_GIT
 
 KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
 AGENTS = {"writer": Agent(name="writer", tools=TOOLS), "reader": Agent(name="reader")}

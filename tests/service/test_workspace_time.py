@@ -24,7 +24,9 @@ from holdfast.workspace.files import make_user_file_name
 from holdfast.workspace.repository import get_scratch_folder
 from tests.clocks import TickingClock
 from tests.fake_secrets import KEY
-from tests.service.workspace_kit import _kept, _one, check_repository, everything, files, git, subjects
+from tests.service.workspace_kit import NEEDS_GIT, _kept, _one, check_repository, everything, files, git, subjects
+
+pytestmark = NEEDS_GIT
 
 __all__ = ["_kept", "_one"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from holdfast.limits import WORKSPACE_FILE_BYTES
 from holdfast.workspace import Workspace, Workspaces
 from tests.clocks import TickingClock
 
+NEEDS_GIT = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 LARGE = b"x" * (WORKSPACE_FILE_BYTES + 1)
 
 
