@@ -317,11 +317,11 @@ _PREFIXES: Final = {
 def _make_input_content(sent: Mapping[str, Any]) -> str | list[Item]:
     content = sent.get("content")
     if isinstance(content, list):
-        return [_convert_input_part(part) for part in content]
+        return [convert_input_part(part) for part in content]
     return content if isinstance(content, str) else ""
 
 
-def _convert_input_part(part: Mapping[str, Any]) -> Item:
+def convert_input_part(part: Mapping[str, Any]) -> Item:
     """Convert a Chat Completions part to a part of an input message. Return parts without an equivalent unchanged."""
     kind = part.get("type")
     if kind == "text":

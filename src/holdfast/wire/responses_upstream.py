@@ -15,6 +15,7 @@ import msgspec
 from holdfast.domain.provider_items import FORMAT, HOSTED, is_provider_compaction
 from holdfast.errors import InvalidRequest
 from holdfast.limits import HOSTED_ITEM_BYTES
+from holdfast.wire.responses_replies import convert_input_part
 
 Json = dict[str, Any]
 ENCRYPTED: Final = "reasoning.encrypted_content"
@@ -190,20 +191,7 @@ def _convert_reply_part(part: Any) -> Json:
 
 
 def _convert_content(content: Any) -> Any:
-    return [_convert_part(part) for part in content] if isinstance(content, list) else content or ""
-
-
-def _convert_part(part: Mapping[str, Any]) -> Json:
-    """Convert a part of a Chat Completions message to a part of an input item. Return parts without an equivalent unchanged."""
-    kind = part.get("type")
-    if kind == "text":
-        return {"type": "input_text", "text": part.get("text", "")}
-    if kind == "image_url" and isinstance(part.get("image_url"), Mapping):
-        image = part["image_url"]
-        return {"type": "input_image", "image_url": image.get("url"), "detail": image.get("detail") or "auto"}
-    if kind == "file" and isinstance(part.get("file"), Mapping):
-        return {"type": "input_file", **part["file"]}
-    return dict(part)
+    return [convert_input_part(part) for part in content] if isinstance(content, list) else content or ""
 
 
 # -- replies -------------------------------------------------------------------------
