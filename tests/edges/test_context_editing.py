@@ -27,6 +27,14 @@ def client(served: Served) -> anthropic.AsyncAnthropic:
     )
 
 
+async def ask(claude: anthropic.AsyncAnthropic, request: dict[str, Any], *, stream: bool) -> Any:
+    """Return the answer to a request, from a stream or in one piece."""
+    if not stream:
+        return await claude.beta.messages.create(**request)
+    async with claude.beta.messages.stream(**request) as events:
+        return await events.get_final_message()
+
+
 async def read_pages(served: Served, pages: int, *, edit: dict[str, Any], stream: bool = False) -> list[Any]:
     """Let the model read pages one by one, resending everything; return the answers."""
     messages: list[Any] = [{"role": "user", "content": "Read the book."}]
@@ -41,11 +49,7 @@ async def read_pages(served: Served, pages: int, *, edit: dict[str, Any], stream
                 "betas": ["context-management-2025-06-27"],
                 "context_management": {"edits": [edit]},
             }
-            if stream:
-                async with claude.beta.messages.stream(**request) as events:
-                    answer = await events.get_final_message()
-            else:
-                answer = await claude.beta.messages.create(**request)
+            answer = await ask(claude, request, stream=stream)
             answers.append(answer)
             messages.append({"role": "assistant", "content": [block.to_dict() for block in answer.content]})
             results = [
@@ -171,11 +175,7 @@ async def think(served: Served, turns: int, *edits: Any, stream: bool = False) -
                 "betas": ["context-management-2025-06-27"],
                 "context_management": {"edits": list(edits)},
             }
-            if stream:
-                async with claude.beta.messages.stream(**request) as events:
-                    answer = await events.get_final_message()
-            else:
-                answer = await claude.beta.messages.create(**request)
+            answer = await ask(claude, request, stream=stream)
             answers.append(answer)
             messages.append({"role": "assistant", "content": [block.to_dict() for block in answer.content]})
     return answers

@@ -284,14 +284,20 @@ class Quiet:
         return lambda *args, **kwargs: None
 
 
-async def test_client_that_keeps_reading_is_not_disconnected() -> None:
-    """However slowly, if it reads its share in time, or all that is left."""
+def connect_quietly() -> tuple[Quiet, Any]:
+    """Return a client and the server's end of its connection, which gives it 7 seconds for each share."""
     quiet = Quiet()
     config = uvicorn.Config(lambda: None, log_config=None, access_log=False)
     connection = make_protocol(7.0)(config, ServerState(), {}, cast("Any", quiet))
     connection.connection_made(cast("Any", quiet))
     connection._stop_timer()
     quiet.timers.clear()
+    return quiet, connection
+
+
+async def test_client_that_keeps_reading_is_not_disconnected() -> None:
+    """However slowly, if it reads its share in time, or all that is left."""
+    quiet, connection = connect_quietly()
     quiet.unread = UNREAD_BYTES + 1
     connection.pause_writing()
     assert [timer.when() for timer in quiet.timers] == [7.0]
@@ -310,12 +316,7 @@ async def test_client_that_keeps_reading_is_not_disconnected() -> None:
 
 async def test_client_that_stops_reading_after_the_end_is_disconnected() -> None:
     """The response is complete: a client that reads a share of the rest and then stops loses the connection."""
-    quiet = Quiet()
-    config = uvicorn.Config(lambda: None, log_config=None, access_log=False)
-    connection = make_protocol(7.0)(config, ServerState(), {}, cast("Any", quiet))
-    connection.connection_made(cast("Any", quiet))
-    connection._stop_timer()
-    quiet.timers.clear()
+    quiet, connection = connect_quietly()
     connection._start_asgi_task(cast("Any", quiet), quiet)  # its response is complete
     quiet.unread = UNREAD_BYTES + 1
     connection.pause_writing()

@@ -340,23 +340,30 @@ async def test_skipped_model_is_called_when_the_others_fail() -> None:
         assert (await ask(hf, "again"))[0] == "back"
 
 
+async def begin_probe(hf: Holdfast, clock: Clock, model: NamedModel) -> tuple[asyncio.Task[Any], asyncio.Event]:
+    """Let a model fail, and return the call that tries it again later, with the event that lets this call go on."""
+    await ask(hf)
+    clock.now += int(COOL_DOWN_FIRST_SECONDS * 1000)
+    gate = model.gate = asyncio.Event()
+    model.asked = asyncio.Event()
+    probe = asyncio.create_task(ask(hf, "probe"))
+    await model.asked.wait()
+    return probe, gate
+
+
 async def test_only_one_call_probes_a_failed_model() -> None:
     """Until it has answered, all other calls use the fallback."""
     outcomes: list[Any] = [DOWN, "back", "stays"]
     one, two = NamedModel("one", lambda _: outcomes.pop(0)), NamedModel("two", "hello")
     async with open_holdfast(one, two) as (hf, clock):
-        await ask(hf)
-        clock.now += int(COOL_DOWN_FIRST_SECONDS * 1000)
-        one.gate, one.asked = asyncio.Event(), asyncio.Event()
-        probe = asyncio.create_task(ask(hf, "probe"))
-        await one.asked.wait()
+        probe, gate = await begin_probe(hf, clock, one)
         others = []
         for name in ("t", "u", "v"):
             handle = await hf.session(name)
             others.append((await handle.send("hi"))["choices"][0]["message"]["content"])
         assert others == ["hello"] * 3
         assert len(one.bodies) == 2
-        one.gate.set()
+        gate.set()
         assert (await probe)[0] == "back"
         assert (await ask(hf, "after"))[0] == "stays"
 
@@ -365,11 +372,7 @@ async def test_cancelled_probe_lets_the_next_call_probe() -> None:
     outcomes: list[Any] = [DOWN, "never", "back"]
     one, two = NamedModel("one", lambda _: outcomes.pop(0)), NamedModel("two", "hello")
     async with open_holdfast(one, two) as (hf, clock):
-        await ask(hf)
-        clock.now += int(COOL_DOWN_FIRST_SECONDS * 1000)
-        one.gate, one.asked = asyncio.Event(), asyncio.Event()
-        probe = asyncio.create_task(ask(hf, "probe"))
-        await one.asked.wait()
+        probe, _ = await begin_probe(hf, clock, one)
         probe.cancel()
         await asyncio.wait([probe])
         one.gate = None

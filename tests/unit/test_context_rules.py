@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -161,6 +161,18 @@ def build_with_summaries(
 # -- rule 4: deterministic --------------------------------------------------------
 
 
+def build_at_stops(view: View, history: Sequence[Event], stops: Collection[int]) -> tuple[Log, bool]:
+    """Build a view after some of the events; return the log after all of them, and True if entries were retired."""
+    log, retired = Log(), False
+    for at, log in enumerate(logs([*history])):
+        if len(log.entries) == 0 or log.entries[-1].seq != log.tail.next_seq - 1:
+            view.saved = None  # a store forgets views when entries are retired
+            retired = True
+        if at in stops and log.entries:
+            try_build(view, log.entries)
+    return log, retired
+
+
 @pytest.mark.parametrize("name", STRATEGIES)
 @HALF
 @given(data=st.data())
@@ -168,14 +180,8 @@ def test_folding_in_pieces_gives_the_same_bytes(name: str, data: st.DataObject) 
     """A view saved and continued at any points gives the bytes and the state of one built at once."""
     request, history = data.draw(requests(name)), data.draw(events)
     stops = data.draw(st.sets(st.integers(0, 60)))
-    view, retired = View(request), False
-    log = Log()
-    for at, log in enumerate(logs(history)):
-        if len(log.entries) == 0 or log.entries[-1].seq != log.tail.next_seq - 1:
-            view.saved = None  # a store forgets views when entries are retired
-            retired = True
-        if at in stops and log.entries:
-            try_build(view, log.entries)
+    view = View(request)
+    log, retired = build_at_stops(view, history, stops)
     assume(log.entries)
     carried, once = try_build(view, log.entries), try_build(View(request), log.entries)
     if isinstance(carried, BudgetTooSmall) or isinstance(once, BudgetTooSmall):

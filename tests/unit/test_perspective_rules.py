@@ -31,16 +31,14 @@ from tests.unit.perspective_reference import replace_unit
 from tests.unit.strategies import (
     UNLIMITED,
     Event,
-    Log,
     events,
     log_of,
-    logs,
     set_agent,
     tame_team_events,
     team_events,
     team_requests,
 )
-from tests.unit.test_context_rules import View, build_with_summaries, calls_of, try_build
+from tests.unit.test_context_rules import View, build_at_stops, build_with_summaries, calls_of, try_build
 
 HALF = settings(max_examples=settings().max_examples // 2)
 
@@ -71,12 +69,8 @@ def test_folding_in_pieces_gives_the_same_bytes(name: str, data: st.DataObject) 
         history = [happens for happens in history if happens.kind != "retire"]
     buffered = data.draw(st.sampled_from([0, 0, 1, 5]))
     request = msgspec.structs.replace(request, strategy=msgspec.structs.replace(request.strategy, history=buffered))
-    view, log = View(request), Log()
-    for at, log in enumerate(logs(history)):
-        if len(log.entries) == 0 or log.entries[-1].seq != log.tail.next_seq - 1:
-            view.saved = None  # a store forgets views when entries are retired
-        if at in stops and log.entries:
-            try_build(view, log.entries)
+    view = View(request)
+    log, _ = build_at_stops(view, history, stops)
     assume(log.entries)
     carried, once = try_build(view, log.entries), try_build(View(request), log.entries)
     if isinstance(carried, BudgetTooSmall) or isinstance(once, BudgetTooSmall):
