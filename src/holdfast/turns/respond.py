@@ -159,16 +159,20 @@ class ModelRound:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        failure: BaseException | None = None
         try:
             await self.chunks.aclose()
             self.is_whole = kind is None
-        finally:
-            try:
-                await self._record_to_end()
-            except ModelError as exc:
-                if not await self._say_instead(exc):
-                    raise
-                return True
+        except BaseException as exc:  # noqa: BLE001 - raised again below, once the reply is stored
+            failure = exc
+        try:
+            await self._record_to_end()
+        except ModelError as exc:
+            if not await self._say_instead(exc):
+                raise
+            return True
+        if failure is not None:
+            raise failure
         return isinstance(error, ModelError) and await self._say_instead(error)
 
     async def _say_instead(self, error: ModelError) -> bool:

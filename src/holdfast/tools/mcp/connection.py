@@ -34,6 +34,8 @@ _GRACE: Final = 2.0
 _DEAD: Final = 20.0
 """Maximum seconds to wait until a killed process is reaped, which takes a while on a busy machine."""
 _POLL: Final = 0.01
+_KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
+"""Windows has no SIGKILL."""
 _GONE: Final = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream, OSError)
 """Exceptions that a pipe raises if either end is closed."""
 
@@ -156,7 +158,7 @@ async def _end(process: Process) -> None:
             _signal(process, signal.SIGTERM)
             await _wait_for_end(process)
     finally:
-        _signal(process, signal.SIGKILL)
+        _signal(process, _KILL)
     await _wait_for_end(process, _DEAD)
     with anyio.move_on_after(_GRACE), suppress(*_GONE):  # an unread pipe stays open
         while True:
@@ -175,9 +177,12 @@ async def _wait_for_end(process: Process, seconds: float = _GRACE) -> bool:
 
 
 def _signal(process: Process, number: signal.Signals) -> None:
-    """Send a signal to the process group, if it still exists."""
+    """Send a signal to the process group, if it still exists. Windows has no groups: there, end the process."""
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, number)
+        else:
+            process.kill()
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
