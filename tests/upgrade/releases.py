@@ -18,7 +18,7 @@ from typing import Final, Self
 ROOT: Final = Path(__file__).parents[2]
 VARIABLE: Final = "HOLDFAST_TEST_0_1"
 DEFAULT: Final = ROOT / ".venv-0.1" / "bin" / "python"
-SECONDS: Final = 120
+SECONDS: Final = 600
 """Seconds that a command may take."""
 
 
