@@ -147,7 +147,9 @@ async def _count_in_store(
     return loop, threads
 
 
-async def _run_counted(loop: Calls, threads: Calls, work: Awaitable[Any]) -> Any:
+async def _run_counted(hf: Holdfast, loop: Calls, threads: Calls, work: Awaitable[Any]) -> Any:
+    if hf.index is not None:
+        await hf.index.settled()
     await asyncio.sleep(1.5)  # let the background work of earlier turns end
     sys.setprofile(loop)
     loop.is_on = threads.is_on = True
@@ -177,7 +179,7 @@ async def _count_turn(hf: Holdfast, loop: Calls, threads: Calls) -> None:
 
     for number in range(WARM):
         await turn(number)
-    await _run_counted(loop, threads, turn(WARM))
+    await _run_counted(hf, loop, threads, turn(WARM))
 
 
 async def _count_chat(hf: Holdfast, loop: Calls, threads: Calls) -> None:
@@ -210,7 +212,7 @@ async def _count_requests(
     path = "/v1/chat/completions"
     for number in range(WARM):
         await _send(app, "POST", path, body=make_body(number))
-    await _run_counted(loop, threads, _send(app, "POST", path, body=make_body(WARM)))
+    await _run_counted(hf, loop, threads, _send(app, "POST", path, body=make_body(WARM)))
 
 
 async def _count_responses(hf: Holdfast, loop: Calls, threads: Calls) -> None:
@@ -223,7 +225,7 @@ async def _count_responses(hf: Holdfast, loop: Calls, threads: Calls) -> None:
     for number in range(WARM):
         events = [line[6:] for line in (await ask(number)).splitlines() if line.startswith(b"data: ")]
         previous["previous_response_id"] = json.loads(events[-1])["response"]["id"]
-    await _run_counted(loop, threads, ask(WARM))
+    await _run_counted(hf, loop, threads, ask(WARM))
 
 
 async def _count_search(hf: Holdfast, loop: Calls, threads: Calls) -> None:
@@ -231,7 +233,7 @@ async def _count_search(hf: Holdfast, loop: Calls, threads: Calls) -> None:
         await _run_turn(hf, number)
     await _wait_for_index(hf)
     await hf.search("where is order 17")
-    found = await _run_counted(loop, threads, hf.search("where is order 23"))
+    found = await _run_counted(hf, loop, threads, hf.search("where is order 23"))
     assert found.hits
 
 
@@ -241,7 +243,7 @@ async def _count_search_request(hf: Holdfast, loop: Calls, threads: Calls) -> No
         await _run_turn(hf, number)
     await _wait_for_index(hf)
     await _send(app, "GET", "/v1/search", query="q=where+is+order+17")
-    found = await _run_counted(loop, threads, _send(app, "GET", "/v1/search", query="q=where+is+order+23"))
+    found = await _run_counted(hf, loop, threads, _send(app, "GET", "/v1/search", query="q=where+is+order+23"))
     assert json.loads(found)["data"]
 
 
