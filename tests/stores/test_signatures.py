@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.artifact import UserRef
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import ModelCall, SessionRef
 from holdfast.recall.base import Index
@@ -24,6 +25,7 @@ from tests.contract.index_kit import SPACE, batch, document, feed
 from tests.contract.keys import api_key
 from tests.contract.kit import REF, session, user
 from tests.contract.memory_kit import ANN, entry, memory, put, write_recalls
+from tests.contract.records import put as put_record
 
 MANY = 101
 """One more than most pages have."""
@@ -118,6 +120,13 @@ async def _put_memories(store: Any) -> None:
         await put(store, memory(owner=(owner := Owner("user", f"u{at}"))), owner=owner)
 
 
+async def _records(store: Any) -> None:
+    for at in range(MANY):
+        change = put_record(str(at), space=(str(at),), text="x", expires_at=9)
+        for owner in (UserRef("ann"), UserRef(f"u{at}")):
+            await store.change_records(owner, [change], timestamp=1)
+
+
 Made = Callable[[Any], Awaitable[Any]]
 PAGES: dict[str, tuple[Made, Made, int]] = {
     "list": (_sessions, lambda store: _of(store.list(), "sessions"), 20),
@@ -137,12 +146,35 @@ PAGES: dict[str, tuple[Made, Made, int]] = {
     "memories": (_put_memories, lambda store: _of(store.memories(ANN), "memories"), 100),
     "diary": (_put_memories, lambda store: store.diary(ANN), 20),
     "memory_owners": (_put_memories, lambda store: store.memory_owners(), 100),
+    "list_records": (
+        _records,
+        lambda store: _of(store.list_records(UserRef("ann"), (), now=1, nested=True), "records"),
+        100,
+    ),
+    "record_namespaces": (_records, lambda store: store.record_namespaces(UserRef("ann"), now=1), 100),
+    "searchable_records": (
+        _records,
+        lambda store: _of(store.searchable_records(UserRef("ann"), now=1), "records"),
+        100,
+    ),
+    "record_users": (_records, lambda store: store.record_users(), 100),
+    "sweep_records": (_records, lambda store: _count(store.sweep_records(now=10)), 100),
 }
 """What makes more than a page, what reads one, and how many that has."""
 
 
 async def _of(page: Awaitable[Any], field: str) -> Any:
     return getattr(await page, field)
+
+
+async def _count(number: Awaitable[int]) -> range:
+    return range(await number)
+
+
+def test_every_method_that_returns_pages_is_checked() -> None:
+    """A method with a parameter `limit` that is new is one of `PAGES`."""
+    methods = _methods(Store)
+    assert {name for name in methods if "limit" in inspect.signature(getattr(Store, name)).parameters} == set(PAGES)
 
 
 @pytest.mark.parametrize("method", PAGES)
