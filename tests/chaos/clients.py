@@ -27,9 +27,10 @@ class Client:
         number: which client; its marker.
         group: the numbers of all clients of its session.
         chance: decides what it does next.
+        key: API key.
     """
 
-    def __init__(self, number: int, group: Sequence[int], chance: random.Random) -> None:
+    def __init__(self, number: int, group: Sequence[int], chance: random.Random, key: str = "") -> None:
         self.marker = f"<m{number}>"
         self.session = f"chaos-{min(group)}"
         self.markers = frozenset(f"<m{member}>" for member in group)
@@ -39,10 +40,12 @@ class Client:
         self.refused: list[str] = []
         self._said = 0
         self._chance = chance
+        self._key = key
 
     async def talk(self, servers: Callable[[], Sequence[str]], ends: asyncio.Event) -> None:
         """Say one thing after the other until it `ends`; what is under way then is heard out."""
-        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
+        headers = {"authorization": f"Bearer {self._key}"}
+        async with httpx2.AsyncClient(trust_env=False, timeout=60, headers=headers) as http:
             while not ends.is_set():
                 await self._say(http, servers)
 

@@ -62,8 +62,8 @@ class Network:
                 await asyncio.gather(self._pass(reader, server), self._pass(server_reader, writer))
             finally:
                 server.transport.abort()
-        except OSError:
-            pass
+        except (OSError, asyncio.CancelledError):
+            pass  # asyncio reports a cancelled task of a connection as an error
         finally:
             writer.transport.abort()
             del self._connections[task]

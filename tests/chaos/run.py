@@ -16,19 +16,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from holdfast.access import ID_RANDOM, SECRET_RANDOM, create_key
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.engine.session_lock import LEASE
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
+from holdfast.stores.keys import ApiKey
 from holdfast.stores.sessions import NewSession
 from holdfast.stores.verify import verify
-from holdfast.testing import ScriptedUpstream
+from holdfast.testing import Reply, ScriptedUpstream
+from tests.chaos.api_clients import FILE, KINDS, ApiClient, RecordClient, is_file_saved, make_file_path
 from tests.chaos.clients import MARKER, Client, Crossed
 from tests.chaos.network import Network
 from tests.edges.server import TOOL_SERVER, Process, config_text
 
 SHARED = 5
 """Of five groups of clients one shares a session among so many."""
+EACH = 20
+"""For each this many chat clients, there is one client of each other API."""
 
 
 class Member:
@@ -86,14 +91,23 @@ class Chaos:
         self._chance = random.Random(seed)
         self._lease = lease
         self._report = report
+        self._key = create_key(self._chance.randbytes(ID_RANDOM + SECRET_RANDOM))
         self.clients = [self._client(number) for number in range(clients)]
+        self._prompts: dict[str, list[str]] = {}
+        kinds = [kind for _ in range(-(-clients // EACH)) for kind in KINDS] + [RecordClient]
+        self.api_clients: list[ApiClient] = [
+            kind(number, random.Random(self._chance.random()), self._key.text, self._prompts)
+            for number, kind in enumerate(kinds, start=clients)
+        ]
+        self.everyone: list[Client | ApiClient] = [*self.clients, *self.api_clients]
         self.members: list[Member] = []
         self._foreign: list[str] = []
 
     def _client(self, number: int) -> Client:
         block = number - number % (SHARED * 5)
         first = range(block, block + SHARED)
-        return Client(number, first if number in first else [number], random.Random(self._chance.random()))
+        group = first if number in first else [number]
+        return Client(number, group, random.Random(self._chance.random()), self._key.text)
 
     async def run(self, seconds: float) -> str:
         """Let it happen for so long, then look at every log; what there is to say of it.
@@ -118,23 +132,31 @@ class Chaos:
             return await self._judged(store, time.monotonic() - began)
 
     async def _begin(self, store: Store) -> None:
+        key = ApiKey(id=self._key.id, hash=self._key.hash, tenant="default", user_id=None, role="admin", created_at=1)
+        await store.add_key(key)
         for name in {client.session for client in self.clients}:
             await store.create(NewSession(id=name, user_id="default", timestamp=1))
 
-    def _echo(self, body: dict[str, Any]) -> str:
+    def _echo(self, body: dict[str, Any]) -> str | Reply:
         """The upstream: says the last user message again, and notes prompts that mix what does not belong together."""
         text = "".join(str(message.get("content") or "") for message in body["messages"])
         markers = set(MARKER.findall(text))
-        if not any(markers <= client.markers for client in self.clients):
+        if not any(markers <= client.markers for client in self.everyone):
             self._foreign.append(f"a prompt held {sorted(markers)}")
-        return f"heard: {[m['content'] for m in body['messages'] if m['role'] == 'user'][-1]}"
+        said = [message["content"] for message in body["messages"] if message["role"] == "user"]
+        self._prompts[said[-1]] = said
+        # The result of a call that a kill interrupted says so, and the model repeats it.
+        if f" {FILE} " in said[-1] and not is_file_saved(body["messages"][-1]):
+            create = {"command": "create", "path": make_file_path(said[-1]), "file_text": said[-1]}
+            return Reply(tool_calls=[("memory", create)])
+        return f"heard: {said[-1]}"
 
     def _servers(self) -> Sequence[str]:
         return [member.url for member in self.members if member.url] or ["http://127.0.0.1:9"]
 
     async def _under_way(self, seconds: float) -> None:
         ends = asyncio.Event()
-        talking = [asyncio.create_task(client.talk(self._servers, ends)) for client in self.clients]
+        talking = [asyncio.create_task(client.talk(self._servers, ends)) for client in self.everyone]
         mischief = asyncio.create_task(self._mischief(ends))
         done, _ = await asyncio.wait([*talking, mischief], timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
         ends.set()
@@ -165,7 +187,7 @@ class Chaos:
 
     async def _judged(self, store: Store, seconds: float) -> str:
         assert not self._foreign, self._foreign[:5]
-        refused = [text for client in self.clients for text in client.refused]
+        refused = [text for client in self.everyone for text in client.refused]
         assert not refused, refused[:5]
         entries = 0
         for session in {client.session for client in self.clients}:
@@ -176,13 +198,19 @@ class Chaos:
             for client in self.clients:
                 if client.session == session:
                     check(client, log)
+        for api_client in self.api_clients:
+            await api_client.verify(self._chance.choice(self._servers()))
+        by_kind = Counter[str]()
+        for api_client in self.api_clients:
+            by_kind[type(api_client).__name__] += api_client.acknowledged
         acknowledged = sum(len(client.acknowledged) for client in self.clients)
-        tries = sum(client.tries for client in self.clients)
+        tries = sum(client.tries for client in self.everyone)
         kills = sum(member.kills for member in self.members)
         dropped = sum(member.network.dropped for member in self.members)
         return (
             f"{len(self.clients)} clients, {seconds:.0f} s: {acknowledged} messages acknowledged in {tries} tries,"
-            f" {entries} entries; {kills} kills, {dropped} connections dropped: nothing lost, doubled or crossed"
+            f" {entries} entries; {', '.join(f'{kind} {count}' for kind, count in by_kind.items())};"
+            f" {kills} kills, {dropped} connections dropped: nothing lost, doubled or crossed"
         )
 
 

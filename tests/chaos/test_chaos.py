@@ -34,7 +34,7 @@ async def test_two_servers_in_misfortune(postgres_url: str, tmp_path: Path) -> N
     print(await chaos.run(12))
     assert sum(member.kills for member in chaos.members) > 0
     assert sum(member.network.dropped for member in chaos.members) > 0
-    assert all(client.acknowledged for client in chaos.clients)
+    assert all(client.acknowledged for client in chaos.everyone)
 
 
 def _message(role: Literal["user", "assistant"], text: str) -> Message:
