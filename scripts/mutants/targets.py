@@ -63,6 +63,89 @@ TARGETS: Final = (
     ),
     Target("stores", ("src/holdfast/stores/**/*.py",), _OF_STORES, left_out=_SERVERS),
     Target(
+        "prompts",
+        tuple(
+            f"src/holdfast/sessions/{name}.py"
+            for name in ("prompt_sections", "prompt_views", "model_calls", "past_pins", "compaction_views")
+        ),
+        (
+            *(f"tests/service/test_{name}.py" for name in ("compaction_views", "model_calls", "past_prompts")),
+            *(f"tests/edges/test_rest_{name}.py" for name in ("calls", "compactions", "explain")),
+            *(f"tests/edges/test_{name}.py" for name in ("cli_drawings", "inspector_prompt", "memory_files")),
+        ),
+    ),
+    Target(
+        "inspector",
+        (
+            *(f"src/holdfast/server/inspector/{name}.py" for name in ("frame", "access", "actions")),
+            *(f"src/holdfast/server/{name}.py" for name in ("browsers", "sign_in", "key_cache")),
+        ),
+        (
+            *(f"tests/edges/test_inspector_{name}.py" for name in ("admin", "data", "frame", "pages", "sessions")),
+            *(f"tests/edges/test_{name}.py" for name in ("access", "rest_keys", "sign_in")),
+        ),
+    ),
+    Target(
+        "journals",
+        (
+            *(f"src/holdfast/engine/{name}.py" for name in ("activity", "deletion_journal", "session_removal")),
+            *(f"src/holdfast/server/{name}.py" for name in ("activity", "bulk", "deletions", "retention")),
+            "src/holdfast/domain/activity.py",
+            "src/holdfast/lifecycle/retention.py",
+        ),
+        (
+            "tests/unit/test_activity.py",
+            *(f"tests/service/test_{name}.py" for name in ("deletions", "removal", "retention")),
+            *(f"tests/edges/test_rest_{name}.py" for name in ("activity", "bulk", "deletions", "retention")),
+        ),
+    ),
+    Target(
+        "responses",
+        (
+            *(f"src/holdfast/domain/{name}.py" for name in ("provider_items", "sealed_items")),
+            "src/holdfast/engine/seal_keys.py",
+            *(f"src/holdfast/wire/{name}.py" for name in ("response*", "message_notes", "anthropic_threads")),
+            *(f"src/holdfast/server/{name}.py" for name in ("conversations", "stored_responses", "threads")),
+        ),
+        (
+            *(f"tests/unit/test_{name}.py" for name in ("responses_items", "sealed_items")),
+            *(f"tests/service/test_{name}.py" for name in ("model_calls", "responses_model")),
+            *(f"tests/edges/test_{name}.py" for name in ("apis_in_turn", "hosted_tools", "provider_compaction")),
+            *(f"tests/edges/test_{name}.py" for name in ("message_threads*", "response*")),
+        ),
+    ),
+    Target(
+        "memory-files",
+        tuple(f"src/holdfast/{name}.py" for name in ("memory/file*", "server/memory_files", "tools/memory_files")),
+        (
+            *(f"tests/{folder}/test_memory_files.py" for folder in ("unit", "service", "edges")),
+            "tests/adapters/test_anthropic.py",
+        ),
+    ),
+    Target(
+        "records",
+        tuple(
+            f"src/holdfast/{name}.py"
+            for name in ("domain/record", "indexes/records", "search/records", "server/records", "sessions/records")
+        ),
+        (
+            "tests/unit/test_record_places.py",
+            *(f"tests/service/test_record{name}.py" for name in ("s", "_search")),
+            "tests/edges/test_rest_records.py",
+        ),
+    ),
+    Target(
+        "forks",
+        (
+            "src/holdfast/stores/logic/forks.py",
+            *(f"src/holdfast/{name}.py" for name in ("engine/branches", "sessions/forks", "sessions/moves")),
+        ),
+        (
+            *(f"tests/service/test_{name}.py" for name in ("fork", "matching_forks", "session_moves")),
+            *(f"tests/stores/test_{name}.py" for name in ("contract_sqlite_memory", "verify")),
+        ),
+    ),
+    Target(
         "servers",
         tuple(f"src/holdfast/stores/{pattern}" for pattern in _SERVERS),
         _OF_STORES,
