@@ -52,7 +52,10 @@ TARGETS: Final = (
         ("src/holdfast/context/**/*.py",),
         (
             "tests/unit/test_*.py",
-            *(f"tests/service/test_{name}.py" for name in ("explain", "perspectives", "salience_turns", "warm")),
+            *(
+                f"tests/service/test_{name}.py"
+                for name in ("explain", "perspectives", "salience_turns", "session_cache")
+            ),
         ),
         mention="holdfast.context",
     ),
@@ -78,7 +81,7 @@ TARGETS: Final = (
         "inspector",
         (
             *(f"src/holdfast/server/inspector/{name}.py" for name in ("frame", "access", "actions")),
-            *(f"src/holdfast/server/{name}.py" for name in ("browsers", "sign_in", "key_cache")),
+            *(f"src/holdfast/server/{name}.py" for name in ("access", "sign_in", "key_cache")),
         ),
         (
             *(f"tests/edges/test_inspector_{name}.py" for name in ("admin", "data", "frame", "pages", "sessions")),
@@ -104,7 +107,7 @@ TARGETS: Final = (
         (
             *(f"src/holdfast/domain/{name}.py" for name in ("provider_items", "sealed_items")),
             "src/holdfast/engine/seal_keys.py",
-            *(f"src/holdfast/wire/{name}.py" for name in ("response*", "message_notes", "anthropic_threads")),
+            *(f"src/holdfast/wire/{name}.py" for name in ("response*", "anthropic_threads")),
             *(f"src/holdfast/server/{name}.py" for name in ("conversations", "stored_responses", "threads")),
         ),
         (
@@ -137,7 +140,7 @@ TARGETS: Final = (
     Target(
         "forks",
         (
-            "src/holdfast/stores/logic/forks.py",
+            "src/holdfast/stores/logic/store.py",
             *(f"src/holdfast/{name}.py" for name in ("engine/branches", "sessions/forks", "sessions/moves")),
         ),
         (

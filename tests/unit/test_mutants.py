@@ -10,6 +10,7 @@ import pytest
 
 from scripts.mutants.bench import apply_fault
 from scripts.mutants.faults import Fault, Source
+from scripts.mutants.targets import ROOT, TARGETS, Target
 
 TEXT = '''
     """A page."""
@@ -88,3 +89,11 @@ def test_a_fault_can_be_executed(source: Source) -> None:
     apply_fault(function, code)
     assert function(11) == "large: 0"
     assert load_function(source)(11) == "large: 1"
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_every_pattern_of_a_target_finds_files(target: Target) -> None:
+    """A file that was renamed must not disappear from mutation testing."""
+    assert [pattern for pattern in (*target.source, *target.tests) if not any(ROOT.glob(pattern))] == []
+    assert target.find_sources()
+    assert target.find_tests()
