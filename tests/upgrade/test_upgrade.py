@@ -121,6 +121,27 @@ def test_old_and_new_servers_work_on_one_database(kind: str, old: Release, tmp_p
         place.drop(url)
 
 
+def test_keys_of_0_2_count_for_a_running_server_of_0_1(old: Release, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'chat.db'}"
+    with ReleaseServer(old, store, tmp_path) as running:
+        NEW.succeed(store, "migrate", folder=tmp_path)
+        secret = NEW.succeed(store, "keys", "create", "--user", USER, folder=tmp_path).split("hf_")[1].split()[0]
+        with connect(running) as stranger, connect(running, f"hf_{secret}") as http:
+            asyncio.run(_wait_for_status(stranger, 401))
+            assert http.get("/v1/sessions").status_code == 200
+            NEW.succeed(store, "keys", "revoke", secret.split("_")[0], folder=tmp_path)
+            asyncio.run(_wait_for_status(http, 401))
+
+
+async def _wait_for_status(http: httpx2.Client, status: int) -> None:
+    """Wait until a list of sessions is answered so. Servers notice changes of keys within seconds."""
+    for _ in range(200):
+        if http.get("/v1/sessions").status_code == status:
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"the server does not answer {status}")
+
+
 def test_a_backup_brings_0_1_back(old: Release, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'chat.db'}"
     upstream = ScriptedUpstream(answer)
