@@ -5,6 +5,7 @@ docs/deprecations.md lists all of them, and tests compare it with this table and
 
 from __future__ import annotations
 
+import sys
 import warnings
 from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple
@@ -81,6 +82,8 @@ def load_renamed(module: str, name: str) -> Any:
     found = _NAMES.get(f"{module}.{name}")
     if found is None:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    warn_renamed(found.old, depth=2)
+    # `from package import name` first asks the package whether it has the name, and then gets it: warn only once.
+    if sys._getframe(2).f_globals.get("__name__") != "importlib._bootstrap":  # noqa: SLF001 - as `warnings` itself does
+        warn_renamed(found.old, depth=2)
     home, _, attribute = found.new.rpartition(".")
     return getattr(import_module(home), attribute)

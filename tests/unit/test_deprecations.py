@@ -85,6 +85,17 @@ async def test_a_former_name_works_and_warns_once(one: Deprecation) -> None:
     assert warning.filename == __file__
 
 
+def test_an_import_of_a_former_name_warns_once() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        from holdfast import DreamingSettings
+        from holdfast.config import config_check
+        from holdfast.domain.history import continued
+    assert [one.filename for one in caught] == [__file__] * 3
+    assert (DreamingSettings, continued) == (holdfast.ConsolidationSettings, history.continue_log)
+    assert config_check is config.check_config
+
+
 def test_only_one_module_makes_these_warnings() -> None:
     """Otherwise a former name could be missing from the list."""
     makers = [path for path in server_names.SOURCE.rglob("*.py") if "DeprecationWarning" in path.read_text("utf-8")]
