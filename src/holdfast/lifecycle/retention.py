@@ -1,13 +1,16 @@
-"""Preview what the rules for the lifetime and number of sessions would do now, without doing it."""
+"""Find closed sessions whose retention time is over, and preview what the rules for sessions would do now, without doing it."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import msgspec
 
+from holdfast.domain.session import Session
 from holdfast.lifecycle.expiry import SessionLifecycle
 from holdfast.limits import PREVIEWED_SESSIONS
+from holdfast.stores.base import Store
 from holdfast.stores.walk import iterate_session_pages
 
 _PAGE: Final = 100
@@ -59,11 +62,26 @@ async def _count_retired(life: SessionLifecycle, until: int) -> DueSessions:
     if not life.settings.retention:
         return DueSessions(0)
     count = examined = 0
-    async for page in iterate_session_pages(life.store, size=_PAGE, status="closed"):
+    async for retired in iterate_retired_sessions(life.store, until, size=_PAGE):
         if examined >= PREVIEWED_SESSIONS:
             return DueSessions(count, more=True)
-        count += sum(max(one.accessed_at, one.ended_at or 0, one.updated_at) <= until for one in page)
-        examined += len(page)
-        if page[-1].updated_at > until:
-            break
+        count += len(retired)
+        examined += _PAGE
     return DueSessions(count)
+
+
+async def iterate_retired_sessions(store: Store, until: int, *, size: int) -> AsyncIterator[Sequence[Session]]:
+    """Yield the closed sessions that were not changed, used or ended after `until`, one list for each page of closed sessions.
+
+    The caller may delete the sessions of a list before it asks for the next one.
+
+    Args:
+        store: the handle of the tenant.
+        until: milliseconds since the epoch.
+        size: number of sessions per page.
+    """
+    async for page in iterate_session_pages(store, size=size, status="closed"):
+        # A session that was imported with its past can have been used after it ended.
+        yield [one for one in page if max(one.accessed_at, one.ended_at or 0, one.updated_at) <= until]
+        if page[-1].updated_at > until:
+            return

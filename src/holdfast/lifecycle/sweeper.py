@@ -21,8 +21,9 @@ from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import HoldfastError, StoreCorrupt
 from holdfast.lifecycle.expiry import SessionLifecycle
 from holdfast.lifecycle.hook_delivery import HookDispatcher
+from holdfast.lifecycle.retention import iterate_retired_sessions
 from holdfast.stores.lease import Lease, acquire_lease
-from holdfast.stores.walk import is_unchanged, iterate_tenants, iterate_unchanged_sessions
+from holdfast.stores.walk import is_unchanged, iterate_tenants
 
 _log = logging.getLogger("holdfast.sweeping")
 LEASE: Final = "sweep"
@@ -211,19 +212,12 @@ class Sweeper:
         age, number = life.settings.retention, 0
         if not age:
             return 0
-        waiting: list[Session] = []
-        retired = partial(self._delete_if_unchanged, life)
-        until = self._clock() - age
-        async for session in iterate_unchanged_sessions(life.store, until, status="closed"):
-            if session.accessed_at > until:  # a session that was imported with its past in the meantime
-                continue
-            waiting.append(session)
-            if len(waiting) == self.pace.read_batch:
-                if not await lease.keep():
-                    return number
-                number += sum(await self._run_in_steps(waiting, retired))
-                waiting.clear()
-        return number + sum(await self._run_in_steps(waiting, retired))
+        until, delete = self._clock() - age, partial(self._delete_if_unchanged, life)
+        async for retired in iterate_retired_sessions(life.store, until, size=self.pace.read_batch):
+            if retired and not await lease.keep():
+                break
+            number += sum(await self._run_in_steps(retired, delete))
+        return number
 
     async def _delete_expired_records(self, life: SessionLifecycle, lease: Lease) -> int:
         """Delete records that have expired, a few at a time. Return their number."""

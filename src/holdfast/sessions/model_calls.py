@@ -105,31 +105,47 @@ async def find_call(store: Store, ref: SessionRef, turn_id: int, number: int | N
     Raises:
         CallNotFound: the turn has no such call.
     """
-    of_turn = await _read_turn(store, ref, turn_id)
+    return choose_call(await read_turn(store, ref, turn_id), ref, turn_id, number)
+
+
+def choose_call(of_turn: Sequence[NumberedCall], ref: SessionRef, turn_id: int, number: int | None) -> NumberedCall:
+    """Return one of the calls of a turn; if `number` is None, the last one.
+
+    Raises:
+        CallNotFound: the turn has no such call.
+    """
     at = len(of_turn) - 1 if number is None else number
     if not 0 <= at < len(of_turn):
         raise CallNotFound(ref.id, turn_id, number)
     return of_turn[at]
 
 
-async def find_neighbours(store: Store, ref: SessionRef, at: CallId) -> tuple[int, CallId | None, CallId | None]:
-    """Return the number of calls in the turn of a call, and the calls before and after it; None if there is none."""
+async def find_neighbours(
+    store: Store, ref: SessionRef, of_turn: Sequence[NumberedCall], at: CallId
+) -> tuple[CallId | None, CallId | None]:
+    """Return the calls before and after a call; None if there is none.
+
+    Args:
+        store: the store.
+        ref: the session.
+        of_turn: all calls of the turn of the call.
+        at: the call.
+    """
     before = after = None
-    count = len(await _read_turn(store, ref, at.turn_id))
     if at.number:
         before = CallId(at.turn_id, at.number - 1)
     elif earlier := await store.calls(ref, stop=at.turn_id, limit=1):
-        before = (await _read_turn(store, ref, earlier[0].turn_id))[-1].id
-    if count > at.number + 1:
+        before = (await read_turn(store, ref, earlier[0].turn_id))[-1].id
+    if len(of_turn) > at.number + 1:
         after = CallId(at.turn_id, at.number + 1)
     elif later := await store.calls(ref, start=at.turn_id + 1, limit=1, descending=False):
         after = CallId(later[0].turn_id, 0)
-    return count, before, after
+    return before, after
 
 
-async def locate_call(store: Store, ref: SessionRef, call: ModelCall) -> CallId | None:
-    """Return the position of a recorded call; None if it is not recorded any more."""
-    return next((one.id for one in reversed(await _read_turn(store, ref, call.turn_id)) if one.call == call), None)
+def locate_call(of_turn: Sequence[NumberedCall], call: ModelCall) -> CallId | None:
+    """Return the position of a recorded call among the calls of its turn; None if it is not recorded any more."""
+    return next((one.id for one in reversed(of_turn) if one.call == call), None)
 
 
 async def list_calls(
@@ -156,7 +172,7 @@ async def list_calls(
     start: int = 0
     stop: int | None = None
     if after is not None:
-        rest = await _read_turn(store, ref, after.turn_id)
+        rest = await read_turn(store, ref, after.turn_id)
         found = rest[: after.number][::-1] if descending else rest[after.number + 1 :]
         if descending:
             stop = after.turn_id
@@ -166,7 +182,7 @@ async def list_calls(
     if wanted > 0:
         rows = await store.calls(ref, start=start, stop=stop, limit=wanted, descending=descending)
         if rows and len(rows) == wanted:  # the last turn may go on after the last row
-            last = await _read_turn(store, ref, rows[-1].turn_id)
+            last = await read_turn(store, ref, rows[-1].turn_id)
             rows = tuple(row for row in rows if row.turn_id != rows[-1].turn_id)
             found += [*_number(rows, descending=descending), *(reversed(last) if descending else last)]
         else:
@@ -176,7 +192,7 @@ async def list_calls(
     return CallPage(tuple(summaries), has_more=len(found) > limit)
 
 
-async def _read_turn(store: Store, ref: SessionRef, turn_id: int) -> list[NumberedCall]:
+async def read_turn(store: Store, ref: SessionRef, turn_id: int) -> list[NumberedCall]:
     """Return the calls of a turn, oldest first."""
     rows = await store.calls(ref, limit=PAGE, turn_id=turn_id)
     return list(_number(rows[::-1], descending=False))

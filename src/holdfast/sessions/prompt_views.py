@@ -38,11 +38,13 @@ from holdfast.sessions.model_calls import (
     CallSummary,
     NumberedCall,
     SenderFinder,
+    choose_call,
     find_call,
     find_neighbours,
     list_calls,
     locate_call,
     parse_call_id,
+    read_turn,
     summarize_call,
 )
 from holdfast.sessions.prompt_sections import (
@@ -198,6 +200,8 @@ class _Target(NamedTuple):
     """The prompt to show."""
 
     call: NumberedCall | None
+    of_turn: Sequence[NumberedCall]
+    """All calls of the turn of `call`."""
     record: BuildRecord | None
     responder: Responder
     custom: bool
@@ -285,20 +289,20 @@ async def view_prompt(engine: Engine, ref: SessionRef, responder: Responder, wan
     session = await engine.store.get(ref)
     senders = SenderFinder(engine.roster, session, responder)
     target = await _find_target(engine, session, responder, wanted, senders)
-    turn_calls, before, after = (
-        (0, None, None) if target.call is None else await find_neighbours(engine.store, ref, target.call.id)
-    )
-    if target.call is None and (newest := await engine.store.calls(ref, start=0, limit=1)):
+    before = after = None
+    if target.call is not None:
+        before, after = await find_neighbours(engine.store, ref, target.of_turn, target.call.id)
+    elif newest := await engine.store.calls(ref, start=0, limit=1):
         before = (await find_call(engine.store, ref, newest[0].turn_id, None)).id
     target, found = await _rebuild(engine, session, target)
     log = await _read_log(engine, ref, target, found, wanted)
-    compared = await locate_call(engine.store, ref, found.before.call) if found and found.before else None
+    compared = await _locate_compared(engine, ref, target, found.before.call) if found and found.before else None
     base: dict[str, Any] = {
         "session_id": ref.id,
         "version": session.version,
         "id": str(target.call.id) if target.call else NEXT,
         "call": await run_cpu(summarize_call, target.call, senders, long=False) if target.call else None,
-        "turn_calls": turn_calls,
+        "turn_calls": len(target.of_turn),
         "previous": str(before) if before else None,
         "next": str(after) if after else None,
         "agent": target.responder.agent_name,
@@ -318,9 +322,12 @@ async def _find_target(
     is_short = can_rebuild(session)
     if wanted.id == NEXT:
         one = record = None
+        of_turn: Sequence[NumberedCall] = ()
         sender = None if wanted.other else await find_sender(engine, session, responder)
     else:
-        one = await find_call(engine.store, session.ref, *parse_call_id(wanted.id))
+        turn_id, number = parse_call_id(wanted.id)
+        of_turn = await read_turn(engine.store, session.ref, turn_id)
+        one = choose_call(of_turn, session.ref, turn_id, number)
         record = decode_record(one.call.build) if one.call.through >= 0 else None
         sender = None if wanted.other else senders.find(one.call, record)
     if custom and not is_short and not wanted.rebuild:
@@ -338,7 +345,13 @@ async def _find_target(
             unknown = _TOO_LONG
         elif sender is None:
             unknown = _UNKNOWN_SENDER
-    return _Target(one, record, chosen, custom, unknown)
+    return _Target(one, of_turn, record, chosen, custom, unknown)
+
+
+async def _locate_compared(engine: Engine, ref: SessionRef, target: _Target, call: ModelCall) -> CallId | None:
+    """Return the position of the call with which a prompt is compared; None if it is not recorded any more."""
+    is_same_turn = target.call is not None and target.call.id.turn_id == call.turn_id
+    return locate_call(target.of_turn if is_same_turn else await read_turn(engine.store, ref, call.turn_id), call)
 
 
 async def find_sender(engine: Engine, session: Session, responder: Responder, turn_id: int | None = None) -> Responder:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import PageQuery, make_session_url, make_url
 from holdfast.server.inspector.rest import make_path
+from holdfast.server.permissions import Need
 from holdfast.wire.objects import Id
 
 Scope = Literal["app", "user", "session"]
@@ -80,3 +81,13 @@ def parse_place(call: Call, form: Mapping[str, list[str]]) -> Place:
     user_id, session_id = (form.get(name, [""])[0] or None for name in ("user_id", "session_id"))
     scope: Scope | None = "app" if form.get("scope") == ["app"] else None
     return find_place(call, PlaceQuery(scope=scope, user_id=user_id, session_id=session_id))
+
+
+def find_need(place: Place, kind: Literal["records", "state"]) -> Need:
+    """Return the permission that changes data of the owner. For a session, the route also checks participants' rights.
+
+    An admin key of one user may change the state of the app, but not its records, which it cannot read either.
+    """
+    if place.scope != "app":
+        return "write"
+    return "tenant" if kind == "state" else "shared write"

@@ -9,10 +9,10 @@ from holdfast.server.http import Call
 from holdfast.server.inspector.access import make_error_page
 from holdfast.server.inspector.actions import check_form, declare_notice, decode_field, return_to
 from holdfast.server.inspector.frame import HTML, format_editable_json, render
-from holdfast.server.inspector.places import Place, PlaceQuery, find_place, parse_place
+from holdfast.server.inspector.places import Place, PlaceQuery, find_need, find_place, parse_place
 from holdfast.server.inspector.rest import call_rest, read_rest
 from holdfast.server.inspector.session_frame import check_content
-from holdfast.server.permissions import Refused
+from holdfast.server.permissions import Refused, is_permitted
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Order, Routes
 from holdfast.wire.objects import NonEmpty
@@ -77,14 +77,8 @@ async def show_records(call: Call, query: RecordsQuery) -> Reply:
         notes=found.get("notes", []),
         next_url=place.make_url(_LIST, **kept, after=found["last_id"]) if found["has_more"] else "",
         first_url=place.make_url(_LIST, **kept) if query.after else None,
-        can_change=_may_change(call, place),
+        can_change=is_permitted(call.request.scope, find_need(place, "records")),
     )
-
-
-def _may_change(call: Call, place: Place) -> bool:
-    """Return True if the caller may change records of the owner. For a session, the route also checks the rights of participants."""
-    principal = call.principal
-    return principal.has_role("write") and (place.scope != "app" or principal.user_id is None)
 
 
 # -- one record --------------------------------------------------------------------
@@ -141,7 +135,7 @@ async def _show_form(
         seconds_left=left,
         error=error,
         is_conflict=is_conflict,
-        can_change=_may_change(call, place),
+        can_change=is_permitted(call.request.scope, find_need(place, "records")),
         list_url=place.make_url(_LIST, namespace=namespace),
     )
 

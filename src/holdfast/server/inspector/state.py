@@ -15,7 +15,7 @@ from holdfast.server.http import Call
 from holdfast.server.inspector.access import make_error_page
 from holdfast.server.inspector.actions import check_form, declare_notice, decode_field, return_to
 from holdfast.server.inspector.frame import HTML, format_editable_json, make_origin, render
-from holdfast.server.inspector.places import Place, PlaceQuery, find_place, parse_place
+from holdfast.server.inspector.places import Place, PlaceQuery, find_need, find_place, parse_place
 from holdfast.server.inspector.rest import call_rest, read_rest
 from holdfast.server.inspector.session_frame import (
     SESSION,
@@ -25,7 +25,7 @@ from holdfast.server.inspector.session_frame import (
     may_change,
     render_session,
 )
-from holdfast.server.permissions import Need, is_permitted, permit
+from holdfast.server.permissions import is_permitted, permit
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.wire.artifacts import ArtifactObject
@@ -73,7 +73,7 @@ async def show_state(call: Call, query: StateQuery) -> Reply:
         rows=await run_cpu(_make_rows, {key: state[key] for key in keys[:_LISTED]}),
         total=len(state),
         next_url=place.make_url("/inspect/state", q=query.q, after=keys[_LISTED - 1]) if len(keys) > _LISTED else "",
-        can_change=is_permitted(call.request.scope, _find_need(place)),
+        can_change=is_permitted(call.request.scope, find_need(place, "state")),
         origin=make_origin(call),
     )
 
@@ -121,11 +121,6 @@ def _make_rows(state: Mapping[str, Any]) -> list[tuple[str, str, int]]:
     return [(key, msgspec.json.format(data).decode(), len(data)) for key, data in encoded]
 
 
-def _find_need(place: Place) -> Need:
-    """Return the permission that changes the state of the owner. For a session, the route also checks participants' rights."""
-    return "tenant" if place.scope == "app" else "write"
-
-
 # -- one key -----------------------------------------------------------------------
 
 
@@ -134,7 +129,7 @@ async def edit_state(call: Call, query: KeyQuery) -> Reply:
     """Return the form that changes a key, or adds one."""
     check_content(call)
     place = find_place(call, query)
-    permit(call.request.scope, _find_need(place))
+    permit(call.request.scope, find_need(place, "state"))
     value = None
     if query.key is not None:
         value = (await read_rest(call, place.make_rest_path("state"), **place.query)).get(query.key)
