@@ -28,7 +28,8 @@ from holdfast.engine.session_lock import QueueSettings, SessionLock, SessionLock
 from holdfast.errors import SessionExists, SessionNotFound, WrongEventLoop
 from holdfast.hooks.registry import HookRegistry
 from holdfast.indexes.service import IndexService
-from holdfast.lifecycle.expiry import SessionLifecycle, expire_sessions
+from holdfast.lifecycle.expiring_store import expire_sessions
+from holdfast.lifecycle.expiry import SessionLifecycle
 from holdfast.lifecycle.hook_delivery import HookDispatcher
 from holdfast.lifecycle.removal import Receipt, remove_stored_session
 from holdfast.lifecycle.settings import LifeSettings

@@ -12,7 +12,8 @@ from holdfast.domain.artifact import Artifact
 from holdfast.domain.session import RemovalCounts, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.hooks.registry import Keeper
-from holdfast.lifecycle.expiry import SessionLifecycle, expire_sessions
+from holdfast.lifecycle.expiring_store import expire_sessions
+from holdfast.lifecycle.expiry import SessionLifecycle
 from holdfast.stores.base import Store
 from holdfast.stores.deletions import DeletionKind
 
