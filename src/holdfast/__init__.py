@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from holdfast.secrets import Guard, Pattern, make_redactor
     from holdfast.server.run import serve_file as serve
     from holdfast.sessions.carry_over import CarryOver
-    from holdfast.sessions.context_preview import Context
     from holdfast.sessions.explanation import Explanation
     from holdfast.sessions.fit import fit
     from holdfast.sessions.handle import SessionHandle
+    from holdfast.sessions.preview_objects import Context
     from holdfast.sessions.records import Records
     from holdfast.stores import open_store
     from holdfast.tools.context import ToolContext
@@ -140,7 +140,7 @@ _HOMES = {
     "ArtifactSettings": "holdfast.artifacts",
     "Budget": "holdfast.domain.budget",
     "CarryOver": "holdfast.sessions.carry_over",
-    "Context": "holdfast.sessions.context_preview",
+    "Context": "holdfast.sessions.preview_objects",
     "ContextSettings": "holdfast.context.settings",
     "ConsolidationSettings": "holdfast.consolidation.sweeps",
     "DeleteRecord": "holdfast.domain.record",

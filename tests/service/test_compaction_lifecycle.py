@@ -15,7 +15,8 @@ from holdfast.errors import CompactionNotFound, Conflict, InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
 from holdfast.overlays.compactor import Pace, _make_lease_name
-from holdfast.sessions.context_preview import PreviewRequest, preview_context
+from holdfast.sessions.context_preview import preview_context
+from holdfast.sessions.preview_objects import PreviewRequest
 from holdfast.stores.lease import Lease
 from tests.clocks import Clock
 from tests.service.scripted_model import REF

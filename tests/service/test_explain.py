@@ -12,7 +12,8 @@ from holdfast.context.settings import STRATEGIES, ContextSettings, parse
 from holdfast.context.strategies import make_strategy
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.sessions.context_preview import PreviewRequest, preview_context
+from holdfast.sessions.context_preview import preview_context
+from holdfast.sessions.preview_objects import PreviewRequest
 
 SETTINGS = [
     ContextSettings("digest", {"budget": 400}),

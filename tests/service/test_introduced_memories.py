@@ -14,7 +14,8 @@ from holdfast.context.recalled import KNOWN_OPENING as OPENING
 from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.errors import StoreUnavailable
-from holdfast.sessions.context_preview import PreviewRequest, preview_context
+from holdfast.sessions.context_preview import preview_context
+from holdfast.sessions.preview_objects import PreviewRequest
 from tests.clocks import START, Clock
 from tests.markers import strip_markers
 from tests.service.tools_kit import Bench, bench

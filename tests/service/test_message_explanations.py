@@ -17,9 +17,10 @@ from holdfast.errors import EntryNotFound, HoldfastError, InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.limits import EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS, EXPLAIN_TEXT_CHARS
 from holdfast.sessions import message_explanations
-from holdfast.sessions.context_preview import PreviewRequest, preview_context
+from holdfast.sessions.context_preview import preview_context
 from holdfast.sessions.explanation import Explanation, MessageExplanation
 from holdfast.sessions.handle import SessionHandle
+from holdfast.sessions.preview_objects import PreviewRequest
 from holdfast.stores.log import Append
 from tests.service.scripted_model import ScriptedModel
 from tests.service.summary_kit import TELLING, desk

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InvalidRequest
-from holdfast.sessions.context_preview import PreviewRequest, preview_context
+from holdfast.sessions.context_preview import preview_context
+from holdfast.sessions.preview_objects import PreviewRequest
 from tests.service.scripted_model import REF
 from tests.service.summary_kit import TELLING, Desk, desk, source
 

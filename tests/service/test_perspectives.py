@@ -14,7 +14,8 @@ from holdfast.agents import Agent, Llm, Responder, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.sessions.context_preview import PreviewRequest, preview_context
+from holdfast.sessions.context_preview import preview_context
+from holdfast.sessions.preview_objects import PreviewRequest
 from holdfast.tools.tool import ToolLimits
 from tests.markers import strip_markers
 from tests.service.scripted_model import REF, ScriptedModel

@@ -14,7 +14,8 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
-from holdfast.sessions.context_preview import PreviewRequest, rebuild_context
+from holdfast.sessions.context_preview import rebuild_context
+from holdfast.sessions.preview_objects import PreviewRequest
 from holdfast.stores.logic.steps import Many, Steps
 from holdfast.stores.sessions import NewSession
 from holdfast.tokens import STORED

@@ -18,7 +18,8 @@ from holdfast.context.recalled import CLOSING, OPENING, RecalledItem, RecallSett
 from holdfast.context.settings import parse
 from holdfast.domain.session import SessionRef
 from holdfast.recall.base import Candidates, Lookup
-from holdfast.sessions.context_preview import PreviewRequest, preview_context
+from holdfast.sessions.context_preview import preview_context
+from holdfast.sessions.preview_objects import PreviewRequest
 from holdfast.tools.search import CLOSING as FOUND_END
 from holdfast.tools.search import NOTHING
 from holdfast.tools.search import OPENING as FOUND

@@ -18,9 +18,9 @@ from holdfast.lifecycle.removal import DeletionPage, RecordedDeletion
 from holdfast.memory.lookup import Recalled, RecalledMemories
 from holdfast.memory.memories import Remembered
 from holdfast.search.queries import SearchHit, SearchNeighbour, SearchResults
-from holdfast.sessions.context_preview import Context
 from holdfast.sessions.interruption import Interruption
 from holdfast.sessions.model_calls import CallPage, CallSummary
+from holdfast.sessions.preview_objects import Context
 from holdfast.sessions.prompt_views import PromptView
 from holdfast.sessions.speech import SpeechResult
 from holdfast.sessions.transfer import ImportResult

@@ -44,12 +44,12 @@ from holdfast.remote.records import RemoteRecords, to_record_operations
 from holdfast.remote.state import RemoteFacts, RemoteState, to_operations
 from holdfast.remote.transport import KEY, Transport
 from holdfast.remote.turns import Flush, OpenRemoteTurn, RemoteTurn
-from holdfast.sessions.context_preview import Context
 from holdfast.sessions.explanation import Explanation
 from holdfast.sessions.fields import check_session_fields, to_state_delta
 from holdfast.sessions.interruption import Interruption
 from holdfast.sessions.message_explanations import MATCHES
 from holdfast.sessions.model_calls import CallPage
+from holdfast.sessions.preview_objects import Context
 from holdfast.sessions.prompt_views import PromptView
 from holdfast.sessions.speech import Priority, Speech, SpeechResult, SpeechSource
 from holdfast.stores.log import Appended

@@ -14,11 +14,12 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, OF_SESSION, Routes, SessionQuery
-from holdfast.sessions.context_preview import PreviewRequest, preview_context, to_context
+from holdfast.sessions.context_preview import preview_context
 from holdfast.sessions.explanation import Explanation
 from holdfast.sessions.facts import ChosenFact, FactObject, choose, list_facts
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.message_explanations import MATCHES
+from holdfast.sessions.preview_objects import PreviewRequest, to_context
 from holdfast.wire.exports import parse_system_messages
 from holdfast.wire.objects import (
     DEPRECATED,

@@ -7,6 +7,8 @@ forks                 fork, and rewind to an earlier turn
 moves                 give a session another user, agent or id
 carry_over            carry an earlier session over into a new one
 context_preview       build a working set without calling a model
+preview_objects       the request for a preview, and its result
+prompt_replay         rebuild prompts that were sent, from the records of their calls
 history               read the live path page by page
 interruption          keep only the part of a reply that was heard
 speech                let an agent speak outside of turns

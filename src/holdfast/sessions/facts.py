@@ -20,7 +20,8 @@ from holdfast.domain.session import SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import FactNotFound, TooLarge
 from holdfast.limits import FACT_DROPS, FACT_PINS, PAGE
-from holdfast.sessions.context_preview import PreviewRequest, preview_context
+from holdfast.sessions.context_preview import preview_context
+from holdfast.sessions.preview_objects import PreviewRequest
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_kind
 from holdfast.wire.objects import Answer, Count, Id, Time

@@ -20,7 +20,7 @@ from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, encode_without_origin
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import InvalidRequest
-from holdfast.sessions.context_preview import Context, Preview, to_context
+from holdfast.sessions.preview_objects import Context, Preview, to_context
 from holdfast.tokens import STORED
 from holdfast.wire.openai import move_media_after_results, split_system
 from holdfast.wire.sendable import Sendable, check_text, refuse_notes, to_messages

@@ -32,13 +32,14 @@ from holdfast.media.outgoing import restore_entries
 from holdfast.models import Collector
 from holdfast.numbers import check_whole
 from holdfast.sessions.annotations import annotate
-from holdfast.sessions.context_preview import Context, PreviewRequest, preview_context, to_context
+from holdfast.sessions.context_preview import preview_context
 from holdfast.sessions.facts import SessionFacts
 from holdfast.sessions.fields import check_session_fields, to_state_delta
 from holdfast.sessions.forks import fork_session, rewind_session
 from holdfast.sessions.history import read_history
 from holdfast.sessions.interruption import Interruption, interrupt_reply
 from holdfast.sessions.log_writes import append_to_log, clear_log, pop_entry, replace_entry
+from holdfast.sessions.preview_objects import Context, PreviewRequest, to_context
 from holdfast.sessions.prompt_views import PromptedSession
 from holdfast.sessions.records import Records
 from holdfast.sessions.speech import Priority, Speech, SpeechResult, SpeechSource, deliver_speech

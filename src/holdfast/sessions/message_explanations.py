@@ -35,8 +35,9 @@ from holdfast.limits import (
     PAGE,
 )
 from holdfast.numbers import check_whole
-from holdfast.sessions.context_preview import Preview, PreviewRequest, rebuild_context
+from holdfast.sessions.context_preview import rebuild_context
 from holdfast.sessions.explanation import SHOWN, Explanation, MessageExplanation, Remedy, SimilarMessage
+from holdfast.sessions.preview_objects import Preview, PreviewRequest
 from holdfast.tools.search import SEARCH
 from holdfast.wire.sendable import check_text
 

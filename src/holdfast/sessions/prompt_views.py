@@ -30,7 +30,7 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.limits import EXPLAIN_REBUILT, EXPLAIN_REBUILT_TOKENS, PROMPT_CHANGES, PROMPT_LOG, PROMPT_TEXT_CHARS
 from holdfast.numbers import check_whole
-from holdfast.sessions.context_preview import RECENT_CALLS, Preview, PreviewRequest, rebuild_context, to_dialect
+from holdfast.sessions.context_preview import RECENT_CALLS, rebuild_context
 from holdfast.sessions.message_explanations import ExplainedSession, can_rebuild, find_recalled, get_text
 from holdfast.sessions.model_calls import (
     CallId,
@@ -47,6 +47,7 @@ from holdfast.sessions.model_calls import (
     read_turn,
     summarize_call,
 )
+from holdfast.sessions.preview_objects import Preview, PreviewRequest, to_dialect
 from holdfast.sessions.prompt_sections import (
     FREE,
     PromptDifference,
