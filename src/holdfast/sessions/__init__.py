@@ -2,6 +2,7 @@
 
 catalogue             create, find, search and delete sessions
 handle                one session, for users of the library
+session_log           the methods of the handle for the log
 transfer              export and import
 forks                 fork, and rewind to an earlier turn
 moves                 give a session another user, agent or id
