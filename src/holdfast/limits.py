@@ -1,7 +1,7 @@
-"""All limits and their values, in one table for the whole program.
+"""Limits and their values, in one table for the whole program. `holdfast.server.limits` has those that only the server uses.
 
 Operators can set the values of `Limits`, with keys of `gateway` that begin with `max_`. All others are fixed, because schemas, Python's stack,
-or readers of existing logs depend on them. A test compares docs/limits.md with this table.
+or readers of existing logs depend on them. A test compares docs/limits.md with both tables.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ STATE_VALUE_BYTES: Final = 256 * 1024
 """Largest value of a state key, as JSON."""
 STATE_DEPTH: Final = 64
 """Nesting depth of objects and lists in the value of a state key."""
-STATE_CHANGES: Final = 1000
-"""State operations in one request (`changes`)."""
 STATE_REMEMBERED: Final = 1000
 """Scopes whose shared state a process caches: users of a tenant, and the tenant itself."""
 STATE_REMEMBERED_BYTES: Final = 4 * MIB
@@ -140,11 +138,6 @@ COMPARED_SESSIONS: Final = 8
 """Sessions whose tool messages, state and artifacts are compared for an unidentified user. If more qualify, they count as different."""
 COMPARED_MESSAGES: Final = 1000
 """Messages, and artifacts, that are compared per session. A session with more of either counts as different."""
-REMATCHES: Final = 8
-"""Attempts to match a request without `session_id` again, because another request took the matching session first.
-
-After that, the request gets a new session.
-"""
 RETRIES: Final = 10_000
 """Requests of official SDKs that a process remembers, to recognise a repeated request. The oldest are dropped first."""
 RETRY_MILLISECONDS: Final = 600_000
@@ -155,8 +148,6 @@ REPLACED_BEHIND: Final = 1000
 """Entries that may follow a message that is replaced: the replacement writes them again."""
 REPLACED_BEHIND_BYTES: Final = 32 * MIB
 """Their messages, as JSON."""
-THREAD_SETUP_BYTES: Final = 512 * 1024
-"""Bytes of `system` and `tools` of a thread of Anthropic's API, as JSON."""
 TURNS_WAITING: Final = 256
 """Turns of a session that wait in one process for the running turn; further turns are refused."""
 LEASE_MILLISECONDS: Final = 86_400_000
@@ -250,8 +241,6 @@ SIGNALS_KEPT: Final = 200
 """Recall events that are stored per memory, the newest ones."""
 DIARY_KEPT: Final = 400
 """Consolidation sweeps per owner that the diary keeps, the newest ones."""
-DIARY_PAGE: Final = 100
-"""Consolidation sweeps on one page of the diary."""
 MERGE_MEMORIES: Final = 100
 """Promoted memories, best first, that a model is asked to merge in one call."""
 MERGE_CHARS: Final = 24_000
@@ -380,16 +369,6 @@ SEARCH_WORDS: Final = 20_000
 """Words that one search stems for all its snippets."""
 SEARCH_INLINE_CHARS: Final = 4_000
 """Total characters of hits that are analysed on the event loop; if there are more, they are analysed in a thread."""
-ANSWER_BYTES: Final = 64 * 1024
-"""Largest response of the REST API that needs no memory from the room for large responses."""
-ANSWER_SECONDS: Final = 60.0
-"""Seconds in which a client must read a large response. It has one more second for each `ANSWER_BYTES`."""
-STORE_TRANSFER_BYTES: Final = MIB
-"""Values of records that the REST API reads or writes at once without waiting for its turn."""
-STORE_TRANSFERS: Final = 2
-"""Larger reads and writes that a server does at the same time. Waiting principals take turns."""
-STORE_TRANSFERS_OF_TENANT: Final = 1
-"""How many of these one tenant may have."""
 INLINE_MESSAGES: Final = 500
 """Messages that are read, converted or written on the event loop; larger numbers are processed in a thread."""
 INLINE_BODY_BYTES: Final = 16 * 1024
@@ -413,18 +392,12 @@ MCP_MESSAGE_BYTES: Final = 16 * MIB
 """One message of an MCP server, usually a result with media in base64. A larger message closes the connection."""
 MCP_MEDIA: Final = 20
 """Images, recordings and files of one MCP result that are stored as artifacts."""
-RECORDED_RESPONSES: Final = 16
-"""Background responses of one principal that run at the same time on one server, and whose events it keeps."""
-RECORDED_BYTES: Final = 16 * 1024 * 1024
-"""Events of finished background responses of one principal that one server keeps."""
 MCP_CALLS: Final = 8
 """Calls of the MCP server that run for one principal at the same time. More calls wait."""
 MCP_CALLS_WAITING: Final = 64
 """Calls of the MCP server that wait for one principal. More are refused."""
 MCP_CALL_SECONDS: Final = 60.0
 """Seconds that one call of the MCP server may take, without the time that it waits for others."""
-MCP_REQUEST_BYTES: Final = 256 * 1024
-"""One request to the MCP server, over HTTP."""
 MCP_READ_TOKENS: Final = 32_000
 """Maximum tokens of a session that one call of the MCP server returns."""
 MCP_RESULTS: Final = 20
@@ -451,14 +424,6 @@ LEARNED_BYTES: Final = 64 * 1024
 """Stored calibration of one model, per tenant."""
 ACTIVITY_STEPS: Final = 300
 """Steps of time whose activity a process keeps while the store cannot be written. The oldest ones are dropped first."""
-ACTIVITY_POINTS: Final = 1000
-"""Points of one series of activity."""
-INSPECTOR_STREAMS: Final = 200
-"""Open pages of the inspector that a server notifies of changes."""
-INSPECTOR_STREAMS_OF_PRINCIPAL: Final = 20
-"""How many of these one principal may have open."""
-INSPECTOR_STREAM_SECONDS: Final = 600
-"""Seconds after which such a page connects again, with the rights that its caller then has."""
 SORTED_SESSIONS: Final = 500
 """Newest sessions among which a list sorts by another column than the last use."""
 SEALED_BYTES: Final = 256 * 1024
@@ -469,8 +434,6 @@ SEALED_ENTRIES: Final = 200
 """Newest messages after the summary whose text a sealed item contains."""
 SEALING_KEYS: Final = 8
 """Keys for sealed items that a tenant keeps. The oldest one is removed first, and its items are no longer valid."""
-RESUMED_ENTRIES: Final = 2000
-"""Messages after a sealed item that are compared with a request to find out what is new."""
 LEARNED_MODELS: Final = 1000
 """Models whose calibration a tenant stores. The one written longest ago is deleted first."""
 ARTIFACT_NAME_BYTES: Final = 255
@@ -512,30 +475,14 @@ IMPORT_VALUES: Final = 8_000_000
 EVALUATION_FILE_BYTES: Final = 512 * MIB
 """Largest file of questions and conversations that `eval` reads to measure recall."""
 
-# -- fixed, enforced by the server --------------------------------------------
+# -- fixed, of requests, explanations and views of sessions -------------------
 
 DEPTH: Final = 64
 """Nesting depth of objects and lists in a request body."""
 VALUES: Final = 1_000_000
 """Keys and values in a request body: a few bytes of JSON can take hundreds in memory."""
-HEAD_BYTES: Final = 64 * 1024
-"""A request's line and headers together."""
-UNREAD_BYTES: Final = 256 * 1024
-"""Data that waits in the server for a slow client, in addition to the system's own buffers. When there is more, the reply waits."""
-READ_BYTES: Final = 64 * 1024
-"""Waiting data that a slow client must read in `gateway.send_timeout`, unless less data is waiting."""
 UNHEARD: Final = 10_000
 """Undelivered replies that a process remembers; the oldest are dropped."""
-TOKEN_CHARS: Final = 16_384
-"""Longest token of `auth.jwt`, and longest upstream key that is forwarded."""
-JWKS_BYTES: Final = 1 * MIB
-"""Largest JSON Web Key Set for checking tokens."""
-KEYS_REMEMBERED: Final = 10_000
-"""API keys that a server caches for some seconds; also the callers whose requests it counts."""
-BULK_SESSIONS: Final = 100
-"""Sessions that one request closes, deletes or exports."""
-BULK_EXPORT_BYTES: Final = 16 * MIB
-"""Exports in the response to one such request, as JSON."""
 PREVIEWED_SESSIONS: Final = 1_000
 """Sessions that a dry run of such a request counts, and expired and closed sessions that a preview of the retention examines."""
 DELETIONS: Final = 10_000
@@ -544,66 +491,8 @@ SIGN_INS: Final = 10_000
 """Sign-ins to the inspector that a database keeps. The oldest ends first."""
 SIGN_INS_OF_HOLDER: Final = 20
 """Sign-ins of one key, or of one user with tokens. The oldest ends first."""
-SIGN_IN_DAYS: Final = 7
-"""Days after which a sign-in ends, even if it is used."""
-SIGN_IN_IDLE_HOURS: Final = 12
-"""Hours without a request after which a sign-in ends."""
-PARAMETERS: Final = 50
-"""Query parameters in a request."""
-SIGN_IN_BYTES: Final = 64 * 1024
-"""Largest form with which a browser signs in. It comes from a caller that is not known yet."""
-FORM_FIELDS: Final = 1_000
-"""Fields in a form that a page of the inspector sends."""
-FORM_BYTES: Final = 8 * MIB
-"""Largest form that a page of the inspector sends."""
-INSPECTOR_IMAGE_BYTES: Final = 8 * MIB
-"""Largest image of an artifact that a page of the inspector shows. Larger ones can be downloaded."""
-INSPECTOR_TEXT_CHARS: Final = 20_000
-"""Characters of one text that a page of the inspector shows."""
-PLAYGROUND_MESSAGES: Final = 40
-"""Messages of a conversation that the playground of the inspector shows."""
-INSPECTOR_MESSAGES: Final = 100
-"""Messages of a session on one page of the inspector."""
-INSPECTOR_JSON_CHARS: Final = 200_000
-"""Characters of JSON that a page of the inspector shows as a tree; more is shown as text."""
-INSPECTOR_JSON_ITEMS: Final = 5_000
-"""Items of all such trees on one page."""
-LAB_BYTES: Final = 4 * MIB
-"""Recordings that the strategy lab of the inspector accepts, as UTF-8, and also sessions of the server for one run."""
-LAB_SESSIONS: Final = 500
-"""Sessions of one run of the strategy lab."""
-LAB_MESSAGES: Final = 20_000
-"""Messages of all sessions of one run of the strategy lab."""
-LAB_VALUES: Final = 200
-"""Argument values in the tool calls of one of these messages. Each is searched in all earlier messages."""
-LAB_RUNS: Final = 60
-"""Strategies times budgets of one run of the strategy lab."""
-LAB_SPEC_CHARS: Final = 4_000
-"""Characters of the strategies that a form of the strategy lab names."""
-LAB_PICKED: Final = 50
-"""Sessions of the server that the strategy lab lists."""
-LAB_RUN_SECONDS: Final = 300
-"""CPU time of one run of the strategy lab."""
-LAB_PIECE_SECONDS: Final = 0.05
-"""Time for which a run uses a CPU thread at once, before other callers take their turns."""
-LAB_JOBS: Final = 32
-"""Runs of the strategy lab that a server keeps with their results. The oldest ended one of the tenant with the most runs is dropped."""
-LAB_JOBS_OF_PRINCIPAL: Final = 5
-"""How many of these one key or user may have. One of them may be in progress."""
-LAB_JOBS_RUNNING: Final = 4
-"""Runs of the strategy lab that are in progress at the same time. A tenant may have all but one of them."""
-LAB_KEPT_SECONDS: Final = 1_800
-"""Seconds for which the result of a run is kept after its owner last looked at it."""
 BODIES: Final = 4
 """Memory for request bodies, as a number of bodies of the largest size. When it is full, bodies wait. A principal may use half of it."""
-BODY_STALL_SECONDS: Final = 5.0
-"""Seconds within which a body of more than 64 KiB must deliver `BODY_STALL_BYTES`; otherwise it is refused."""
-BODY_STALL_BYTES: Final = 16 * 1024
-"""Data that a body of more than 64 KiB must deliver in `BODY_STALL_SECONDS`."""
-DRAIN_BYTES: Final = 8 * MIB
-"""Data of a body that is still read after its response was sent. Then the connection is closed."""
-DRAIN_SECONDS: Final = 5.0
-"""Seconds for which a body is still read after its response was sent."""
 CALL_LOOKBACK: Final = 256
 """Newest messages that are searched for the call that a late tool result answers."""
 CLIENTS_REMEMBERED: Final = 8

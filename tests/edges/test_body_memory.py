@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from holdfast.accounting import Owner, charge_to
-from holdfast.limits import BODIES, BODY_STALL_BYTES, DRAIN_BYTES, MIB, Limits
+from holdfast.limits import BODIES, MIB, Limits
 from holdfast.server import body_limits as intakes
 from holdfast.server import protocol
 from holdfast.server.body_limits import BodyLimits
+from holdfast.server.limits import BODY_STALL_BYTES, DRAIN_BYTES
 from holdfast.server.memory_room import MemoryReservation, MemoryRoom
 from holdfast.server.permissions import Refused
 from holdfast.testing import Gate, Reply

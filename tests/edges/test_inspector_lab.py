@@ -20,12 +20,12 @@ from holdfast.cli.replay import _COLUMNS
 from holdfast.context.settings import BUILT_IN
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.errors import TooLarge
-from holdfast.limits import LAB_BYTES, LAB_JOBS, LAB_JOBS_OF_PRINCIPAL, LAB_KEPT_SECONDS, LAB_RUNS, LAB_VALUES
 from holdfast.replay import parse_specs, plan_runs
 from holdfast.server.inspector import lab_jobs
 from holdfast.server.inspector.lab import COLUMNS, MEANINGS, LabForm, make_pick, split_pick
 from holdfast.server.inspector.lab_jobs import LabJobs, check_recordings
 from holdfast.server.inspector.line_charts import Line, draw_lines
+from holdfast.server.limits import LAB_BYTES, LAB_JOBS, LAB_JOBS_OF_PRINCIPAL, LAB_KEPT_SECONDS, LAB_RUNS, LAB_VALUES
 from holdfast.server.permissions import Refused
 from holdfast.wire.transcripts import Recording
 from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chromium, save_screenshot

@@ -12,9 +12,9 @@ from playwright.async_api import expect
 from holdfast.accounting import Owner, charge_to
 from holdfast.domain.activity import ActivityCounts
 from holdfast.durations import to_utc
-from holdfast.limits import INSPECTOR_STREAMS, INSPECTOR_STREAMS_OF_PRINCIPAL
 from holdfast.server.inspector import live
 from holdfast.server.inspector.overview import Layer, describe_cost, draw_columns, format_compact
+from holdfast.server.limits import INSPECTOR_STREAMS, INSPECTOR_STREAMS_OF_PRINCIPAL
 from holdfast.server.permissions import Refused
 from holdfast.testing import Reply
 from tests.clocks import START, Clock

@@ -16,9 +16,9 @@ import pytest
 from playwright.async_api import expect
 
 from holdfast.domain.session import SessionRef
-from holdfast.limits import INSPECTOR_MESSAGES
 from holdfast.server.inspector import live
 from holdfast.server.inspector.transcript import read_page
+from holdfast.server.limits import INSPECTOR_MESSAGES
 from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chromium, save_screenshot
 from tests.edges.inspector_demo import serve_demo
 from tests.edges.inspector_kit import HOSTILE, SECRET, read, serve_filled

@@ -14,8 +14,8 @@ from playwright.async_api import expect
 from holdfast.context.explain import decode_record
 from holdfast.domain.session import SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.limits import BULK_SESSIONS
 from holdfast.server.inspector import session_list as page_module
+from holdfast.server.limits import BULK_SESSIONS
 from holdfast.sessions import session_list as list_module
 from holdfast.testing import Reply
 from tests.clocks import Clock

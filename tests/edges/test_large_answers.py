@@ -15,9 +15,10 @@ import pytest
 from starlette.types import Message
 
 from holdfast.accounting import Owner, charge_to
-from holdfast.limits import ANSWER_BYTES, MIB, Limits
+from holdfast.limits import MIB, Limits
 from holdfast.server.body_limits import BodyLimits
 from holdfast.server.body_streams import LargeResponse
+from holdfast.server.limits import ANSWER_BYTES
 from holdfast.server.memory_room import MemoryReservation
 from holdfast.server.permissions import Refused
 from holdfast.stores.logic.records import RecordMethods

@@ -11,8 +11,9 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from holdfast.domain.memory import Owner
-from holdfast.limits import MCP_CALLS, MCP_PAGE, MCP_REQUEST_BYTES
+from holdfast.limits import MCP_CALLS, MCP_PAGE
 from holdfast.memory.memories import Memories
+from holdfast.server.limits import MCP_REQUEST_BYTES
 from tests.edges.access_kit import auth
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.mcp_client_kit import LEGACY, MODERN, call, connect, fail, get_refusal

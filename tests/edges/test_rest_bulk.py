@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pytest
 
 from holdfast.domain.session import SessionRef
-from holdfast.limits import BULK_SESSIONS
 from holdfast.server import bulk
+from holdfast.server.limits import BULK_SESSIONS
 from tests.clocks import Clock
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway

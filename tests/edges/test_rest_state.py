@@ -10,7 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast.limits import STATE_CHANGES, STATE_VALUE_BYTES
+from holdfast.limits import STATE_VALUE_BYTES
+from holdfast.server.limits import STATE_CHANGES
 from tests.edges.access_kit import auth
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway

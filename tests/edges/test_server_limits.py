@@ -18,6 +18,7 @@ from holdfast import limits
 from holdfast.config import load
 from holdfast.config.gateway import Gateway
 from holdfast.limits import Limits
+from holdfast.server import limits as server_limits
 from tests.edges.rest_kit import BODIES, HI, assert_error, create_session_s, read_peak_memory, send_raw
 from tests.edges.server import Process, Served, gateway
 
@@ -254,7 +255,7 @@ async def test_endless_head_is_refused() -> None:
     """431 for a long line, long headers, many headers or a trailer; none is kept."""
     async with gateway([]) as (served, _):
         host = f"Host: 127.0.0.1:{served.port}\r\n".encode()
-        long = b"x" * (limits.HEAD_BYTES * 10)
+        long = b"x" * (server_limits.HEAD_BYTES * 10)
         get = b"GET /healthz HTTP/1.1\r\n" + host
         chunked = b"POST /v1/sessions HTTP/1.1\r\n" + host + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
         for request in (
@@ -267,7 +268,7 @@ async def test_endless_head_is_refused() -> None:
             refused = await read_refusal_code(served, request)
             assert refused in ("head_too_large", None)
         assert (
-            await read_refusal_code(served, get + b"X-Long: " + b"x" * (limits.HEAD_BYTES + 1) + b"\r\n\r\n")
+            await read_refusal_code(served, get + b"X-Long: " + b"x" * (server_limits.HEAD_BYTES + 1) + b"\r\n\r\n")
             == "head_too_large"
         )
         assert await read_refusal_code(served, chunked + b"X-Trailer: " + long) in ("head_too_large", None)
@@ -293,7 +294,7 @@ async def test_incomplete_head_times_out(monkeypatch: pytest.MonkeyPatch) -> Non
         ("/v1/sessions?user_id=a&user_id=b", []),
         ("/v1/sessions?limit=5&limit=5", []),
         ("/v1/sessions?user_id=%FF", []),
-        ("/v1/sessions?" + "&".join(f"p{at}=1" for at in range(limits.PARAMETERS + 1)), []),
+        ("/v1/sessions?" + "&".join(f"p{at}=1" for at in range(server_limits.PARAMETERS + 1)), []),
     ],
 )
 async def test_ambiguous_query_is_refused(url: str, headers: list[tuple[str, str]]) -> None:
@@ -370,8 +371,9 @@ def test_documented_limits_match_the_code() -> None:
     for name, value in msgspec.structs.asdict(Limits()).items():
         key = "gateway.body_timeout" if name == "body_timeout" else f"gateway.max_{name}"
         assert told.pop(key) == format_limit(name, value)
-    for name in (name for name in vars(limits) if name.isupper() and name != "MIB"):
-        assert told.pop(name) == format_limit(name, getattr(limits, name)), name
+    for name, value in {**vars(limits), **vars(server_limits)}.items():
+        if name.isupper() and name != "MIB":
+            assert told.pop(name) == format_limit(name, value), name
     assert told == {}
 
 

@@ -12,8 +12,9 @@ import pytest
 from holdfast.access import Principal, parse_key_id, to_principal
 from holdfast.errors import InvalidRequest, StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.limits import SIGN_IN_DAYS, SIGN_IN_IDLE_HOURS, SIGN_INS_OF_HOLDER
+from holdfast.limits import SIGN_INS_OF_HOLDER
 from holdfast.server.key_cache import REMEMBERED, USED
+from holdfast.server.limits import SIGN_IN_DAYS, SIGN_IN_IDLE_HOURS
 from holdfast.server.sign_in import SignIns
 from tests.clocks import START, Clock
 from tests.edges.keys import create_stored_key

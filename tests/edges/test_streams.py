@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from holdfast.domain.session import SessionRef
-from holdfast.limits import READ_BYTES, UNREAD_BYTES
+from holdfast.server.limits import READ_BYTES, UNREAD_BYTES
 from holdfast.server.protocol import make_protocol
 from holdfast.testing import Gate, Reply
 from tests.edges.gateway_kit import (

@@ -23,11 +23,11 @@ from holdfast.accounting import Owner, charge_to
 from holdfast.config.gateway import Auth, is_loopback
 from holdfast.errors import TooLarge
 from holdfast.holdfast import Holdfast
-from holdfast.limits import TOKEN_CHARS
 from holdfast.server.body_limits import get_declared_size
 from holdfast.server.http import Caller, refuse_missing_key
 from holdfast.server.jwks import BadToken, TokenVerifier
 from holdfast.server.key_cache import KeyCache, trim_cache
+from holdfast.server.limits import TOKEN_CHARS
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply, make_error_body, make_failure_reply, to_response
 from holdfast.server.sign_in import SignIns

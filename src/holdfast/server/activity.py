@@ -6,8 +6,8 @@ from typing import Annotated, Final, Literal, Self
 
 from holdfast.domain.activity import FINE, HOURLY, ActivityCounts
 from holdfast.errors import InvalidRequest
-from holdfast.limits import ACTIVITY_POINTS
 from holdfast.server.http import Call
+from holdfast.server.limits import ACTIVITY_POINTS
 from holdfast.server.routes import STORE, Routes
 from holdfast.server.search import Moment
 from holdfast.wire.objects import Answer, Count, Request, Time, json_schema

@@ -16,17 +16,15 @@ from starlette.types import Receive
 from holdfast.accounting import FairLimiter, get_owner, run_cpu
 from holdfast.domain.media.checks import check_media, remove_data
 from holdfast.errors import HoldfastError, InvalidRequest, TooLarge
-from holdfast.limits import (
+from holdfast.limits import MESSAGE_BYTES, MIB, Limits
+from holdfast.server.limits import (
     ANSWER_BYTES,
     BODY_STALL_BYTES,
     BODY_STALL_SECONDS,
     FORM_BYTES,
     FORM_FIELDS,
-    MESSAGE_BYTES,
-    MIB,
     STORE_TRANSFERS,
     STORE_TRANSFERS_OF_TENANT,
-    Limits,
 )
 from holdfast.server.memory_room import MemoryReservation, MemoryRoom
 from holdfast.server.permissions import Refused

@@ -13,8 +13,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import HoldfastError, TooLarge
-from holdfast.limits import ANSWER_BYTES, ANSWER_SECONDS
 from holdfast.server.body_limits import check_encoding, get_declared_size
+from holdfast.server.limits import ANSWER_BYTES, ANSWER_SECONDS
 from holdfast.server.permissions import Refused
 
 UPLOAD_SECONDS: Final = 3600.0

@@ -11,8 +11,9 @@ from holdfast.accounting import run_cpu
 from holdfast.domain.session import SessionRef
 from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound, TooLarge
 from holdfast.lifecycle.removal import Receipt
-from holdfast.limits import BULK_EXPORT_BYTES, BULK_SESSIONS, PREVIEWED_SESSIONS
+from holdfast.limits import PREVIEWED_SESSIONS
 from holdfast.server.http import Call, get_session_by_id
+from holdfast.server.limits import BULK_EXPORT_BYTES, BULK_SESSIONS
 from holdfast.server.replies import make_failure_reply
 from holdfast.server.routes import BODY, OF_SESSION, Routes
 from holdfast.server.sessions import SessionSelection, SessionsQuery, get_page

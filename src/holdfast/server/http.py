@@ -20,8 +20,8 @@ from holdfast.domain.participants import PARTICIPANT_RIGHTS, Part, read_particip
 from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.holdfast import Holdfast
-from holdfast.limits import FORM_BYTES, PARAMETERS, STORE_TRANSFER_BYTES
 from holdfast.server.body_limits import BodyLimits
+from holdfast.server.limits import FORM_BYTES, PARAMETERS, STORE_TRANSFER_BYTES
 from holdfast.server.memory_room import MemoryReservation
 from holdfast.server.permissions import Refused
 from holdfast.wire.openai import to_chat_message

@@ -18,9 +18,9 @@ import msgspec
 from holdfast.access import ROLES, Principal
 from holdfast.config.gateway import Jwt
 from holdfast.errors import ConfigError, InvalidRequest, MissingExtra
-from holdfast.limits import JWKS_BYTES, TOKEN_CHARS
 from holdfast.models.http import find_proxy
 from holdfast.numbers import is_number
+from holdfast.server.limits import JWKS_BYTES, TOKEN_CHARS
 from holdfast.server.permissions import Refused
 from holdfast.stores.checks import check_id
 

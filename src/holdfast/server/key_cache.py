@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.access import hash_key, is_valid_key, parse_key_id
 from holdfast.errors import HoldfastError
-from holdfast.limits import KEYS_REMEMBERED
+from holdfast.server.limits import KEYS_REMEMBERED
 from holdfast.stores.keys import ApiKey, KeyStore
 
 _log = logging.getLogger("holdfast.access")

@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.background import run_in_thread
 from holdfast.errors import MissingExtra, TooLarge
-from holdfast.limits import MCP_REQUEST_BYTES
 from holdfast.mcp_server.caller import EXTRA, McpCaller
 from holdfast.server.http import Call
+from holdfast.server.limits import MCP_REQUEST_BYTES
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.requester import identify_requester

@@ -14,13 +14,14 @@ from holdfast.consolidation.sweeps import show_report
 from holdfast.domain.memory import ORIGINS, Memory, MemorySource, MemoryType, Owner, Status, find_least_trusted
 from holdfast.domain.session import DEFAULT_USER
 from holdfast.errors import InvalidRequest, MemoryNotFound
-from holdfast.limits import DIARY_PAGE, MEMORY_SOURCES, RECALLED_MEMORIES
+from holdfast.limits import MEMORY_SOURCES, RECALLED_MEMORIES
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.memory.checks import choose_owner, find_owners
 from holdfast.memory.memories import Remembered
 from holdfast.numbers import MOST, check_whole
 from holdfast.recall.base import SearchMode
 from holdfast.server.http import Call
+from holdfast.server.limits import DIARY_PAGE
 from holdfast.server.permissions import check_shared
 from holdfast.server.routes import BODY, STORE, Order, Routes, describe_header, describe_headers
 from holdfast.wire.memories import (

@@ -19,10 +19,11 @@ from holdfast.domain.participants import may_read, view_entries, view_session, w
 from holdfast.domain.session import Entry as LogEntry
 from holdfast.domain.session import ModelCall, Session
 from holdfast.engine.entries import count_tokens, make_entries
-from holdfast.limits import INLINE_BODY_BYTES, RECORD_CHANGES, STATE_CHANGES
+from holdfast.limits import INLINE_BODY_BYTES, RECORD_CHANGES
 from holdfast.media.outgoing import restore_entries
 from holdfast.models.collect import read_usage
 from holdfast.server.http import Call, mask_secrets
+from holdfast.server.limits import STATE_CHANGES
 from holdfast.server.records import DeleteRecordChange, PutRecordChange, make_changes
 from holdfast.server.routes import BODY, ETAG, KEY, MATCH, OF_SESSION, Routes, SeqPageQuery, SessionQuery
 from holdfast.server.schema import make_ref

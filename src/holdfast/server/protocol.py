@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from holdfast.limits import DRAIN_BYTES, DRAIN_SECONDS, HEAD_BYTES, READ_BYTES, UNREAD_BYTES
+from holdfast.server.limits import DRAIN_BYTES, DRAIN_SECONDS, HEAD_BYTES, READ_BYTES, UNREAD_BYTES
 from holdfast.server.replies import make_error_body
 
 HEAD_SECONDS: Final = 30.0

@@ -16,9 +16,10 @@ from starlette.types import Scope
 from holdfast import errors
 from holdfast.accounting import run_cpu
 from holdfast.errors.base import ADDRESS, CAUSE
-from holdfast.limits import ANSWER_BYTES, ERROR_CHARS
+from holdfast.limits import ERROR_CHARS
 from holdfast.secrets import Guard
 from holdfast.server.body_streams import ChunkedResponse, LargeResponse
+from holdfast.server.limits import ANSWER_BYTES
 from holdfast.server.permissions import Refused
 
 _log = logging.getLogger("holdfast.server")

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 import anyio
 
 from holdfast.accounting import Owner, get_owner
-from holdfast.limits import RECORDED_BYTES, RECORDED_RESPONSES
+from holdfast.server.limits import RECORDED_BYTES, RECORDED_RESPONSES
 from holdfast.server.permissions import Refused
 
 

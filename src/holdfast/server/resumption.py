@@ -14,7 +14,7 @@ from holdfast.domain.sealed_items import SealedItem
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import InvalidSealedItem, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
-from holdfast.limits import RESUMED_ENTRIES
+from holdfast.server.limits import RESUMED_ENTRIES
 from holdfast.sessions.forks import copy_turns
 from holdfast.sessions.transfer import TRIES
 from holdfast.stores.walk import read_entries_until

@@ -23,11 +23,11 @@ from holdfast.domain.session import NO_VERSION, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import SessionExists, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
-from holdfast.limits import REMATCHES
 from holdfast.matching.log_match import read_remainder
 from holdfast.matching.session_match import Match, MatchFinder, Occupancy, Sender
 from holdfast.server.apis.api_format import Predecessor
 from holdfast.server.http import Call, get_session_by_id
+from holdfast.server.limits import REMATCHES
 from holdfast.server.requester import Requester
 from holdfast.sessions.forks import copy_turns, fork_for_request
 from holdfast.sessions.transfer import TRIES

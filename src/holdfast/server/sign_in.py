@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from holdfast.access import TOKEN_KEYS, Principal, is_usable_key, to_principal
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
-from holdfast.limits import SIGN_IN_DAYS, SIGN_IN_IDLE_HOURS
 from holdfast.server.key_cache import REMEMBERED, UseRecorder, trim_cache
+from holdfast.server.limits import SIGN_IN_DAYS, SIGN_IN_IDLE_HOURS
 from holdfast.stores.keys import ApiKey
 from holdfast.stores.sign_ins import SignIn
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from holdfast import limits
 from holdfast.domain.state import Change, Extend, Increment, Scope, add_prefix, combine_changes
 from holdfast.errors import InvalidRequest, TooLarge
+from holdfast.server import limits as server_limits
 from holdfast.server.http import Call
 from holdfast.server.permissions import check_app
 from holdfast.server.routes import (
@@ -93,7 +94,7 @@ class StateOperations(Request):
 
     changes: Annotated[
         list[StateOperation],
-        json_schema(minItems=1, description=f"at most {limits.STATE_CHANGES} operations; more get status 413"),
+        json_schema(minItems=1, description=f"at most {server_limits.STATE_CHANGES} operations; more get status 413"),
     ]
 
 
@@ -284,8 +285,8 @@ def read_changes(changes: Sequence[StateOperation]) -> Changes:
     """
     if not changes:
         raise InvalidRequest("changes must contain at least one operation", param="changes")
-    if len(changes) > limits.STATE_CHANGES:
-        message = f"changes has {len(changes):,} operations; at most {limits.STATE_CHANGES:,} are allowed"
+    if len(changes) > server_limits.STATE_CHANGES:
+        message = f"changes has {len(changes):,} operations; at most {server_limits.STATE_CHANGES:,} are allowed"
         raise TooLarge(message, param="changes")
     delta: dict[str, Change] = {}
     expect: dict[str, Any] = {}

@@ -15,11 +15,11 @@ from holdfast.context.cache_diagnosis import Comparison, make_comparison
 from holdfast.domain.session import Entry, Session
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.holdfast import Holdfast
-from holdfast.limits import THREAD_SETUP_BYTES
 from holdfast.server.apis.anthropic import MessagesContext
 from holdfast.server.apis.api_format import ParsedRequest, Predecessor
 from holdfast.server.apis.responses import make_secret
 from holdfast.server.http import Call, get_session_by_id
+from holdfast.server.limits import THREAD_SETUP_BYTES
 from holdfast.server.message_compaction import resolve_compaction
 from holdfast.server.permissions import Refused
 from holdfast.server.requester import RequestRules, continue_session, identify_requester

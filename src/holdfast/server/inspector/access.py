@@ -13,7 +13,6 @@ from urllib.parse import parse_qsl, quote, urlencode
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.config.gateway import is_loopback
-from holdfast.limits import SIGN_IN_BYTES, SIGN_IN_DAYS
 from holdfast.server.access import ASSETS, SIGN_IN, Access, is_page, is_same_origin, make_cookie, read_cookie
 from holdfast.server.http import Call, Caller
 from holdfast.server.inspector.frame import (
@@ -29,6 +28,7 @@ from holdfast.server.inspector.frame import (
     render,
     render_template,
 )
+from holdfast.server.limits import SIGN_IN_BYTES, SIGN_IN_DAYS
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply, make_error_body, to_response
 from holdfast.server.routes import Routes

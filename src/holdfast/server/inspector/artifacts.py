@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from holdfast.domain.artifact import Artifact, Scope, UserRef, check_name
-from holdfast.limits import INSPECTOR_IMAGE_BYTES, INSPECTOR_TEXT_CHARS
 from holdfast.server.artifacts import SAFETY_HEADERS, format_disposition
 from holdfast.server.body_streams import read_first_chunk
 from holdfast.server.http import Call
@@ -14,6 +13,7 @@ from holdfast.server.inspector.actions import Action, declare_action
 from holdfast.server.inspector.frame import HTML, PageQuery, make_url, render
 from holdfast.server.inspector.rest import make_path
 from holdfast.server.inspector.session_frame import SESSION, check_content, may_change
+from holdfast.server.limits import INSPECTOR_IMAGE_BYTES, INSPECTOR_TEXT_CHARS
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.wire.artifacts import ArtifactName, ArtifactObject

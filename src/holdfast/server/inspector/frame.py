@@ -26,7 +26,6 @@ from holdfast.accounting import run_cpu
 from holdfast.config.inspector import Inspector
 from holdfast.domain.session import DEFAULT_USER, SessionRef
 from holdfast.durations import format_utc
-from holdfast.limits import INSPECTOR_JSON_ITEMS, INSPECTOR_TEXT_CHARS
 from holdfast.numbers import format_count
 from holdfast.server.http import Call, Caller
 from holdfast.server.inspector.charts import draw_bar
@@ -34,6 +33,7 @@ from holdfast.server.inspector.lab_jobs import LabJobs
 from holdfast.server.inspector.line_charts import draw_legend
 from holdfast.server.inspector.live import LiveUpdates
 from holdfast.server.inspector.rest import make_path
+from holdfast.server.limits import INSPECTOR_JSON_ITEMS, INSPECTOR_TEXT_CHARS
 from holdfast.server.permissions import Need, is_permitted
 from holdfast.server.replies import Reply
 from holdfast.server.routes import TEXT

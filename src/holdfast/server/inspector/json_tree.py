@@ -11,8 +11,8 @@ import msgspec
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from holdfast.limits import INSPECTOR_JSON_CHARS
 from holdfast.server.inspector.frame import FILTERS, hide_text, mark_controls
+from holdfast.server.limits import INSPECTOR_JSON_CHARS
 
 _OPEN: Final = 12
 """Objects and lists with more items than this are folded at first."""

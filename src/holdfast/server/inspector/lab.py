@@ -17,7 +17,7 @@ from holdfast.accounting import run_cpu
 from holdfast.context.settings import BUILT_IN, STRATEGIES
 from holdfast.domain.messages import NOTE
 from holdfast.errors import HoldfastError, InvalidMessage, InvalidRequest, TooLarge
-from holdfast.limits import LAB_BYTES, LAB_MESSAGES, LAB_PICKED, LAB_SESSIONS, LAB_SPEC_CHARS, MIB
+from holdfast.limits import MIB
 from holdfast.replay import (
     Comparison,
     PlayResult,
@@ -36,6 +36,7 @@ from holdfast.server.inspector.frame import HEADERS, HTML, InspectorState, PageQ
 from holdfast.server.inspector.lab_jobs import LabJob, LabJobs, check_recordings, check_runs
 from holdfast.server.inspector.line_charts import Line, draw_lines
 from holdfast.server.inspector.rest import call_rest
+from holdfast.server.limits import LAB_BYTES, LAB_MESSAGES, LAB_PICKED, LAB_SESSIONS, LAB_SPEC_CHARS
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply, make_failure_reply
 from holdfast.server.routes import TEXT, Routes

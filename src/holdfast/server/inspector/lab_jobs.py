@@ -15,7 +15,8 @@ from typing import Literal
 
 from holdfast.accounting import Owner, get_owner, run_cpu
 from holdfast.errors import HoldfastError, InvalidRequest, TooLarge
-from holdfast.limits import (
+from holdfast.replay import PlayResult, Run, Spec, Tally, add_up, list_values, play_session
+from holdfast.server.limits import (
     LAB_JOBS,
     LAB_JOBS_OF_PRINCIPAL,
     LAB_JOBS_RUNNING,
@@ -27,7 +28,6 @@ from holdfast.limits import (
     LAB_SESSIONS,
     LAB_VALUES,
 )
-from holdfast.replay import PlayResult, Run, Spec, Tally, add_up, list_values, play_session
 from holdfast.server.permissions import Refused
 from holdfast.wire.transcripts import Recording
 

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from holdfast.accounting import Owner, get_owner
 from holdfast.errors import HoldfastError
-from holdfast.limits import INSPECTOR_STREAM_SECONDS, INSPECTOR_STREAMS, INSPECTOR_STREAMS_OF_PRINCIPAL
+from holdfast.server.limits import INSPECTOR_STREAM_SECONDS, INSPECTOR_STREAMS, INSPECTOR_STREAMS_OF_PRINCIPAL
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 

@@ -17,7 +17,6 @@ import msgspec
 from holdfast.context.settings import BUILT_IN, STRATEGIES
 from holdfast.domain.session import DEFAULT_USER, Session
 from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound, UserNotFound
-from holdfast.limits import PLAYGROUND_MESSAGES
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.inspector.access import redirect
 from holdfast.server.inspector.actions import check_form
@@ -26,6 +25,7 @@ from holdfast.server.inspector.prompt import SECTIONS, find_call_id, make_bar
 from holdfast.server.inspector.prompt import show_messages as show_prompt_messages
 from holdfast.server.inspector.prompt_words import WORDS
 from holdfast.server.inspector.rest import call_rest, make_path, open_rest
+from holdfast.server.limits import PLAYGROUND_MESSAGES
 from holdfast.server.replies import Reply
 from holdfast.server.requester import RequestRules
 from holdfast.server.routes import Routes

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from holdfast.context.settings import STRATEGIES
 from holdfast.domain.session import Session
 from holdfast.errors import HoldfastError
-from holdfast.limits import INSPECTOR_MESSAGES
 from holdfast.server.http import Call
 from holdfast.server.inspector.charts import Segment
 from holdfast.server.inspector.frame import HTML, make_session_url
 from holdfast.server.inspector.prompt_words import WORDS, describe_run, name_decision
 from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, load_session, render_session
+from holdfast.server.limits import INSPECTOR_MESSAGES
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.sessions.message_explanations import decode_escapes

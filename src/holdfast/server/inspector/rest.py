@@ -15,8 +15,8 @@ import msgspec
 from starlette.types import ASGIApp, Message, Scope
 
 from holdfast.accounting import run_cpu
-from holdfast.limits import ANSWER_BYTES
 from holdfast.server.http import Call
+from holdfast.server.limits import ANSWER_BYTES
 from holdfast.server.permissions import Refused
 
 _WAITING = 16

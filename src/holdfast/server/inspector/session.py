@@ -9,7 +9,6 @@ from holdfast.accounting import run_cpu
 from holdfast.domain.participants import may_read, view_entries
 from holdfast.domain.session import Entry, ModelCall, Session
 from holdfast.errors import EntryNotFound
-from holdfast.limits import INSPECTOR_MESSAGES
 from holdfast.server.http import Call
 from holdfast.server.inspector import json_tree as _json_tree  # noqa: F401  # adds a filter
 from holdfast.server.inspector.access import redirect
@@ -23,6 +22,7 @@ from holdfast.server.inspector.session_frame import (
     render_session,
 )
 from holdfast.server.inspector.transcript import Block, LogPage, TurnGroup, get_child, group_turns, read_page
+from holdfast.server.limits import INSPECTOR_MESSAGES
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.sessions.message_explanations import ExplainQuery, find_entries, get_text, quote_match

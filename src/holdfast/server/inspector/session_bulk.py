@@ -10,7 +10,7 @@ import msgspec
 from holdfast.domain.session import Session, SessionRef
 from holdfast.durations import format_utc
 from holdfast.errors import InvalidRequest, SessionNotFound
-from holdfast.limits import BULK_SESSIONS, SORTED_SESSIONS
+from holdfast.limits import SORTED_SESSIONS
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import check_path
 from holdfast.server.inspector.actions import check_form
@@ -18,6 +18,7 @@ from holdfast.server.inspector.frame import HTML, render
 from holdfast.server.inspector.rest import call_rest, make_path, open_rest
 from holdfast.server.inspector.session_frame import check_content
 from holdfast.server.inspector.session_list import SessionListQuery, make_filters
+from holdfast.server.limits import BULK_SESSIONS
 from holdfast.server.permissions import permit
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes, read_query

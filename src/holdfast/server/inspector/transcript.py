@@ -18,7 +18,7 @@ from holdfast.domain.messages import REASONING_PARTS, Part, ToolCall
 from holdfast.domain.participants import SPEAKER
 from holdfast.domain.refusals import read_refusals
 from holdfast.domain.session import CHILD, Entry, ModelCall, Session, SessionRef
-from holdfast.limits import INSPECTOR_MESSAGES
+from holdfast.server.limits import INSPECTOR_MESSAGES
 from holdfast.stores.base import Store
 
 _SLACK: Final = INSPECTOR_MESSAGES // 4

@@ -1,0 +1,122 @@
+"""Limits of HTTP requests and responses, of sign-ins, and of the pages of the inspector.
+
+Only the server uses these. `holdfast.limits` has all others, and the limits that operators can set. A test compares docs/limits.md with both.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.limits import MIB
+
+STATE_CHANGES: Final = 1000
+"""State operations in one request (`changes`)."""
+REMATCHES: Final = 8
+"""Attempts to match a request without `session_id` again, because another request took the matching session first.
+
+After that, the request gets a new session.
+"""
+THREAD_SETUP_BYTES: Final = 512 * 1024
+"""Bytes of `system` and `tools` of a thread of Anthropic's API, as JSON."""
+DIARY_PAGE: Final = 100
+"""Consolidation sweeps on one page of the diary."""
+ANSWER_BYTES: Final = 64 * 1024
+"""Largest response of the REST API that needs no memory from the room for large responses."""
+ANSWER_SECONDS: Final = 60.0
+"""Seconds in which a client must read a large response. It has one more second for each `ANSWER_BYTES`."""
+STORE_TRANSFER_BYTES: Final = MIB
+"""Values of records that the REST API reads or writes at once without waiting for its turn."""
+STORE_TRANSFERS: Final = 2
+"""Larger reads and writes that a server does at the same time. Waiting principals take turns."""
+STORE_TRANSFERS_OF_TENANT: Final = 1
+"""How many of these one tenant may have."""
+RECORDED_RESPONSES: Final = 16
+"""Background responses of one principal that run at the same time on one server, and whose events it keeps."""
+RECORDED_BYTES: Final = 16 * 1024 * 1024
+"""Events of finished background responses of one principal that one server keeps."""
+MCP_REQUEST_BYTES: Final = 256 * 1024
+"""One request to the MCP server, over HTTP."""
+ACTIVITY_POINTS: Final = 1000
+"""Points of one series of activity."""
+INSPECTOR_STREAMS: Final = 200
+"""Open pages of the inspector that a server notifies of changes."""
+INSPECTOR_STREAMS_OF_PRINCIPAL: Final = 20
+"""How many of these one principal may have open."""
+INSPECTOR_STREAM_SECONDS: Final = 600
+"""Seconds after which such a page connects again, with the rights that its caller then has."""
+RESUMED_ENTRIES: Final = 2000
+"""Messages after a sealed item that are compared with a request to find out what is new."""
+HEAD_BYTES: Final = 64 * 1024
+"""A request's line and headers together."""
+UNREAD_BYTES: Final = 256 * 1024
+"""Data that waits in the server for a slow client, in addition to the system's own buffers. When there is more, the reply waits."""
+READ_BYTES: Final = 64 * 1024
+"""Waiting data that a slow client must read in `gateway.send_timeout`, unless less data is waiting."""
+TOKEN_CHARS: Final = 16_384
+"""Longest token of `auth.jwt`, and longest upstream key that is forwarded."""
+JWKS_BYTES: Final = 1 * MIB
+"""Largest JSON Web Key Set for checking tokens."""
+KEYS_REMEMBERED: Final = 10_000
+"""API keys that a server caches for some seconds; also the callers whose requests it counts."""
+BULK_SESSIONS: Final = 100
+"""Sessions that one request closes, deletes or exports."""
+BULK_EXPORT_BYTES: Final = 16 * MIB
+"""Exports in the response to one such request, as JSON."""
+SIGN_IN_DAYS: Final = 7
+"""Days after which a sign-in ends, even if it is used."""
+SIGN_IN_IDLE_HOURS: Final = 12
+"""Hours without a request after which a sign-in ends."""
+PARAMETERS: Final = 50
+"""Query parameters in a request."""
+SIGN_IN_BYTES: Final = 64 * 1024
+"""Largest form with which a browser signs in. It comes from a caller that is not known yet."""
+FORM_FIELDS: Final = 1_000
+"""Fields in a form that a page of the inspector sends."""
+FORM_BYTES: Final = 8 * MIB
+"""Largest form that a page of the inspector sends."""
+INSPECTOR_IMAGE_BYTES: Final = 8 * MIB
+"""Largest image of an artifact that a page of the inspector shows. Larger ones can be downloaded."""
+INSPECTOR_TEXT_CHARS: Final = 20_000
+"""Characters of one text that a page of the inspector shows."""
+PLAYGROUND_MESSAGES: Final = 40
+"""Messages of a conversation that the playground of the inspector shows."""
+INSPECTOR_MESSAGES: Final = 100
+"""Messages of a session on one page of the inspector."""
+INSPECTOR_JSON_CHARS: Final = 200_000
+"""Characters of JSON that a page of the inspector shows as a tree; more is shown as text."""
+INSPECTOR_JSON_ITEMS: Final = 5_000
+"""Items of all such trees on one page."""
+LAB_BYTES: Final = 4 * MIB
+"""Recordings that the strategy lab of the inspector accepts, as UTF-8, and also sessions of the server for one run."""
+LAB_SESSIONS: Final = 500
+"""Sessions of one run of the strategy lab."""
+LAB_MESSAGES: Final = 20_000
+"""Messages of all sessions of one run of the strategy lab."""
+LAB_VALUES: Final = 200
+"""Argument values in the tool calls of one of these messages. Each is searched in all earlier messages."""
+LAB_RUNS: Final = 60
+"""Strategies times budgets of one run of the strategy lab."""
+LAB_SPEC_CHARS: Final = 4_000
+"""Characters of the strategies that a form of the strategy lab names."""
+LAB_PICKED: Final = 50
+"""Sessions of the server that the strategy lab lists."""
+LAB_RUN_SECONDS: Final = 300
+"""CPU time of one run of the strategy lab."""
+LAB_PIECE_SECONDS: Final = 0.05
+"""Time for which a run uses a CPU thread at once, before other callers take their turns."""
+LAB_JOBS: Final = 32
+"""Runs of the strategy lab that a server keeps with their results. The oldest ended one of the tenant with the most runs is dropped."""
+LAB_JOBS_OF_PRINCIPAL: Final = 5
+"""How many of these one key or user may have. One of them may be in progress."""
+LAB_JOBS_RUNNING: Final = 4
+"""Runs of the strategy lab that are in progress at the same time. A tenant may have all but one of them."""
+LAB_KEPT_SECONDS: Final = 1_800
+"""Seconds for which the result of a run is kept after its owner last looked at it."""
+BODY_STALL_SECONDS: Final = 5.0
+"""Seconds within which a body of more than 64 KiB must deliver `BODY_STALL_BYTES`; otherwise it is refused."""
+BODY_STALL_BYTES: Final = 16 * 1024
+"""Data that a body of more than 64 KiB must deliver in `BODY_STALL_SECONDS`."""
+DRAIN_BYTES: Final = 8 * MIB
+"""Data of a body that is still read after its response was sent. Then the connection is closed."""
+DRAIN_SECONDS: Final = 5.0
+"""Seconds for which a body is still read after its response was sent."""
