@@ -112,7 +112,7 @@ TENANTS: Final = 100
 """Other tenants whose caches a server keeps open in addition to its own tenant's. A tenant in use is never closed."""
 HOOKS: Final = 64
 """Hooks that are notified of the end of a session."""
-SERVED: Final = 1000
+NOTIFIED_SESSIONS: Final = 1000
 """Sessions that hooks are notified of when the process ends: the sessions to which the process wrote last."""
 CONFIG_BYTES: Final = 1 * MIB
 """A configuration file."""
@@ -287,7 +287,7 @@ EMBEDDED_AT_ONCE: Final = 64
 """Texts that are embedded in one round."""
 EMBEDDING_TRIES: Final = 3
 """Failed attempts to embed a text, after which it has no vector until the process restarts."""
-UNEMBEDDED: Final = 1000
+EMBEDDING_FAILURES: Final = 1000
 """Texts without a vector because of failed attempts. When a process has this many, it stops embedding."""
 VECTOR_NUMBERS: Final = 8192
 """Maximum number of dimensions of a vector."""

@@ -24,7 +24,7 @@ from holdfast.config.gateway import Auth
 from holdfast.holdfast import Holdfast
 from holdfast.server.access import Access, Credentials, RateLimiter
 from holdfast.server.app import make_app
-from holdfast.server.key_cache import NOTICED, REMEMBERED, USED
+from holdfast.server.key_cache import FIRST_KEY_CHECK_MS, KEY_CACHE_MS, USE_UPDATE_MS
 from holdfast.server.logs import JsonLines
 from tests.clocks import START, Clock
 from tests.edges.keys import bearer, create_stored_key
@@ -111,15 +111,15 @@ async def test_turns_do_not_look_up_the_key_each_time(monkeypatch: pytest.Monkey
             await request_status(served)
         assert counts == {"keys": 1}
         key = await create_stored_key(served.hf)
-        clock.now += NOTICED
+        clock.now += FIRST_KEY_CHECK_MS
         counts.clear()
         for _ in range(20):
             assert (await served.http.post("/v1/chat/completions", json=TURN, headers=bearer(key))).status_code == 200
         assert counts == {"key_of": 1, "use_key": 1}
-        clock.now += REMEMBERED
+        clock.now += KEY_CACHE_MS
         await request_status(served, key)
         assert counts == {"key_of": 2, "use_key": 1}
-        clock.now += USED
+        clock.now += USE_UPDATE_MS
         await request_status(served, key)
         assert counts == {"key_of": 3, "use_key": 2}
         assert counts["keys"] == 0

@@ -18,7 +18,7 @@ from holdfast.access import Principal
 from holdfast.config.gateway import Jwt
 from holdfast.errors import ConfigError, MissingExtra
 from holdfast.server import jwks
-from holdfast.server.jwks import FRESH, KEPT, PAUSE, RETRY, BadToken, TokenVerifier
+from holdfast.server.jwks import FRESH, KEY_LIFETIME_MS, PAUSE, RETRY, BadToken, TokenVerifier
 from holdfast.server.permissions import Refused
 from tests.clocks import START, Clock
 from tests.edges.keys import AUDIENCE, ISSUER, bearer, key_set, public_key, signing_key, token
@@ -239,7 +239,7 @@ async def test_unreachable_issuer_is_a_503_until_keys_are_cached() -> None:
     clock.now += RETRY
     assert (await taker.principal(token())).user_id == "ada"
     issuer.content = ValueError("garbage")
-    clock.now += KEPT - 1
+    clock.now += KEY_LIFETIME_MS - 1
     assert (await taker.principal(token(now=clock.now))).user_id == "ada"
     clock.now += 1
     with pytest.raises(Refused):

@@ -13,7 +13,7 @@ from holdfast.access import Principal, parse_key_id, to_principal
 from holdfast.errors import InvalidRequest, StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.limits import SIGN_INS_OF_HOLDER
-from holdfast.server.key_cache import REMEMBERED, USED
+from holdfast.server.key_cache import KEY_CACHE_MS, USE_UPDATE_MS
 from holdfast.server.limits import SIGN_IN_DAYS, SIGN_IN_IDLE_HOURS
 from holdfast.server.sign_in import SignIns
 from tests.clocks import START, Clock
@@ -76,7 +76,7 @@ async def test_a_sign_in_ends_without_requests_and_after_days() -> None:
         sign_ins = SignIns(served.hf)
         principal = await create_key(served.hf)
         idle, used = await sign_ins.create(principal), await sign_ins.create(principal)
-        step = SIGN_IN_IDLE_HOURS * 3_600_000 - USED
+        step = SIGN_IN_IDLE_HOURS * 3_600_000 - USE_UPDATE_MS
         while clock.now + step < START + SIGN_IN_DAYS * 86_400_000:
             clock.now += step
             assert await sign_ins.find(used) == principal
@@ -99,7 +99,7 @@ async def test_a_sign_in_ends_with_its_key(reason: str) -> None:
             await served.hf.store.revoke_key(principal.key_id or "", timestamp=clock.now)
         else:
             clock.now = START + SIGN_IN_DAYS * 86_400_000
-        clock.now += REMEMBERED
+        clock.now += KEY_CACHE_MS
         assert [await one.find(text) for one in (sign_ins, other)] == [None, None]
 
 
@@ -112,7 +112,7 @@ async def test_signing_out_ends_one_sign_in() -> None:
         assert await other.find(text) == principal
         await sign_ins.end(text)
         assert [await sign_ins.find(one) for one in (text, second)] == [None, principal]
-        clock.now += REMEMBERED
+        clock.now += KEY_CACHE_MS
         assert await other.find(text) is None
         await sign_ins.end(text)
         await sign_ins.end("x" * 1000)

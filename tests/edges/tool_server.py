@@ -28,7 +28,7 @@ def count() -> int:
 def shorten_lease() -> None:
     """Let claims expire, and be renewed, sooner."""
     lease = int(os.environ.get("TOOL_SERVER_LEASE", "3000"))
-    for name, sooner in (("LEASE", lease), ("RENEWED", lease // 3)):
+    for name, sooner in (("LEASE", lease), ("RENEWAL_MS", lease // 3)):
         setattr(session_lock, name, sooner)
 
 

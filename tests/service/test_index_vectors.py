@@ -155,7 +155,7 @@ async def test_rejected_text_is_skipped_and_others_get_vectors() -> None:
 
 async def test_erased_text_is_removed_from_the_skipped_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a long-running process would reach the limit and stop embedding."""
-    monkeypatch.setattr(embeddings, "UNEMBEDDED", 1)
+    monkeypatch.setattr(embeddings, "EMBEDDING_FAILURES", 1)
     embedder = LetterEmbedder()
     embedder.refused = "poison"
     async with bench(embedder=embedder) as one:

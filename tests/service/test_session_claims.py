@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import liveness
 from holdfast.domain.session import Claim, SessionRef
-from holdfast.engine.session_lock import LEASE, RENEWED, QueueSettings
+from holdfast.engine.session_lock import LEASE, RENEWAL_MS, QueueSettings
 from holdfast.errors import (
     BudgetTooSmall,
     ModelUnavailable,
@@ -27,7 +27,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.sessions.session_events import SessionFollower
 from holdfast.sessions.session_list import find_state
 from holdfast.stores.log import Append
-from holdfast.stores.session_changes import STALLED
+from holdfast.stores.session_changes import STALL_EXTENSION_MS
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
@@ -160,7 +160,7 @@ async def test_cancelled_waiting_turn_leaves_nothing(tmp_path: Path) -> None:
 async def test_interrupting_server_checks_for_interrupts_every_second(tmp_path: Path) -> None:
     """In other modes it checks when it renews its claim."""
     url = f"sqlite:///{tmp_path}/s.db"
-    for mode, every in (("interrupt", 1000), ("queue", RENEWED)):
+    for mode, every in (("interrupt", 1000), ("queue", RENEWAL_MS)):
         clock = Clock()
         async with open_stage(url, clock=clock, session_queue=mode) as ([hf], stage):
             running = await start_turn(hf, stage, mode)
@@ -184,8 +184,8 @@ async def test_claim_is_renewed_while_the_model_answers(tmp_path: Path) -> None:
     async with open_stage(url, openings=2, clock=clock) as ([one, two], stage):
         running = await start_turn(one, stage, "a")
         for _ in range(10):
-            clock.now += RENEWED
-            assert await renew_claim(one) == RENEWED
+            clock.now += RENEWAL_MS
+            assert await renew_claim(one) == RENEWAL_MS
             with pytest.raises(SessionBusy):
                 await say(two, "b", session_queue="reject")
         stage.go_on()
@@ -195,8 +195,8 @@ async def test_claim_is_renewed_while_the_model_answers(tmp_path: Path) -> None:
 
 async def test_claim_is_renewed_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It continues after one failed write and stops with the turn."""
-    monkeypatch.setattr("holdfast.engine.session_lock.RENEWED", 1)
-    monkeypatch.setattr("holdfast.engine.session_lock.RENEWED", 1)
+    monkeypatch.setattr("holdfast.engine.session_lock.RENEWAL_MS", 1)
+    monkeypatch.setattr("holdfast.engine.session_lock.RENEWAL_MS", 1)
     monkeypatch.setattr("holdfast.engine.session_lock.AGAIN", 1)
     clock = Clock()
     async with open_stage(f"sqlite:///{tmp_path}/s.db", clock=clock) as ([hf], stage):
@@ -325,7 +325,7 @@ async def test_slow_process_on_this_host_keeps_its_session(
     with place(kind, tmp_path) as url, other_process() as other:
         async with open_stage(url, clock=clock) as ([hf], _):
             await _claim_for(hf, other)
-            clock.now += LEASE + STALLED - 1
+            clock.now += LEASE + STALL_EXTENSION_MS - 1
             with pytest.raises(SessionBusy):
                 await say(hf, "no", session_queue="reject")
             hf.engine.locks.settings = QueueSettings(timeout=0.001)
@@ -413,7 +413,7 @@ async def test_deleted_session_is_not_claimed_again(tmp_path: Path) -> None:
             await two.delete(REF)
             if anew:
                 await two.session("s")
-            clock.now += RENEWED
+            clock.now += RENEWAL_MS
             assert await renew_claim(one) == 0
             stage.go_on()
             with pytest.raises(SessionNotFound):

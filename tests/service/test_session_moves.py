@@ -25,7 +25,7 @@ from holdfast.errors import (
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.sessions.handle import SessionHandle
-from holdfast.sessions.moves import CLAIMED
+from holdfast.sessions.moves import CLAIM_MS
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch
 from tests.clocks import Clock
@@ -368,7 +368,7 @@ async def test_move_that_outlasts_its_claim_fails_if_a_turn_began(
 
         async def slowly(*args: Any, **how: Any) -> Any:
             done = await replace(*args, **how)
-            clock.now += CLAIMED + 1
+            clock.now += CLAIM_MS + 1
             claiming = Append(
                 entries=[NewEntry(message=Message(role="user", content="hello"), tokens=1, timestamp=clock.now)],
                 timestamp=clock.now,

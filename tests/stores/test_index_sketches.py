@@ -86,7 +86,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     monkeypatch.setattr(NearestSearch, "find", record_search)
     monkeypatch.setattr(sqlite_nearest, "LARGE", 100)
     monkeypatch.setattr(sqlite_nearest, "_READ", 70)
-    monkeypatch.setattr(sqlite_nearest, "COMPARED", 1000)  # all: what is missed then is not there
+    monkeypatch.setattr(sqlite_nearest, "CANDIDATES", 1000)  # all: what is missed then is not there
     return ran
 
 
@@ -110,9 +110,9 @@ async def test_nearest_vectors_equal_those_of_a_scan(
             await one.drop(SPACE, source)
             bench.held = {key: vector for key, vector in bench.held.items() if key[0] != source}
         if step == 20:
-            monkeypatch.setattr(sqlite_nearest, "LOGGED", 2)
+            monkeypatch.setattr(sqlite_nearest, "LOG_CHANGES", 2)
         if step == 22:
-            monkeypatch.setattr(sqlite_nearest, "LOGGED", 20_000)
+            monkeypatch.setattr(sqlite_nearest, "LOG_CHANGES", 20_000)
         if bench.held:
             for index in (one, two):
                 await bench.check(index)

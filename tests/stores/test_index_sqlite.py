@@ -106,7 +106,7 @@ async def test_the_engine_agrees_with_the_documents(index: Index, database: Path
 # -- more than is read -----------------------------------------------------------
 
 
-LITTLE = {"SMALL": 20, "POSTINGS": 60, "CANDIDATES": 25, "NARROW": 30, "FILTERED": 200}
+LITTLE = {"SMALL": 20, "POSTINGS": 60, "CANDIDATES": 25, "NARROW": 30, "FILTER_ROWS": 200}
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ async def test_filtered_posting_lists_are_read_up_to_the_limit(index: Index, ask
         room, seen, wanted, found = LITTLE["POSTINGS"], 0, list[tuple[str, int]](), False
         for term in sorted(answer.frequencies, key=lambda term: (answer.frequencies[term], term)):
             seen += answer.frequencies[term]
-            if room <= 0 or (found and seen > LITTLE["FILTERED"]):
+            if room <= 0 or (found and seen > LITTLE["FILTER_ROWS"]):
                 break
             wanted.append((term, room))
             room -= min(room, sum(term in text for at, text in enumerate(texts) if _passes(at, filters)))

@@ -319,7 +319,7 @@ async def test_users_with_an_empty_outbox_are_removed_from_the_list(
     assert await anyio.to_thread.run_sync(server.size, dirty) == 30
     await two.database.outbox._tidy("acme")
     assert await anyio.to_thread.run_sync(server.size, dirty) == 30
-    monkeypatch.setattr("holdfast.stores.redis.outbox.KEPT", -5)
+    monkeypatch.setattr("holdfast.stores.redis.outbox.MARK_SECONDS", -5)
     monkeypatch.setattr("holdfast.stores.redis.outbox.PAGE", 7)
     await one.close()
     await two.database.outbox._tidy("acme")

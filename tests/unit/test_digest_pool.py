@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from holdfast.context.digest.pool import (
-    ANSWERED,
-    CHANGED,
+    ANSWER_FACTOR,
+    CHANGE_WEIGHT,
     EMPTY,
     HOLDERS,
     POOL_LEAST,
@@ -69,7 +69,7 @@ def test_a_short_question_includes_the_sentence_before_it() -> None:
     question = f"{about} {short} \x1f→ user said\x1f: Yes."
     assert list_values(kept) == [("assistant said", ["Good.", question, "I wait."])]
     decided = find_fact(kept.lines, question)
-    assert decided.weight == round(ANSWERED * weigh_sentence(about), 2)
+    assert decided.weight == round(ANSWER_FACTOR * weigh_sentence(about), 2)
     assert (decided.firm, decided.used, decided.last) == (True, 1, 1)
     assert [
         (find_fact(kept.lines, value).used, find_fact(kept.lines, value).last) for value in ("Good.", "I wait.")
@@ -140,7 +140,7 @@ def test_a_changed_value_is_marked_and_weighs_more() -> None:
     for fact in (fact for line in plain for fact in line.facts):
         same = find_fact(kept, fact.value)
         changed = fact.value == "late"
-        assert (same.was, same.weight) == ("open" if changed else None, fact.weight + CHANGED * changed)
+        assert (same.was, same.weight) == ("open" if changed else None, fact.weight + CHANGE_WEIGHT * changed)
 
 
 def test_arguments_are_not_former_values_of_an_answer() -> None:

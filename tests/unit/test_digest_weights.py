@@ -11,7 +11,7 @@ from holdfast.context.digest.page import ELSEWHERE, FIRM, FOLLOWS, SAME, VISIBLE
 from holdfast.context.digest.texts import Fact, Kind, Line
 from holdfast.context.digest.weights import (
     AGAIN,
-    ASKED,
+    ARGUMENT_FACTOR,
     BASE,
     DONE,
     HALF_LIFE,
@@ -103,7 +103,7 @@ def test_recently_mentioned_facts_weigh_more(age: int, factor: float) -> None:
 def test_values_of_keys_used_as_arguments_weigh_more() -> None:
     """The last part of a nested key counts too; a fact without a key never matches an argument."""
     line = source(*(fact(f"v{at}", key=key) for at, key in enumerate(("id", "to.id", "id.to", "idle", ""))))
-    asked = {"v0": ASKED, "v1": ASKED, "v2": 1.0, "v3": 1.0, "v4": 1.0}
+    asked = {"v0": ARGUMENT_FACTOR, "v1": ARGUMENT_FACTOR, "v2": 1.0, "v3": 1.0, "v4": 1.0}
     assert compute_worths(line, asked=("id", "")) == pytest.approx(asked)
 
 

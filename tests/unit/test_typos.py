@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.recall.questions import KEPT, MOST, correct_typos, list_typo_candidates, parse_question
+from holdfast.recall.questions import CORRECTIONS, MOST, correct_typos, list_typo_candidates, parse_question
 from holdfast.recall.terms import extract_terms
 
 SAID = extract_terms(
@@ -51,7 +51,7 @@ def test_the_most_frequent_candidates_are_used() -> None:
     found = correct_typos(parse_question("boox", now=0), said)
     assert found is not None
     assert found.terms == ("bool", "boot", "book")
-    assert len(found.terms) == KEPT
+    assert len(found.terms) == CORRECTIONS
 
 
 @given(st.text(max_size=300))

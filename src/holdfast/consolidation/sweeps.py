@@ -61,7 +61,7 @@ TRIES: Final = 10
 """Maximum number of attempts at a sweep, if other processes keep changing the memories."""
 _PAUSE: Final = 0.02
 """Seconds before the third attempt. The second attempt follows at once, and each later pause is longer by this number of seconds."""
-TOLD: Final = 200
+REPORT_MEMORIES: Final = 200
 """Maximum number of memories in a report. The best ones are reported."""
 _LONG: Final = 500
 """Number of recall records (signals) above which the decision runs in a thread, because it is slow."""
@@ -233,7 +233,7 @@ class Consolidator:
         now: int,
     ) -> dict[str, Any]:
         day = Counter(signal.memory_id for signal in signals if signal.at > now - DAY)
-        reported = findings[:TOLD]
+        reported = findings[:REPORT_MEMORIES]
         return {
             "owner": {"kind": owner.kind, "id": owner.id},
             "verdicts": dict(Counter(one.verdict for one in findings)),
@@ -302,7 +302,7 @@ NOBODY: Final = Owner("user", DEFAULT_USER)
 """The owner of memories from requests that do not name a user."""
 NIGHTS: Final = 50
 """Maximum number of sweeps in a diary file. The newest are listed."""
-_SEEN: Final = 10_000
+_LISTED_OWNERS: Final = 10_000
 """Maximum number of owners for whom this process remembers which memories the files list."""
 
 
@@ -354,7 +354,7 @@ class MemoryFiles:
         if await self._update_files(owner, None, ""):
             self._seen[owner] = state
             self._seen.move_to_end(owner)
-            while len(self._seen) > _SEEN:
+            while len(self._seen) > _LISTED_OWNERS:
                 self._seen.popitem(last=False)
 
     async def _update_files(self, owner: Owner, subject: str | None, body: str) -> bool:

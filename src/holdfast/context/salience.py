@@ -43,10 +43,10 @@ this form in the unit that are worth more, without the best one.
 
 A listing of any length is therefore worth about as much as a few of its rows. For users' messages `USERS_CROWD` replaces `CROWD`, because
 users repeat what matters to them."""
-USED = 0.7
-"""The worth of a value grows by this fraction with each message that uses it again, for at most `MOST_USED` messages."""
-MOST_USED = 4
-ASKED = 3.0
+USE_WEIGHT = 0.7
+"""The worth of a value grows by this fraction with each message that uses it again, for at most `MAX_USES` messages."""
+MAX_USES = 4
+ARGUMENT_FACTOR = 3.0
 """Factor for a value whose key is the name of an argument of some call."""
 HALF_LIFE, OLD = 16, 0.5
 """The worth of a value falls with the number of messages since its last use. `HALF_LIFE` is the half-life in messages. `OLD` is the fraction of
@@ -177,9 +177,9 @@ class Signals:
             if unit.users and worth < USERS_WORD:
                 worth = USERS_WORD
             if word in wanted:
-                worth *= ASKED
+                worth *= ARGUMENT_FACTOR
             if used := self._used.get(word):
-                worth *= 1 + USED * min(used, MOST_USED)
+                worth *= 1 + USE_WEIGHT * min(used, MAX_USES)
             last = self._last.get(word, unit.last)
             worth *= new if last <= unit.last else _fade(now - last, HALF_LIFE, OLD)
             yield worth, (_reduce_to_form(written) if weight > NAME else ""), word

@@ -19,7 +19,7 @@ import msgspec
 from holdfast.context import salience
 from holdfast.context.agent_view import Perspective
 from holdfast.context.cut import MIN_CUT, compute_cut_floor
-from holdfast.context.digest.pool import FIRM, STATED, YIELDING, add_digest, compute_reserve
+from holdfast.context.digest.pool import FACTS_SHARE, FIRM, YIELDING, add_digest, compute_reserve
 from holdfast.context.settings import (
     BUILT_IN,
     CLEARING,
@@ -191,7 +191,11 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
                 chosen = with_stub(self._choose(shorter, self.choose, allowed), floor)
             if chosen.body <= allowed:
                 return chosen
-        goal = allowed if self.target is None else self._compute_goal(room, digest_tokens + int(facts_tokens * STATED))
+        goal = (
+            allowed
+            if self.target is None
+            else self._compute_goal(room, digest_tokens + int(facts_tokens * FACTS_SHARE))
+        )
         leaving = _count_expendable(window, goal, allowed, self.preserve_recent)
         if self.condense and (reply := _find_reply(window, leaving)) is not None:
             leaving, window = leaving - 1, window.cut({reply: room // REPLY_PART})

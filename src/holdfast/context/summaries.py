@@ -43,9 +43,9 @@ WORTH = 0.5
 summary."""
 SOURCE_LEAST = 64
 """A summary that was requested explicitly must free at least this many tokens."""
-REPORTED = 50
+NAMED_LOSSES = 50
 """Most lost identifiers that are named. All others are only counted."""
-_SCANNED = 200_000
+_SCAN_CHARS = 200_000
 """Characters of a text, from its beginning, that are searched for identifiers."""
 
 
@@ -287,7 +287,7 @@ class LostIdentifiers(msgspec.Struct, frozen=True):
     """Identifiers of the summarized messages that the prompt no longer contains."""
 
     named: tuple[str, ...]
-    """At most `REPORTED` of the identifiers, the most important first."""
+    """At most `NAMED_LOSSES` of the identifiers, the most important first."""
     count: int
     """Number of all lost identifiers."""
 
@@ -299,16 +299,16 @@ def find_lost(before: Sequence[str], after: Iterable[str]) -> LostIdentifiers:
         before: the texts that the summary replaces, the most important first.
         after: the texts of the prompt: the summary and everything else.
     """
-    known = "\n".join(text[:_SCANNED] for text in after).casefold()
+    known = "\n".join(text[:_SCAN_CHARS] for text in after).casefold()
     missing = {
         word.casefold(): word for text in before for word in iter_identifiers(text) if word.casefold() not in known
     }
-    return LostIdentifiers(tuple(list(missing.values())[:REPORTED]), len(missing))
+    return LostIdentifiers(tuple(list(missing.values())[:NAMED_LOSSES]), len(missing))
 
 
 def iter_identifiers(text: str) -> Iterator[str]:
     """Yield the words of `text` that a model could not guess: ids, reference numbers, dates, addresses, paths."""
-    for word in split_words(text[:_SCANNED]):
+    for word in split_words(text[:_SCAN_CHARS]):
         weight = weigh_value(word)
         if weight >= NUMBERED or (weight == DATE and _is_identifier(word)):
             yield word

@@ -37,7 +37,7 @@ ALIKE_RATIOS: Final = 1.25
 ALLOWANCE: Final = 512
 """An exact count is not doubted if the provider's count is higher by at most this many tokens, or by a sixteenth of the
 prompt if that is less. The safety headroom covers such a difference."""
-AGREED: Final = 1.01
+EXACT_RATIO: Final = 1.01
 """A ratio up to this value confirms an exact count."""
 NEWEST, HIGHEST = 32, 8
 """Numbers of pairs that are kept: the `NEWEST` newest ones, and of the last 24 hours the `HIGHEST` ones with the highest ratios.
@@ -132,7 +132,7 @@ class Pair(msgspec.Struct, frozen=True, gc=False, order=True, array_like=True):
     def doubt(self) -> float:
         """The ratio that is used if the counter here is exact. It is 1.0, unless the provider counts more tokens than can be explained."""
         added = min(ALLOWANCE, self.counted // 16)
-        return 1.0 if self.reported <= self.counted * AGREED + added else self.ratio
+        return 1.0 if self.reported <= self.counted * EXACT_RATIO + added else self.ratio
 
 
 def is_believable(counted: int, reported: int) -> bool:

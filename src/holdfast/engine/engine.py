@@ -52,7 +52,7 @@ from holdfast.stores.tenants import FOREVER
 
 T = TypeVar("T")
 _NO_GUARD: Final = nullcontext()
-_REVIVED: Final = 10_000
+_REVIVAL_SESSIONS: Final = 10_000
 """Sessions that lapsed and were created again whose earlier identity is remembered."""
 
 
@@ -246,7 +246,7 @@ class Engine:
             with suppress(SessionExists):
                 await self.store.create(new)
                 self._revived[old.identity] = new.identity
-                if len(self._revived) > _REVIVED:
+                if len(self._revived) > _REVIVAL_SESSIONS:
                     del self._revived[next(iter(self._revived))]
 
     def get_current_identity(self, identity: str) -> str:

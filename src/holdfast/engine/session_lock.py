@@ -2,7 +2,7 @@
 
 In one process, the turns of a session wait in a queue. Across servers, a turn *claims* its session: it stores its name in the
 session for a limited time. The claim is part of the write that opens the turn, and its release is part of the write that ends it,
-so a short turn needs no additional write. Only a turn that takes longer than `RENEWED` renews its claim with a separate write.
+so a short turn needs no additional write. Only a turn that takes longer than `RENEWAL_MS` renews its claim with a separate write.
 When a server dies, its claims expire, and the next turn takes the session over. The clocks of the servers must agree to within
 two seconds.
 
@@ -60,7 +60,7 @@ LEASE: Final = 5_000
 """Milliseconds after which a claim that was not renewed expires. After a server's host has crashed, its sessions are blocked for
 this long.
 """
-RENEWED: Final = 1_500
+RENEWAL_MS: Final = 1_500
 """Milliseconds after which a claim is renewed. Two renewals in a row may fail before the claim expires. Turns that take less time
 need no renewal.
 """
@@ -491,7 +491,7 @@ class SessionLock:
 
     async def _renew(self) -> None:
         now, store = self._locks.clock(), self._locks.store
-        if now >= self.claimed_until - LEASE + RENEWED:
+        if now >= self.claimed_until - LEASE + RENEWAL_MS:
             identity = self._seen.identity if self._seen else None
             await self._append(store, Append(timestamp=now, identity=identity), last=False)
             return
@@ -663,7 +663,7 @@ class SessionLocks:
     @property
     def every(self) -> int:
         """Milliseconds between two checks of a claim; in mode `interrupt` fewer than usual, so that turns on other servers wait less."""
-        return AGAIN if self.settings.mode == "interrupt" else RENEWED
+        return AGAIN if self.settings.mode == "interrupt" else RENEWAL_MS
 
     # -- writes that outlive their callers -------------------------------------
 

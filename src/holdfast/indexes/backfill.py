@@ -36,7 +36,7 @@ from holdfast.stores.walk import iterate_owners, iterate_session_pages
 
 NOTE: Final = "walk"
 _PAGE: Final = 100
-_COUNTED: Final = 1000
+_MEASURED_SESSIONS: Final = 1000
 """Maximum number of sessions that are checked to measure how many entries are not indexed yet."""
 _SHARE: Final = 0.5
 """Fraction of the time in which a backfill works. The rest of the time, it sleeps."""
@@ -201,7 +201,7 @@ class Walker:
     async def measure_lag(self, walked: int | None) -> Lag:
         """Measure how much of the sessions that changed since the last backfill is not indexed.
 
-        At most `_COUNTED` sessions are checked, the newest ones.
+        At most `_MEASURED_SESSIONS` sessions are checked, the newest ones.
 
         Args:
             walked: start of the last backfill, in milliseconds since the epoch; None: there was none, so all sessions count as
@@ -215,7 +215,7 @@ class Walker:
             if missing:
                 number, entries = number + 1, entries + missing
                 oldest = min(oldest, session.updated_at)
-            if looked >= _COUNTED:
+            if looked >= _MEASURED_SESSIONS:
                 break
         return Lag(number, entries, max(0, now - oldest) if number else 0)
 

@@ -24,7 +24,7 @@ from holdfast.errors import EmbeddingFailed, SessionNotFound
 from holdfast.indexes.documents import compute_digest, extract_words, find_speaker
 from holdfast.indexes.records import RecordFeeder
 from holdfast.indexes.throttle import Leases
-from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_TRIES, INDEX_PAUSE_SECONDS, UNEMBEDDED
+from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_FAILURES, EMBEDDING_TRIES, INDEX_PAUSE_SECONDS
 from holdfast.recall.base import Index, Pending, Source, Space, Vectored, has_context
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
@@ -33,7 +33,7 @@ from holdfast.stores.walk import group_ranges
 _log: Final = logging.getLogger("holdfast.indexing")
 _NEAR: Final = 16
 """Maximum number of other entries between two entries that are read in one range."""
-_COUNTED: Final = 1000
+_BACKLOG_LIMIT: Final = 1000
 BEFORE_CHARS: Final = 200
 """Number of characters from the end of the previous message that are embedded together with a message."""
 
@@ -83,7 +83,7 @@ class BatchEmbedder:
 
     async def count_pending(self) -> int:
         """Return the number of documents that have no vector yet, at most 1,000."""
-        return len(await self._index.pending(self._embedder.name, limit=_COUNTED))
+        return len(await self._index.pending(self._embedder.name, limit=_BACKLOG_LIMIT))
 
     async def embed_batch(self) -> bool:
         """Embed one batch of documents without a vector. Return False if there was nothing to do.
@@ -97,7 +97,7 @@ class BatchEmbedder:
         waiting = await self._index.pending(self._embedder.name, limit=limit)
         if len(waiting) < limit:  # these are all pending texts: other failed texts have a vector by now or were deleted
             self._failed = {one: self._failed[one] for one in waiting if one in self._failed}
-        if self.left >= UNEMBEDDED:
+        if self.left >= EMBEDDING_FAILURES:
             return False
         some = [one for one in waiting if self._failed.get(one, 0) < EMBEDDING_TRIES][:EMBEDDED_AT_ONCE]
         for space, of_space in groupby(sorted(some), key=lambda one: one.space):

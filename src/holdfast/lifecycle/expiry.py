@@ -25,7 +25,7 @@ from holdfast.errors import SessionNotFound, StoreError
 from holdfast.hooks.registry import HookRegistry
 from holdfast.lifecycle.hook_delivery import HookDispatcher
 from holdfast.lifecycle.settings import LifeSettings
-from holdfast.limits import SERVED
+from holdfast.limits import NOTIFIED_SESSIONS
 from holdfast.stores.base import Store
 
 _log = logging.getLogger("holdfast.life")
@@ -37,9 +37,10 @@ _CANDIDATES: Final = 32
 _RECOUNTS: Final = 4
 _STALE: Final = 10_000
 """Milliseconds after which active sessions are counted again before an eviction, because other processes end sessions too."""
-_RECOUNTED: Final = 60_000
+_RECOUNT_INTERVAL: Final = 60_000
 """Milliseconds after which active sessions are counted again even if the known count is within the limit."""
-_REMEMBERED: Final = 10_000
+_CACHE_SESSIONS: Final = 10_000
+"""Maximum number of sessions whose last use, or whose end, this process remembers."""
 
 
 def compute_touch_interval(ttl: int) -> int:
@@ -221,12 +222,12 @@ class SessionLifecycle:
             or self.is_expired(session)
         ):
             return
-        _remember(self._touched, ref, now, _REMEMBERED)
+        _remember(self._touched, ref, now, _CACHE_SESSIONS)
         await self.store.touch(ref, timestamp=now)
 
     def record_served(self, ref: SessionRef) -> None:
         """Remember that this process has written to a session. `shut_down` notifies hooks of such sessions."""
-        _remember(self._served, ref, None, SERVED)
+        _remember(self._served, ref, None, NOTIFIED_SESSIONS)
 
     # -- ends --------------------------------------------------------------
 
@@ -308,7 +309,7 @@ class SessionLifecycle:
         if session.status == "active" and self._count is not None:
             self._count -= 1
         if not self.durable and reason in ("ttl", "cap"):
-            _remember(self._lapsed, ref, session, _REMEMBERED)
+            _remember(self._lapsed, ref, session, _CACHE_SESSIONS)
 
     async def expire(self, session: Session) -> bool:
         """End a session that was idle for too long, unless it was used meanwhile. Return True if this call ended it."""
@@ -417,7 +418,7 @@ class SessionLifecycle:
             return 0
         async with self._evicting:
             age = self._clock() - self._counted_at
-            old = self._count is None or age >= _RECOUNTED or (self._count > cap and age >= _STALE)
+            old = self._count is None or age >= _RECOUNT_INTERVAL or (self._count > cap and age >= _STALE)
             if recount or old:
                 await self._recount()
             if self._count is None or self._count <= cap:

@@ -139,7 +139,7 @@ _FIRST_TURNS: Final = 16
 """Maximum number of sessions with an unfinished first reply that are compared with a request."""
 _LENGTHS: Final = 8
 """Maximum number of lengths that are tried to find an exact continuation, the longest first. After that, the request forks a session."""
-_SUMMARIZED: Final = 3
+_SUMMARY_MESSAGES: Final = 3
 """Minimum number of messages of a conversation whose replies were replaced by a summary: a message, the summary, a new message."""
 _RUNNING: Final = 2
 """Rank added for a running turn, so that such a session comes after a session with another system prompt."""
@@ -514,7 +514,7 @@ class MatchFinder:
         Codex asks for a summary of the conversation, and then sends only the user's messages and this summary. So the last reply of the
         session that the client probably means is in a message of the request, which also has the beginning of that session.
         """
-        if self._hint is None or not self._sender.identified or len(self._trail.messages) < _SUMMARIZED:
+        if self._hint is None or not self._sender.identified or len(self._trail.messages) < _SUMMARY_MESSAGES:
             return None
         ref = SessionRef(self._sender.user_id, self._hint)
         if self._sender.occupancy(ref) != "idle":

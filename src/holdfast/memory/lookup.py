@@ -32,7 +32,7 @@ _READ: Final = 100
 """Number of memories that are read from the store at once. The best matches are read first, until enough memories have passed the filters."""
 _ROUNDS: Final = 8
 """Maximum number of times that a search for similar memories is repeated because another process has changed the memories."""
-UNASKED: Final = 0.1
+BROAD_RELEVANCE: Final = 0.1
 """Relevance that the newest memories get if a question has no searchable words ("what do you know about me?")."""
 
 
@@ -236,7 +236,7 @@ class Recaller:
         ranked = await self._rank_matches(owner, query)
         if not query.question.terms and not ranked:
             newest = await self._store.memories(owner, limit=_READ, descending=True)
-            ranked = [Match(one.number, UNASKED) for one in newest.memories]
+            ranked = [Match(one.number, BROAD_RELEVANCE) for one in newest.memories]
         ranked = [
             match for match in ranked if match.relevance >= filters.min_score
         ]  # a score never exceeds the relevance

@@ -36,7 +36,7 @@ SAID: Final = 0.75
 """Minimum share of a memory's terms that the user must have said, in all messages together, for the memory to be the user's."""
 SAID_AT_ONCE: Final = 0.5
 """Minimum share of the terms that a single message of the user must contain for the memory to be the user's."""
-PLANTED: Final = 0.3
+TOOL_SHARE: Final = 0.3
 """A memory belongs to tools if tool results contain at least this share of those of its terms that the user did not say."""
 SOURCES: Final = 3
 """Maximum number of entries that are listed as the sources of a memory."""
@@ -49,7 +49,7 @@ sequences of letters."""
 _DECODED_CHARS: Final = 64_000
 _LETTERS: Final = 5
 """Minimum letters of a word that is searched for inside other words."""
-_NESTED: Final = 2
+_DECODE_DEPTH: Final = 2
 """Maximum number of encodings inside one another that are decoded."""
 _RUN_CHARS: Final = 16
 _RUN: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
@@ -180,7 +180,7 @@ def find_origin(content: str, known: Sequence[HeardText], own: MemorySource, tag
     planted = missing & _unite_terms(others)
     at_once = max((_compute_share(one, terms) for one in others), default=0.0)
     read = [one for one in others if one.read]
-    if (planted and len(planted) >= PLANTED * len(missing)) or at_once >= SAID_AT_ONCE or read:
+    if (planted and len(planted) >= TOOL_SHARE * len(missing)) or at_once >= SAID_AT_ONCE or read:
         holding = [one for one in others if one.terms & (planted or terms)] or read
         return Trace(find_least_trusted(one.origin for one in holding), _make_sources(holding, planted or terms))
     doubtful = any(one.outside for one in known) or not missing.isdisjoint(claimed)
@@ -384,7 +384,7 @@ def _to_letters(text: str) -> str:
 _NO_LETTER: Final = re.compile(r"[\W_]+")
 
 
-def decode_encodings(text: str, depth: int = _NESTED) -> Iterator[str]:
+def decode_encodings(text: str, depth: int = _DECODE_DEPTH) -> Iterator[str]:
     """Decode the encoded parts of a text, and yield the results.
 
     The encodings are base64, base32, hexadecimal, decimal and binary character codes, and the escapes of URLs, HTML and JSON.

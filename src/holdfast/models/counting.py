@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast.models")
 
-CACHED: Final = 1_024
+CACHE_COUNTS: Final = 1_024
 """Maximum number of counts in the cache. Its keys are hashes of prompts."""
 SECONDS: Final = 3.0
 """Maximum seconds to wait for a count. The limit is low, because a turn waits for the count."""
@@ -139,7 +139,7 @@ class ProviderCounter:
             return None
         self._failure = None
         self._known[key] = tokens
-        if len(self._known) > CACHED:
+        if len(self._known) > CACHE_COUNTS:
             self._known.popitem(last=False)
         return tokens
 

@@ -43,7 +43,7 @@ _log = logging.getLogger("holdfast.compacting")
 STRATEGY: Final = "summary_buffer"
 _PLANS: Final = 2
 """Maximum number of attempts at a summary if its messages change each time while it is written."""
-_REMEMBERED: Final = 1_000
+_CHECK_VIEWS: Final = 1_000
 """Maximum number of views for which this process remembers when to check again if a summary is due."""
 
 
@@ -483,7 +483,7 @@ class Compactor:
     def _postpone(self, job: Job, pause: int) -> None:
         self._quiet[job.ref, job.key] = self._clock() + pause
         self._quiet.move_to_end((job.ref, job.key))
-        while len(self._quiet) > _REMEMBERED:
+        while len(self._quiet) > _CHECK_VIEWS:
             self._quiet.popitem(last=False)
 
     def _add_spent(self, spent: SummaryCost) -> None:

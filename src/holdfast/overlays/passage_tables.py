@@ -35,7 +35,7 @@ _MOST: Final = 32
 """Maximum number of passages that a search returns."""
 QUESTIONS_CHARS: Final = 300
 """Maximum number of characters of the questions that are searched in the index. More words make a search slower."""
-_CORRECTED: Final = 12
+_CORRECTION_PASSAGES: Final = 12
 """Number of passages for which later corrections are looked up, beginning with the best one."""
 _LEAST_SHARE: Final = 0.3
 """Minimum score of a returned passage, as a fraction of the best passage's score."""
@@ -163,7 +163,7 @@ class SessionPassages(CacheItem):
             ]
             enough = _LEAST_SHARE * found[0].score if found else 0.0
             found = [one for one in found if one.score >= enough and (one.seq in boosts or least.is_met(one))][:_MOST]
-            return [self.table.add_context(one, newer=at < _CORRECTED) for at, one in enumerate(found)]
+            return [self.table.add_context(one, newer=at < _CORRECTION_PASSAGES) for at, one in enumerate(found)]
 
     def close(self) -> None:
         if self._task is not None:

@@ -52,7 +52,7 @@ TRIES = 3
 """Number of failed attempts after which a batch is skipped. Each new attempt has half as many messages."""
 PAUSE, LONGEST_PAUSE = 2_000, 600_000
 """Milliseconds before the first new attempt, and maximum of this pause. The pause doubles with each consecutive failure."""
-REMEMBERED = 10_000
+PROGRESS_SESSIONS = 10_000
 """Maximum number of sessions whose progress this process remembers."""
 
 
@@ -221,7 +221,7 @@ class Scoring:
             session = await self._store.get(ref)
             progress = self._progress[ref] = _Progress(max(0, session.tail.next_seq - LOOK_BACK))
         self._progress.move_to_end(ref)
-        while len(self._progress) > REMEMBERED:
+        while len(self._progress) > PROGRESS_SESSIONS:
             self._progress.popitem(last=False)
         return progress
 

@@ -570,7 +570,7 @@ LONGEST: Final = 24
 """Maximum letters of a word that is checked for a typo."""
 MOST: Final = 4
 """Number of words at the beginning of a question that are checked for typos."""
-KEPT: Final = 3
+CORRECTIONS: Final = 3
 """Maximum number of corrections of a word. The most frequent ones are kept."""
 WEIGHT: Final = 0.7
 """Weight of a correction. The word itself would have weight 1."""
@@ -602,7 +602,7 @@ def correct_typos(question: Question, frequencies: Mapping[str, int]) -> Questio
     for concept in _select_typo_words(question):
         near = {term for term in _iter_similar(concept.variants[0][0]) if frequencies.get(term)}
         if near:
-            best = sorted(near, key=lambda term: (-frequencies[term], term))[:KEPT]
+            best = sorted(near, key=lambda term: (-frequencies[term], term))[:CORRECTIONS]
             found.append(Concept(concept.word, tuple((term, WEIGHT) for term in best)))
     return msgspec.structs.replace(question, concepts=tuple(found)) if found else None
 

@@ -47,7 +47,7 @@ _LONGEST: Final = 1.5
 """Length, as a multiple of the average length, at which the bonus for length reaches its maximum."""
 _BELOW: Final = 0.99
 """For a question with one concept. A turn without the concept scores at most this share of the score of a neighbour that has the concept."""
-CHUNKED: Final = 100
+CHUNK_TURNS: Final = 100
 """Maximum number of long turns whose chunks are scored. The best ones are chosen."""
 STRONG: Final = 100
 """Maximum number of matching places whose neighbours are considered even if the neighbours match nothing. The best places are chosen."""
@@ -253,7 +253,7 @@ class Ranking:
         assert self._statements is not None, "keywords are searched"
         rows = self._rows
         long = [key for key, row in rows.items() if row.candidate is not None and row.candidate.detail]
-        for key in sorted(sorted(long), key=lambda key: rows[key].own, reverse=True)[:CHUNKED]:
+        for key in sorted(sorted(long), key=lambda key: rows[key].own, reverse=True)[:CHUNK_TURNS]:
             row = rows[key]
             assert row.candidate is not None, "only existing documents were scored"
             stated = self._statements.mix_chunks(row.candidate, row.concepts)

@@ -46,7 +46,7 @@ from holdfast.search.queries import PagePosition, SearchHit, SearchOptions, make
 
 _log: Final = logging.getLogger("holdfast.search")
 WITHOUT_VECTORS: Final = "some messages have no vector yet: they are found by their words alone"
-RANKED: Final = 50
+LOOKUP_HITS: Final = 50
 """Number of hits for which `Ranking.list_missing` is called. It is the same for all pages, so that all pages have the same order."""
 _LONG_QUERY: Final = 500
 """Number of characters above which a query is analysed in a thread."""
@@ -166,7 +166,7 @@ class RankedSearch:
             return []
         rank = partial(Ranking, self.question, found, similar, floor=floor, knows=knows)
         self._ranking = ranking = await run_cpu(rank, long=_is_long(found))
-        missing = ranking.list_missing(RANKED)
+        missing = ranking.list_missing(LOOKUP_HITS)
         ranking.fill(await self._index.near(lookup, missing) if missing else (), missing)
         return ranking.list_hits()
 

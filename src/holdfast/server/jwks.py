@@ -31,7 +31,7 @@ _log = logging.getLogger("holdfast.access")
 HOUR: Final = 3_600_000
 FRESH: Final = HOUR
 """Milliseconds after which the keys are fetched again."""
-KEPT: Final = 24 * HOUR
+KEY_LIFETIME_MS: Final = 24 * HOUR
 """Milliseconds for which fetched keys stay valid if they cannot be fetched again."""
 PAUSE: Final = 60_000
 """Minimum milliseconds between two fetches that tokens with an unknown key cause."""
@@ -198,7 +198,7 @@ class _Keys:
         if found is None or not self._is_recent(self._got, FRESH):
             await self.refresh(pause=PAUSE if self.known else RETRY)
             found = self._find_key(kid)
-        if not self.known or not self._is_recent(self._got, KEPT):
+        if not self.known or not self._is_recent(self._got, KEY_LIFETIME_MS):
             raise Refused(
                 503, "tokens_unavailable", "the server cannot verify tokens at the moment: try again", retry_after="5"
             )

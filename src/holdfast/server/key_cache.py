@@ -14,11 +14,11 @@ from holdfast.server.limits import KEYS_REMEMBERED
 from holdfast.stores.keys import ApiKey, KeyStore
 
 _log = logging.getLogger("holdfast.access")
-REMEMBERED: Final = 3_000
+KEY_CACHE_MS: Final = 3_000
 """Milliseconds that a key from the store is cached."""
-NOTICED: Final = 2_000
+FIRST_KEY_CHECK_MS: Final = 2_000
 """Milliseconds between two checks for keys in the store, while the store has none."""
-USED: Final = 60_000
+USE_UPDATE_MS: Final = 60_000
 """Milliseconds between two updates of a key's time of last use."""
 
 
@@ -43,10 +43,10 @@ class KeyCache:
     async def has_keys(self) -> bool:
         """Return True if the store has keys, including revoked keys.
 
-        While the store has none, this queries it every `NOTICED` milliseconds.
+        While the store has none, this queries it every `FIRST_KEY_CHECK_MS` milliseconds.
         """
         now = self._clock()
-        if self._checked_at is not None and 0 <= now - self._checked_at < NOTICED:
+        if self._checked_at is not None and 0 <= now - self._checked_at < FIRST_KEY_CHECK_MS:
             return False
         found = await self._store().keys(limit=1)
         self._checked_at = now
@@ -58,7 +58,7 @@ class KeyCache:
             return None
         now, name = self._clock(), hash_key(text)
         known = self._known.get(name)
-        if known is None or not 0 <= now - known.at < REMEMBERED:
+        if known is None or not 0 <= now - known.at < KEY_CACHE_MS:
             found = await self._store().key_of(name)
             if found is None:
                 self._known.pop(name, None)
@@ -73,7 +73,7 @@ class KeyCache:
 
 
 class UseRecorder:
-    """Records the time of last use of keys or sign-ins, in the background, and at most once per `USED` milliseconds for each.
+    """Records the time of last use of keys or sign-ins, in the background, and at most once per `USE_UPDATE_MS` milliseconds for each.
 
     Args:
         kind: names in the log what was used.
@@ -88,7 +88,7 @@ class UseRecorder:
 
     def note(self, name: str, now: int) -> None:
         """Record that `name` is used now."""
-        if 0 <= now - self._noted.get(name, -USED) < USED:
+        if 0 <= now - self._noted.get(name, -USE_UPDATE_MS) < USE_UPDATE_MS:
             return
         self._noted[name] = now
         trim_cache(self._noted, name)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from holdfast.access import TOKEN_KEYS, Principal, is_usable_key, to_principal
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
-from holdfast.server.key_cache import REMEMBERED, UseRecorder, trim_cache
+from holdfast.server.key_cache import KEY_CACHE_MS, UseRecorder, trim_cache
 from holdfast.server.limits import SIGN_IN_DAYS, SIGN_IN_IDLE_HOURS
 from holdfast.stores.keys import ApiKey
 from holdfast.stores.sign_ins import SignIn
@@ -33,7 +33,7 @@ class SignIns:
     """Creates, finds and ends sign-ins.
 
     A sign-in ends `SIGN_IN_DAYS` after it was created, after `SIGN_IN_IDLE_HOURS` without a request, and with the key or token that
-    it was made with. A key is found again for each sign-in, so that a revoked key ends its sign-ins on every server within `REMEMBERED`
+    it was made with. A key is found again for each sign-in, so that a revoked key ends its sign-ins on every server within `KEY_CACHE_MS`
     milliseconds.
 
     Args:
@@ -81,7 +81,7 @@ class SignIns:
             return None
         now, hash_ = self._hf.clock(), _hash(token)
         known = self._known.get(hash_)
-        if known is None or not 0 <= now - known.at < REMEMBERED:
+        if known is None or not 0 <= now - known.at < KEY_CACHE_MS:
             known = await self._load(hash_, now)
         principal = None if known is None else _make_principal(known, now)
         if principal is not None:
@@ -89,7 +89,7 @@ class SignIns:
         return principal
 
     async def end(self, token: str) -> None:
-        """End a sign-in. Other servers notice within `REMEMBERED` milliseconds. Does nothing if there is no such sign-in."""
+        """End a sign-in. Other servers notice within `KEY_CACHE_MS` milliseconds. Does nothing if there is no such sign-in."""
         if _TOKEN.fullmatch(token):
             self._known.pop(_hash(token), None)
             await self._hf.store.remove_sign_in(_hash(token))

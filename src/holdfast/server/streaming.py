@@ -33,7 +33,7 @@ ON_DISCONNECT: Final[tuple[str, ...]] = get_args(OnDisconnect)
 ENDING: Final = "the server is shutting down; the part of the reply that arrived is in the session"
 TIMEOUTS: Final = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout"})
 """Headers in which the official SDKs of OpenAI and Anthropic send their timeout in seconds. After the timeout they retry."""
-_PASSED: Final = 0.9
+_TIMEOUT_SHARE: Final = 0.9
 """A disconnect is treated as a timeout if at least this fraction of the client's timeout has passed. It is below 1, because the client
 began to measure earlier than the server."""
 LAST_WORD_SECONDS: Final = 1.0
@@ -185,7 +185,9 @@ class Client:
     def expects_retry(self) -> bool:
         """Return True if the client disconnected because its own timeout has passed. The official SDKs then retry."""
         limits = [_parse_seconds(value) for name, value in self._connection.scope["headers"] if name in TIMEOUTS]
-        return not self._begun and any(self._now() - self._connection.arrived >= _PASSED * limit for limit in limits)
+        return not self._begun and any(
+            self._now() - self._connection.arrived >= _TIMEOUT_SHARE * limit for limit in limits
+        )
 
     def note_attempt(self) -> None:
         """Release the session, and record how this attempt ended, so that a retry of the request can use it."""

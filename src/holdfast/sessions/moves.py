@@ -30,7 +30,7 @@ from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
 from holdfast.stores.walk import iterate_record_pages
 
-CLAIMED: Final = 120_000
+CLAIM_MS: Final = 120_000
 """Milliseconds for which a move blocks turns of the session, unless it ends earlier."""
 
 
@@ -98,7 +98,7 @@ async def _hold_alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
 
 async def _claim(engine: Engine, ref: SessionRef, holder: str) -> None:
     now = engine.clock()
-    await engine.store.append(ref, Append(timestamp=now, claim=Claim(holder, now + CLAIMED)))
+    await engine.store.append(ref, Append(timestamp=now, claim=Claim(holder, now + CLAIM_MS)))
 
 
 async def _hand_over(

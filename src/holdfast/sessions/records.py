@@ -33,7 +33,7 @@ from holdfast.stores.checks import check_new_id
 from holdfast.stores.record_checks import check_owner, count_page
 from holdfast.wire.sendable import check_text
 
-_ITERATED = 100
+_BATCH_RECORDS = 100
 """Number of records that `Records.iterate` reads at a time."""
 
 
@@ -143,7 +143,7 @@ class Records:
         """Yield all records in order. They are read page by page, so writes in the meantime may or may not be included."""
         after: RecordName | None = None
         while True:
-            page = await self.list(prefix, nested=nested, after=after, limit=_ITERATED)
+            page = await self.list(prefix, nested=nested, after=after, limit=_BATCH_RECORDS)
             for record in page.records:
                 assert isinstance(record, Record)
                 yield record

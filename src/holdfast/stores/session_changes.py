@@ -28,7 +28,7 @@ from holdfast.liveness import is_alive, is_dead
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
 
-STALLED: Final = 25_000
+STALL_EXTENSION_MS: Final = 25_000
 """Milliseconds by which a claim is extended after its expiry, if the holder's process is running on this host."""
 
 
@@ -202,10 +202,10 @@ def compute_claim_end(claim: Claim, now: int) -> int:
     """Return the time at which a claim ends, in milliseconds since the epoch.
 
     A holder may be too slow to renew its claim, for example if its event loop is blocked or its process was stopped for a
-    moment. If its process is known to be running on this host at `now`, the claim ends `STALLED` milliseconds later.
+    moment. If its process is known to be running on this host at `now`, the claim ends `STALL_EXTENSION_MS` milliseconds later.
     """
-    is_slow = claim.until <= now < claim.until + STALLED and is_alive(claim.holder)
-    return claim.until + STALLED if is_slow else claim.until
+    is_slow = claim.until <= now < claim.until + STALL_EXTENSION_MS and is_alive(claim.holder)
+    return claim.until + STALL_EXTENSION_MS if is_slow else claim.until
 
 
 def is_claimed(session: Session, now: int) -> bool:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 LARGE: Final = 20_000
 """Minimum number of vectors in a space for a search with sketches. With fewer vectors, a scan is faster."""
-COMPARED: Final = 3_000
+CANDIDATES: Final = 3_000
 """Number of candidates that are compared exactly."""
-KEPT: Final = 1_000_000
+SKETCHES: Final = 1_000_000
 """Maximum number of sketches in memory, over all spaces: about 104 MB for vectors of 384 numbers."""
-LOGGED: Final = 20_000
+LOG_CHANGES: Final = 20_000
 """Number of changes that the log keeps. A reader that has missed more changes than that builds its sketches again."""
 _READ: Final = 5_000
 """Number of vectors that one search adds to the sketches, which takes about 0.2 s."""
@@ -44,7 +44,7 @@ CREATE TRIGGER IF NOT EXISTS index_vectors_deleted AFTER DELETE ON index_vectors
     INSERT INTO index_vector_changes (id) VALUES (OLD.id);
 END;
 CREATE TRIGGER IF NOT EXISTS index_vector_changes_bounded AFTER INSERT ON index_vector_changes BEGIN
-    DELETE FROM index_vector_changes WHERE number <= NEW.number - {LOGGED};
+    DELETE FROM index_vector_changes WHERE number <= NEW.number - {LOG_CHANGES};
 END;
 """  # noqa: S608 - a number
 _MADE: Final = (
@@ -102,9 +102,9 @@ class NearestSearch:
         nearest vectors may pass the filters.
         """
         model, space, channel, *filters, vector, limit = params
-        if tuple(filters) != NO_FILTER or channel or limit * 4 > COMPARED or not self.is_logged():
+        if tuple(filters) != NO_FILTER or channel or limit * 4 > CANDIDATES or not self.is_logged():
             return None
-        if not LARGE <= self._ask(_COUNT, model, space)[0][0] <= KEPT:
+        if not LARGE <= self._ask(_COUNT, model, space)[0][0] <= SKETCHES:
             self._spaces.pop((model, space), None)
             return None
         try:
@@ -113,7 +113,7 @@ class NearestSearch:
             return None
         if not known.complete:
             return None
-        ids = known.sketches.find_nearest(vector, COMPARED)
+        ids = known.sketches.find_nearest(vector, CANDIDATES)
         return self._ask(_COMPARE, encode_array(sorted(ids)), vector, limit)
 
     def _load_sketches(self, model: int, space: int, dimension: int) -> _SpaceSketches:
@@ -122,7 +122,7 @@ class NearestSearch:
 
         last = self._ask(_LAST)[0][0]
         known = self._spaces.pop((model, space), None)
-        if known is None or not 0 <= last - known.last < LOGGED:
+        if known is None or not 0 <= last - known.last < LOG_CHANGES:
             known = _SpaceSketches(Sketches(dimension), last)
         elif known.last < last:
             changed = [row[0] for row in self._ask(_CHANGES, known.last) if row[0] <= known.reached]
@@ -136,7 +136,7 @@ class NearestSearch:
             # Documents that are added later arrive through the log.
             known.reached = ENDLESS if known.complete else rows[-1][0]
         self._spaces[model, space] = known
-        while sum(len(one.sketches) for one in self._spaces.values()) > KEPT and len(self._spaces) > 1:
+        while sum(len(one.sketches) for one in self._spaces.values()) > SKETCHES and len(self._spaces) > 1:
             self._spaces.popitem(last=False)
         return known
 

@@ -438,7 +438,7 @@ def _copy_error(error: HoldfastError, message: str | None = None) -> HoldfastErr
 
 
 _STATUS: Final = frozenset({400, 415, 422})
-_SCANNED: Final = 4_000
+_SCAN_CHARS: Final = 4_000
 """Number of characters of an error that are searched for the position of a message."""
 _NAMED: Final = re.compile(r"\bmessages(?:\.?\[|\.|', ?)(\d{1,6})\]?(?:[.\]', ]+content(?:\.?\[|\.|', ?)(\d{1,6}))?")
 """Pattern for the position of a message in an error text: `messages[3]` and `messages.[3].content.[0]` (OpenAI),
@@ -616,7 +616,7 @@ def _is_moved(message: dict[str, Any]) -> bool:
 def _read_words(error: ModelError) -> str:
     body = msgspec.json.encode(error.body).decode() if error.body else ""
     param = error.body.get("param") if error.body else None
-    return f"{param or ''} {str(error)[:_SCANNED]} {body[:_SCANNED]}"
+    return f"{param or ''} {str(error)[:_SCAN_CHARS]} {body[:_SCAN_CHARS]}"
 
 
 def _read_reason(error: ModelError) -> str:

@@ -191,7 +191,7 @@ _GAP: Final = 4
 """Maximum distance of two entries that are read together with the entries between them."""
 _HITS: Final = 12
 """Number of entries that are requested from the index."""
-_COVERED: Final = 0.6
+_COVERAGE: Final = 0.6
 """Minimum fraction of a question's terms that a passage in the table must contain to count as an answer. If there is
 such a passage, the index is not searched.
 """
@@ -283,7 +283,7 @@ async def _answer_by_words(search: Search) -> list[Finding]:
     Return no results unless one covers the question so well that the index is not needed.
     """
     found = await search({})
-    return found if any(one.passage.covered >= _COVERED for one in found) else []
+    return found if any(one.passage.covered >= _COVERAGE for one in found) else []
 
 
 def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
@@ -641,7 +641,7 @@ async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessag
 
 
 LEAST_SCORE: Final = 0.12
-"""Minimum score of a memory that is put into the prompt. It is above `holdfast.memory.lookup.UNASKED`."""
+"""Minimum score of a memory that is put into the prompt. It is above `holdfast.memory.lookup.BROAD_RELEVANCE`."""
 USUAL: Final = 5
 
 

@@ -244,7 +244,7 @@ def _is_ready(turn: Turn, unit: Unit) -> bool:
 NOTHING = "messages is empty, and the session has no messages: there is nothing to answer"
 _RACES = 16
 """Maximum number of attempts to begin a turn if other writers append to the log meanwhile."""
-_MOVED = 64
+_COPY_ENTRIES = 64
 """Number of entries that are searched for the copy of a message that was written again."""
 
 
@@ -464,7 +464,7 @@ async def _find_reply_start(turn: Turn, first: Appended) -> int:
     first_message = next((entry for entry in reversed(first.entries) if not entry.is_note), None)
     if first_message is None or first_message.retired_by is None:
         return first.start + len(first.entries)
-    stored = await turn.engine.store.entries(turn.request.ref, start=first_message.retired_by, limit=_MOVED)
+    stored = await turn.engine.store.entries(turn.request.ref, start=first_message.retired_by, limit=_COPY_ENTRIES)
     moved = (entry.seq for entry in stored if _is_moved(first_message, entry))
     return next(moved, first.start + len(first.entries) - 1) + 1
 

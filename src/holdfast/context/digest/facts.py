@@ -126,7 +126,7 @@ FAILURE, TRIED = 400, 4.0
 """A result with at most `FAILURE` characters that mentions an error is only an error. `TRIED` is the factor for its weight and for that of
 the call's arguments: the agent will retry the call in nearly the same form, or must not retry it."""
 
-KEYED = 2.0
+OBJECT_KEY_FACTOR = 2.0
 """Factor for the key under which a JSON object is stored, because later calls use it to refer to the object."""
 PIECE, PIECE_COST = 0.8, 5.0
 """A sentence of a long value is kept if its weight is at least `PIECE`, or if it has at least `PIECE_COST` tokens. Other pieces are often
@@ -437,7 +437,7 @@ class _LeafCollector:
                 self.walk(item, label, group, depth + 1)
             elif isinstance(item, dict) and _is_row_name(name, len(nested)):
                 row = self.add_row(key)
-                self.facts.append(Fact("", label, row, KEYED * weigh_value(label)))
+                self.facts.append(Fact("", label, row, OBJECT_KEY_FACTOR * weigh_value(label)))
                 inner = {
                     field: inside for field, inside in item.items() if not (isinstance(inside, str) and inside in name)
                 }

@@ -32,7 +32,7 @@ COURTESY_WORDS, COURTESY_CHARS = 9, 12
 """Longest courtesy: `COURTESY_WORDS` words or, in a script without spaces, `COURTESY_CHARS` characters."""
 LONGEST = 100
 """A sentence with more characters than this is no courtesy."""
-CALLED = 3
+EXCLAMATION_WORDS = 3
 """In an exclamation with at most this many words, such as "Great, Berlin!", an unknown word may be an answer. Longer ones may contain the
 name of a person."""
 _THANKS: Final = frozenset(
@@ -171,7 +171,7 @@ def _is_only_courtesy(sentence: str, words: list[str]) -> bool:
         return False
     if _EXCLAMATION.match(sentence) or _THANKS.isdisjoint(folded):
         return _EXCLAMATION.match(sentence) is not None
-    called = sentence.endswith(("!", "！")) and len(words) > CALLED
+    called = sentence.endswith(("!", "！")) and len(words) > EXCLAMATION_WORDS
     named = called or not _GREETINGS.isdisjoint(folded)
     strange = sum(
         word not in _THANKS and word not in _FILLING and not (named and at and words[at][0].isupper())
@@ -194,12 +194,12 @@ LONGER, USUAL = 0.6, 12.0
 """The weight of a user's sentence is multiplied by its tokens divided by `USUAL`, raised to the power `LONGER`.
 
 A longer sentence is rarely a mere phrase."""
-STATED = 10.0
+STATEMENT_WEIGHT = 10.0
 """Minimum weight of a sentence that is certainly worth keeping. For other sentences the minimum is proportional to the probability."""
-QUOTED, LEAST_QUOTED = 0.5, 5.0
-"""`QUOTED` is the factor for a sentence that the user quotes. With fewer than `LEAST_QUOTED` tokens it is left out, such as "Kind regards,
+QUOTE_FACTOR, QUOTE_TOKENS = 0.5, 5.0
+"""`QUOTE_FACTOR` is the factor for a sentence that the user quotes. With fewer than `QUOTE_TOKENS` tokens it is left out, such as "Kind regards,
 Tony". Neither applies to a sentence with an identifier."""
-ASKED = 0.15
+QUESTION_FACTOR = 0.15
 """Factor for a user's question without a value, because the answer says more."""
 CLAUSE = 4
 """If the text after a label has fewer spaces than this, it is a value that the user filled in. Otherwise it is spoken text."""
@@ -260,8 +260,8 @@ def _separate_quotes(text: str, facts: list[Fact]) -> tuple[list[Fact], list[Fac
             own.append(fact)
         elif any(weight >= NUMBERED for _, weight in weigh_words(fact.value)):
             quoted.append(fact)
-        elif has_value(fact.value) and estimate_tokens(fact.value) >= LEAST_QUOTED:
-            fact.weight = round(QUOTED * fact.weight, 2)
+        elif has_value(fact.value) and estimate_tokens(fact.value) >= QUOTE_TOKENS:
+            fact.weight = round(QUOTE_FACTOR * fact.weight, 2)
             quoted.append(fact)
     return own, quoted
 
@@ -293,5 +293,5 @@ def _weigh(fact: Fact, words: str) -> None:
     """
     usual = fact.weight * (fact.cost / USUAL) ** LONGER
     if words.endswith(QUESTION) and not any(weight >= SHORT for _, weight in weigh_words(words)):
-        usual *= ASKED
-    fact.weight = round(max(usual, STATED * rate_sentence(words)), 2)
+        usual *= QUESTION_FACTOR
+    fact.weight = round(max(usual, STATEMENT_WEIGHT * rate_sentence(words)), 2)

@@ -34,7 +34,7 @@ LISTING = 3
 """A message that mentions more values of one source than this is a listing, and does not count as a mention of each value."""
 SAID_AGAIN = 0.7
 """The worth of a value grows by this fraction with each further use, for at most four uses."""
-ASKED = 2.2
+ARGUMENT_FACTOR = 2.2
 """Factor for a value whose key is the name of an argument of some call."""
 MANY = 0.2
 """The worth of a value that was not mentioned is divided by the number of values with the same key, raised to this power."""
@@ -490,14 +490,14 @@ def _list_untold(line: Line) -> list[Fact]:
 
 
 class _AskedFactors(dict[str, float]):
-    """For each key of a value, `ASKED` if it is the name of an argument of some call, otherwise 1.0."""
+    """For each key of a value, `ARGUMENT_FACTOR` if it is the name of an argument of some call, otherwise 1.0."""
 
     def __init__(self, asked: AbstractSet[str]) -> None:
         self._asked = set(map(_stem, asked))
         self[""] = 1.0
 
     def __missing__(self, key: str) -> float:
-        factor = self[key] = ASKED if _stem(key.rpartition(".")[2]) in self._asked else 1.0
+        factor = self[key] = ARGUMENT_FACTOR if _stem(key.rpartition(".")[2]) in self._asked else 1.0
         return factor
 
 

@@ -54,7 +54,7 @@ whole space.
 """
 COSTLIER: Final = 2
 """Reading one document takes as long as reading this many rows of posting lists."""
-FILTERED: Final = 4 * POSTINGS
+FILTER_ROWS: Final = 4 * POSTINGS
 """Approximate maximum number of posting-list rows that are checked against filters. The rows of the rarest term are always all
 checked.
 """
@@ -259,7 +259,7 @@ def _read_filtered_lists(
     seen = 0
     for term, word in words.items():
         seen += frequencies[term]
-        if room <= 0 or (found and seen > FILTERED and place.documents > SMALL):
+        if room <= 0 or (found and seen > FILTER_ROWS and place.documents > SMALL):
             break
         rows = yield Query("index_postings_passing", (word, word, room, *place.filters))
         found[term] = [row[0] for row in rows]

@@ -25,7 +25,7 @@ from holdfast.stores.logic.index_writes import NONE, PART, get_or_create_model, 
 from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Many, Query, Steps
 
-SCANNED: Final = 1024
+SCAN_VECTORS: Final = 1024
 """Number of vectors that one statement reads if the vectors are compared in Python."""
 NUMBER_BYTES: Final = 4
 
@@ -182,10 +182,10 @@ def _scan_vectors(place: LookupScope, model: int, vector: bytes, limit: int, *, 
     best: list[tuple[float, int]] = []
     last, dimensions = -1, len(vector) // NUMBER_BYTES
     while True:
-        rows = yield Query("index_vectors_read", (model, *place.prefix, *place.filters, last, SCANNED))
+        rows = yield Query("index_vectors_read", (model, *place.prefix, *place.filters, last, SCAN_VECTORS))
         data = b"".join([bytes(row[1]) for row in rows])
         scores = compute_similarities(vector, unpack(data) if half else data, dimensions)
         best = nlargest(limit, [*best, *zip(scores, (row[0] for row in rows), strict=True)])
-        if len(rows) < SCANNED:
+        if len(rows) < SCAN_VECTORS:
             return {id_: score for score, id_ in best}
         last = rows[-1][0]

@@ -26,9 +26,9 @@ from holdfast.stores.redis.records import pack, unpack_list
 
 MARKED_SECONDS: Final = 600.0
 """Seconds after marking a user during which this process does not mark the user again."""
-KEPT: Final = 3600
+MARK_SECONDS: Final = 3600
 """Minimum number of seconds for which a user stays marked."""
-MOST: Final = 10_000
+MARK_COUNT: Final = 10_000
 """Maximum number of users that this process remembers as marked."""
 TIDYING: Final = 300.0
 """Minimum seconds between two checks of a tenant for news that crashed processes left."""
@@ -70,7 +70,7 @@ class Outbox:
         await self._nodes.run(_MARK, [self._keys.tenant(scope.tenant).dirty], [scope.user_id], once=False)
         self._marked[name] = now
         self._marked.move_to_end(name)
-        if len(self._marked) > MOST:
+        if len(self._marked) > MARK_COUNT:
             self._marked.popitem(last=False)
 
     async def deliver(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
@@ -162,7 +162,7 @@ class Outbox:
         while users := await self._nodes.call(dirty, (b"ZRANGE", dirty, at, at + PAGE - 1)):
             empty = await self._deliver_outboxes(tenant, [user.decode() for user in users])
             if empty:
-                await self._nodes.run(_UNMARK, [dirty], [KEPT, *empty], once=False)
+                await self._nodes.run(_UNMARK, [dirty], [MARK_SECONDS, *empty], once=False)
             left = await self._nodes.call(dirty, (b"ZRANGE", dirty, at, at + PAGE - 1))
             at += sum(user in set(users) for user in left)
             if len(users) < PAGE:

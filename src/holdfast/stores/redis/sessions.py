@@ -49,7 +49,7 @@ from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 
 PAGE: Final = 500
 """Minimum number of members that are read at once from a list if filters may leave out some of them."""
-SCANNED: Final = 5000
+SCAN_MEMBERS: Final = 5000
 """Number of members that one run of a script checks. The limit keeps the script from blocking other clients for long."""
 
 
@@ -312,7 +312,7 @@ class _Pages(NamedTuple):
         if self.by_status is not None:
             tenant = self.handle.database.keys.tenant(self.handle.tenant)
             others = (Key(tenant.idle), Key(tenant.owned), Key(tenant.expiring))
-            limits = (self.limit, SCANNED, int(self.descending))
+            limits = (self.limit, SCAN_MEMBERS, int(self.descending))
             command: Command = (b"list_by_status", self.key, *others, begin, *limits, self.by_status, *self.times)
             ((after, members),) = await self.tx.read(command)
             return members, None if after < 0 else after

@@ -30,7 +30,7 @@ WIDEST: Final = 4000
 """Maximum number of dimensions that a graph supports."""
 SMALL: Final = 10_000
 """In a space with at most this many documents, all vectors are compared."""
-SCANNED: Final = 20_000
+SCAN_VECTORS: Final = 20_000
 """Maximum number of vectors that a search of the graph visits."""
 FILLING: Final = 500
 """Number of vectors that are copied into a new table per round trip."""
@@ -38,7 +38,7 @@ _NUMBER_BYTES: Final = 4
 _SETTINGS: Final = (
     ("hnsw.iterative_scan", "relaxed_order"),
     ("hnsw.ef_search", "200"),
-    ("hnsw.max_scan_tuples", str(SCANNED)),
+    ("hnsw.max_scan_tuples", str(SCAN_VECTORS)),
 )
 _PASSES: Final = """d.model = $1 AND d.space = $2 AND d.channel = $3
       AND ($4::bytea IS NULL OR d.source IN (SELECT value::bigint FROM json_array_elements_text(convert_from($4, 'UTF8')::json) AS value))
@@ -236,7 +236,7 @@ async def _is_sparse(connection: Connection, dimensions: int, space: int, limit:
     )
     rows = await connection.fetch(sql, (space, _format_table_name(dimensions)))
     documents, total = rows[0] if rows else (0, 0)
-    return bool(documents <= SMALL or limit * max(total, documents) > documents * SCANNED // 2)
+    return bool(documents <= SMALL or limit * max(total, documents) > documents * SCAN_VECTORS // 2)
 
 
 def _format_search(dimensions: int, tables: str, *, fence: str = "") -> str:
