@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.context.digest.block import add_digest, compute_reserve
 from holdfast.context.digest.page import SMALLER, ChosenFact, FactSelector, Frame, SentContext, write_longest
-from holdfast.context.digest.pool import EMPTY, POOL_LEAST, add_digest, compute_reserve, decode_pool, fold, render
+from holdfast.context.digest.pool import EMPTY, POOL_LEAST, decode_pool, fold, render
 from holdfast.context.digest.texts import Fact, Kind, Line
 from holdfast.context.digest.weights import compute_people_share, select_likeliest
 from holdfast.context.units import group_units

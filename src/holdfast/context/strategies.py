@@ -19,7 +19,7 @@ import msgspec
 from holdfast.context import salience
 from holdfast.context.agent_view import Perspective
 from holdfast.context.cut import MIN_CUT, compute_cut_floor
-from holdfast.context.digest.pool import FACTS_SHARE, FIRM, YIELDING, add_digest, compute_reserve
+from holdfast.context.digest.block import FACTS_SHARE, FIRM, YIELDING, add_digest, compute_reserve
 from holdfast.context.settings import (
     BUILT_IN,
     CLEARING,
