@@ -1,7 +1,7 @@
-"""LangChain through the gateway: `ChatOpenAI` with a tool of its own, and no memory class at all.
+"""LangChain through the gateway: `ChatOpenAI` with a tool, and no memory class.
 
-Needs a running `holdfast serve`, and `pip install langchain-openai`. The session lives in the gateway, so the chain passes on only
-what is new: a question, or the results of the tools that were called.
+Needs a running `holdfast serve`, and `pip install langchain-openai`. The session is stored by the gateway, so the chain sends only
+new messages: a question, or the results of tool calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 GATEWAY = os.environ.get("HOLDFAST_URL", "http://127.0.0.1:8377")
 REAL = "OPENAI_API_KEY" in os.environ
-"""Whether the server has a real model; set it in both terminals."""
+"""True if the server has a real model; set the variable in both terminals."""
 
 
 @tool
@@ -29,7 +29,7 @@ def order_status(number: int) -> str:
 
 
 def connect(session_id: str) -> Any:
-    """A chat model bound to one session; a second one for the same id knows all that the first one was told."""
+    """Return a chat model bound to one session; another one with the same id continues the same conversation."""
     model = ChatOpenAI(
         model="default",
         base_url=f"{GATEWAY}/v1",
@@ -40,24 +40,24 @@ def connect(session_id: str) -> Any:
 
 
 def ask(model: Any, question: str) -> str:
-    """One turn: tools run here, in the client, until the model answers in words."""
+    """Run one turn: tools run here, in the client, until the model answers with text."""
     new: list[BaseMessage] = [HumanMessage(question)]
     while True:
         reply = model.invoke(new)
         if not reply.tool_calls:
             return str(reply.content)
-        # Only the results go back: the gateway has the question and the calls in its log.
+        # Send only the results: the gateway has the question and the calls in its log.
         new = [order_status.invoke(call) for call in reply.tool_calls]
         print(f"  ran {', '.join(call['name'] for call in reply.tool_calls)}: {new[-1].content}")
 
 
 def main() -> None:
-    """A question that needs the tool, then another program that goes on with the session."""
+    """Ask a question that needs the tool, then continue the session with a new model object."""
     session_id = f"langchain-{uuid4().hex[:8]}"
-    # The offline model calls the tool that it is told to call; a real one finds out by itself.
+    # The offline model calls the tool that the message names; a real model decides by itself.
     print(ask(connect(session_id), "Where is my order 7461?" if REAL else 'call order_status {"number": 7461}'))
 
-    # A new object with no history, as after a restart: the session is still there.
+    # A new object without history, as after a restart: the session is still there.
     print(ask(connect(session_id), "What did I ask you before?" if REAL else "What do you see?"))
 
     with urlopen(f"{GATEWAY}/v1/sessions/{session_id}/messages") as answer:

@@ -1,7 +1,7 @@
-"""Two servers on one PostgreSQL: any of them answers any session, and one that is killed takes nothing with it.
+"""Two servers on one PostgreSQL: each of them can answer every session, and nothing is lost when one is killed.
 
-Needs `pip install '.[postgres]'` in a clone and `HOLDFAST_STORE=postgresql://…`. The program starts both servers itself; in production
-a load balancer stands before them, and needs no sticky sessions. (The tool `python` alone keeps something in one server's memory.)
+Needs `pip install '.[postgres]'` in a clone and `HOLDFAST_STORE=postgresql://…`. The program starts both servers itself; in production,
+put a load balancer in front of them. It needs no sticky sessions. (Only the tool `python` keeps something in one server's memory.)
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SESSION = f"order-{uuid4().hex[:8]}"
 
 
 class Server:
-    """`holdfast serve` in a process of its own. The store and the model's key come from the environment, the same for both."""
+    """`holdfast serve` in its own process. Both servers take the store and the model's key from the environment."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        command = [sys.executable, "-m", "holdfast", "serve", "--port", "0"]  # 0: any free one
+        command = [sys.executable, "-m", "holdfast", "serve", "--port", "0"]  # 0: any free port
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()  # "Holdfast listens on http://127.0.0.1:…"
@@ -35,13 +35,13 @@ class Server:
         print(f"server {name} listens")
 
     def kill(self) -> None:
-        """As a power cut would: nothing is told, nothing is closed."""
+        """End the server as a power cut would, without a signal that it can handle."""
         self.process.kill()
         self.process.wait()
 
 
 def ask(server: Server, path: str, body: dict[str, Any] | None = None, key: str = "") -> Any:
-    """One request, with an `Idempotency-Key` where there is one."""
+    """Send one request, with an `Idempotency-Key` if there is one."""
     headers = {"content-type": "application/json", **({"Idempotency-Key": key} if key else {})}
     data = None if body is None else json.dumps(body).encode()
     with urlopen(Request(server.url + path, data=data, headers=headers), timeout=120) as answer:
@@ -49,7 +49,7 @@ def ask(server: Server, path: str, body: dict[str, Any] | None = None, key: str 
 
 
 def say(text: str, *servers: Server) -> tuple[str, Any]:
-    """One turn at the first of the servers that answers. The same key at each: what was done already is not done twice."""
+    """Run one turn on the first server that answers. The key is the same for all of them, so that no turn runs twice."""
     key = uuid4().hex
     for server in servers:
         try:
@@ -61,13 +61,13 @@ def say(text: str, *servers: Server) -> tuple[str, Any]:
 
 
 def show(name: str, reply: Any) -> None:
-    """Which server answered, and how much of the conversation its model was given."""
-    told = reply["session"]
-    print(f"turn {told['turn']} at {name}: the model was given {told['working_set']['messages']} messages")
+    """Print which server answered, and how many messages its model received."""
+    session = reply["session"]
+    print(f"turn {session['turn']} at {name}: the model received {session['working_set']['messages']} messages")
 
 
 def main() -> None:
-    """Turns here and there, many at once, a kill, and what the log has of all that."""
+    """Run turns on both servers, many at the same time; kill one server, and check the log."""
     if not os.environ.get("HOLDFAST_STORE", "").startswith("postgresql://"):
         raise SystemExit("set HOLDFAST_STORE=postgresql://user:password@host/database")
     with ExitStack() as stack:
@@ -80,7 +80,7 @@ def main() -> None:
         for number, text in enumerate(said):
             show(*say(text, servers[number % 2]))
 
-        # Ten at once, half of them at each server. Turns of one session wait for each other, over all servers.
+        # Ten at the same time, half of them on each server. Turns of one session wait for each other across all servers.
         crowd = [f"Question {number}" for number in range(10)]
         with ThreadPoolExecutor(len(crowd)) as pool:
             turns = list(pool.map(lambda at: say(crowd[at], servers[at % 2])[1]["session"]["turn"], range(len(crowd))))
@@ -93,8 +93,8 @@ def main() -> None:
         log = ask(other, f"/v1/sessions/{SESSION}/messages?limit=1000")["data"]
         mine = [entry["content"] for entry in log if entry["role"] == "user"]
         wanted = [*said, *crowd, "Are you still there?"]
-        print("every message is there once:", sorted(mine) == sorted(wanted))
-        print("each has its reply behind it:", [entry["role"] for entry in log] == ["user", "assistant"] * len(wanted))
+        print("every message is in the log once:", sorted(mine) == sorted(wanted))
+        print("each is followed by its reply:", [entry["role"] for entry in log] == ["user", "assistant"] * len(wanted))
         print(f"session {SESSION}: {len(log)} messages")
 
 

@@ -1,7 +1,7 @@
-"""Moving in from a JSON file of messages: every conversation becomes a session of its user, and nothing is lost on the way.
+"""Import a JSON file of messages: each conversation becomes a session of its user, without loss.
 
-The file is what many programs have: one row a message, as a table was dumped, in no order. Two users may have a conversation of
-the same number; sessions are their users', so both keep it. Running this twice changes nothing.
+The file is a typical dump of a table: one row per message, unordered. Two users may have conversations with the same number,
+because each user has their own sessions. Running the program twice changes nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ FILE = Path(__file__).with_name("messages.json")
 STORE = "sqlite:///migrated.db"
 ROLES = {"person": "user", "assistant": "assistant"}
 OWN = {"user", "conversation", "author", "text", "sent"}
-"""Columns that have a place of their own in a session; all others are kept in the message's metadata."""
+"""Columns that have a field in a session; all others become metadata of the message."""
 
 
 def message_of(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as a message, with when it was sent, and whatever else the row says."""
+    """Convert a row to a message, with its time and all other columns as metadata."""
     return {
         "role": ROLES[row["author"]],
         "content": row["text"],
@@ -33,7 +33,7 @@ def message_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def conversations(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """The messages of each conversation, by its user and its number, in the order in which they were sent."""
+    """Group the messages by user and number of the conversation, in the order in which they were sent."""
     found = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row["sent"], row["id"])):
         found[row["user"], str(row["conversation"])].append(message_of(row))
@@ -41,20 +41,20 @@ def conversations(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict
 
 
 async def main() -> None:
-    """Import, compare, verify, search, go on."""
+    """Import, compare, verify and search the conversations, and show the next prompt of one."""
     rows = json.loads(FILE.read_text(encoding="utf-8"))
     wanted = conversations(rows)
     print(f"{FILE.name}: {len(rows)} messages, {len(wanted)} conversations, {len({user for user, _ in wanted})} users")
 
     async with holdfast.open(STORE) as hf:
-        # Each session is imported whole or not at all; one that is there already, just so, is left alone.
+        # Each session is imported completely or not at all; an identical one that exists is left unchanged.
         changed = 0
         for (user, number), messages in wanted.items():
             arrival = await hf.import_({"messages": messages}, user_id=user, session_id=number)
             changed += arrival.changed
         print(f"imported {changed} sessions, {len(wanted) - changed} were there already")
 
-        # What was imported is read back and compared, and the digest chain of each log is derived anew.
+        # Read back and compare what was imported, and check the digest chain of each log.
         same = verified = 0
         for (user, number), messages in wanted.items():
             session = await hf.session(number, user_id=user)
@@ -63,16 +63,16 @@ async def main() -> None:
                 all(one[field] == given[field] for field in given) for one, given in zip(kept, messages, strict=True)
             )
             verified += await session.verify()
-        print(f"{same} messages are as they were: words, roles, times, columns; {verified} verified")
+        print(f"{same} messages are unchanged: words, roles, times, columns; {verified} verified")
 
-        # What one user said, nobody else finds.
+        # Users never find each other's messages.
         for user, question in (("ada", "spare key"), ("bob", "spare key"), ("chloé", "where does kelp grow?")):
             hits = (await hf.search(question, user, limit=1)).hits
-            told = [f"{hit.snippet!r} (session {hit.session_id}, message {hit.seq})" for hit in hits]
-            print(f"{user} asks {question!r}: {told[0] if told else 'nothing'}")
+            lines = [f"{hit.snippet!r} (session {hit.session_id}, message {hit.seq})" for hit in hits]
+            print(f"{user} asks {question!r}: {lines[0] if lines else 'nothing'}")
 
-        # An imported conversation can go on where it stopped: this is what a model would be sent. Once it has gone on it differs
-        # from the file, and another import would put the file's in its place: import before you let users in.
+        # An imported conversation can be continued: this is the prompt that a model would receive. A continued session differs
+        # from the file, and a second import would replace it: import before users continue their sessions.
         messages = (await (await hf.session("1", user_id="ada")).context()).messages
         print(f"the next prompt of ada's session 1 has {len(messages)} messages, the last: {messages[-1]['content']!r}")
 

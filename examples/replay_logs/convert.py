@@ -1,7 +1,7 @@
-"""From the log of some program to JSON lines that `holdfast replay` and `holdfast sessions import` read: one session a line.
+"""Convert the log of a program to JSON lines for `holdfast replay` and `holdfast sessions import`: one session per line.
 
-Your log looks otherwise: change `message`. What has to come out is a Chat Completions message; `timestamp` (milliseconds since the
-epoch) and `metadata` beside it are kept by an import.
+For another log format, change `message`. It must return a Chat Completions message; an import also keeps the fields `timestamp`
+(milliseconds since the epoch) and `metadata`.
 
     python convert.py app.jsonl > sessions.jsonl
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def message(line: dict[str, Any]) -> dict[str, Any]:
-    """One line of the log as a message. Calls and results go together by their id, so a strategy never separates them."""
+    """Convert one line of the log to a message. A call and its result share an id, so strategies never separate them."""
     kind, at = line["kind"], {"timestamp": round(datetime.fromisoformat(line["at"]).timestamp() * 1000)}
     if kind == "call":
         function = {"name": line["tool"], "arguments": json.dumps(line["arguments"], ensure_ascii=False)}
@@ -29,12 +29,12 @@ def message(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Gather the lines by conversation, in their order."""
+    """Group the lines by conversation, in their order."""
     sessions: dict[str, dict[str, Any]] = {}
     with Path(sys.argv[1]).open(encoding="utf-8") as log:
         for line in map(json.loads, log):
             name = line["conversation"]
-            # The customer becomes the session's user: search and memories are theirs alone.
+            # The customer becomes the session's user: users never see each other's data.
             found = sessions.setdefault(name, {"id": name, "user_id": line["customer"], "messages": []})
             found["messages"].append(message(line))
     for session in sessions.values():

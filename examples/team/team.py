@@ -1,7 +1,7 @@
-"""A team: agents that hand one conversation over, and one that is called like a tool.
+"""A team: two agents that hand over one conversation, and one that is called like a tool.
 
-All of them share the session. Each has its own instruction, tools and view of it, and is told what the others did as text with
-their name before it, never as its own words. docs/team-example.md has another team, over HTTP.
+All of them share the session. Each has its own instruction, tools and view. Messages of the other agents appear in its prompt
+as text labelled with their name, never as its own words. docs/team-example.md has another team, over HTTP.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import holdfast
 
 CONFIG = Path(__file__).with_name("holdfast.yaml")
 REAL = "OPENAI_API_KEY" in os.environ
-"""Whether real models decide who does what. The offline one calls the tool that it is told to call."""
+"""True if real models decide who does what. The offline model makes the call that a message names."""
 
 STEPS = [
     ("What does the kettle cost?", 'call transfer_to_agent {"agent_name": "expert", "message": "The kettle\'s price"}'),
@@ -25,7 +25,7 @@ STEPS = [
 
 
 def look_up(product: str) -> str:
-    """Look a product up in the catalogue.
+    """Look up a product in the catalogue.
 
     Args:
         product: its name
@@ -34,7 +34,7 @@ def look_up(product: str) -> str:
 
 
 async def main() -> None:
-    """Four turns, then the same session as each agent sees it."""
+    """Run four turns, then show the session as each agent sees it."""
     async with holdfast.from_config(CONFIG, tools=[look_up]) as hf:
         session = await hf.session(user_id="ada", agent="desk")
         for question, call in STEPS:
@@ -43,13 +43,13 @@ async def main() -> None:
         print("The log, and who wrote it:")
         for entry in await session.entries():
             calls = "".join(f" calls {one.name}" for one in entry.message.tool_calls)
-            # A result of an agent that was called names the session in which that happened.
+            # The result of a called agent names the session in which that agent ran.
             child = (entry.metadata or {}).get("child")
             where = f" (in {child})" if child else ""
             print(f"  turn {entry.turn_id} {entry.agent or 'user'}: {entry.message.role}{calls}{where}")
 
         for name in ("desk", "expert"):
-            # A handle with another agent's name looks at the same session with that agent's eyes.
+            # A handle with another agent's name shows the session as that agent sees it.
             theirs = await hf.session(session.id, user_id="ada", agent=name)
             print(f"\nWhat {name} would be sent:")
             for message in (await theirs.context()).messages:
@@ -57,7 +57,7 @@ async def main() -> None:
 
         print("\nSessions:")
         for one in (await hf.sessions(user_id="ada")).sessions:
-            # The translator's turn has a session of its own, closed and linked; it saw the request and nothing else.
+            # The translator ran in its own session, which is closed and linked; it saw only the request.
             print(f"  {one.id}: {one.agent}, {one.status}, {one.messages} messages")
         print("state found:", " ".join(str(await session.state["found"]).split())[-60:])
 

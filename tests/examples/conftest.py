@@ -16,6 +16,6 @@ def store(request: pytest.FixtureRequest) -> Iterator[str]:
     url = server.place()
     try:
         yield url
-        assert server.left(url) == 0, "connections that nobody closed"
+        assert server.count_connections(url) == 0, "connections that nobody closed"
     finally:
         server.drop(url)

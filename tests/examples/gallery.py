@@ -84,7 +84,7 @@ class Example:
             code = process.wait(timeout=60)
         assert code == 0
 
-    def shown_by(self, output: str) -> None:
+    def check_output(self, output: str) -> None:
         """The README tells the truth: its lines are in the output, in this order; `…` is anything, on a line of its own any lines."""
         said, at = output.splitlines(), 0
         between = True

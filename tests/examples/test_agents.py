@@ -36,7 +36,7 @@ def test_the_support_bot(tmp_path: Path) -> None:
     """The second conversation recalls what the first one said; another customer's does not."""
     example = Example("support_bot/bot.py", tmp_path)
     output = example.run()
-    example.shown_by(output)
+    example.check_output(output)
     ada, bob = output.split("== Tuesday, Ada")[1].split("== Tuesday, Bob")
     assert ada.count("Recalled for me") == 2
     for hers in ("Recalled for me", 'peanuts"', "7461", "premium"):
@@ -80,7 +80,7 @@ def test_the_coding_agent(tmp_path: Path) -> None:
     """A failure that the model reads, its repair, a function that is still there, and a file that stays."""
     example = Example("coding_agent/agent.py", tmp_path)
     output = example.run()
-    example.shown_by(output)
+    example.check_output(output)
     kept = output.partition(", by python:\n")[2]
     namespace: dict[str, Any] = {}
     exec(kept, namespace)
@@ -115,8 +115,8 @@ def test_the_voice_agent(tmp_path: Path) -> None:
     """What was heard is what the model sees; each record says how it came; the next call knows of this one."""
     example = Example("voice_agent/call.py", tmp_path)
     output = example.run()
-    example.shown_by(output)
-    made = [int(number) for number in re.findall(r"(\d+) characters (?:were )?made", output)]
+    example.check_output(output)
+    made = [int(number) for number in re.findall(r"(\d+) characters (?:were )?generated", output)]
     assert len(made) == 2
     assert made[0] == made[1] > 30
 
@@ -138,7 +138,7 @@ def test_the_team(tmp_path: Path) -> None:
     """The conversation changes hands and comes back; each agent sees the other's work as the other's."""
     example = Example("team/team.py", tmp_path)
     output = example.run()
-    example.shown_by(output)
+    example.check_output(output)
     desk, expert = strip_markers(output).split("What desk would be sent:")[1].split("What expert would be sent:")
     theirs, own = "[agent expert's tool look_up returned]: kettle: 12 euro, in stock", "tool: kettle: 12 euro, in stock"
     assert (theirs in desk, own in desk) == (True, False)

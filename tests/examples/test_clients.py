@@ -18,7 +18,7 @@ def test_the_openai_client(tmp_path: Path) -> None:
     """One new message is enough, and a resent history is recognised: the model sees all, and the log has all once."""
     example = Example("openai_client.py", tmp_path)
     output = example.run()
-    example.shown_by(output)
+    example.check_output(output)
     assert '1. user "Book me a flight to Oslo on May 20."' in output
     assert '3. user "A window seat, please."' in output
 
@@ -28,17 +28,17 @@ def test_the_openai_client_a_second_time(tmp_path: Path) -> None:
     example = Example("openai_client.py", tmp_path)
     for _ in range(2):
         output = example.run()
-        example.shown_by(output)
+        example.check_output(output)
         assert "recognised: True" in output
         assert "the log has 8 messages" in output
 
 
 def test_the_openai_client_with_a_real_model(tmp_path: Path) -> None:
-    """The server's key makes the model real; the program stays as it is. The model is sent what the program says it was given."""
+    """The server's key makes the model real; the program is unchanged. The model receives as many messages as the program reports."""
     with ScriptedUpstream(lambda body: f"I see {len(body['messages'])}.").in_thread() as upstream:
         example = Example("openai_client.py", tmp_path)
         output = example.run(OPENAI_BASE_URL=upstream.url, OPENAI_API_KEY=KEY)
-    told = [int(number) for number in re.findall(r"the model was given (\d+)", output)]
+    told = [int(number) for number in re.findall(r"the model received (\d+)", output)]
     assert told == [len(request.body["messages"]) for request in upstream.requests] == [1, 3, 5, 7]
     assert {request.headers["authorization"] for request in upstream.requests} == {f"Bearer {KEY}"}
     assert "I see 5." in output
@@ -50,7 +50,7 @@ def test_langchain(tmp_path: Path) -> None:
     pytest.importorskip("langchain_openai", reason="langchain_openai is not installed: group `clients`")
     example = Example("langchain_tools.py", tmp_path)
     output = example.run()
-    example.shown_by(output)
+    example.check_output(output)
     assert "5 messages" in output
 
 

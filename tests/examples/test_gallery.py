@@ -1,4 +1,4 @@
-"""The gallery as a whole: ten examples, all of them told of, short, and built on public names alone."""
+"""The ten examples together: each has a section in the README, is short, and uses public names only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def name_of(path: Path) -> str:
 
 
 def test_there_are_ten_and_each_has_its_section() -> None:
-    """A program that no section links to would be run by nobody; a section without lines to run neither."""
+    """Every program has one section that runs it."""
     assert len(PROGRAMS) == len(sections()) == 10
     for section, number in zip(sections(), range(1, 11), strict=True):
         linked = [name_of(path) for path in PROGRAMS if f"]({name_of(path)})" in section]
@@ -36,14 +36,14 @@ def test_there_are_ten_and_each_has_its_section() -> None:
 
 
 def test_the_table_leads_to_each_section() -> None:
-    """Its anchors are those that a code host makes of the headings."""
+    """The anchors equal those that a code host generates from the headings."""
     headings = [section.splitlines()[0] for section in sections()]
     anchors = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
     assert re.findall(r"^\| \d+ \| \[[^\]]+\]\(#([^)]+)\)", README, re.MULTILINE) == anchors
 
 
 def test_every_link_leads_somewhere() -> None:
-    """To a file, and where it names a heading, to one that the page has."""
+    """Linked files and headings exist."""
     links = re.findall(r"\]\(([^)#]+)(?:#([^)]+))?\)", README)
     assert len(links) > 20
     for path, anchor in links:
@@ -56,7 +56,7 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def test_readme_and_documentation_lead_here() -> None:
-    """Whoever looks for an example finds them, and the page of the documentation names every one."""
+    """README.md links to the examples, and the page of the documentation names each of them."""
     assert "](examples/README.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
     page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
     for path in PROGRAMS:

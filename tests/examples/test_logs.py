@@ -12,7 +12,7 @@ def test_your_own_logs(tmp_path: Path) -> None:
     """Converted, compared, imported whole, and found by their customers."""
     example = Example("replay_logs/convert.py", tmp_path)
     output = example.run()
-    example.shown_by(output)
+    example.check_output(output)
     lines = [json.loads(line) for line in (tmp_path / "sessions.jsonl").read_text(encoding="utf-8").splitlines()]
     log = (FOLDER / "replay_logs" / "app.jsonl").read_text(encoding="utf-8").splitlines()
     assert sum(len(line["messages"]) for line in lines) == len(log)
@@ -28,7 +28,7 @@ def test_moving_in_from_a_json_file(tmp_path: Path) -> None:
     """Nothing is lost, nothing is doubled by a second run, and everybody finds their own."""
     example = Example("migrate_json/migrate.py", tmp_path)
     output = example.run()
-    example.shown_by(output)
+    example.check_output(output)
     rows = json.loads((FOLDER / "migrate_json" / "messages.json").read_text(encoding="utf-8"))
     exported = example.shell("holdfast sessions export --all --store sqlite:///migrated.db")
     sessions = [json.loads(line) for line in exported.splitlines()]

@@ -16,7 +16,7 @@ def test_two_servers_on_one_postgresql(store: str, tmp_path: Path) -> None:
     """Both answer the same session, and nothing is lost or doubled by the one that is killed."""
     example = Example("postgres_two_servers.py", tmp_path)
     output = example.run(store)
-    example.shown_by(output)
+    example.check_output(output)
     (session_id,) = [line.split()[1].rstrip(":") for line in output.splitlines() if line.startswith("session ")]
     assert reach("postgres").in_place(store, "SELECT count(*) FROM sessions") == [(1,)]
     verified = example.shell(f"holdfast sessions verify {session_id}", HOLDFAST_STORE=store)
@@ -28,6 +28,6 @@ def test_a_redis_cluster(store: str, tmp_path: Path) -> None:
     """Every session is whole, counts add up, and what is deleted is gone."""
     example = Example("redis_cluster.py", tmp_path)
     output = example.run(store)
-    example.shown_by(output)
+    example.check_output(output)
     assert json.loads(example.shell("holdfast sessions list --json", HOLDFAST_STORE=store)) == []
     assert json.loads(example.shell("holdfast state get app:turns --app --json", HOLDFAST_STORE=store)) == 48
