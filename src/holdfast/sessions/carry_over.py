@@ -59,7 +59,7 @@ CARRIED_FROM: Final = "carried_from"
 """Key in a session's metadata. Its value describes the earlier session whose content was carried over."""
 Form = Literal["summary", "content"]
 """`summary`: a summary written by a model, or a digest if there is no model. `content`: the last messages themselves."""
-PREFIX: Final = "This goes on from an earlier conversation with the user."
+PREFIX: Final = "This conversation continues an earlier one with the user."
 """Default text before the carried-over content."""
 _FRAME: Final = """\
 {prefix}
