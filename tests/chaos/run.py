@@ -129,7 +129,7 @@ class Chaos:
             await self._begin(store)
             began = time.monotonic()
             await self._under_way(seconds)
-            return await self._judged(store, time.monotonic() - began)
+            return await self._judge(store, time.monotonic() - began)
 
     async def _begin(self, store: Store) -> None:
         key = ApiKey(id=self._key.id, hash=self._key.hash, tenant="default", user_id=None, role="admin", created_at=1)
@@ -185,7 +185,7 @@ class Chaos:
 
     # -- what came of it -------------------------------------------------------
 
-    async def _judged(self, store: Store, seconds: float) -> str:
+    async def _judge(self, store: Store, seconds: float) -> str:
         assert not self._foreign, self._foreign[:5]
         refused = [text for client in self.everyone for text in client.refused]
         assert not refused, refused[:5]

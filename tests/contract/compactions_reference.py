@@ -89,7 +89,7 @@ class Reference:
         self._kill(lambda one: one["first"] <= seq <= one["last"])
         return True
 
-    def told(self) -> list[tuple[Any, ...]]:
+    def list_rows(self) -> list[tuple[Any, ...]]:
         return [(one["id"], one["view"], one["status"], one["text"]) for one in self.all]
 
     def _live_of(self, view: str) -> dict[str, Any] | None:
@@ -119,7 +119,7 @@ async def test_compactions_match_the_reference(store: Store, moves: list[Any]) -
     for move in ("append", 4, None), *moves:
         await _apply_to_both(store, ref, model, move)
         found = await store.compactions(ref)
-        assert [(one.id, one.view, one.status, one.text) for one in found] == model.told()
+        assert [(one.id, one.view, one.status, one.text) for one in found] == model.list_rows()
         assert (await store.get(ref)).version == model.version
         for view in ("v", "w"):
             live = [one for one in found if one.view == view and one.status == "live"]

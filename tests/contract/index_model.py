@@ -50,7 +50,7 @@ class Model:
         """See `Index.drop_space`."""
         return sum(len(known.documents) for known in self.spaces.pop(space, {}).values())
 
-    def held(self, space: Space, channel: str) -> Iterator[tuple[str, Document]]:
+    def list_documents(self, space: Space, channel: str) -> Iterator[tuple[str, Document]]:
         """All documents, each with its source's id."""
         for id_, known in self.spaces.get(space, {}).items():
             for one in known.documents.values():
@@ -59,7 +59,7 @@ class Model:
 
     def sizes(self, asked: Lookup) -> tuple[int, int, Mapping[str, int]]:
         """Documents, their length, and the frequencies of the lookup's terms."""
-        documents = [one for _, one in self.held(asked.space, asked.channel)]
+        documents = [one for _, one in self.list_documents(asked.space, asked.channel)]
         counted = Counter(term for one in documents for term in one.terms if term in asked.terms)
         return len(documents), sum(one.length for one in documents), dict(counted)
 
@@ -68,7 +68,7 @@ class Model:
         terms = set(asked.terms)
         return [
             (id_, one)
-            for id_, one in self.held(asked.space, asked.channel)
+            for id_, one in self.list_documents(asked.space, asked.channel)
             if passes(id_, one, asked.filters) and (not terms or terms.intersection(one.terms))
         ]
 

@@ -85,7 +85,7 @@ class Kept:
         self.memories, self.signals, self.diary = {}, [], []
         return many
 
-    def lifted(self, put: tuple[Memory, ...]) -> None:
+    def number_first(self, put: tuple[Memory, ...]) -> None:
         """The first memories of an owner have a version and numbers as the store gives them: in a row, and above the floor."""
         version, number = put[0].version, min(one.number for one in put if one.id in self.memories)
         by = number - 1
@@ -124,7 +124,7 @@ async def test_memories_match_the_reference(memory_store: MemoryStore, moves: li
         done = await memory_store.change_memories(owner, delta, timestamp=at, expect=expect)
         mine = kept[owner]
         if not before and done.memories:
-            mine.lifted(done.memories)
+            mine.number_first(done.memories)
         put = tuple(sorted((mine.memories[one.id] for one in delta.put), key=lambda one: one.number))
         assert done == OwnedMemories(mine.version, put, total=len(mine.memories))
     for owner, mine in kept.items():

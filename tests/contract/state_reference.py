@@ -80,7 +80,7 @@ class Reference:
         self.held[prefix] = {}
         return count
 
-    def dropped(self, prefix: str, version: int) -> None:
+    def set_version_after_drop(self, prefix: str, version: int) -> None:
         """What a store says the version is behind that: a user's may be 0, and goes on where it was with the next write."""
         if prefix == "user:":
             self.gone = version == 0
@@ -136,7 +136,7 @@ async def _apply_to_both(store: Store, ref: SessionRef, model: Reference, move: 
     if move[0] == "drop":
         prefix, user_id = ("user:", "ann") if move[1] else ("app:", None)
         assert await store.drop_state(user_id) == model.drop(prefix)
-        model.dropped(prefix, (await store.state(user_id)).version)
+        model.set_version_after_drop(prefix, (await store.state(user_id)).version)
         return
     *_, changes = move
     prefix = "" if move[0] != "change" else "user:" if move[1] else "app:"

@@ -272,14 +272,14 @@ class Process:
     def kill(self) -> None:
         """Kill the process without a chance to clean up."""
         self.process.kill()
-        self._ended()
+        self._wait_for_end()
 
     def stop(self, signal: int) -> int:
         """Send it a signal; return its exit code."""
         self.process.send_signal(signal)
-        return self._ended()
+        return self._wait_for_end()
 
-    def _ended(self) -> int:
+    def _wait_for_end(self) -> int:
         code = self.process.wait(timeout=60)
         self._reader.join()
         for pipe in (self.process.stdout, self.process.stderr):

@@ -174,7 +174,7 @@ class Client:
         body = {"input": items, "conversation": {"id": self.conversation}, "user_id": USER, "tools": [FLAT_TOOL]}
         return self.note_response(await self.post("/v1/responses", body))
 
-    async def streamed(self, new: list[Said]) -> Said:
+    async def stream(self, new: list[Said]) -> Said:
         """Responses as a stream."""
         body = {"input": self.items(new), "conversation": self.conversation, "user_id": USER, "tools": [FLAT_TOOL]}
         answer = await self.served.http.post("/v1/responses", json={**body, "stream": True})

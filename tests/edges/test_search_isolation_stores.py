@@ -102,13 +102,13 @@ class World:
             self.said[who], self.kept[who] = [], []
             async with self.of(who) as hf:
                 for session_id, agent in (("same", "desk"), (f"of {user}", None)):
-                    await self._talked(hf, who, session_id, agent, secret)
+                    await self._talk(hf, who, session_id, agent, secret)
                 for text in (f"{WORDS} {secret}", f"the harbour gate of {secret} is red"):
                     self.kept[who].append((await hf.memories.remember(text, user_id=user, tags=["gate"])).memory)
                 assert hf.engine.index is not None
                 await hf.engine.index.settled()
 
-    async def _talked(self, hf: Holdfast, who: Who, session_id: str, agent: str | None, secret: str) -> None:
+    async def _talk(self, hf: Holdfast, who: Who, session_id: str, agent: str | None, secret: str) -> None:
         session = await hf.session(session_id, user_id=who[1], agent=agent)
         call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
         turns: list[dict[str, Any]] = []

@@ -30,21 +30,21 @@ class FaultFile(apsw.VFSFile):
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802  # SQLite's name
         self._vfs.meets("write", self.name)
-        self._vfs.noted(self, len(data), offset)
+        self._vfs.note_write(self, len(data), offset)
         super().xWrite(data, offset)
-        self._vfs.done("write", self.name)
+        self._vfs.note_event("write", self.name)
 
     def xSync(self, flags: int) -> None:  # noqa: N802
         self._vfs.meets("sync", self.name)
         super().xSync(flags)
-        self._vfs.synced(self.name)
-        self._vfs.done("sync", self.name)
+        self._vfs.note_sync(self.name)
+        self._vfs.note_event("sync", self.name)
 
     def xTruncate(self, size: int) -> None:  # noqa: N802
         self._vfs.meets("truncate", self.name)
         super().xTruncate(size)
         self._vfs.unsynced.pop(self.name, None)
-        self._vfs.done("truncate", self.name)
+        self._vfs.note_event("truncate", self.name)
 
     def plain_read(self, size: int, offset: int) -> bytes:
         """What stands there, at most up to the end."""
@@ -78,7 +78,7 @@ class FaultVFS(apsw.VFS):
         self.meets("delete", filename)
         super().xDelete(filename, syncdir)
         self.unsynced.pop(filename, None)
-        self.done("delete", filename)
+        self.note_event("delete", filename)
 
     # -- errors ------------------------------------------------------------
 
@@ -100,17 +100,17 @@ class FaultVFS(apsw.VFS):
         """
         self.events, self._death, self._leave = 0, death, partial(self._die, database, left)
 
-    def noted(self, file: FaultFile, size: int, offset: int) -> None:
+    def note_write(self, file: FaultFile, size: int, offset: int) -> None:
         """Remember what a write is about to cover."""
         if self._death not in (None, "kill"):
             before = (offset, file.plain_read(size, offset), size, file.xFileSize())
             self.unsynced.setdefault(file.name, []).append(before)
 
-    def synced(self, name: str) -> None:
+    def note_sync(self, name: str) -> None:
         """A file is on the disk as it is."""
         self.unsynced.pop(name, None)
 
-    def done(self, event: Event, name: str) -> None:
+    def note_event(self, event: Event, name: str) -> None:
         """An event has happened."""
         if event in ("write", "sync", "truncate", "delete"):
             self.events += 1

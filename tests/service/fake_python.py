@@ -33,11 +33,11 @@ class FakeProcess:
         self._stage.running[self.folder].append(code)
         self._stage.ran.append(code)
         try:
-            return await self._done(word, rest)
+            return await self._run_word(word, rest)
         finally:
             self._stage.running[self.folder].clear()
 
-    async def _done(self, word: str, rest: str) -> CallResult:
+    async def _run_word(self, word: str, rest: str) -> CallResult:
         if word == "hold":
             gate = asyncio.ensure_future(self._stage.gate(rest).wait())
             killed = asyncio.ensure_future(self._killed.wait())

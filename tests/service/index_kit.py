@@ -74,12 +74,12 @@ class Bench:
         ]
         await (store or self.here).append(ref, Append(entries=entries, timestamp=self.time, **more))
 
-    async def found(self, user: str, words: str, **more: Any) -> list[tuple[str, int]]:
+    async def find(self, user: str, words: str, **more: Any) -> list[tuple[str, int]]:
         """Return sessions and seqs of entries with any of these words."""
         lookup = Lookup(space=Space("talk", user), terms=tuple(extract_terms(words).counts), **more)
         return [(one.session, one.seq) for one in (await self.index.lookup(lookup)).found]
 
-    async def wanted(self, ref: SessionRef) -> dict[int, bytes] | None:
+    async def read_wanted(self, ref: SessionRef) -> dict[int, bytes] | None:
         """Return what the index must contain of a session, or None if it has no entries to index."""
         try:
             await self.elsewhere.get(ref)
@@ -90,7 +90,7 @@ class Bench:
     async def check(self, refs: Sequence[SessionRef]) -> None:
         """Check that the index contains what the logs say, each entry at its place."""
         for ref in refs:
-            wanted, space = await self.wanted(ref), Space("talk", ref.user_id)
+            wanted, space = await self.read_wanted(ref), Space("talk", ref.user_id)
             held = dict(await self.index.list_digests(space, ref.id, limit=10_000))
             assert held == (wanted or {}), ref
             known = await self.index.progress(space, ref.id)

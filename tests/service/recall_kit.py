@@ -114,7 +114,7 @@ def open_place(name: str, folder: Path) -> Iterator[Place]:
         yield Place(f"sqlite:///{folder}/chat.db", beside)
         return
     database = reach(name)
-    with database.lent() as url:
+    with database.lend() as url:
         yield Place(url, url if name in SHARED else beside, database)
 
 

@@ -87,7 +87,7 @@ class Desk:
         """Return the whole log."""
         return await self.store.entries(ref, retired=True)
 
-    async def found(self, messages: Sequence[Message], *system: str, **more: Any) -> str | None:
+    async def find(self, messages: Sequence[Message], *system: str, **more: Any) -> str | None:
         """Return the session that an unnamed request continues."""
         prompt = [Message(role="system", content=text) for text in system]
         landing = await find_landing(self.store, "ada", messages, prompt, **more)

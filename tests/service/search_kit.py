@@ -42,7 +42,7 @@ class Talks:
         assert self.hf.engine.index is not None
         await self.hf.engine.index.settled()
 
-    async def found(self, query: str, user: str = "ada", **asked: Any) -> list[str]:
+    async def find(self, query: str, user: str = "ada", **asked: Any) -> list[str]:
         """Return search results as `session#seq`."""
         return [hit.id for hit in (await self.hf.search(query, user, **asked)).hits]
 

@@ -56,10 +56,10 @@ class Desk:
 
     async def until_tried(self) -> None:
         """Run turns until a summary has been attempted."""
-        while not await self.found():
+        while not await self.find():
             await self.talk(1)
 
-    async def found(self, *statuses: str) -> list[StoredCompaction]:
+    async def find(self, *statuses: str) -> list[StoredCompaction]:
         found = await self.hf.store.compactions(REF)
         return [one for one in found if not statuses or one.status in statuses]
 

@@ -38,7 +38,7 @@ async def test_two_processes_create_exactly_one_summary(tmp_path: Path) -> None:
         one.pen.gate.set()
         await one.compactor.wait_until_idle()
         await two.talk(1)
-        assert len(await two.found()) == 1
+        assert len(await two.find()) == 1
         assert any(message["content"].startswith(LABEL) for message in two.chat.prompts[-1])
 
 
@@ -51,10 +51,10 @@ async def test_lease_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
         assert two.pen.prompts == []
         clock.now += 60_000
         await two.talk(1)
-        assert len(await two.found("live")) == 1
+        assert len(await two.find("live")) == 1
         one.pen.gate.set()
         await one.compactor.wait_until_idle()
-        assert [one_.status for one_ in await two.found()] in (["live"], ["live", "dead"])
+        assert [one_.status for one_ in await two.find()] in (["live"], ["live", "dead"])
 
 
 async def test_closing_cancels_the_summary_and_releases_its_lease(tmp_path: Path) -> None:
@@ -64,10 +64,10 @@ async def test_closing_cancels_the_summary_and_releases_its_lease(tmp_path: Path
         at.pen.gate = asyncio.Event()
         await at.until_due()
     async with desk(url=url, clock=clock) as at:
-        assert await at.found() == []
+        assert await at.find() == []
         at.asked = 50
         await at.talk(1)
-        assert len(await at.found("live")) == 1
+        assert len(await at.find("live")) == 1
 
 
 async def test_lease_is_renewed_while_a_summary_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ async def test_lease_is_renewed_while_a_summary_is_written(monkeypatch: pytest.M
         assert not await at.hf.store.lease(_make_lease_name(REF), "other", now=at.clock.now, until=at.clock.now + 1)
         at.pen.gate.set()
         await at.compactor.wait_until_idle()
-        assert len(await at.found("live")) == 1
+        assert len(await at.find("live")) == 1
         assert await at.hf.store.lease(_make_lease_name(REF), "other", now=at.clock.now, until=at.clock.now + 1)
 
 
@@ -99,7 +99,7 @@ async def test_writer_that_loses_the_lease_stops() -> None:
         at.clock.now += 1_000_000
         await at.hf.store.lease(_make_lease_name(REF), "other", now=at.clock.now, until=at.clock.now + 1000)
         await at.compactor.wait_until_idle()
-        assert await at.found() == []
+        assert await at.find() == []
 
 
 # -- dropped and invalidated ----------------------------------------------------
@@ -109,7 +109,7 @@ async def test_messages_of_a_dropped_summary_are_verbatim_again_while_they_fit()
     async with desk() as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
-        (made,) = await at.found()
+        (made,) = await at.find()
         session = await at.session()
         assert (await session.drop_compaction(made.id)).status == "dropped"
         assert await at.prompt() == [message["content"] for message in await session.messages()]
@@ -117,7 +117,7 @@ async def test_messages_of_a_dropped_summary_are_verbatim_again_while_they_fit()
         await at.talk(1)
         assert len(at.pen.prompts) == 1
         await at.talk(4)
-        assert len(await at.found("live")) == 1, "when it does not fit any more"
+        assert len(await at.find("live")) == 1, "when it does not fit any more"
         with pytest.raises(CompactionNotFound):
             await session.drop_compaction(made.id)
 
@@ -125,9 +125,9 @@ async def test_messages_of_a_dropped_summary_are_verbatim_again_while_they_fit()
 async def test_dropping_a_summary_restores_the_superseded_one() -> None:
     async with desk(lambda request: f"{TELLING} {len(source(request))}") as at:
         await at.talk(25)
-        live, earlier = (await at.found("live"))[0], (await at.found("superseded"))[-1]
+        live, earlier = (await at.find("live"))[0], (await at.find("superseded"))[-1]
         await (await at.session()).drop_compaction(live.id)
-        assert [one.id for one in await at.found("live")] == [earlier.id]
+        assert [one.id for one in await at.find("live")] == [earlier.id]
         prompt = await at.prompt()
         assert earlier.text in prompt[1]
         log = await (await at.session()).entries()
@@ -143,10 +143,10 @@ async def test_erasing_a_message_invalidates_its_summary() -> None:
         await at.until_due()
         await at.compactor.wait_until_idle()
         await at.hf.erase(REF, 2, tokens=3)
-        assert [(one.status, one.text) for one in await at.found()] == [("dead", "")]
+        assert [(one.status, one.text) for one in await at.find()] == [("dead", "")]
         at.clock.now += 1_000_000
         await at.talk(3)
-        assert len(await at.found("live")) == 1
+        assert len(await at.find("live")) == 1
         assert "ORD-0001" not in source(at.pen.bodies[-1])
 
 
@@ -157,7 +157,7 @@ async def test_erasing_during_a_compaction_repeats_it() -> None:
         await at.hf.erase(REF, 2, tokens=STILL)
         at.pen.gate.set()
         await at.compactor.wait_until_idle()
-        assert [one.status for one in await at.found()] == ["dead", "live"]
+        assert [one.status for one in await at.find()] == ["dead", "live"]
         assert "ORD-0001" in source(at.pen.bodies[0])
         assert "ORD-0001" not in source(at.pen.bodies[1])
 
@@ -175,7 +175,7 @@ async def test_rewinding_into_its_range_invalidates_a_summary() -> None:
         await session.send(edited)
         at.pen.gate.set()
         await at.compactor.wait_until_idle()
-        assert [one.status for one in await at.found()] == ["dead"]
+        assert [one.status for one in await at.find()] == ["dead"]
         assert not any(text.startswith(LABEL) for text in await at.prompt())
 
 
@@ -228,7 +228,7 @@ async def test_call_waits_for_a_summary_only_up_to_the_timeout() -> None:
         assert at.compactor.outcomes["late"] == 1
         at.pen.gate.set()
         await at.compactor.wait_until_idle()
-        assert len(await at.found("live")) == 1
+        assert len(await at.find("live")) == 1
         await at.talk(1)
         sent = [message["content"] for message in at.chat.prompts[-1]]
         assert sent[1].startswith(LABEL)
@@ -247,7 +247,7 @@ async def test_only_one_turn_waits_for_a_hanging_summarizer() -> None:
         at.pen.gate.set()
         await at.compactor.wait_until_idle()
         await at.talk(1)
-        assert len(await at.found("live")) == 1
+        assert len(await at.find("live")) == 1
 
 
 async def test_digest_is_used_when_the_summary_fails() -> None:
@@ -268,7 +268,7 @@ async def test_messages_covered_by_the_digest_are_in_the_next_summary() -> None:
         at.clock.now += 30_000
         while len(at.pen.prompts) == 1:
             await at.talk(1)
-        (made,) = await at.found("live")
+        (made,) = await at.find("live")
         read = source(at.pen.bodies[1])
         assert all(f"[{seq}] " in read for seq in range(1, made.last + 1))
 
@@ -297,12 +297,12 @@ async def test_compaction_preview_writes_nothing() -> None:
         assert made.text == TELLING
         assert at.pen.prompts[0][0]["content"] == "Only names."
         assert await session.info() == before
-        assert await at.found() == []
+        assert await at.find() == []
         at.pen.say = lambda _: ""
         failed = await session.compact(preview=True)
         assert failed is not None
         assert failed.error
-        assert await at.found() == []
+        assert await at.find() == []
 
 
 async def test_any_strategy_can_be_summarized_by_hand() -> None:
@@ -361,7 +361,7 @@ async def test_function_can_write_summaries() -> None:
 
     async with desk(summarizers={"mine": mine}, summarizer_llm="mine") as at:
         await at.talk(14)
-        assert [one.model for one in await at.found("live")] == ["mine"]
+        assert [one.model for one in await at.find("live")] == ["mine"]
         assert given[0][0][0]["role"] == "assistant"
         assert given[0][1] is None
         assert given[1][1] == TELLING
@@ -397,7 +397,7 @@ def endless(messages: list[dict[str, Any]], *, earlier: str | None, tokens: int)
 async def test_summaries_of_functions_are_checked_like_those_of_models(function: Any, error: str | None) -> None:
     async with desk(summarizers={"mine": function}, summarizer_llm="mine") as at:
         await at.until_tried()
-        (found, *_) = await at.found()
+        (found, *_) = await at.find()
         assert found.error == error
         assert (found.status == "live") == (error is None)
 
@@ -429,7 +429,7 @@ async def test_every_past_prompt_can_be_rebuilt() -> None:
         await at.talk(12)
         await at.talk(1, more="much more " * 300)
         await at.talk(12)
-        assert len(await at.found()) > 3
+        assert len(await at.find()) > 3
         session = await at.session()
         for turn in range(at.asked):
             context = await session.context(at_turn=turn)

@@ -26,7 +26,7 @@ async def test_old_messages_are_summarized_above_the_threshold() -> None:
     async with desk() as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
-        (made,) = await at.found()
+        (made,) = await at.find()
         assert (made.status, made.kind, made.model, made.text) == ("live", "summary", "gpt-4o-mini", TELLING)
         assert made.first == 1
         assert made.source_tokens > made.tokens
@@ -54,13 +54,13 @@ async def test_summary_is_not_rewritten_every_turn() -> None:
     async with desk() as at:
         await at.talk(40)
         assert 5 <= len(at.pen.prompts) <= 14
-        assert len(await at.found("live")) == 1
+        assert len(await at.find("live")) == 1
 
 
 async def test_next_summary_includes_the_previous_one() -> None:
     async with desk(lambda request: f"Notes. {TELLING} {len(source(request))}") as at:
         await at.talk(25)
-        live, earlier = (await at.found("live"))[0], (await at.found("superseded"))[-1]
+        live, earlier = (await at.find("live"))[0], (await at.find("superseded"))[-1]
         assert earlier.text in source(at.pen.bodies[-1])
         assert (live.first, live.last > earlier.last) == (earlier.first, True)
         asked = source(at.pen.bodies[-1])
@@ -87,7 +87,7 @@ async def test_lost_identifiers_are_reported() -> None:
     async with desk() as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
-        (made,) = await at.found()
+        (made,) = await at.find()
         assert made.report is not None
         assert "ORD-0002" in made.report["lost_identifiers"]
         assert "ORD-0003" not in made.report["lost_identifiers"]
@@ -98,7 +98,7 @@ async def test_token_usage_of_the_summarizer_is_stored() -> None:
     async with desk(lambda _: make_chunks(TELLING, usage={"prompt_tokens": 321, "completion_tokens": 12})) as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
-        (made,) = await at.found()
+        (made,) = await at.find()
         assert (made.prompt_tokens, made.completion_tokens) == (321, 12)
         assert (at.compactor.spent.prompt_tokens, at.compactor.spent.calls) == (321, 1)
 
@@ -111,7 +111,7 @@ async def test_log_may_grow_while_a_summary_is_written() -> None:
         at.pen.gate.set()
         await at.compactor.wait_until_idle()
         assert len(at.pen.prompts) == 1
-        assert len(await at.found("live")) == 1
+        assert len(await at.find("live")) == 1
         await at.talk(1)
         assert any(message["content"].startswith(LABEL) for message in at.chat.prompts[-1])
 
@@ -138,7 +138,7 @@ async def test_invalid_summary_is_rejected_and_the_digest_is_used(say: Any, reas
     """The turn succeeds, and the failure is recorded."""
     async with desk(lambda _: say) as at:
         await at.talk(25)
-        failed = await at.found()
+        failed = await at.find()
         assert {one.status for one in failed} == {"failed"}
         assert failed[0].error
         assert "secret" not in failed[0].error
@@ -153,7 +153,7 @@ async def test_later_failure_keeps_the_earlier_summary() -> None:
     answers = iter([TELLING])
     async with desk(lambda _: next(answers, "")) as at:
         await at.talk(30)
-        assert [one.status for one in await at.found()][:2] == ["live", "failed"]
+        assert [one.status for one in await at.find()][:2] == ["live", "failed"]
         assert any(text.startswith(LABEL) for text in await at.prompt())
 
 
@@ -162,7 +162,7 @@ async def test_summarizer_call_times_out() -> None:
         at.pen.gate = asyncio.Event()
         await at.until_due()
         await at.compactor.wait_until_idle()
-        (failed,) = await at.found()
+        (failed,) = await at.find()
         assert failed.error == "gpt-4o-mini did not answer within 0.02 s"
         assert at.compactor.outcomes["timeout"] == 1
 
@@ -194,7 +194,7 @@ async def test_failed_compaction_is_retried_with_growing_delays(tmp_path: Path) 
         at.pen.say = lambda _: TELLING
         clock.now += 1_000
         await at.talk(4)
-        assert [one.status for one in await at.found()] == ["failed", "failed", "live"]
+        assert [one.status for one in await at.find()] == ["failed", "failed", "live"]
         told = await at.compactor.report(REF, (await at.session()).responder.view_key)
         assert told == {"live": 3, "failed": None}
 
@@ -219,7 +219,7 @@ async def test_too_long_summary_is_requested_again_once() -> None:
     async with desk(lambda _: next(answers)) as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
-        (made,) = await at.found()
+        (made,) = await at.find()
         assert made.text == TELLING
         assert len(at.pen.prompts) == 2
         assert [message["role"] for message in at.pen.prompts[1]] == ["system", "user", "assistant", "user"]
@@ -229,7 +229,7 @@ async def test_summary_that_stays_too_long_is_cut_with_a_marker() -> None:
     async with desk(lambda _: make_long_summary(20)) as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
-        (made,) = await at.found()
+        (made,) = await at.find()
         assert made.text.endswith("." + CUT)
         assert made.tokens <= 140
         assert made.report is not None
@@ -244,7 +244,7 @@ async def test_endless_summary_is_aborted() -> None:
     async with desk(endless) as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
-        assert [one.status for one in await at.found()] == ["failed"]
+        assert [one.status for one in await at.find()] == ["failed"]
 
 
 # -- the summarizer's own window ---------------------------------------------
@@ -288,5 +288,5 @@ async def test_prompt_too_long_for_the_summarizer_is_split() -> None:
 async def test_window_too_small_for_the_task_is_reported() -> None:
     async with desk(window=500) as at:
         await at.until_tried()
-        (failed, *_) = await at.found()
+        (failed, *_) = await at.find()
         assert "window of gpt-4o-mini is too small" in str(failed.error)

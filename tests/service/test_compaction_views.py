@@ -65,7 +65,7 @@ async def test_a_stored_summary_is_compared_with_its_messages() -> None:
     async with desk(lambda _: f"{TELLING} Nothing else.") as at:
         await at.talk(20)
         await (await at.session()).compact(summarizer_llm="pen")
-        (live,) = await at.found("live")
+        (live,) = await at.find("live")
         view = await view_stored_compaction(at.hf.engine, (await at.session()).ref, live)
         assert (view.kind, view.first, view.last, view.text) == ("summary", live.first, live.last, live.text)
         assert view.scanned == live.last - live.first + 1

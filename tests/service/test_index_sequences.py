@@ -96,7 +96,7 @@ async def _run_steps(
         await one.service.settled()
         if elsewhere:
             await one.service.walk(whole=True)
-        known = [ref for ref in REFS if await one.wanted(ref) is not None]
+        known = [ref for ref in REFS if await one.read_wanted(ref) is not None]
         fed = known if elsewhere else [ref for ref in known if await _was_written(one, ref)]
         await one.check([*fed, *(ref for ref in REFS if ref not in known)])
         assert one.service.last_error is None

@@ -109,8 +109,8 @@ async def test_erased_entry_leaves_the_index_before_erase_returns(lasting: bool)
         await one.make(ADA, "my pin is 4711", "fine", "tea")
         await one.service.settled()
         await one.here.erase(ADA, 0)
-        assert await one.found("ada", "4711") == []
-        assert await one.found("ada", "tea") == [("s", 2)]
+        assert await one.find("ada", "4711") == []
+        assert await one.find("ada", "tea") == [("s", 2)]
         index = count_calls(one)
         await one.service.walk(whole=True)
         await one.service.settled()
@@ -136,7 +136,7 @@ async def test_deleted_session_leaves_the_index_before_remove_returns() -> None:
         await one.make(ADA, "tea")
         await one.service.settled()
         await one.here.remove(ADA)
-        assert await one.found("ada", "tea") == []
+        assert await one.find("ada", "tea") == []
         assert (await one.index.status()).sources == 0
 
 
@@ -147,7 +147,7 @@ async def test_new_session_with_a_reused_id_has_no_old_entries() -> None:
         await one.here.remove(ADA)
         await one.make(ADA, "coffee")
         await one.service.settled()
-        assert await one.found("ada", "tea coffee") == [("s", 0)]
+        assert await one.find("ada", "tea coffee") == [("s", 0)]
         await one.check([ADA])
 
 
@@ -155,7 +155,7 @@ async def test_texts_of_any_length_are_indexed() -> None:
     async with bench() as one:
         await one.make(ADA, "tea " * 200_000, "x" * 100_000, "coffee")
         await one.service.settled()
-        assert await one.found("ada", "coffee") == [("s", 2)]
+        assert await one.find("ada", "coffee") == [("s", 2)]
         await one.check([ADA])
 
 
@@ -240,16 +240,16 @@ async def test_next_walk_removes_a_user_deleted_without_the_index() -> None:
         await one.elsewhere.remove(ADA)
         await one.service.forget_user("ada")
         index.away = False
-        assert await one.found("ada", "tea") == [("s", 0)]
+        assert await one.find("ada", "tea") == [("s", 0)]
         await one.service.walk()
-        assert await one.found("ada", "tea") == []
+        assert await one.find("ada", "tea") == []
 
 
 async def test_wait_until_fresh_indexes_the_latest_messages() -> None:
     async with bench() as one:
         await one.make(ADA, "tea")
         assert await one.service.wait_until_fresh(SPACE)
-        assert await one.found("ada", "tea") == [("s", 0)]
+        assert await one.find("ada", "tea") == [("s", 0)]
         index = count_calls(one)
         index.away = True
         await one.say(ADA, "coffee")
@@ -314,8 +314,8 @@ async def test_entry_erased_during_an_update_is_not_indexed() -> None:
         await one.service.settled()
         await one.service.settled()
         assert pages
-        assert await one.found("ada", "4711") == []
-        assert await one.found("ada", "fine") == [("s", 1)]
+        assert await one.find("ada", "4711") == []
+        assert await one.find("ada", "fine") == [("s", 1)]
 
 
 async def test_session_deleted_during_an_update_is_not_indexed() -> None:

@@ -123,7 +123,7 @@ async def test_unavailable_endpoint_is_retried_while_word_search_works(
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "tea")
         await one.service.settled()
-        assert await one.found("ada", "tea") == [("s", 0)]
+        assert await one.find("ada", "tea") == [("s", 0)]
         status = await one.service.status()
         assert (status.pending, status.unembedded) == (1, 0)
         assert status.last_error is not None
@@ -150,7 +150,7 @@ async def test_rejected_text_is_skipped_and_others_get_vectors() -> None:
         status = await one.service.status()
         assert (status.vectors, status.unembedded) == ({embedder.name: 3}, 1)
         assert embedder.given.count("poison") == 1
-        assert await one.found("ada", "poison") == [("s", 1)]
+        assert await one.find("ada", "poison") == [("s", 1)]
 
 
 async def test_erased_text_is_removed_from_the_skipped_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,7 +173,7 @@ class World:
             self.put("result", "seen", at=at)
         self.put("assistant", texts[-1], cut=cut, before=join_rounds(texts)[: len(join_rounds(texts)) - len(texts[-1])])
 
-    def stopped(self) -> bool:
+    def stop(self) -> bool:
         """Return True if a turn was running and had sent text; record what it leaves when it is stopped."""
         player = self.player
         if player.halt == "tool":
@@ -207,7 +207,7 @@ class World:
     async def interrupt(self, at: int, share: int, how: str) -> None:
         ran, said = self.running is not None, True
         if ran:
-            said = self.stopped()
+            said = self.stop()
         reply, behind = self.last()
         if ran and not said:
             reply = []
@@ -219,7 +219,7 @@ class World:
             heard = len(whole[:heard].rstrip())
         elif how == "all":
             given, heard = {}, len(whole)
-        taken = not ran and await self.taken(at, behind)
+        taken = not ran and await self.take_back(at, behind)
         try:
             done = await self.from_outside(at, self.handle(at).interrupt(**given))
         except NoReply:
@@ -234,7 +234,7 @@ class World:
         again = await self.handle(1 - at).interrupt(**given) if reply and self.last()[0] == reply else None
         assert again is None or again.session.version == done.session.version
 
-    async def taken(self, at: int, behind: list[Fact]) -> bool:
+    async def take_back(self, at: int, behind: list[Fact]) -> bool:
         """Return True if a reply to the last message was removed already; the one before it is not interrupted then."""
         turns = {one["turn"] for one in behind}
         log = await self.handle(at).entries(retired=True)
@@ -298,7 +298,7 @@ class World:
             done = await task
         else:
             if ran and priority == "INTERRUPT":
-                self.stopped()
+                self.stop()
             stops = priority == "INTERRUPT"
             done = await (self.from_outside if stops else _now)(at, self.handle(at).speak("ding", priority=priority))
         if ran and priority == "IGNORE":

@@ -46,7 +46,7 @@ async def test_summary_created_during_a_call_is_not_in_that_calls_prompt() -> No
         await at.compactor.wait_until_idle()
         at.chat.gate.set()
         await talking
-        assert len(await at.found("live")) == 1
+        assert len(await at.find("live")) == 1
         await at.talk(3)
         await check_past_prompts(at)
 
@@ -56,13 +56,13 @@ async def test_previews_agree_after_dropping_a_summary() -> None:
     async with desk(write_numbered_summary) as at:
         while len(at.chat.prompts) < 30:
             await at.talk(1)
-            live = await at.found("live")
+            live = await at.find("live")
             if len(at.chat.prompts) % 7 == 0 and live:
                 await (await at.session()).drop_compaction(live[0].id)
             plain, explained = await preview(at), await preview(at, explain=True)
             assert plain.built.hash == explained.built.hash
             assert plain.built.explain()["compactions"] == explained.built.explain()["compactions"]
-        assert len(await at.found("dropped")) > 2
+        assert len(await at.find("dropped")) > 2
         await check_past_prompts(at)
 
 
@@ -116,5 +116,5 @@ async def test_first_turns_of_a_long_session_are_rebuilt(monkeypatch: pytest.Mon
     monkeypatch.setattr("holdfast.sessions.context_preview.PAGE", 5)
     async with desk(write_numbered_summary) as at:
         await at.talk(16)
-        assert await at.found("superseded")
+        assert await at.find("superseded")
         await check_past_prompts(at)

@@ -68,13 +68,13 @@ class Jobs:
         root = Path(__file__).parents[2]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root)
 
-    async def done(self, place: Place, *jobs: dict[str, Any]) -> FindableEntry:
+    async def wait_for_jobs(self, place: Place, *jobs: dict[str, Any]) -> FindableEntry:
         """Return when the jobs have ended and all connections are closed."""
-        said = await anyio.to_thread.run_sync(partial(self._done, place, jobs))
+        said = await anyio.to_thread.run_sync(partial(self._wait_for_jobs, place, jobs))
         await place.behind()
         return said
 
-    def _done(self, place: Place, jobs: tuple[dict[str, Any], ...]) -> FindableEntry:
+    def _wait_for_jobs(self, place: Place, jobs: tuple[dict[str, Any], ...]) -> FindableEntry:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         where = {"store": place.url, "index": place.index}
@@ -176,7 +176,7 @@ async def test_committed_text_is_found_once_wherever_a_feeder_crashed(place: Pla
         {"do": do, "name": f"n{at}", "write": write, "after": after} for at, (do, write, after) in enumerate(DEATHS)
     ]
     some.append({"do": "feed", "name": "lives"})
-    told = [await jobs.done(place, *some[at : at + 2]) for at in range(0, len(some), 2)]
+    told = [await jobs.wait_for_jobs(place, *some[at : at + 2]) for at in range(0, len(some), 2)]
     assert [code for said in told for code in said.ended] == [*[KILLED] * len(DEATHS), 0]
     place.clock.now = LATER
     said, going, gone, remembered, forgetting, forgotten = (
@@ -217,7 +217,7 @@ async def test_rebuild_continues_after_a_crash_and_search_results_stay_the_same(
         assert all(before[1])
     done: set[str] = set()
     for go in range(20):
-        said = await jobs.done(place, {"do": "rebuild", "write": 4 + go % 3, "after": 500 * (go % 4)})
+        said = await jobs.wait_for_jobs(place, {"do": "rebuild", "write": 4 + go % 3, "after": 500 * (go % 4)})
         made = list(dict.fromkeys(source for source, _ in said.put()))
         assert done.isdisjoint(made)
         done |= set(made[:-1])
@@ -239,7 +239,7 @@ async def test_rebuild_continues_after_a_crash_and_search_results_stay_the_same(
 @everywhere
 async def test_concurrent_feeders_index_each_entry_once(place: Place, jobs: Jobs) -> None:
     names = ("x", "y", "z")
-    said = await jobs.done(place, *({"do": "talk", "name": name, "vectors": True} for name in names))
+    said = await jobs.wait_for_jobs(place, *({"do": "talk", "name": name, "vectors": True} for name in names))
     assert said.ended == [0, 0, 0]
     place.clock.now = LATER
     embedder = LetterEmbedder()
@@ -258,7 +258,7 @@ async def test_concurrent_feeders_index_each_entry_once(place: Place, jobs: Jobs
 
 @everywhere
 async def test_memories_of_concurrent_processes_are_all_found(place: Place, jobs: Jobs) -> None:
-    said = await jobs.done(place, *({"do": "remember", "name": name} for name in ("x", "y", "z")))
+    said = await jobs.wait_for_jobs(place, *({"do": "remember", "name": name} for name in ("x", "y", "z")))
     assert said.ended == [0, 0, 0]
     assert len(said.all("remembered")) == len(said.all("forgotten")) == 3 * 8
     place.clock.now = LATER

@@ -74,12 +74,12 @@ async def test_unrelated_question_finds_nothing(mode: Any) -> None:
     """A related one finds its conversation; without a floor the nearest is always returned."""
     async with open_talks(index=index_with(mode)) as at:
         await store_both(at)
-        assert await at.found("Who won the cup?") == []
-        assert (await at.found("kelp?"))[0].startswith("sea#")
-        assert all(one.startswith("sea#") for one in await at.found("kelp?"))
+        assert await at.find("Who won the cup?") == []
+        assert (await at.find("kelp?"))[0].startswith("sea#")
+        assert all(one.startswith("sea#") for one in await at.find("kelp?"))
     async with open_talks(index=index_with(mode, floor=0.0)) as at:
         await store_both(at)
-        assert len(await at.found("Who won the cup?")) == 8
+        assert len(await at.find("Who won the cup?")) == 8
 
 
 async def test_keyword_match_is_found_at_any_distance() -> None:
@@ -87,8 +87,8 @@ async def test_keyword_match_is_found_at_any_distance() -> None:
     async with open_talks(index=index_with("hybrid")) as at:
         await store_both(at)
         await at.add_messages("cup", "We drank from a tin cup")
-        assert await at.found("Who won the cup?") == ["cup#0"]
-        assert await at.found("Who won the cup?", mode="vector") == []
+        assert await at.find("Who won the cup?") == ["cup#0"]
+        assert await at.find("Who won the cup?", mode="vector") == []
 
 
 async def test_pages_end_at_the_floor() -> None:
@@ -156,7 +156,7 @@ async def test_one_common_word_recalls_nothing_into_the_prompt() -> None:
         async with open_talks(index=index) as at:
             await at.add_messages("cup", "We drank from a tin cup")
             at.clock.now += DAY
-            assert await at.found(MANY) == ["cup#0"]
+            assert await at.find(MANY) == ["cup#0"]
             assert (await recall_for(at, MANY) == ["We drank from a tin cup"]) is brings
     async with open_talks(index=index_with("hybrid")) as at:
         await at.add_messages("cup", "We drank from a tin cup")
@@ -328,10 +328,10 @@ async def test_local_model_recognises_the_topics_of_a_conversation(mode: Any) ->
         await at.add_messages("s", *TALK)
         at.clock.now += DAY
         for question, answer in ABOUT.items():
-            assert answer in (await at.found(question))[:5], question
+            assert answer in (await at.find(question))[:5], question
             assert await recall_for(at, question), question
         for question in ABOUT_NOTHING:
-            assert await at.found(question) == [], question
+            assert await at.find(question) == [], question
             assert await recall_for(at, question) == [], question
 
 

@@ -63,7 +63,7 @@ async def test_best_hits_are_in_the_order_of_the_reranker_and_the_others_follow(
     recorder = Recorder(number)
     async with open_talks() as at:
         await at.add_messages("a", *LINES)
-        plain = await at.found("kelp", limit=100)
+        plain = await at.find("kelp", limit=100)
     async with open_talks(index=make_settings(recorder, top=5)) as at:
         await at.add_messages("a", *LINES)
         results = await at.hf.search("kelp", "ada", limit=100)
@@ -77,7 +77,7 @@ async def test_best_hits_are_in_the_order_of_the_reranker_and_the_others_follow(
         assert results.notes == ()
         ((query, texts),) = recorder.calls
         assert (query, len(texts)) == ("kelp", 5)
-        assert await at.found("kelp", limit=100, rerank=False) == plain
+        assert await at.find("kelp", limit=100, rerank=False) == plain
         assert len(recorder.calls) == 1
 
 
@@ -127,7 +127,7 @@ async def test_pages_of_a_search_without_reranking_continue_without_it() -> None
     recorder = Recorder(lambda text: float("nan"))
     async with open_talks(index=make_settings(recorder)) as at:
         await at.add_messages("a", *LINES)
-        plain = await at.found("kelp", limit=100, rerank=False)
+        plain = await at.find("kelp", limit=100, rerank=False)
         first = await at.hf.search("kelp", "ada", limit=5)
         assert first.notes == ("not reranked: the reranker failed",)
         recorder.score = number
@@ -169,7 +169,7 @@ async def test_text_of_other_users_and_erased_text_is_not_sent() -> None:
             await at.add_messages("a", "kelp of ada", "kelp answered", "kelp that is erased", "kelp more")
             await at.add_messages("a", "kelp of bob", "kelp for bob", user="bob")
             await at.hf.erase(at.ref("a"), 2)
-            assert len(await at.found("kelp")) == 3
+            assert len(await at.find("kelp")) == 3
             assert sorted(stub.texts) == ["kelp answered", "kelp more", "kelp of ada"]
             async with at.hf.serve_tenant("t2") as elsewhere:
                 session = await elsewhere.session("a", user_id="ada")
@@ -203,13 +203,13 @@ async def test_long_messages_are_sent_as_the_matching_passage() -> None:
         await at.add_messages(
             "a", ("user", f"{filler} The gate code of the harbour is 4711. {filler}"), ("user", "gate code?")
         )
-        await at.found("gate code harbour")
+        await at.find("gate code harbour")
         assert all(len(text) <= 300 for text in recorder.texts)
         assert any("The gate code of the harbour is 4711" in text for text in recorder.texts)
     recorder = Recorder()
     async with open_talks(index=make_settings(recorder)) as at:
         await at.add_messages("a", ("user", f"{filler} The gate code is 4711. {filler}"), ("user", "the gate code"))
-        await at.found("gate code")
+        await at.find("gate code")
         assert RERANK_CHARS / 2 < max(len(text) for text in recorder.texts) <= RERANK_CHARS
 
 
@@ -219,8 +219,8 @@ async def test_query_for_a_time_alone_and_a_single_hit_are_not_reranked() -> Non
         await at.add_messages("a", *LINES)
         await at.add_messages("b", "the ferry leaves at noon")
         at.clock.now += DAY
-        assert len(await at.found("what did I say yesterday?", limit=100)) > 2
-        assert await at.found("ferry") == ["b#0"]
+        assert len(await at.find("what did I say yesterday?", limit=100)) > 2
+        assert await at.find("ferry") == ["b#0"]
         assert recorder.calls == []
 
 
@@ -263,7 +263,7 @@ async def test_wrong_answer_keeps_the_order_and_is_noted(body: str, caplog: pyte
         rerank = RerankSettings(base_url=stub.url, model="m", api_key="sk-very-secret", timeout=10)
         async with open_talks(index=IndexSettings(rerank=rerank)) as at:
             await at.add_messages("a", *LINES)
-            plain = await at.found("kelp", limit=100, rerank=False)
+            plain = await at.find("kelp", limit=100, rerank=False)
             with caplog.at_level(logging.DEBUG, "holdfast"):
                 results = await at.hf.search("kelp", "ada", limit=100)
             assert [hit.id for hit in results.hits] == plain
@@ -287,7 +287,7 @@ async def test_late_reranker_keeps_the_order() -> None:
         rerank = RerankSettings(base_url=stub.url, model="m", timeout=0.1)
         async with open_talks(index=IndexSettings(rerank=rerank)) as at:
             await at.add_messages("a", *LINES)
-            plain = await at.found("kelp", rerank=False)
+            plain = await at.find("kelp", rerank=False)
             async with asyncio.timeout(5):
                 results = await at.hf.search("kelp", "ada")
             assert [hit.id for hit in results.hits] == plain
@@ -344,7 +344,7 @@ async def test_reranker_is_closed_with_the_holdfast() -> None:
 
     async with open_talks(index=make_settings(Own())) as at:
         await at.add_messages("a", *LINES)
-        await at.found("kelp")
+        await at.find("kelp")
     assert closed == [True]
 
 

@@ -221,7 +221,7 @@ def test_interrupted_reply_matches_any_prefix() -> None:
         for seen_of_it in ("one", "one two", "one two three", "one two three four"):
             turn = await desk.send([u("1"), a(seen_of_it), u("2"), a("2"), u("3")])
             assert turn.summarize()["reconciled"] in {"continued", "replayed"}, seen_of_it
-            assert await desk.found([u("1"), a(seen_of_it), u("2"), a("2"), u("3")]) == "s"
+            assert await desk.find([u("1"), a(seen_of_it), u("2"), a("2"), u("3")]) == "s"
         turn = await desk.send([u("1"), a("two"), u("2")])
         assert turn.summarize()["reconciled"] == "edited"
 
@@ -238,7 +238,7 @@ def test_text_before_a_call_belongs_to_the_reply() -> None:
         turn = await desk.send([u("1"), a("Let me look. It is 5."), u("2")])
         assert turn.summarize()["reconciled"] == "continued"
         await verify(desk.store, REF)
-        assert await desk.found([u("1"), a("Let me look. It is 5."), u("2")]) == "s"
+        assert await desk.find([u("1"), a("Let me look. It is 5."), u("2")]) == "s"
 
     run_at_desk(work)
 

@@ -71,7 +71,7 @@ async def test_filters_only_narrow_the_result(filters: dict[str, Any], wanted: s
         await at.add_messages("a", "kelp soup", "kelp it is")
         at.clock.now += DAY
         await at.add_messages("b", "kelp again", "more kelp")
-        assert set(await at.found("kelp", **filters)) == wanted
+        assert set(await at.find("kelp", **filters)) == wanted
 
 
 async def test_messages_of_an_agent_are_found_by_its_name() -> None:
@@ -80,7 +80,7 @@ async def test_messages_of_an_agent_are_found_by_its_name() -> None:
         session = await at.hf.session("s", user_id="ada", agent="plain")
         await session.send("How long is kelp?")
         await at.settled()
-        assert await at.found("kelp", agent="plain") == ["s#1"]
+        assert await at.find("kelp", agent="plain") == ["s#1"]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ async def test_query_text_is_never_parsed_as_syntax(query: str) -> None:
     async with open_talks() as at:
         await at.add_messages("s", "kelp")
         await at.add_messages("t", "nothing of the kind", user="ada")
-        assert (await at.found(query))[:1] == ["s#0"]
+        assert (await at.find(query))[:1] == ["s#0"]
 
 
 @pytest.mark.parametrize("query", ["the", "of the and", "?!…", "🦀"])
@@ -99,7 +99,7 @@ async def test_stop_words_find_nothing(query: str) -> None:
     """No filter is widened for them, and nothing is guessed."""
     async with open_talks() as at:
         await at.add_messages("s", "the crab of the sea and the shore 🦀")
-        assert await at.found(query) == []
+        assert await at.find(query) == []
 
 
 async def test_tool_results_are_found_only_on_request() -> None:
@@ -115,8 +115,8 @@ async def test_tool_results_are_found_only_on_request() -> None:
             ]
         )
         await at.settled()
-        assert await at.found("springtide") == []
-        assert await at.found("springtide", role="tool") == ["s#2"]
+        assert await at.find("springtide") == []
+        assert await at.find("springtide", role="tool") == ["s#2"]
         (hit, *_) = (await at.hf.search("early", "ada", neighbours=2)).hits
         assert [one.text for one in hit.before] == ["When is the tide?"], "nor are they among neighbours"
 
@@ -148,9 +148,9 @@ async def test_what_did_i_ask_about_yesterday() -> None:
         assert {hit.score for hit in results.hits} == {0.0}
         day = (START + 3 * DAY) // DAY * DAY
         assert results.range == (day, day + DAY)
-        assert set(await at.found("What did we talk about yesterday?")) >= {"t#1", "s#1"}
-        assert await at.found("What did I ask about yesterday?", role="assistant") == ["t#1", "s#1", "s#3"]
-        assert "old#0" not in await at.found("what did I say about the question yesterday", time="auto")
+        assert set(await at.find("What did we talk about yesterday?")) >= {"t#1", "s#1"}
+        assert await at.find("What did I ask about yesterday?", role="assistant") == ["t#1", "s#1", "s#3"]
+        assert "old#0" not in await at.find("what did I say about the question yesterday", time="auto")
 
 
 async def test_time_in_the_query_narrows_together_with_filters() -> None:
@@ -159,10 +159,10 @@ async def test_time_in_the_query_narrows_together_with_filters() -> None:
         await at.add_messages("s", "kelp soup")
         at.clock.now += DAY
         asked = "what did I say about kelp yesterday"
-        assert await at.found(asked) == ["s#0"]
-        assert await at.found(asked, since=START + 1) == []
-        assert await at.found(asked, since=START + 5 * DAY) == []
-        assert await at.found(asked, time="off") == ["s#0"]
+        assert await at.find(asked) == ["s#0"]
+        assert await at.find(asked, since=START + 1) == []
+        assert await at.find(asked, since=START + 5 * DAY) == []
+        assert await at.find(asked, time="off") == ["s#0"]
 
 
 async def test_time_in_the_query_ranks_first_and_only_a_filter_excludes() -> None:
@@ -172,10 +172,10 @@ async def test_time_in_the_query_ranks_first_and_only_a_filter_excludes() -> Non
         await at.add_messages("s", "some kelp")
         at.clock.now += DAY
         asked = "what did I say about kelp yesterday"
-        assert await at.found(asked) == ["s#0", "old#0"]
-        assert await at.found(asked, time="filter") == ["s#0"]
+        assert await at.find(asked) == ["s#0", "old#0"]
+        assert await at.find(asked, time="filter") == ["s#0"]
         assert (await at.hf.search(asked, "ada")).range == (None, None), "nothing was left out"
-        assert await at.found(asked, time="off") == ["old#0", "s#0"]
+        assert await at.find(asked, time="off") == ["old#0", "s#0"]
 
 
 async def test_question_about_a_day_finds_messages_from_it_or_about_it() -> None:
@@ -187,7 +187,7 @@ async def test_question_about_a_day_finds_messages_from_it_or_about_it() -> None
         await at.add_messages("about", "On Friday we waited for two hours.", "How dull.")
         at.clock.now += 2 * DAY
         await at.add_messages("later", "Soup is ready.", "Enjoy it.")
-        found = await at.found("What happened last Friday?")
+        found = await at.find("What happened last Friday?")
         assert [hit.split("#")[0] for hit in found[:3]] == ["about", "then", "then"]
         assert "later#0" in found
 
@@ -206,8 +206,8 @@ async def test_messages_about_a_time_rank_above_others() -> None:
         await at.add_messages("a", "The dentist is in Harbour Street, and the dentist is kind.", "Good.")
         await at.add_messages("b", "My dentist has time next Friday.", "Noted.")
         at.clock.now += 30 * DAY
-        assert (await at.found("Which dentist do I see on 17 November?"))[0] == "b#0"
-        assert (await at.found("Which dentist do I see?"))[0] == "a#0"
+        assert (await at.find("Which dentist do I see on 17 November?"))[0] == "b#0"
+        assert (await at.find("Which dentist do I see?"))[0] == "a#0"
 
 
 async def test_snippet_of_a_long_message_shows_the_matching_chunk() -> None:
@@ -236,7 +236,7 @@ async def test_message_with_the_word_ranks_above_its_neighbours() -> None:
             "I sold the bicycle.",
             "Well done, that was a good idea.",
         )
-        assert (await at.found("bicycle"))[0] == "s#2"
+        assert (await at.find("bicycle"))[0] == "s#2"
 
 
 async def test_days_follow_the_time_zone_of_the_caller() -> None:
@@ -244,9 +244,9 @@ async def test_days_follow_the_time_zone_of_the_caller() -> None:
     async with open_talks() as at:
         await at.add_messages("s", "kelp soup")
         at.clock.now += 4 * 3_600_000  # 02:13 of the 15th in London, 11:13 of the 15th in Tokyo
-        assert await at.found("what did I ask yesterday?") == ["s#0"]
-        assert await at.found("what did I ask yesterday?", tz="Asia/Tokyo") == []
-        assert await at.found("what did I ask today?", tz="Asia/Tokyo") == ["s#0"]
+        assert await at.find("what did I ask yesterday?") == ["s#0"]
+        assert await at.find("what did I ask yesterday?", tz="Asia/Tokyo") == []
+        assert await at.find("what did I ask today?", tz="Asia/Tokyo") == ["s#0"]
 
 
 # -- verification against the log ------------------------------------------------
@@ -267,7 +267,7 @@ async def test_hits_missing_from_the_log_are_replaced_by_further_ones() -> None:
         await behind.create(NewSession(id="d", user_id="ada", timestamp=now))
         assert at.hf.engine.index is not None
         assert (await at.hf.engine.index.index.status()).documents == 16, "nobody has told the index"
-        assert set(await at.found("kelp", limit=4, role="user")) == {"e#0", "f#0", "g#0", "h#0"}
+        assert set(await at.find("kelp", limit=4, role="user")) == {"e#0", "f#0", "g#0", "h#0"}
 
 
 async def test_erased_message_is_not_found_immediately_afterwards() -> None:
@@ -275,12 +275,12 @@ async def test_erased_message_is_not_found_immediately_afterwards() -> None:
     async with open_talks() as at:
         await at.add_messages("s", "kelp one", "kelp two", "kelp three", "kelp four")
         await at.hf.erase(at.ref("s"), 0)
-        assert set(await at.found("kelp")) == {"s#1", "s#2", "s#3"}
+        assert set(await at.find("kelp")) == {"s#1", "s#2", "s#3"}
         assert all("one" not in hit.snippet for hit in (await at.hf.search("kelp", "ada")).hits)
         await (await at.hf.session("s", user_id="ada")).rewind(0)
-        assert await at.found("kelp") == ["s#1"]
+        assert await at.find("kelp") == ["s#1"]
         await at.hf.delete(at.ref("s"))
-        assert await at.found("kelp") == []
+        assert await at.find("kelp") == []
 
 
 async def test_neighbouring_hits_are_read_together(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ async def test_neighbouring_hits_are_read_together(tmp_path: Path) -> None:
                 return await method(*args, **more)
 
             setattr(store, name, record_read)
-        assert len(await at.found("kelp soup", limit=8)) == 8
+        assert len(await at.find("kelp soup", limit=8)) == 8
         assert sorted(reads) == ["entries", "get"]
 
 
@@ -324,8 +324,8 @@ async def test_recreated_session_shows_nothing_of_the_old_one() -> None:
         await at.add_messages("s", "kelp of old")
         await at.hf.delete(at.ref("s"))
         await at.add_messages("s", "dulse of today")
-        assert await at.found("kelp") == []
-        assert await at.found("dulse") == ["s#0"]
+        assert await at.find("kelp") == []
+        assert await at.find("dulse") == ["s#0"]
 
 
 async def test_message_is_found_immediately() -> None:
@@ -333,7 +333,7 @@ async def test_message_is_found_immediately() -> None:
     async with open_talks() as at:
         session = await at.hf.session("s", user_id="ada")
         await session.append({"role": "user", "content": "kelp soup"})
-        assert await at.found("kelp") == ["s#0"]
+        assert await at.find("kelp") == ["s#0"]
 
 
 # -- arguments --------------------------------------------------------------------
@@ -380,4 +380,4 @@ async def test_search_without_an_index_is_an_error() -> None:
     """Not an empty result."""
     async with open_talks(index=None) as at:
         with pytest.raises(InvalidRequest, match="no index here"):
-            await at.found("kelp")
+            await at.find("kelp")

@@ -68,7 +68,7 @@ async def test_cursor_belongs_to_one_search() -> None:
             await at.add_messages("s", "kelp one", "kelp two", "kelp three", user=user)
         cursor = (await at.hf.search("kelp", "ada", limit=1)).cursor
         assert cursor is not None
-        assert len(await at.found("kelp", after=cursor)) == 2
+        assert len(await at.find("kelp", after=cursor)) == 2
         changed: list[dict[str, Any]] = [
             {"query": "kelp soup"},
             {"user_id": "bob"},

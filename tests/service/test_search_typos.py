@@ -35,14 +35,14 @@ async def test_typo_finds_the_intended_word_on_every_engine(url: str) -> None:
         )
         await at.add_messages("b", "lobster soup", user="bob")
         found = await search(at, "ferrry")
-        assert [hit.id for hit in found.hits] == await at.found("ferry")
+        assert [hit.id for hit in found.hits] == await at.find("ferry")
         assert [hit.id for hit in found.hits][:2] == ["s#0", "s#3"]
         assert found.notes == (NOTE,)
         (hit,) = [one for one in found.hits if one.seq == 0]
         assert [hit.snippet[start:stop] for start, stop in hit.highlights] == ["ferry"]
         first = await search(at, "frery habrour", limit=1)
         rest = await search(at, "frery habrour", after=first.cursor)
-        assert [hit.id for hit in (*first.hits, *rest.hits)] == await at.found("ferry harbour")
+        assert [hit.id for hit in (*first.hits, *rest.hits)] == await at.find("ferry harbour")
         assert ((await search(at, "lobtser")).hits, (await search(at, "lobtser")).notes) == ((), ())
 
 

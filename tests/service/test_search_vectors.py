@@ -38,7 +38,7 @@ async def test_vector_finds_what_words_do_not() -> None:
     async with open_talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
         await at.add_messages("s", "I like seaweed")
         await at.add_messages("t", "I like trains")
-        assert await at.found("kelp", mode="keyword") == []
+        assert await at.find("kelp", mode="keyword") == []
         (hit, *_) = (await at.hf.search("kelp", "ada", mode="vector")).hits
         assert hit.id == "s#0"
         assert hit.parts["vector"] > 0.9

@@ -15,12 +15,12 @@ def test_longest_common_prefix_wins() -> None:
         await desk.tell([u("1"), a("1"), u("2"), a("2")], SessionRef("ada", "long"))
         await desk.tell([u("1"), a("1")], SessionRef("ada", "short"))
         await desk.tell([u("1"), a("1"), u("2"), a("2"), u("3")], SessionRef("bob", "his"))
-        assert await desk.found([u("1"), a("1"), u("2"), a("2"), u("3")]) == "long"
-        assert await desk.found([u("1"), a("1"), u("else")]) == "short", "it goes on, and the other would be edited"
-        assert await desk.found([u("1")]) is None
-        assert await desk.found([u("1"), u("2")]) is None
-        assert await desk.found([u("1"), a("else"), u("2")]) is None
-        assert await desk.found([]) is None
+        assert await desk.find([u("1"), a("1"), u("2"), a("2"), u("3")]) == "long"
+        assert await desk.find([u("1"), a("1"), u("else")]) == "short", "it goes on, and the other would be edited"
+        assert await desk.find([u("1")]) is None
+        assert await desk.find([u("1"), u("2")]) is None
+        assert await desk.find([u("1"), a("else"), u("2")]) is None
+        assert await desk.find([]) is None
 
     run_at_desk(work)
 
@@ -35,16 +35,16 @@ def test_calls_match_while_the_first_reply_is_pending() -> None:
         await desk.tell([u("1"), tc("z"), t("z", "else")], SessionRef("ada", "other result"))
         await desk.tell([u("1"), tc("x", name="g")], SessionRef("ada", "other call"))
         await desk.tell([u("1")], SessionRef("ada", "none"))
-        assert await desk.found(asked) == "waits"
+        assert await desk.find(asked) == "waits"
         await desk.send(asked, ref=SessionRef("ada", "waits"))
         assert await desk.live(SessionRef("ada", "waits")) == [u("1"), tc("x"), t("x")]
         await desk.add([tc("w")], SessionRef("ada", "waits"))
-        assert await desk.found([*asked, tc("w"), t("w")]) == "waits"
-        assert await desk.found([u("1"), tc("2"), t("2")]) is None, "ids of its own mean another session"
+        assert await desk.find([*asked, tc("w"), t("w")]) == "waits"
+        assert await desk.find([u("1"), tc("2"), t("2")]) is None, "ids of its own mean another session"
         await desk.store.remove(SessionRef("ada", "waits"))
-        assert await desk.found(asked) == "done", "made anew"
-        assert await desk.found([u("1"), tc("x", name="h"), t("x")]) is None
-        assert await desk.found([u("2"), tc("1"), t("1")]) is None
+        assert await desk.find(asked) == "done", "made anew"
+        assert await desk.find([u("1"), tc("x", name="h"), t("x")]) is None
+        assert await desk.find([u("2"), tc("1"), t("1")]) is None
 
     run_at_desk(work)
 
@@ -56,10 +56,10 @@ def test_call_ids_distinguish_sessions_with_equal_calls() -> None:
         for name in ("p", "q"):
             prompt = (Message(role="system", content=name),)
             await desk.tell([u("1"), tc(name)], SessionRef("ada", name), system_messages=prompt)
-        assert await desk.found([u("1"), tc("p"), t("p")]) == "p"
-        assert await desk.found([u("1"), tc("q"), t("q")]) == "q"
-        assert await desk.found([u("1"), tc("else"), t("else")], "p") is None
-        assert await desk.found([u("1"), tc("p"), t("p")], "other", match_system="strict") is None
+        assert await desk.find([u("1"), tc("p"), t("p")]) == "p"
+        assert await desk.find([u("1"), tc("q"), t("q")]) == "q"
+        assert await desk.find([u("1"), tc("else"), t("else")], "p") is None
+        assert await desk.find([u("1"), tc("p"), t("p")], "other", match_system="strict") is None
 
     run_at_desk(work)
 
@@ -71,9 +71,9 @@ def test_opening_shared_by_very_many_sessions_matches_none() -> None:
         opening = [u("hi"), a("hello")]
         for at in range(SIGHTINGS):
             await desk.tell([*opening, u(f"{at}")], SessionRef("ada", f"s{at}"))
-        assert await desk.found([*opening, u("new")]) is None
+        assert await desk.find([*opening, u("new")]) is None
         await desk.tell(opening, SessionRef("ada", "waits"))
-        assert await desk.found([*opening, u("new")]) == "waits"
+        assert await desk.find([*opening, u("new")]) == "waits"
 
     run_at_desk(work)
 
@@ -87,13 +87,13 @@ def test_most_recently_used_of_equal_sessions_wins() -> None:
             await desk.tell([u("1"), a("1")], SessionRef("ada", name), system_messages=prompt)
         await desk.tell([u("1"), a("1")], SessionRef("ada", "none"))
         asked = [u("1"), a("1"), u("2")]
-        assert await desk.found(asked) == "none"
-        assert await desk.found(asked, "y") == "none", "an absent system prompt matches any"
+        assert await desk.find(asked) == "none"
+        assert await desk.find(asked, "y") == "none", "an absent system prompt matches any"
         await desk.store.remove(SessionRef("ada", "none"))
-        assert await desk.found(asked, "y") == "y"
-        assert await desk.found(asked, "else") == "z"
-        assert await desk.found(asked, "else", match_system="strict") is None
-        assert await desk.found(asked) == "z"
+        assert await desk.find(asked, "y") == "y"
+        assert await desk.find(asked, "else") == "z"
+        assert await desk.find(asked, "else", match_system="strict") is None
+        assert await desk.find(asked) == "z"
 
     run_at_desk(work)
 
@@ -103,12 +103,12 @@ def test_match_in_the_middle_needs_three_messages() -> None:
 
     async def work(desk: Desk) -> None:
         await desk.tell(LONG)
-        assert await desk.found([*LONG[-3:], u("new")]) == "s"
-        assert await desk.found([*LONG[-2:], u("new")]) is None
-        assert await desk.found([LONG[-1], u("new")]) is None
-        assert await desk.found([u("summary"), *LONG[-3:], u("new")]) == "s"
-        assert await desk.found([*LONG[:2], *LONG[-3:], u("new")]) == "s"
-        assert await desk.found([*(u(f"other {at}") for at in range(20)), *LONG[-3:], u("new")]) is None
+        assert await desk.find([*LONG[-3:], u("new")]) == "s"
+        assert await desk.find([*LONG[-2:], u("new")]) is None
+        assert await desk.find([LONG[-1], u("new")]) is None
+        assert await desk.find([u("summary"), *LONG[-3:], u("new")]) == "s"
+        assert await desk.find([*LONG[:2], *LONG[-3:], u("new")]) == "s"
+        assert await desk.find([*(u(f"other {at}") for at in range(20)), *LONG[-3:], u("new")]) is None
 
     run_at_desk(work)
 
@@ -119,8 +119,8 @@ def test_retired_branch_is_recognised() -> None:
     async def work(desk: Desk) -> None:
         await desk.tell([u("1"), a("1"), u("left"), a("left")])
         await desk.send([u("1"), a("1"), u("right")])
-        assert await desk.found([u("1"), a("1"), u("left"), a("left"), u("on")]) == "s"
+        assert await desk.find([u("1"), a("1"), u("left"), a("left"), u("on")]) == "s"
         await desk.store.erase(REF, 3)
-        assert await desk.found([u("1"), a("1"), u("left"), a("left"), u("on")]) == "s"
+        assert await desk.find([u("1"), a("1"), u("left"), a("left"), u("on")]) == "s"
 
     run_at_desk(work)

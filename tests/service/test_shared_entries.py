@@ -72,7 +72,7 @@ async def test_message_shared_by_forks_is_found_once() -> None:
             await make_fork(at, "one", name, at_turn=0)
         await at.add_messages("two", "kelp soup from the second fork", "Fine.")
         await at.add_messages("other", "the kelp harvest is in May", "Noted, kelp in May.")
-        found = await at.found("kelp harvest May", limit=20)
+        found = await at.find("kelp harvest May", limit=20)
         shared = [one for one in found if one.split("#")[0] in ("one", "two", "three", "four") and one.endswith("#0")]
         assert len(shared) == 1
         assert "other#0" in found  # the same words in another conversation
@@ -86,7 +86,7 @@ async def test_message_shared_by_forks_is_found_once() -> None:
             if after is None:
                 break
         assert pages == found
-        sessions = await at.found("kelp price", limit=20, session_level=True)
+        sessions = await at.find("kelp price", limit=20, session_level=True)
         assert sessions[0].startswith("one#")
         assert not {"three", "four"} & {one.split("#")[0] for one in sessions}
 
@@ -123,7 +123,7 @@ async def test_shared_message_is_found_after_its_first_session_is_deleted() -> N
         fork = await make_fork(at, "one", "two")
         assert await at.hf.delete(at.ref("one"))
         await at.settled()
-        assert await at.found("kelp harvest") == ["two#0", "two#1"]
+        assert await at.find("kelp harvest") == ["two#0", "two#1"]
         assert await texts(fork) == ["the kelp harvest is in May", "Noted."]
         grandchild = await make_fork(at, "two", "three")
         await at.hf.erase(at.ref("two"), 0)
@@ -166,7 +166,7 @@ async def test_erased_message_is_erased_in_every_session_that_shares_it(named: s
             assert SECRET not in str(await hf.store.compactions(at.ref(name)))
             assert (await hf.store.window(at.ref(name), "v")).view is None
             assert await (await hf.session(name, user_id="ada")).verify() == 2
-        assert await at.found("card kelp", limit=20) == ["other#0"]
+        assert await at.find("card kelp", limit=20) == ["other#0"]
 
 
 def make_summary(text: str, now: int) -> NewCompaction:
@@ -219,7 +219,7 @@ async def test_matching_fork_shares_entries_too() -> None:
         parent = await at.hf.store.get(at.ref("one"))
         fork = await fork_for_request(at.hf.engine, parent, 2, new_id="two")
         await at.settled()
-        assert sorted(one[-2:] for one in await at.found("kelp harvest")) == ["#0", "#1", "#2"]
+        assert sorted(one[-2:] for one in await at.find("kelp harvest")) == ["#0", "#1", "#2"]
         await at.hf.erase(at.ref("one"), 0)
         assert (await at.hf.store.entries(fork.ref))[0].erased
 
@@ -399,6 +399,6 @@ async def test_moved_session_still_shares_entries() -> None:
         await at.hf.move(at.ref("one"), id="moved")
         await at.hf.move(at.ref("two"), id="fork")
         await at.settled()
-        assert sorted(one[-2:] for one in await at.found("card kelp")) == ["#0", "#1"]
+        assert sorted(one[-2:] for one in await at.find("card kelp")) == ["#0", "#1"]
         await at.hf.erase(at.ref("fork"), 0)
         assert (await texts(await at.hf.session("moved", user_id="ada")))[0] == "[erased]"

@@ -34,15 +34,15 @@ class Counting:
         self.written = 0
 
     async def read(self, steps: Callable[[], Steps[Any]], **how: bool) -> Any:
-        return await self._database.read(lambda: self._counted(steps()), **how)
+        return await self._database.read(lambda: self._count_steps(steps()), **how)
 
     async def write(self, steps: Callable[[], Steps[Any]], **how: bool) -> Any:
-        return await self._database.write(lambda: self._counted(steps()), **how)
+        return await self._database.write(lambda: self._count_steps(steps()), **how)
 
     async def close(self) -> None:
         await self._database.close()
 
-    def _counted(self, steps: Steps[Any]) -> Steps[Any]:
+    def _count_steps(self, steps: Steps[Any]) -> Steps[Any]:
         try:
             query = next(steps)
             while True:

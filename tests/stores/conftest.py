@@ -53,7 +53,7 @@ def _place(name: str, folder: Path) -> Iterator[str]:
     url = found.place()
     try:
         yield url
-        assert found.left(url) == 0, "connections that nobody closed"
+        assert found.count_connections(url) == 0, "connections that nobody closed"
     finally:
         found.drop(url)
 
@@ -64,9 +64,9 @@ def _reuse_place(name: str, folder: Path) -> Iterator[str]:
         yield from _place(name, folder)
         return
     found = reach(name)
-    with found.lent() as url:
+    with found.lend() as url:
         yield url
-        assert found.left(url) == 0, "connections that nobody closed"
+        assert found.count_connections(url) == 0, "connections that nobody closed"
 
 
 @pytest.fixture(params=STORES)

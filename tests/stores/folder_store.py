@@ -249,7 +249,7 @@ class FolderStore:
         checks.check_importance(importance)
         record = self._load(ref)
         old = _entry(record, ref, seq)
-        return self._changed(
+        return self._change(
             record,
             evolve(
                 old,
@@ -262,9 +262,9 @@ class FolderStore:
         """See `LogStore.erase`; the old count of tokens stays."""
         record = self._load(ref)
         old = _entry(record, ref, seq)
-        return self._changed(record, evolve(old, message=erase_content(old.message), metadata=None, erased=True))
+        return self._change(record, evolve(old, message=erase_content(old.message), metadata=None, erased=True))
 
-    def _changed(self, record: Record, entry: Entry) -> Entry:
+    def _change(self, record: Record, entry: Entry) -> Entry:
         record.entries[entry.seq] = entry
         record.session = evolve(record.session, version=record.session.version + 1)
         record.views.clear()

@@ -60,7 +60,7 @@ class PrivateServer:
         until = time.monotonic() + STARTING
         while not self._answers():
             if self._process is None or self._process.poll() is not None:
-                self._process = self._begun(self.command())  # what is left of the one before may be in its way
+                self._process = self._begin(self.command())  # what is left of the one before may be in its way
             assert time.monotonic() < until, (self.place / "log").read_text()
             time.sleep(0.05)
 
@@ -78,7 +78,7 @@ class PrivateServer:
             process.send_signal(number)
             process.wait(STARTING)
 
-    def _begun(self, command: list[str]) -> subprocess.Popen[bytes]:
+    def _begin(self, command: list[str]) -> subprocess.Popen[bytes]:
         with (self.place / "log").open("ab") as log:
             return subprocess.Popen(
                 command,
@@ -95,7 +95,7 @@ class PrivateServer:
 
     def run(self, *command: str) -> None:
         """Run one of its programs to its end."""
-        assert self._begun(list(command)).wait(120) == 0, (self.place / "log").read_text()
+        assert self._begin(list(command)).wait(120) == 0, (self.place / "log").read_text()
 
     def _answers(self) -> bool:
         try:

@@ -67,7 +67,7 @@ class Server:
         return self._run(self.make(f"holdfast_test_{os.getpid()}_{next(_NUMBERS)}"))
 
     @contextmanager
-    def lent(self) -> Iterator[str]:
+    def lend(self) -> Iterator[str]:
         """A URL where nothing is: tables may be there already, but no rows. Making them takes longer than most tests do.
 
         It is emptied for the next one, unless somebody is still connected to it, or the block failed.
@@ -76,7 +76,7 @@ class Server:
         clean = False
         try:
             yield url
-            clean = self.left(url, patience=1.0) == 0
+            clean = self.count_connections(url, patience=1.0) == 0
         finally:
             if clean:
                 self._run(self.empty(url))
@@ -88,7 +88,7 @@ class Server:
         """Rows of a statement, run by the administrator."""
         return self._run(self.rows(sql))
 
-    def left(self, url: str, *, patience: float = 3.0) -> int:
+    def count_connections(self, url: str, *, patience: float = 3.0) -> int:
         """How many connections to the place are still open; the server may need a moment to see that one ended."""
         until = time.monotonic() + patience
         while (open_ := len(self.connections(url))) and time.monotonic() < until:
@@ -139,7 +139,7 @@ class Server:
         """Tables of a place but the one that says which migrations there were."""
         return [row[0] for row in await self.rows(f"SELECT {name} FROM {where}") if row[0] != "holdfast_migrations"]
 
-    async def _filled(self, names: list[str]) -> list[str]:
+    async def _list_filled(self, names: list[str]) -> list[str]:
         """Those of some tables that have rows."""
         asked = (f"SELECT {at} WHERE EXISTS (SELECT 1 FROM {name})" for at, name in enumerate(names))
         return [names[row[0]] for row in await self.rows(" UNION ALL ".join(asked))] if names else []
@@ -176,7 +176,7 @@ class Postgres(Server):
             f'"{schema}"."{name}"'
             for name in await self._tables(f"pg_tables WHERE schemaname = '{schema}'", "tablename")
         ]
-        if filled := await self._filled(names):
+        if filled := await self._list_filled(names):
             await self._raw.execute(f"TRUNCATE {', '.join(filled)} RESTART IDENTITY")
 
     def connections(self, url: str) -> list[int]:
@@ -271,7 +271,7 @@ class MySQL(Server):
         database = _database(url)
         where = f"information_schema.tables WHERE table_schema = '{database}' AND table_type = 'BASE TABLE'"
         names = [f"`{database}`.`{name}`" for name in await self._tables(where, "table_name")]
-        for name in await self._filled(names):
+        for name in await self._list_filled(names):
             await self.rows(f"DELETE FROM {name}; ALTER TABLE {name} AUTO_INCREMENT = 1")
 
     def connections(self, url: str) -> list[int]:
@@ -439,5 +439,5 @@ def place(name: str, folder: Any) -> Iterator[str]:
     if name == "sqlite":
         yield f"sqlite:///{folder}/holdfast.db"
         return
-    with reach(name).lent() as url:
+    with reach(name).lend() as url:
         yield url

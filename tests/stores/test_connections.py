@@ -52,10 +52,10 @@ class _Writers:
         for at in range(25):
             text = f"{name}.{at}"
             key = text if self._keyed else None
-            while not await self._written(Append(entries=[user(text)], timestamp=2, idempotency_key=key), text):
+            while not await self._try_write(Append(entries=[user(text)], timestamp=2, idempotency_key=key), text):
                 pass
 
-    async def _written(self, write: Append, text: str) -> bool:
+    async def _try_write(self, write: Append, text: str) -> bool:
         try:
             await self._store.append(REF, write)
         except StoreUnavailable as exc:
@@ -67,7 +67,7 @@ class _Writers:
         finally:
             self._gone_on.set()
 
-    async def interrupted(self, server: Server, url: str) -> int:
+    async def interrupt(self, server: Server, url: str) -> int:
         """End all connections again and again, each time that one of them went on, until all is written; how many ended."""
         ended = 0
         while not all(task.done() for task in self._tasks):
@@ -85,7 +85,7 @@ async def test_writes_survive_frequently_closed_connections(any_server: Server, 
     store = await open_store(any_url, tenant="acme")
     await store.create(session())
     writers = _Writers(store, keyed=keyed)
-    assert await writers.interrupted(any_server, any_url) > 0
+    assert await writers.interrupt(any_server, any_url) > 0
     counts = Counter(await live(store))
     assert set(counts.values()) == {1}
     assert set(writers.said) <= set(counts)

@@ -60,7 +60,7 @@ class Writing:
             self._bell.set()
             at += 1
 
-    async def acknowledged(self, more: int) -> None:
+    async def wait_for_writes(self, more: int) -> None:
         """Return when so many more writes were acknowledged."""
         wanted = len(self.said) + more
         while len(self.said) < wanted:
@@ -85,10 +85,10 @@ async def _write_through(private: PrivateServer, stores: list[Store], how: str) 
         for name in range(WRITERS):
             group.start_soon(writing.write, name)
         for _ in range(RESTARTS):
-            await writing.acknowledged(BETWEEN)
+            await writing.wait_for_writes(BETWEEN)
             await anyio.to_thread.run_sync(getattr(private, how))
             await anyio.to_thread.run_sync(private.start)
-        await writing.acknowledged(BETWEEN)
+        await writing.wait_for_writes(BETWEEN)
         writing.stopped = True
     log = await live(stores[1])
     assert set(Counter(log).values()) == {1}

@@ -91,7 +91,7 @@ def page(session: Recording) -> str:
     """What each strategy does with a session, for people."""
     entries = entries_of(session)
     rated = " ".join(f"{importance:.4f}" for importance in salience.rate_units(group_units(entries)))
-    lines = [f"importance: {rated}", *(line for name in SETTINGS for line in told(name, entries))]
+    lines = [f"importance: {rated}", *(line for name in SETTINGS for line in describe(name, entries))]
     if session.id != TOGETHER:  # it has those of all others
         lines += ["\n==== facts ====", *(fact for unit in group_units(entries) for fact in facts_of(unit))]
     return "\n".join(lines) + "\n"
@@ -126,7 +126,7 @@ TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": 
 SYSTEM = Message(role="system", content="You help.")
 
 
-def told(name: str, entries: list[Entry]) -> Iterator[str]:
+def describe(name: str, entries: list[Entry]) -> Iterator[str]:
     """The decisions, how they came about, and each message that stands nowhere in the log; then how the prompt grew."""
     yield f"\n==== {name} ===="
     request = Request(
@@ -151,10 +151,10 @@ def told(name: str, entries: list[Entry]) -> Iterator[str]:
     texts = {entry.message.text for entry in entries}
     yield from (f"\n{message.role}: {message.text}" for message in made.messages if message.text not in texts)
     if len(entries) < 100:
-        yield from grown(request, entries)
+        yield from list_breaks(request, entries)
 
 
-def grown(request: Request, entries: list[Entry]) -> Iterator[str]:
+def list_breaks(request: Request, entries: list[Entry]) -> Iterator[str]:
     """Where each prompt broke the one before it, as the log grew."""
     before: tuple[Message, ...] = ()
     for at, entry in enumerate(entries):

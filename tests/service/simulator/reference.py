@@ -78,7 +78,7 @@ class Log:
     def messages(self, path: Sequence[int]) -> list[Data]:
         return [self.entries[seq].message for seq in path]
 
-    def seen(self, path: Sequence[int]) -> list[Entry]:
+    def list_visible(self, path: Sequence[int]) -> list[Entry]:
         """Return the visible entries of a path."""
         return [self.entries[seq] for seq in path if visible(self.entries[seq].message)]
 
@@ -158,7 +158,7 @@ def _find_continued(logs: Sequence[Log], sent: list[Data], system: str | None, m
     shown = [message for message in sent if visible(message)]
     found: list[tuple[int, Log]] = []
     for log in logs:
-        path = log.seen(log.live)
+        path = log.list_visible(log.live)
         answered = len(path) <= len(shown) and any(one.message["role"] == "assistant" for one in path)
         if answered and all(one.same(message) for one, message in zip(path, shown, strict=False)):
             found.append((len(path), log))
@@ -186,7 +186,7 @@ def _among(
             other = _prefix([log], sent, system, any_=False)
             if other and log is not prefix.log and other.shared == prefix.shared and _run(log, sent, other, least=1):
                 found += _in_session(log, sent, system, mode)
-        shared = prefix.log.seen(prefix.entry.path)
+        shared = prefix.log.list_visible(prefix.entry.path)
         if any(entry.message["role"] == "assistant" for entry in shared):
             return found
         # Only calls are in common: recognised as long as the log has not gone on behind them, else open.
@@ -211,7 +211,7 @@ def _in_session(log: Log, sent: list[Data], system: str | None, mode: str) -> li
         runs = _run(log, sent, common, least=1) if mode != "transcript" else []
         # Where the log says the same twice, any of them will do; and of two runs with something changed between them
         # the second need not count.
-        told = [read_content(entry.message) for entry in log.seen(log.live)]
+        told = [read_content(entry.message) for entry in log.list_visible(log.live)]
         ways += runs if any(told.count(one) > 1 for one in told) else [*runs[:1], *runs[-1:]]
         ways += [] if runs and runs[0].sure else [common]
     return [
@@ -224,7 +224,7 @@ def _in_session(log: Log, sent: list[Data], system: str | None, mode: str) -> li
 
 def _goes_on(log: Log, sent: list[Data]) -> Common | None:
     """Match the whole live path if only new messages follow it; other branches are not checked then."""
-    shown, path = [message for message in sent if visible(message)], log.seen(log.live)
+    shown, path = [message for message in sent if visible(message)], log.list_visible(log.live)
     more = shown[len(path) :]
     if not path or len(path) > len(shown) or any(message["role"] == "assistant" for message in more):
         return None
@@ -263,7 +263,7 @@ def _prefix(
     best: tuple[Any, Common] | None = None
     for log in logs:
         for entry in log.entries.values():
-            path = log.seen(entry.path)
+            path = log.list_visible(entry.path)
             if not visible(entry.message) or len(path) > len(shown):
                 continue
             if not all(one.same(message) for one, message in zip(path, shown, strict=False)):
@@ -274,7 +274,7 @@ def _prefix(
             if not any_ and not asked and not any(one.message["role"] == "assistant" for one in path):
                 continue
             equal = log.system is None or system is None or log.system == system
-            goes_on = log.seen(log.live)[-1:] == [entry]
+            goes_on = log.list_visible(log.live)[-1:] == [entry]
             exact = sum(
                 read_content(one.message) == read_content(message) for one, message in zip(path, shown, strict=False)
             )
@@ -314,7 +314,7 @@ def _run(log: Log, sent: list[Data], prefix: Common | None, *, least: int) -> li
 
     One begins with the request, or skips more than the request has in its place. It has all replies that are left.
     """
-    shown, path = [message for message in sent if visible(message)], log.seen(log.live)
+    shown, path = [message for message in sent if visible(message)], log.list_visible(log.live)
     start, head = prefix.shared if prefix else 0, 0
     if prefix:
         if prefix.entry not in path:

@@ -81,7 +81,7 @@ class World:
         self.clock += 1
         self.reply, self.speaker.breaks = reply, ask.breaks
         mine = self.logs.setdefault(person.owner, [])
-        named = self._named(person, ask)
+        named = self._find_named(person, ask)
         landings = land([] if ask.match == "off" else mine, ask.sent, ask.system, named=named, mode=ask.mode)
         self.trace.append(f"{person.owner} {person.name} {ask} -> {[one.relations for one in landings]}")
         prompts = len(self.speaker.prompts)
@@ -91,9 +91,9 @@ class World:
         self.gateways[person.owner[0]].hf.engine.undelivered = UndeliveredReplies()
         if not broken:
             assert answer.status == 200, answer.body
-        session_id = answer.headers.get("x-session-id") or await self._changed(person)
+        session_id = answer.headers.get("x-session-id") or await self._find_changed(person)
         landing = await self._which(landings, person, session_id)
-        log = self._landed(person, landing, session_id, ask)
+        log = self._check_landing(person, landing, session_id, ask)
         if not broken:
             assert answer.session["reconciled"] in landing.relations, answer.session
             assert (answer.session.get("edited_at") is not None) == landing.retires, answer.session
@@ -148,7 +148,7 @@ class World:
         ]
         return (fits or there or landings)[0]
 
-    def _named(self, person: Person, ask: Ask) -> Log | None:
+    def _find_named(self, person: Person, ask: Ask) -> Log | None:
         if not ask.named or person.session_id is None:
             return None
         return next(log for log in self.logs[person.owner] if log.id == person.session_id)
@@ -171,7 +171,7 @@ class World:
         self.last = tenant, body, headers
         return await self.gateways[tenant]("POST", "/v1/chat/completions", body, headers, hang_up=ask.hang_up)
 
-    def _landed(self, person: Person, landing: Landing, session_id: str, ask: Ask) -> Log:
+    def _check_landing(self, person: Person, landing: Landing, session_id: str, ask: Ask) -> Log:
         """Check that the request came to the session that the rules name."""
         mine = self.logs[person.owner]
         if landing.log is not None:
@@ -182,7 +182,7 @@ class World:
         mine.append(log)
         return log
 
-    async def _changed(self, person: Person) -> str:
+    async def _find_changed(self, person: Person) -> str:
         """Return the one session of the client that changed: a client that disconnected early did not learn its id."""
         now = await self._versions()
         (found,) = [key for key, version in now.items() if self.versions.get(key) != version]
