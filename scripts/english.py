@@ -41,6 +41,7 @@ ALLOWED: Final = {
     "named_only": "an adjective: a function with named parameters only",
     "ping": "a noun",
     "timing": "a noun",
+    "rolling": "an adjective: rolling upgrades",
     "reasoning": "a noun: the reasoning of a model",
     "editing": "part of a name: Anthropic's context editing",
     "poisoning": "part of a term: memory poisoning",

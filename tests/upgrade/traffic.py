@@ -183,7 +183,7 @@ class Talker:
     def _body(self, text: Any, **more: Any) -> dict[str, Any]:
         return {"session_id": self.session, "user": self.user, "messages": [{"role": "user", "content": text}], **more}
 
-    def _heard(self, text: str, reply: Any) -> None:
+    def _acknowledge(self, text: str, reply: Any) -> None:
         self.acknowledged.append(text)
         self._check_reply(text, reply)
 
@@ -196,7 +196,7 @@ class Talker:
         text = self._say()
         options: Any = {"json": self._body(text), "headers": {"idempotency-key": text.split()[0]}}
         if reply := await self._send("POST", "/v1/chat/completions", **options):
-            self._heard(text, reply)
+            self._acknowledge(text, reply)
             if self._chance.random() < 0.2:  # the same request again gets the same answer
                 again = await self._send("POST", "/v1/chat/completions", **options)
                 if again is not None:
@@ -255,7 +255,7 @@ class Talker:
         picture = {"type": "image_url", "image_url": {"url": make_picture(self._chance.randrange(1 << 20))}}
         body = self._body([{"type": "text", "text": text}, picture])
         if reply := await self._send("POST", "/v1/chat/completions", json=body):
-            self._heard(text, reply)
+            self._acknowledge(text, reply)
 
     async def _count(self) -> None:
         """Increment a counter of the session and one of the user."""
