@@ -14,7 +14,7 @@ from tests.stores.servers import prefix_of
 async def check_total(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that the oldest sign-ins of a database are replaced, whichever key they are of."""
     for module in ("logic", "redis"):
-        monkeypatch.setattr(f"holdfast.stores.{module}.sign_ins.SIGN_INS", 5)
+        monkeypatch.setattr(f"holdfast.stores.{module}.tenants.SIGN_INS", 5)
     store = await open_store(url, tenant="acme")
     for at in range(8):
         await store.add_sign_in(sign_in(at, key_id=f"k{at}", created_at=100 + at))
