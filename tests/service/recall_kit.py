@@ -91,7 +91,7 @@ class Place:
     async def behind(self) -> None:
         """Wait until no client is connected: the database may still finish what a dead process began."""
         if self._database is not None:
-            assert await anyio.to_thread.run_sync(partial(self._database.left, self.url, patience=60)) == 0
+            assert await anyio.to_thread.run_sync(partial(self._database.count_connections, self.url, patience=60)) == 0
 
     async def check(self) -> None:
         """Check that the index contains exactly what the logs say."""
