@@ -17,7 +17,7 @@ from typing import Any, Final
 import httpx2
 
 from holdfast.server.access import COOKIE
-from holdfast.server.key_cache import KEYS_REMEMBERED
+from holdfast.server.key_cache import KEY_CACHE_MS
 from tests.chaos.clients import AGAIN, MARKER, Crossed
 
 FILE: Final = "file"
@@ -387,7 +387,7 @@ class SignInClient(ApiClient):
     async def check(self) -> None:
         """No server accepts an ended sign-in, at the latest when its cache has expired."""
         for token, at in self._ended[-20:]:
-            await asyncio.sleep(max(0, at + KEYS_REMEMBERED / 1000 - time.monotonic()))
+            await asyncio.sleep(max(0, at + KEY_CACHE_MS / 1000 - time.monotonic()))
             page = await self._get_page(token)
             assert page.status_code == 303, "an ended sign-in is accepted"
 
