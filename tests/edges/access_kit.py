@@ -9,13 +9,14 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.messages import NOTE, Message
 from holdfast.domain.record import TenantRef
 from holdfast.domain.session import NewCompaction, SessionRef
 from holdfast.engine.entries import make_entries
+from holdfast.holdfast import Holdfast
 from holdfast.server.app import ROUTES as DECLARED
 from holdfast.sessions.memory_files import open_memory_files
 from holdfast.stores.log import Append
@@ -125,6 +126,35 @@ MEMORY: Final = "mem_" + "0" * 31 + "1"
 """One of ada's, held for review."""
 
 
+NAMES: Final = {
+    "session_id": "s",
+    "conversation_id": make_conversation_id("s"),
+    "response_id": RESPONSE.make_id("resp"),
+    "item_id": Place("s", 0, "").make_id("msg"),
+    "seq": "0",
+    "compaction_id": "1",
+    "call_id": "next",
+    "block": "digest",
+    "fact_id": "0.0",
+    "name": "a.txt",
+    "user_id": "ada",
+    "agent": "default",
+    "memory_id": MEMORY,
+    "change_id": "1",
+    "key_id": "none",
+}
+"""Values of path parameters. There is something by these names after `create_objects` and `append_response`, except a key."""
+
+
+class HasHoldfast(Protocol):
+    """A server of a test, in this process."""
+
+    @property
+    def hf(self) -> Holdfast:
+        """What the server serves."""
+        ...
+
+
 def auth(folder: Path) -> str:
     """Return configuration with keys, tokens and workspaces."""
     file = folder / "jwks.json"
@@ -166,7 +196,7 @@ async def server(folder: Path) -> AsyncIterator[Served]:
         yield served
 
 
-async def create_objects(served: Served, user: str = "ada") -> None:
+async def create_objects(served: HasHoldfast, user: str = "ada") -> None:
     """Create ada's session and every object that a route can name."""
     hf, ref = served.hf, SessionRef(user, "s")
     for tenant in (hf.tenant, "t2"):
@@ -211,9 +241,9 @@ async def create_objects(served: Served, user: str = "ada") -> None:
     await hf.store.append(ref, Append(entries=[], timestamp=START, expect=session.version, compactions=[laid]))
 
 
-async def append_response(served: Served) -> None:
-    """Append a stored response to ada's session: the question, the note, and the reply."""
-    ref = SessionRef("ada", "s")
+async def append_response(served: HasHoldfast, user: str = "ada") -> None:
+    """Append a stored response to the user's session: the question, the note, and the reply."""
+    ref = SessionRef(user, "s")
     payload = ResponseNote(secret=RESPONSE.secret, created_at=0, echo={"background": True}).to_origin()
     question, note = Message(role="user", content="And tea?"), Message(role=NOTE, origin=payload)
     reply = Message(role="assistant", content="At ada's hour.")
@@ -228,24 +258,7 @@ async def append_response(served: Served) -> None:
 
 def url(path: str, **names: str) -> str:
     """Return a route's path with its parameters filled in."""
-    known = {
-        "session_id": "s",
-        "conversation_id": make_conversation_id("s"),
-        "response_id": RESPONSE.make_id("resp"),
-        "item_id": Place("s", 0, "").make_id("msg"),
-        "seq": "0",
-        "compaction_id": "1",
-        "call_id": "next",
-        "block": "digest",
-        "fact_id": "0.0",
-        "name": "a.txt",
-        "user_id": "ada",
-        "agent": "default",
-        "memory_id": MEMORY,
-        "change_id": "1",
-        "key_id": "none",
-        **names,
-    }
+    known = {**NAMES, **names}
     return re.sub(r"{(\w+)}", lambda found: known[found[1]], path)
 
 

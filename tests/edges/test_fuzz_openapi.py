@@ -34,6 +34,8 @@ from holdfast.holdfast import Holdfast
 from holdfast.server.access import Access
 from holdfast.server.app import make_app
 from tests.amounts import examples
+from tests.clocks import Clock
+from tests.edges.access_kit import NAMES, append_response, create_objects
 
 Data = dict[str, Any]
 Operation = APIOperation[Any, Any, Any, Any]
@@ -60,15 +62,7 @@ LOG: list[Data] = [
     {"role": "user", "content": [{"type": "text", "text": "and now?"}]},
     {"role": "assistant", "content": "nothing"},
 ]
-THERE = {
-    "session_id": "s",
-    "user_id": "default",
-    "seq": "0",
-    "compaction_id": "1",
-    "name": "note",
-    "call_id": "next",
-    "block": "digest",
-}
+THERE = {**NAMES, "user_id": "default"}
 """Values of path parameters for which there is something."""
 EXTENSION = "x-"
 
@@ -84,34 +78,33 @@ def load_description() -> Data:
 
 
 class InProcessServer:
-    """A server in this process that contains the session `s` and its artifact `note`."""
+    """A server in this process in which there is something for each path parameter."""
 
     def __init__(self) -> None:
-        self._hf = Holdfast("sqlite://:memory:")
+        self.hf = Holdfast("sqlite://:memory:", clock=Clock())
         # Without `required`, the first key that is created would end the test.
-        access = Access(self._hf, Auth(required=False))
-        transport = httpx2.ASGITransport(app=make_app(self._hf, access=access, close=False), raise_app_exceptions=True)
+        access = Access(self.hf, Auth(required=False))
+        transport = httpx2.ASGITransport(app=make_app(self.hf, access=access, close=False), raise_app_exceptions=True)
         self.http = httpx2.AsyncClient(transport=transport, base_url=BASE, trust_env=False)
         self._touched = True
 
     async def __aenter__(self) -> Self:
-        await self._hf.__aenter__()
+        await self.hf.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.http.aclose()
-        await self._hf.close()
+        await self.hf.close()
 
     async def restore(self) -> None:
         """Restore the objects, unless all requests since then were reads or refused."""
         if not self._touched:
             return
         self._touched = False
-        assert (await self.http.put("/v1/sessions/s", json={"messages": LOG})).status_code == 200
-        kind = {"content-type": "text/plain"}
-        await self.http.delete("/v1/sessions/s/artifacts/note")  # otherwise its versions would reach their limit
-        saved = await self.http.put("/v1/sessions/s/artifacts/note", content=b"x", headers=kind)
-        assert saved.status_code in (200, 201), saved.text
+        await create_objects(self, "default")
+        await append_response(self, "default")
+        answer = await self.http.post("/v1/sessions/s/messages", json={"messages": LOG})
+        assert answer.status_code == 200, answer.text
 
     async def ask(self, request: requests.PreparedRequest) -> httpx2.Response:
         """Send a prepared request."""
@@ -206,4 +199,5 @@ def to_request_arguments(case: Request) -> Data:
 def test_every_route_is_described() -> None:
     """The description that requests are generated from has every route of the app."""
     assert len(OPERATIONS) >= 30
+    assert {one.name for operation in OPERATIONS.values() for one in operation.path_parameters} == set(THERE)
     assert json.dumps(SCHEMA.raw_schema).count('"operationId"') in (0, len(OPERATIONS))
