@@ -111,6 +111,7 @@ def _split_words(given: Sequence[str], param: click.Parameter) -> list[str]:
 )
 @click.option(
     "--strategy",
+    "--strategies",
     "specs",
     metavar="S,...",
     multiple=True,
@@ -122,6 +123,7 @@ def _split_words(given: Sequence[str], param: click.Parameter) -> list[str]:
 )
 @click.option(
     "--budget",
+    "--budgets",
     "budgets",
     metavar="N,...",
     multiple=True,
