@@ -211,7 +211,7 @@ APIS: Final = (
     "after_response",
     "in_conversation",
     "conversation_all",
-    "streamed",
+    "stream",
     "not_stored",
     "claude_delta",
     "claude_all",
