@@ -27,10 +27,12 @@ async def test_documented_bodies_are_accepted(page: str, sent: Request) -> None:
         assert (told.status_code, found) in [(200, None), (201, None), *about_session], (page, told.text)
 
 
-async def test_commands_of_the_voice_page_work_in_order() -> None:
+async def test_commands_of_the_voice_pages_work_in_order() -> None:
     """Records are imported, and an empty list answers the last user message."""
     async with gateway(["A joke.", "Another one.", "A third one."]) as (served, upstream):
-        for sent in parse_commands(ROOT / "docs/voice.md"):
+        for sent in [
+            one for page in ("voice.md", "voice-interruptions.md") for one in parse_commands(ROOT / "docs" / page)
+        ]:
             told = await served.http.request(sent.method, sent.path, headers=sent.headers, content=sent.body)
             assert told.status_code == 200, told.text
         contents = (await served.http.get("/v1/sessions/call-9/history")).json()["contents"]
