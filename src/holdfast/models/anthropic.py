@@ -27,7 +27,7 @@ _CREDENTIALS: Final = frozenset({"authorization", "x-api-key"})
 class AnthropicModel(UpstreamClient):
     """A model of Anthropic, or of any other upstream that offers Anthropic's Messages API.
 
-    docs/upstreams.md describes how the fields of a request are converted.
+    docs/anthropic-models.md describes how the fields of a request are converted.
 
     Args:
         base_url: URL of the API, with or without `/v1` at its end. A query is kept.

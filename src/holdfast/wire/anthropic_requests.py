@@ -4,7 +4,7 @@ Follows the API reference, "Create a Message". `holdfast.wire.anthropic` convert
 
 Conversion to Anthropic: fields that both APIs have are renamed. Fields that only OpenAI has are left out if they do not
 change the form of the answer; otherwise the request is rejected before any call. All other fields are sent unchanged.
-The table is in docs/upstreams.md.
+The table is in docs/anthropic-models.md.
 
 Conversion from Anthropic: fields that Chat Completions do not have keep their names, so that a request reaches
 Anthropic unchanged. Most other upstreams reject unknown fields and parts. So signed reasoning, blocks of server tools,
