@@ -107,6 +107,58 @@ async def test_shortened_history_is_not_remembered() -> None:
         assert len(await log(served)) == 10
 
 
+def call_count(number: int) -> Reply:
+    """Return a reply that calls a tool of the client; its id is `c` and the number."""
+    function = {"name": "count", "arguments": f'{{"n": {number}}}'}
+    return Reply(tool_calls=[{"id": f"c{number}", "type": "function", "function": function}])
+
+
+async def send_tool_turn(served: Served, text: str, *, repeats_user: bool, rounds: int = 1) -> Any:
+    """Run a turn whose client runs the tool and resends only this turn's messages with the results."""
+    messages: Messages = [user(text)]
+    told = await send(served, messages)
+    for _ in range(rounds):
+        call = {key: told["choices"][0]["message"][key] for key in ("role", "content", "tool_calls")}
+        messages += [call, {"role": "tool", "tool_call_id": call["tool_calls"][0]["id"], "content": "1"}]
+        told = await send(served, messages if repeats_user else messages[1:])
+        assert told["session"]["reconciled"] == "continued"
+        assert told["session"].get("edited_at") is None
+    return told
+
+
+@pytest.mark.parametrize("repeats_user", [True, False])
+async def test_client_that_resends_only_the_current_turn_replaces_nothing(repeats_user: bool) -> None:
+    script = [call_count(0), "first", call_count(1), call_count(2), "second", "third"]
+    async with gateway(script) as (served, upstream):
+        await send_tool_turn(served, "one", repeats_user=repeats_user)
+        await send_tool_turn(served, "two", repeats_user=repeats_user, rounds=2)
+        told = await send(served, [user("three")])
+        assert (told["session"]["reconciled"], told["session"].get("warnings")) == ("delta", None)
+        contents = ["one", None, "1", "first", "two", None, "1", None, "1", "second", "three", "third"]
+        assert await log(served) == contents
+        sent = [message.get("content") for message in upstream.requests[-1].body["messages"]]
+        assert [one or None for one in sent] == contents[:-1]
+
+
+async def test_last_round_of_a_tool_loop_is_enough() -> None:
+    async with gateway([call_count(0), call_count(1), "done"]) as (served, _):
+        told = await send(served, [user("one")])
+        for _ in range(2):
+            call = told["choices"][0]["message"]
+            result = {"role": "tool", "tool_call_id": call["tool_calls"][0]["id"], "content": "1"}
+            told = await send(served, [call, result])
+        assert await log(served) == ["one", None, "1", None, "1", "done"]
+
+
+async def test_edited_message_before_a_tool_call_is_an_edit() -> None:
+    async with gateway(["hi", call_count(1), "done"]) as (served, _):
+        await send(served, [user("zero")])
+        call = (await send(served, [user("one")]))["choices"][0]["message"]
+        result = {"role": "tool", "tool_call_id": "c1", "content": "1"}
+        told = await send(served, [user("another"), call, result])
+        assert told["session"]["reconciled"] == "replaced"
+
+
 async def test_tool_does_not_run_again_for_a_resent_message() -> None:
     """If the first message is resent as a transcript, the earlier tool result is reused."""
     ran: list[int] = []

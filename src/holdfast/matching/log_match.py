@@ -185,6 +185,35 @@ async def read_remainder(store: Store, ref: SessionRef, seq: int) -> LogRemainde
     return LogRemainder(tools, following.seq if following else None)
 
 
+async def find_tool_round(
+    store: Store, session: Session, incoming: Sequence[Message]
+) -> tuple[LogRemainder, int] | None:
+    """Return the tool messages at the end of the log that the request repeats, and the number of messages before them in the request.
+
+    Some clients resend only the messages of the current turn with the results of its tool calls. The ids of the calls show
+    that nothing was edited. Return None if the request is not of this kind.
+
+    Args:
+        store: the store.
+        session: the current session.
+        incoming: the request's messages without the leading system messages.
+    """
+    sent = next((at for at, message in enumerate(incoming) if not message.visible), None)
+    if sent is None or any(message.visible and message.role == "assistant" for message in incoming):
+        return None
+    calls = {call.id for call in incoming[sent].tool_calls}
+    tools = (await read_end(store, session)).tools
+    start = next(
+        (at for at, tool in enumerate(tools) if calls and calls <= {call.id for call in tool.message.tool_calls}), None
+    )
+    if start is None:
+        return None
+    before = await store.entries(session.ref, limit=sent, stop=tools[0].seq, descending=True) if sent else ()
+    if len(before) < sent or not all(map(is_same_message, reversed(before), incoming)):
+        return None
+    return LogRemainder(tools[start:], None), sent
+
+
 def _is_visible(entry: Entry) -> bool:
     return entry.message.visible
 

@@ -31,7 +31,14 @@ from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import Conflict, HoldfastError, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.limits import CALL_LOOKBACK, CLIENTS_REMEMBERED
-from holdfast.matching.log_match import count_known_messages, find_landing, read_branch, read_end, read_remainder
+from holdfast.matching.log_match import (
+    count_known_messages,
+    find_landing,
+    find_tool_round,
+    read_branch,
+    read_end,
+    read_remainder,
+)
 from holdfast.overlays.session_cache import CachedSession, read_view
 from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
@@ -365,6 +372,9 @@ async def _plan_transcript(turn: Turn, session: Session) -> Plan:
         turn.is_whole = True
         return reconcile_remainder(await read_end(store, session), incoming[sent:])
     whole = turn.request.mode == "transcript" or is_remembered_transcript(turn, session)
+    if not whole and (tool_round := await find_tool_round(store, session, incoming)) is not None:
+        remainder, sent = tool_round
+        return reconcile_remainder(remainder, incoming[sent:])
     found = await find_landing(store, session, incoming, whole=whole)
     if found is None:
         first = await store.entries(session.ref, limit=1)
@@ -540,7 +550,9 @@ async def remember_client(turn: Turn) -> None:
     request, session = turn.request, turn.session
     if turn.plan is None or not turn.plan.append:
         return
-    shows = turn.is_whole and request.mode == "auto" and any(one.role == "assistant" for one in request.incoming)
+    # Tool calls alone show nothing: a client may keep only the messages of the current turn.
+    has_reply = any(one.visible and one.role == "assistant" for one in request.incoming)
+    shows = turn.is_whole and request.mode == "auto" and has_reply
     if not shows or not request.client or request.guest or request.client in (known := _read_clients(session)):
         return
     metadata = {**session.metadata, TRANSCRIPT_CLIENTS: [*known, request.client][-CLIENTS_REMEMBERED:]}
