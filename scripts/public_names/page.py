@@ -58,7 +58,7 @@ PAGES: Final[Mapping[str, str]] = {
     "holdfast.agents": "agents.md",
     "holdfast.artifacts": "artifacts.md",
     "holdfast.config": "configuration.md",
-    "holdfast.embedders": "embedders.md",
+    "holdfast.embedders": "custom-embedders.md",
     "holdfast.errors": "errors.md",
     "holdfast.evaluation": "evaluation.md",
     "holdfast.evaluation.statements": "evaluation-statements.md",
