@@ -275,7 +275,7 @@ async def test_hostile_ids_are_shown_as_text() -> None:
         ({"budgets": " ,, "}, "no budget is given"),
         (
             {"budgets": ",".join(map(str, range(1, 101)))},
-            f"these are 100 runs (strategies times budgets); at most {LAB_RUNS}",
+            f"100 runs (strategies times budgets) were requested; at most {LAB_RUNS}",
         ),
         ({"recordings": "x" * (LAB_BYTES + 1)}, "the lab accepts 4 MiB"),
         ({"session": ["default/nothing"]}, "no session"),
@@ -450,8 +450,8 @@ def test_chart_of_no_points_is_empty() -> None:
 @pytest.mark.parametrize(
     ("points", "note"),
     [
-        ([[1.0, 1.0], [1.0, 1.0], [0.2, 0.9]], "These lines have the same values and lie on each other: a, b."),
-        ([[1.0, 0.5], [1.0, 1.0]], "Lines lie on each other where their values are equal."),
+        ([[1.0, 1.0], [1.0, 1.0], [0.2, 0.9]], "These lines have the same values and overlap: a, b."),
+        ([[1.0, 0.5], [1.0, 1.0]], "Lines overlap where their values are equal."),
         ([[1.0, None], [0.9, None]], ""),
     ],
 )

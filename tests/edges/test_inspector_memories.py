@@ -265,7 +265,7 @@ async def test_form_saves_a_memory_of_the_owner_that_the_page_shows() -> None:
         saved = await find(served, "leaves at nine", Owner("user", "ada"))
         assert (saved.type, saved.tags, saved.importance) == ("episodic", ("travel", "train"), 0.5)
         await page.get_by_text("What do these words mean?").click()
-        await expect(page.get_by_text("How far Holdfast believes it")).to_be_visible()
+        await expect(page.get_by_text("How far Holdfast trusts it")).to_be_visible()
         await check_page(page)
 
 

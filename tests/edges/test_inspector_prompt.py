@@ -68,7 +68,7 @@ async def test_slider_moves_over_the_calls_and_marks_where_the_cache_breaks() ->
         await expect(page.locator(".calls label")).to_have_text(re.compile(rf"Turn {turn - 1}, call 2 of 2"))
         assert f"call={turn - 1}" in page.url
         await expect(slider).to_be_focused()
-        await page.get_by_role("link", name="Call before").click()
+        await page.get_by_role("link", name="Previous call").click()
         await expect(page.locator(".calls label")).to_have_text(f"Turn {turn - 1}, call 1 of 2")
         await page.goto(f"{NORWAY}/prompt{OF_ADA}&call={turn}.0")
         await expect(page.locator("#difference")).to_contain_text("The provider's cache breaks at message")

@@ -258,7 +258,7 @@ async def test_deletion_shows_a_count_first_and_deletes_what_was_shown() -> None
             await served.chat("Hello", name)
         answer = await post_bulk(served, operation="delete", session=name_sessions("one", "two", "gone"))
         assert answer.status_code == 200
-        assert "Nothing was changed yet" in answer.text
+        assert "Nothing has been changed yet" in answer.text
         assert "Delete 2 sessions" in answer.text
         assert len(list_ids(await read(served, LIST))) == 3
         shown = list_ids(answer.text)
@@ -372,7 +372,7 @@ async def test_filters_sorting_and_deletion_in_a_browser() -> None:
         assert "user_id=ada" in page.url
         await page.get_by_label("Select session two").check()
         await page.get_by_role("button", name="Delete…").click()
-        await expect(page.get_by_text("Nothing was changed yet")).to_be_visible()
+        await expect(page.get_by_text("Nothing has been changed yet")).to_be_visible()
         await check_page(page)
         await page.get_by_role("button", name="Delete 1 session").click()
         await expect(page.get_by_role("status")).to_have_text("1 session was deleted.")

@@ -55,7 +55,7 @@ class InspectorMiddleware:
         if scope["type"] != "http" or not is_page(scope):
             await self._app(scope, receive, send)
             return
-        # Browsers send the empty fields of a form. Here an empty field is one that is not given.
+        # Browsers also send the empty fields of a form. Drop them, so that an empty field counts as not given.
         query = urlencode(parse_qsl(scope["query_string"].decode("latin-1"))).encode()
         path = _OVERVIEW if scope["path"] == "/" else scope["path"]
         scope = {**scope, "path": path, "query_string": query}
@@ -182,7 +182,7 @@ async def sign_in(call: Call) -> Reply:
         return await render(
             call, "sign_in.html", title="Sign in", status=exc.status, next=target, error=error, is_revoked=False
         )
-    if principal.key_id is None:  # no key is required here, and this was none
+    if principal.key_id is None:  # no key is required here, and this text is not a valid key
         return redirect(target)
     # Never continue with a token that the browser already had: somebody else may know it.
     await _end(call)

@@ -1,7 +1,7 @@
 """Change data from pages: forms that name an action, which is a route of the REST API.
 
 A form is sent to `/inspect/do`. It contains the name of the action, parameters of the route (`path.NAME`, `query.NAME`, `body.NAME`), the
-version that the data must have (`if-match`), the page to return to, and a text that pages of other sites cannot know. The macro `action` of
+version that the data must have (`if-match`), the page to return to, and a token that pages of other sites cannot know. The macro `action` of
 `macros.html` writes such a form.
 """
 

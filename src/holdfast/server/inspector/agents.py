@@ -1,4 +1,4 @@
-"""Pages about agents and models: what the configuration says, how upstreams do, and the history of workspaces. No keys of upstreams."""
+"""Pages about agents and models: their configuration, the health of upstreams, and the history of workspaces. Keys of upstreams are never shown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMMITS: Final = 20
 _SHOWN_PARAMS: Final = frozenset(
     {"temperature", "top_p", "max_tokens", "seed", "frequency_penalty", "presence_penalty", "reasoning_effort", "n"}
 )
-"""Fields of requests whose values pages show. Of others, they show the name: a value may be a secret."""
+"""Request fields whose values pages show. Of other fields, pages show only the name, because the value may be a secret."""
 
 declare_action(
     "checkpoint",
@@ -132,7 +132,7 @@ def _list_options(context: ContextSettings) -> list[tuple[str, Any, bool, str]]:
 
 
 async def _read_history(call: Call, agent: str, *, diff: bool) -> tuple[Any, str]:
-    """Return the history of a workspace, or None with the reason why there is none."""
+    """Return the history of a workspace and an empty text, or None and the reason why there is no history."""
     query = {"limit": str(_COMMITS), "diff": "true" if diff else "false"}
     path = make_path("/v1/workspaces/{agent}/history", agent=agent)
     status, answer = await call_rest(call, "GET", path, query=query)

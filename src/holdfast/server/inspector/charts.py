@@ -23,14 +23,14 @@ class Segment(NamedTuple):
 def draw_bar(
     segments: Sequence[Segment], *, unit: str = "tokens", label: str = "", height: int = 28, legend: bool = True
 ) -> Markup:
-    """Return a stacked bar with its legend, as HTML. Parts without a value appear only in the legend of no bar.
+    """Return a stacked bar with its legend, as HTML. Parts whose value is 0 are left out.
 
     Args:
         segments: the parts, from left to right.
         unit: unit of the values, for the texts.
         label: description of the whole bar, for screen readers.
         height: height in pixels.
-        legend: False: only the bar, whose parts have their texts as titles.
+        legend: False: return only the bar. Its parts still have titles.
     """
     shown = [one for one in segments if one.value > 0]
     total = sum(one.value for one in shown)

@@ -1,4 +1,4 @@
-"""Why did it forget: find a sentence, see when it left the prompt and what is left of it, and bring it back."""
+"""The page for forgotten sentences: find one, see when it left the prompt and what is left of it, and bring it back."""
 
 from __future__ import annotations
 

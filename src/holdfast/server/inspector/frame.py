@@ -301,7 +301,7 @@ _MARKS: Final = 50
 
 
 def hide_text(text: Any) -> Markup:
-    """Return what a caller sees who may not see a text: its length."""
+    """Return the placeholder that a caller who may not see a text gets: its length."""
     text = text if isinstance(text, str) else format_json(text)
     return Markup('<span class="hidden-content">hidden: %s characters</span>') % format_number(len(text))
 

@@ -79,11 +79,11 @@ COLUMNS: Final[Mapping[str, tuple[str, Callable[[float], str]]]] = {
 
 
 MEANINGS: Final[Mapping[str, str]] = {
-    "calls": "recorded messages of the assistant; each stands for a model call",
+    "calls": "recorded messages of the assistant; each represents one model call",
     "refused": "calls without a prompt, because the messages that must be sent do not fit the budget",
     "tokens_per_call": "mean tokens of a prompt",
     "recall": "share of the argument values of tool calls that are still in the prompt",
-    "bound": "share of these values that are in the prompt together with what they belong to",
+    "bound": "share of these values that are in the prompt together with the words that they belong to",
     "cached": "share of the prompt tokens that a provider's cache would have served",
     "cost_per_call": "mean price of a call in uncached input tokens; a cached token costs 0.1, another prompt token 1.25",
     "orphans": "share of the prompts with a tool call without its result, or a result without its call",
@@ -266,7 +266,9 @@ async def _read_sessions(call: Call, picked: Sequence[str]) -> list[Recording]:
         session = await get_session_by_id(call.hf, session_id, call.get_owner(user_id))
         messages, size = messages + session.messages, size + session.bytes
         if messages > LAB_MESSAGES:
-            raise TooLarge(f"the picked sessions have more than {LAB_MESSAGES:,} messages, the most of a run")
+            raise TooLarge(
+                f"the picked sessions have more than {LAB_MESSAGES:,} messages, the limit of a run; pick fewer"
+            )
         if size > LAB_BYTES:
             raise TooLarge(f"the picked sessions have more than {LAB_BYTES // MIB} MiB; pick fewer")
         entries = await call.hf.store.entries(session.ref)

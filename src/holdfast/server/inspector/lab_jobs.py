@@ -54,7 +54,9 @@ def check_recordings(sessions: Sequence[Recording]) -> None:
 def check_runs(runs: Mapping[Run, Spec]) -> None:
     """Raise `TooLarge` if there are too many runs."""
     if len(runs) > LAB_RUNS:
-        raise TooLarge(f"these are {len(runs):,} runs (strategies times budgets); at most {LAB_RUNS:,} are allowed")
+        raise TooLarge(
+            f"{len(runs):,} runs (strategies times budgets) were requested; at most {LAB_RUNS:,} are allowed"
+        )
 
 
 class LabJob:
@@ -73,7 +75,7 @@ class LabJob:
         total: number of sessions to replay, over all runs.
         finished: set when the job has ended.
         cpu_seconds: CPU time so far.
-        used_at: time when the owner last looked at the job, in milliseconds.
+        used_at: time when the owner last opened the page of the job, in milliseconds.
     """
 
     def __init__(
@@ -178,10 +180,10 @@ class LabJobs:
         if running.total() >= LAB_JOBS_RUNNING or running[owner.tenant] >= LAB_JOBS_RUNNING - 1:
             message = f"the lab is busy with {running.total()} runs of others; try again in a minute"
             raise Refused(429, "lab_busy", message, retry_after="60")
-        self._make_room(LAB_JOBS_OF_PRINCIPAL, lambda one: one.owner == owner)
+        self._drop_oldest(LAB_JOBS_OF_PRINCIPAL, lambda one: one.owner == owner)
         [(tenant, count)] = Counter(one.owner.tenant for one in self.jobs.values()).most_common(1) or [("", 0)]
         # The tenant with the most results loses one, so that no tenant can make the others lose theirs.
-        self._make_room(LAB_JOBS - len(self.jobs) + count, lambda one: one.owner.tenant == tenant)
+        self._drop_oldest(LAB_JOBS - len(self.jobs) + count, lambda one: one.owner.tenant == tenant)
         job = LabJob(token_urlsafe(18), owner, sessions, runs, now)
         self.jobs[job.id] = job
         job.start()
@@ -210,8 +212,8 @@ class LabJobs:
             if not one.is_running and now - one.used_at > LAB_KEPT_SECONDS * 1000:
                 del self.jobs[one.id]
 
-    def _make_room(self, most: int, counts: Callable[[LabJob], bool]) -> None:
-        """Forget the oldest ended jobs that `counts` selects, so that there is room for one more."""
+    def _drop_oldest(self, most: int, counts: Callable[[LabJob], bool]) -> None:
+        """Drop the oldest ended jobs that `counts` selects, so that one more fits the limit."""
         counted = [one for one in self.jobs.values() if counts(one)]
         ended = [one for one in counted if not one.is_running]
         for one in ended[: max(0, len(counted) - most + 1)]:

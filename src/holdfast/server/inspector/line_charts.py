@@ -28,7 +28,7 @@ _MARKERS: Final = (
     '<path d="M%(x).1f %(high).1fl5 9h-10z"/>',
     '<path d="M%(x).1f %(low).1fl5 -9h-10z"/>',
 )
-"""Shapes of the markers, so that lines differ not by their colours alone."""
+"""Shapes of the markers, so that lines do not differ by colour alone."""
 
 
 def draw_lines(
@@ -71,15 +71,15 @@ def draw_lines(
 
 
 def _describe_overlaps(lines: Sequence[Line]) -> str:
-    """Return a sentence about lines that lie on each other; empty if no two lines do."""
+    """Return a sentence about lines that overlap; empty if no two lines do."""
     groups: dict[tuple[tuple[float, float | None], ...], list[str]] = {}
     for line in lines:
         groups.setdefault(tuple(line.points), []).append(line.name)
     same = "; ".join(", ".join(names) for names in groups.values() if len(names) > 1)
     points = [point for group in groups for point in group if point[1] is not None]
     if same:
-        return f"These lines have the same values and lie on each other: {same}."
-    return "Lines lie on each other where their values are equal." if len(set(points)) < len(points) else ""
+        return f"These lines have the same values and overlap: {same}."
+    return "Lines overlap where their values are equal." if len(set(points)) < len(points) else ""
 
 
 def draw_legend(names: Sequence[str]) -> Markup:

@@ -16,9 +16,9 @@ from holdfast.server.replies import Reply
 
 T = TypeVar("T")
 PAUSE_SECONDS = 2.0
-"""Time between two looks for a change."""
+"""Seconds between two checks for a change."""
 _KEEP_ALIVE: Final = 15.0
-"""Seconds after which a comment is sent, so that a proxy does not close the connection."""
+"""Seconds without an event after which a comment is sent, so that a proxy does not close the connection."""
 _HEADERS: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store"}
 
 
@@ -68,7 +68,7 @@ class LiveUpdates:
     ) -> AsyncGenerator[bytes, None]:
         self._open[owner] += 1
         try:
-            # Of streams that are opened at the same moment, `watch` has refused none.
+            # Check again, because `watch` does not count streams that have not started yet.
             if self._open.total() > INSPECTOR_STREAMS or self._open[owner] > INSPECTOR_STREAMS_OF_PRINCIPAL:
                 yield b"retry: 60000\n\n"
                 return

@@ -270,7 +270,7 @@ _UNITS: Final = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 class Layer(NamedTuple):
-    """One value of each column. Layers are drawn over each other, from the first to the last, and not on top of each other."""
+    """One value of each column. Columns of later layers are drawn in front of earlier ones. They are not stacked."""
 
     name: str
     """Class name of the colour, such as `accent`; see `inspector.css`."""

@@ -96,7 +96,7 @@ async def _show(call: Call, query: PlaygroundQuery, *, error: str = "", status: 
         session=session,
         messages=await _read_messages(call, session) if session is not None else (),
         view=view,
-        # A large budget would leave no room for the sections, so what is free of it is only a number.
+        # The free part of a large budget would hide the sections, so it is shown as a number and not in the bar.
         bar=[one for one in make_bar(view) if one.name != "headroom"] if view else (),
         free=sum(one.tokens for one in view.sections if one.name == "free") if view else 0,
         sections=SECTIONS,
@@ -110,7 +110,7 @@ async def _show(call: Call, query: PlaygroundQuery, *, error: str = "", status: 
 
 
 async def _list_recent(call: Call, query: PlaygroundQuery) -> list[Mapping[str, Any]]:
-    """Return the sessions that were used last, of which the form offers the ids."""
+    """Return the most recently used sessions, whose ids the form offers."""
     user = {"user_id": query.user_id} if query.user_id else {}
     status, answer = await call_rest(call, "GET", "/v1/sessions", query={**user, "limit": str(_OFFERED)})
     return answer["data"] if status == 200 else []

@@ -38,7 +38,7 @@ SECTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "recalled": ("recalled", "Recalled"),
     "current": ("current", "Current message"),
     "added": ("tools", "Added by the format"),
-    "other": ("soft", "Prompt, not divided"),
+    "other": ("soft", "Whole prompt"),
     "free": ("headroom", "Free in the budget"),
     "unused": ("headroom", "Not used by the strategy"),
     "tool_results": ("reserve", "Kept free for tool results"),

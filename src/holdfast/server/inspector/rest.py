@@ -129,7 +129,7 @@ class _Exchange:
         try:
             first = await self._messages.get()
         except asyncio.CancelledError:
-            self._closed.set()  # the browser is gone before the response began
+            self._closed.set()  # the browser disconnected before the response began
             raise
         if first is None:
             await task  # raises its error
@@ -161,7 +161,7 @@ class _Exchange:
                     yield message["body"]
             await task
         finally:
-            # The route learns that its client is gone, and ends as it does then; a reply may be finished first.
+            # The route ends as if its client had disconnected; it may finish a reply first.
             self._closed.set()
             while not self._messages.empty():
                 self._messages.get_nowait()

@@ -32,7 +32,7 @@ from holdfast.wire.openai import to_entry_json
 routes = Routes("inspector")
 MESSAGE: Final = f"{SESSION}/messages/{{seq}}"
 _CALLS: Final = 400
-"""Model calls whose figures a page shows. A turn with very many calls leaves none for the turns before it."""
+"""Model calls whose figures a page shows. If a turn has this many calls, the turns before it show no figures."""
 _HITS: Final = 20
 """Hits of a search on one page."""
 

@@ -1,4 +1,4 @@
-"""Export, close or delete several sessions at once. Closing and deleting first show what would be changed, and ask."""
+"""Export, close or delete several sessions at once. Closing and deleting first show what would change, and ask for confirmation."""
 
 from __future__ import annotations
 

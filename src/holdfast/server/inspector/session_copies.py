@@ -75,9 +75,9 @@ def make_continue_command(call: Call, session: Session) -> str:
 
 
 def make_replay_commands(call: Call, session: Session, entry: Entry) -> str:
-    """Return commands that send a user message again, in a copy of the session as it was before. Return an empty text if that is not possible.
+    """Return commands that send a user message again in a copy of the session as it was before; empty if that is not possible.
 
-    That is not possible for other messages, for erased and retired ones, for media, and for long texts.
+    It is not possible for messages of other roles, for erased and retired messages, for media, and for long texts.
     """
     if entry.kind != "user" or entry.erased or entry.retired_by is not None or list_hashes([entry.message]):
         return ""

@@ -194,7 +194,7 @@ async def _show_form(
         text: JSON of the value in the form.
         base: fingerprint of the value that the key has.
         error: reason why the value in the form was not saved.
-        theirs: JSON of the value that the key has, if it is another one than the form was made for.
+        theirs: JSON of the present value of the key, if it differs from the value that the form was made for.
         is_conflict: True if the key has another value than the form was made for.
     """
     status = 409 if is_conflict else 400 if error else 200
