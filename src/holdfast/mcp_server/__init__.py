@@ -1,5 +1,6 @@
 """The MCP server: Holdfast's memories and sessions as tools and resources of the Model Context Protocol (extra `mcp`).
 
+- `caller`: the assistant that calls, and the user it acts for
 - `tools`: the tools, as methods; needs no SDK
 - `results`: results of the tools, as structs and as text for the model
 - `transcript`: a session's messages within a token budget

@@ -1,6 +1,6 @@
-"""Use the sessions of a server like those of `holdfast.open`: the client behind `holdfast.connect`.
+"""Use the sessions of a server like those of `holdfast.open`: the client that `holdfast.connect` returns.
 
-`connection.py` is the object that `holdfast.connect` returns, `session.py` a session, `turns.py` a turn, `state.py`, `memories.py` and
-`artifacts.py` their parts. `transport.py` sends requests and retries them; `failures.py` and `objects.py` turn answers into errors and
-into the public types of the library.
+`connection.py` has the object that `holdfast.connect` returns, `session.py` a session, and `turns.py` a turn. `state.py`, `memories.py`,
+`records.py` and `artifacts.py` have their parts. `transport.py` sends requests, retries them, and converts error responses to exceptions.
+`objects.py` converts other responses to the public types of the library.
 """

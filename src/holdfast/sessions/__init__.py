@@ -3,17 +3,26 @@
 catalogue             create, find, search and delete sessions
 handle                one session, for users of the library
 session_log           the methods of the handle for the log
+log_writes            append, replace, pop and clear outside of turns
+fields                check the session fields that callers may set
+fit                   fit a conversation into a budget without a session
 transfer              export and import
 forks                 fork, and rewind to an earlier turn
 moves                 give a session another user, agent or id
 carry_over            carry an earlier session over into a new one
 context_preview       build a working set without calling a model
 preview_objects       the request for a preview, and its result
+next_prompt           build the prompt of a request without storing the request
+past_pins             guess which messages were pinned in a past prompt
 prompt_replay         rebuild prompts that were sent, from the records of their calls
 history               read the live path page by page
 interruption          keep only the part of a reply that was heard
 speech                let an agent speak outside of turns
 state                 session state
+records               values under a namespace and a key
+memory_files          open the memory files of a user and an agent
+session_events        follow a session live
+session_list          describe and sort sessions for lists
 facts                 standing facts: list, pin, drop
 annotations           pins, importance and refusals
 erasure               erase messages permanently

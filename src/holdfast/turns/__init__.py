@@ -8,13 +8,16 @@ turn             the state and the writes of a turn
 scope            the lock and other resources of a running turn
 turn_start       begin a turn, also for a request that is sent again
 placement        the session that a request was matched to
+continuation     requests that continue after one message, only once
 handover         the choice of the agent that answers
 workflow         agents that run in sequence or in parallel to answer one request
 delegation       agents that are called like tools
 library_turn     turns of programs that use the library and call the model themselves
 prompt           the prompt of the next call
 recall           text from earlier conversations and memories for a prompt
+compaction       summaries that a request asks for, sealed for the client
 model_call       one call of a model, with failover
+respond          the reply of a turn: model calls and tools until it is complete
 tool_loop        running the tools of a turn
 reply_assembler  the reply as the client receives it
 replies          writing replies and failure messages
