@@ -372,7 +372,7 @@ class SessionLock:
             self._forget_claim()
             return
         if not (self.claimed_until or self._is_over):
-            self._locks.renewals.begin(self, self._locks.every)
+            self._locks.renewals.begin(self, self._locks.check_interval_ms)
         self.claimed_until, self._may_claim = claim.until, True
         self._seen = session
         if claim.wanted:
@@ -487,7 +487,7 @@ class SessionLock:
         except StoreError as exc:
             _log.warning("the claim on session %r could not be renewed", self.ref.id, exc_info=exc)
             return AGAIN
-        return self._locks.every
+        return self._locks.check_interval_ms
 
     async def _renew(self) -> None:
         now, store = self._locks.clock(), self._locks.store
@@ -661,7 +661,7 @@ class SessionLocks:
         line.holder.given.set_result(None)
 
     @property
-    def every(self) -> int:
+    def check_interval_ms(self) -> int:
         """Milliseconds between two checks of a claim; in mode `interrupt` fewer than usual, so that turns on other servers wait less."""
         return AGAIN if self.settings.mode == "interrupt" else RENEWAL_MS
 

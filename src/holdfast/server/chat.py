@@ -221,7 +221,7 @@ def _add_parsed_fields(request: TurnRequest, parsed: ParsedRequest) -> TurnReque
         InvalidRequest: a participant asks to compact another user's session.
     """
     order = parsed.compaction
-    if request.guest and order is not None and order.is_asked:
+    if request.guest and order is not None and order.is_requested:
         message = "a participant cannot compact another user's session: leave out what asks for it"
         raise errors.InvalidRequest(message, param="session_user")
     return msgspec.structs.replace(

@@ -46,7 +46,7 @@ class CompactionOrder(msgspec.Struct, frozen=True, kw_only=True):
     """True: if the session was compacted, no model answers."""
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         """True if the request asks for a compaction; False if it only has an item of an earlier one."""
         return self.is_alone or self.threshold is not None
 

@@ -81,7 +81,7 @@ class _RunningCalls:
         if tool is not None and tool.reads_state:
             await self._load_state()
         if tool is not None and tool.in_order:
-            async with self._queues[tool.name]:  # a lock is given in the order in which it was requested
+            async with self._queues[tool.name]:  # locks are granted in the order in which they were requested
                 return await run(tools, call, context)
         return await run(tools, call, context)
 
@@ -124,9 +124,9 @@ class _RunningCalls:
                 await self._write(outcomes, last=last)
             except InvalidRequest:
                 for at, outcome in enumerate(outcomes):
-                    await self._write_or_tell(outcome, last=last and at == len(outcomes) - 1)
+                    await self._write_or_explain(outcome, last=last and at == len(outcomes) - 1)
 
-    async def _write_or_tell(self, outcome: CallOutcome, *, last: bool) -> None:
+    async def _write_or_explain(self, outcome: CallOutcome, *, last: bool) -> None:
         """Write a result. If the store refuses the result or its state changes, write the reason as the result instead."""
         try:
             await self._write([outcome], last=last)

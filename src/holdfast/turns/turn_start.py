@@ -85,7 +85,7 @@ async def _relate(turn: Turn) -> Session | None:
     is_joined = turn.placement is not None and await _join_attempt(turn)
     if not is_joined and runs_tools and turn.follows is not None:
         await check_continuation(turn)
-    if not is_joined and not (runs_tools and await _is_asked_again(turn)):
+    if not is_joined and not (runs_tools and await _resume_from_results(turn)):
         await reconcile(turn)
     answered = turn.answered
     if answered is not None and answered.message.tool_calls and (is_joined or runs_tools):
@@ -159,7 +159,7 @@ async def find_note(store: Store, ref: SessionRef, reply: Entry) -> Entry | None
     return None
 
 
-async def _is_asked_again(turn: Turn) -> bool:
+async def _resume_from_results(turn: Turn) -> bool:
     """Continue with stored tool results if the log ends in results of tools that ran for exactly these messages.
 
     Return True if that was done.
