@@ -1,4 +1,4 @@
-"""Former names that still work: what replaces each of them, and the warning of those that Python can warn about.
+"""Former names that still work: their replacements, and the warnings about those that Python can detect.
 
 docs/deprecations.md lists all of them, and tests compare it with this table and with the code.
 """
@@ -19,7 +19,7 @@ class Deprecation(NamedTuple):
     """A former name."""
 
     kind: Kind
-    """`name`: a Python name or parameter, which warns. A field of a Python object as data or of the REST API cannot warn."""
+    """`name`: a Python name or parameter, whose use causes a warning. The use of a field cannot be detected."""
     old: str
     new: str
     since: str = SINCE

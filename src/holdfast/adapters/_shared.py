@@ -12,7 +12,7 @@ __all__ = ["find_runner", "finish_write", "read_entries", "to_chat"]
 
 T = TypeVar("T")
 GAP: Final = 16
-"""Log entries between two wanted ones, up to which one query reads both."""
+"""Maximum number of log entries between two wanted ones for which one query reads both."""
 
 
 async def _run_here(function: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:

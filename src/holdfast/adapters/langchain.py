@@ -46,7 +46,7 @@ THINKING: Final = frozenset({"thinking", "redacted_thinking", "reasoning"})
 STEPS: Final = 4
 """Maximum number of prompts that are tried for one call."""
 PLACES: Final = 4_096
-"""Maximum number of subgraphs' sessions of which a middleware remembers who used them last."""
+"""Maximum number of subgraph sessions whose last caller a middleware remembers."""
 
 
 class HoldfastMiddleware(AgentMiddleware):
@@ -269,7 +269,7 @@ def _get_configurable(name: str) -> Any:
 
 
 def _to_tool(tool: Any) -> Json:
-    """Return a tool as Chat Completions declare it. A provider's own tool is counted as it is."""
+    """Return a tool as Chat Completions declare it. A provider's own tool is returned unchanged."""
     try:
         converted: Json = convert_to_openai_tool(tool)
     except ValueError:

@@ -449,7 +449,7 @@ def _match(entries: Sequence[_Stored], items: Sequence[Json], known: int) -> _Ex
     complete = {
         entry.seq: own[number] if len(own.get(number, ())) == len(entry.items) > 0 else entry.items
         for number, entry in enumerate(entries)
-        if number or not known  # of the oldest entry that a run has read, the limit may have cut off items
+        if number or not known  # the limit may have cut off items of the oldest entry that a run has read
     }
     newest = max((entry.seq for entry in entries if entry.items), default=-1)
     return _Explained(complete, newest, len(items) - end)

@@ -352,7 +352,7 @@ def lift(
 def pin(
     session_id: str, seq: int, user: str | None, store: str | None, config: str | None, *, off: bool, as_json: bool
 ) -> None:
-    """Pin message SEQ: every prompt includes it, and its tokens."""
+    """Pin message SEQ, so that every prompt includes it."""
 
     async def do(hf: Holdfast) -> Entry:
         return await hf.store.annotate((await find_session(hf, session_id, user)).ref, seq, pinned=not off)

@@ -40,7 +40,7 @@ STDIO = "-"
     help="Include the hashes of erased messages. With a hash, a guess of an erased text can be confirmed.",
 )
 @click.option("--no-records", is_flag=True, help="Leave out the records that the sessions own.")
-@click.option("--viewer", metavar="ID", help="Only what this user may read, who takes part in sessions of other users.")
+@click.option("--viewer", metavar="ID", help="Only what this user may read in sessions of other users.")
 @click.option(
     "-o",
     "--output",

@@ -1,7 +1,7 @@
 """Count a tenant's turns, model calls and tokens, and save the counts in the background, so that they can be shown over time.
 
 A turn only adds numbers in memory. Once a minute, and when the engine closes, the sums are added to those in the store. Each process adds
-its own, and a compare-and-swap repeats a write that met another one, so the counts of several processes add up. If the answer of the store
+its own, and a compare-and-swap repeats a write that conflicts with another one, so the counts of several processes add up. If the answer of the store
 to a write is lost, the write may be repeated, so its counts may be added twice.
 """
 
@@ -75,7 +75,7 @@ class ActivityLog:
         self._get_counts().failed_calls += 1
 
     def count_further_call(self, usage: TokenUsage) -> None:
-        """Count a model call that a program made without a working set, so that nothing is known of its prompt."""
+        """Count a model call that a program made without a working set, so nothing is known about its prompt."""
         counts = self._get_counts()
         counts.calls += 1
         counts.completion_tokens += usage.completion_tokens
@@ -180,10 +180,10 @@ class ActivityLog:
     # -- reading ---------------------------------------------------------------
 
     async def read(self, since: int, until: int, step: int) -> Sequence[ActivityPoint]:
-        """Return the counts of a time range, one point per step. Counts of other processes appear after they were saved.
+        """Return the counts of a time range, one point per step. Counts of other processes appear once they are saved.
 
         Args:
-            since: begin of the range in milliseconds since the epoch. It is rounded down to a whole step.
+            since: start of the range in milliseconds since the epoch. It is rounded down to a whole step.
             until: end of the range, exclusive.
             step: length of a step in milliseconds: a multiple of five minutes. Below an hour, only the last two days are known.
 

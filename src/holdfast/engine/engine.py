@@ -53,7 +53,7 @@ from holdfast.stores.tenants import FOREVER
 T = TypeVar("T")
 _NO_GUARD: Final = nullcontext()
 _REVIVAL_SESSIONS: Final = 10_000
-"""Sessions that lapsed and were created again whose earlier identity is remembered."""
+"""Maximum number of sessions, created again after they had expired, whose earlier identity is remembered."""
 
 
 def make_session_id() -> str:

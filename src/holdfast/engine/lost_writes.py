@@ -21,7 +21,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
 
 CLOCK_SKEW: Final = 2_000
-"""Milliseconds by which the clocks of two servers may differ. So much earlier another server may take an expired claim."""
+"""Milliseconds by which the clocks of two servers may differ. Another server may take a claim this much before it expires."""
 _OTHERS: Final = 100
 """Maximum number of entries of other writers before those of the write that are read, if the write expected no version."""
 

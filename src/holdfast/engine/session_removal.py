@@ -113,7 +113,7 @@ async def remove_user(engine: Engine, user_id: str) -> Receipt:
 async def _remove_endings(engine: Engine, user_id: str) -> Receipt:
     """Delete the data that is kept for hooks which are still to be notified that sessions of a user have ended.
 
-    This data are the records of the ended sessions, and the sessions that are kept until their hooks have run. If a session was
+    This data consists of the records of the ended sessions, and of the sessions that are kept until their hooks have run. If a session was
     deleted and its hooks have not been tried yet, the record stays, because the hooks may have data of the user to delete too.
     """
     store, total, after = engine.life.store, Receipt(), ""

@@ -160,7 +160,7 @@ class RemoteHoldfast:
         system: list[dict[str, Any]] | None,
         carry_over: CarryOver | Mapping[str, Any] | str | None,
     ) -> RemoteSession:
-        """Create a session. With an id that is chosen here, a repeated request finds the session of the first one."""
+        """Create a session. The id is chosen here, so that a repeated request finds the session of the first one."""
         name = uuid.uuid4().hex if session_id is None else session_id
         given = {"id": name, "user_id": user_id, "agent": agent, "system_messages": system}
         given["carry_over"] = msgspec.to_builtins(carry_over)
@@ -264,7 +264,7 @@ class RemoteHoldfast:
             until: only sessions that were last used before this time.
             limit: maximum number of sessions.
             after: begin after this session.
-            descending: False: the one that was used longest ago first.
+            descending: False: least recently used first.
         """
         query: dict[str, Any] = {
             "user_id": self._user_id if user_id is None else user_id,

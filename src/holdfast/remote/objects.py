@@ -277,7 +277,7 @@ def parse_interruption(data: bytes) -> Interruption:
 
 
 def parse_speech(data: bytes) -> SpeechResult:
-    """Convert the answer of a request to say a text that asked for the session."""
+    """Convert the answer of a request to speak. The request must have asked for the session."""
     found, session, entry = _read_outcome(data)
     return SpeechResult(session=session, entry=entry, stopped=found["stopped"])
 

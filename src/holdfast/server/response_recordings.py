@@ -60,7 +60,7 @@ class Recording:
 
 
 class Recordings:
-    """The recordings of one server. Of each principal, a limited number is made at the same time, and a limited size is kept."""
+    """The recordings of one server. The number of unfinished ones and the size of finished ones are limited for each principal."""
 
     def __init__(self) -> None:
         self._running: dict[Owner, int] = {}

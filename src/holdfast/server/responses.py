@@ -108,8 +108,8 @@ class DeletedResponse(Answer):
 async def get_one(call: Call, query: RetrieveQuery) -> Any:
     """Return a stored response, or send its events.
 
-    The server that makes a background response keeps its events. If they are not there any more, or on another server, the events are made
-    from the log; after `starting_after` it is only the last one, which has the whole response.
+    The server that makes a background response keeps its events for some time. Later, and on other servers, the events are made from the
+    log. Then a request with `starting_after` gets only the last event, which contains the whole response.
     """
     stored = await _get(call, query)
     if not query.stream:
@@ -242,7 +242,7 @@ def _make_note(call: Call, request: ResponsesRequest, body: Mapping[str, Any]) -
     """Return the payload of the note that makes the response a stored one; None if it is not stored."""
     if not request.store or (
         request.compaction and request.compaction.at_once
-    ):  # a compaction alone is no reply in the log
+    ):  # a response that is only a compaction has no reply in the log
         return None
     made = ResponseNote(
         secret=make_secret(),
@@ -444,5 +444,5 @@ class _ItemReader:
     def _add(self, size: int) -> None:
         self.bytes += size
         if self.bytes > self._call.most_body:
-            message = f"the items that input refers to have more than {self._call.most_body} bytes together, the server's gateway.max_body"
+            message = f"the items that input refers to have more than {self._call.most_body} bytes together, the limit of the server (gateway.max_body)"
             raise TooLarge(message, param="input")

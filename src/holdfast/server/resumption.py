@@ -144,8 +144,8 @@ async def _check_text(hf: Holdfast, session: Session, item: SealedItem) -> None:
 async def _read_later(hf: Holdfast, session: Session, item: SealedItem) -> Sequence[Entry] | None:
     """Return the live messages after those that the item stands for.
 
-    Return None if there are too many to compare, or if the last message that the item stands for is not in force any more. The session was
-    rewound or edited then, and the client continues what it was before.
+    Return None if there are too many to compare, or if the last message that the item stands for is not in force any more. In that
+    case the session was rewound or edited, and the client continues its earlier version.
     """
     found = await hf.store.entries(session.ref, start=max(0, item.through), limit=RESUMED_ENTRIES + 2)
     if item.through < 0:

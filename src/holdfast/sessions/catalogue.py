@@ -373,7 +373,7 @@ class Sessions:
             until: only sessions that were last used before this time.
             limit: maximum number of sessions.
             after: begin after this session.
-            descending: False: the one that was used longest ago first.
+            descending: False: least recently used first.
             more: `now` and `ttl` of `SessionStore.list`, which treat expired sessions as closed.
         """
         filters: dict[str, Any] = {"user_id": user_id, "agent": agent, "status": status, "since": since, "until": until}

@@ -144,7 +144,7 @@ def _iter_lines(explanation: Explanation, commands: Mapping[RemedyKind, str] | N
 
 
 def format_end(explanation: Explanation) -> Iterator[str]:
-    """Yield the lines about further messages: those with some of the words, and where to search on."""
+    """Yield the lines about further messages: those with some of the words, and where to continue the search."""
     for one in explanation.similar:
         yield f"message {one.seq} of turn {one.turn_id}, {one.role}, has some of the words: {_shorten_line(one.text)}"
     if explanation.before is not None:

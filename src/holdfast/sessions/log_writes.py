@@ -198,7 +198,7 @@ async def _read_later(engine: Engine, ref: SessionRef, seq: int) -> list[Entry]:
         later += page
         size += await run_cpu(_measure_messages, page, long=is_long([entry.message for entry in page]))
         if len(later) > REPLACED_BEHIND or size > REPLACED_BEHIND_BYTES:
-            most = f"{REPLACED_BEHIND:,} messages and {REPLACED_BEHIND_BYTES // MIB} MiB"
+            most = f"{REPLACED_BEHIND:,} messages or {REPLACED_BEHIND_BYTES // MIB} MiB"
             raise TooLarge(
                 f"message {seq} cannot be replaced, because the messages after it would be written again, and these are more than"
                 f" {most}: append a correction, continue from it with append(…, retire_from={seq}), or erase it with hf.erase",

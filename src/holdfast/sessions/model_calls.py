@@ -56,7 +56,7 @@ class CallSummary(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Time of the call, in milliseconds since the epoch."""
     model: str
     agent: str | None
-    """The agent that made the call. Null if it was none, or if no agent with these settings exists any more."""
+    """The agent that made the call. Null if there was none, or if no agent with these settings exists any more."""
     strategy: str | None
     """Strategy of the prompt; null if it was not recorded."""
     prompt_tokens: int

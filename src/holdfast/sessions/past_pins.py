@@ -13,7 +13,7 @@ from holdfast.limits import PIN_GUESSES
 
 
 def iter_pin_guesses(entries: Sequence[Entry], through: int) -> Iterator[Sequence[Entry]]:
-    """Yield the log with different pins: those of now, none, and then with one message not pinned, or with only one pinned.
+    """Yield the log with different pins: the present ones, none, all but one of them, and only one of them.
 
     There are at most `PIN_GUESSES` guesses, because each costs a replay of the log.
 

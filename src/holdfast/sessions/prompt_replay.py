@@ -45,7 +45,7 @@ class Past(NamedTuple):
     summaries: Sequence[StoredCompaction]
     """All summaries that still have their text, in order, whatever their status."""
     introductions: Mapping[tuple[str, ...], Introduction | None] = {}
-    """Introductions of the requested call and the one before, by `BuildRecord.known`. Other calls have that of today."""
+    """Introductions of the requested call and the one before, by `BuildRecord.known`. Other calls use the present one."""
 
     @property
     def live(self) -> StoredCompaction | None:

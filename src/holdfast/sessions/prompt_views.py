@@ -447,7 +447,7 @@ def _iter_differences(found: Preview) -> Iterator[str]:
     if erased := sum(entry.erased for entry in shown):
         yield f"erased messages: {erased:,}"
     if pinned := sum(entry.pinned for entry in shown):
-        yield f"pinned messages, of which the log does not say since when: {pinned:,}"
+        yield f"pinned messages, for which the log does not say when they were pinned: {pinned:,}"
     if len(built.messages) != record.messages:
         yield f"messages: {len(built.messages):,} here, {record.messages:,} in the prompt that was sent"
     yield "perhaps a changed system prompt, or messages that were edited or unpinned: the log does not record these"

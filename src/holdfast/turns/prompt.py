@@ -120,7 +120,7 @@ async def _compact(turn: Turn, order: CompactionOrder, built: WorkingSet) -> boo
 
 
 async def _is_summary_missing(turn: Turn, order: CompactionOrder, last: int) -> bool:
-    """Return True if the client has a summary that is in use for another model, and the prompt has not. `last` ends the prompt's summary."""
+    """Return True if the client has a summary that is in use for another model, and the prompt does not contain it. `last` ends the prompt's summary."""
     if order.summarized <= last:
         return False
     live = await turn.engine.store.compactions(turn.request.ref, live=True)

@@ -75,7 +75,7 @@ def parse_summarize(given: Any) -> CompactionWish | None:
 def _parse_instructions(given: Mapping[str, Any], where: str) -> str | None:
     text = given.get("instructions")
     if not isinstance(text, str | None):
-        raise InvalidRequest(f"{where}.instructions must be a text", param=f"{where}.instructions")
+        raise InvalidRequest(f"{where}.instructions must be a string", param=f"{where}.instructions")
     return text if text and text.strip() else None
 
 

@@ -120,7 +120,7 @@ def decode_value(encoding: str, value: Any, where: str = "value") -> Any:
         return value
     try:
         if not isinstance(value, str):
-            raise InvalidRequest(f"{where} must be a text in base64, as encoding says", param=where)
+            raise InvalidRequest(f"{where} must be a base64 string, because encoding is base64", param=where)
         return base64.b64decode(value, validate=True)
     except (ValueError, binascii.Error) as exc:
         raise InvalidRequest(f"{where} is not valid base64: {exc}", param=where) from exc
@@ -161,7 +161,7 @@ def parse_exported_record(data: Any, where: str) -> PutRecord:
         raise InvalidRequest(f"{where}.encoding must be json or base64", param=f"{where}.encoding")
     text = data.get("text")
     if text is not None and not isinstance(text, str):
-        raise InvalidRequest(f"{where}.text must be a text or null", param=f"{where}.text")
+        raise InvalidRequest(f"{where}.text must be a string or null", param=f"{where}.text")
     times = [data.get(name) for name in ("created_at", "updated_at", "expires_at")]
     if not all(time is None or is_whole(time) for time in times):
         raise InvalidRequest(f"{where}: times must be milliseconds since the epoch", param=where)

@@ -78,7 +78,7 @@ def parse_items(value: Any, where: str = "input") -> list[Message]:
     if isinstance(value, str):
         return [Message(role="user", content=value)] if value else []
     if not isinstance(value, Sequence):
-        raise InvalidMessage(f"{where} must be a text or a list of items", param=where)
+        raise InvalidMessage(f"{where} must be a string or a list of items", param=where)
     parser = _ItemParser()
     for at, item in enumerate(value):
         parser.add(item, f"{where}[{at}]")
@@ -101,7 +101,7 @@ class _ItemParser:
         item = dict(item)
         kind = item.get("type", "message" if "role" in item else None)
         if not isinstance(kind, str):
-            reason = "is missing" if kind is None else "must be a text"
+            reason = "is missing" if kind is None else "must be a string"
             raise InvalidMessage(f"{where}.type {reason}: it names the kind of the item", param=f"{where}.type")
         if kind == "message":
             self._add_message(item, where)
@@ -244,9 +244,11 @@ def _parse_call(item: Item, where: str) -> ToolCall:
 def _parse_output(item: Item, where: str) -> Message:
     call_id, output = item.get("call_id"), item.get("output")
     if not isinstance(call_id, str) or not call_id:
-        raise InvalidMessage(f"{where}.call_id must name the call that this is the output of", param=f"{where}.call_id")
+        raise InvalidMessage(
+            f"{where}.call_id must be the id of the call that this output answers", param=f"{where}.call_id"
+        )
     if not isinstance(output, str | list):
-        raise InvalidMessage(f"{where}.output must be a text or a list of parts", param=f"{where}.output")
+        raise InvalidMessage(f"{where}.output must be a string or a list of parts", param=f"{where}.output")
     message = _simplify(parse_message({"role": "tool", "tool_call_id": call_id, "content": output}, where))
     return _with_items(message, [item] if item["type"] == "custom_tool_call_output" else [])
 
@@ -292,7 +294,7 @@ def _add_tool(parsed: Tools, tool: Any, where: str, namespace: str | None) -> No
         return
     name = tool.get("name")
     if not isinstance(name, str) or not name:
-        raise InvalidRequest(f"{where}.name must be a name", param=f"{where}.name")
+        raise InvalidRequest(f"{where}.name must be a string that is not empty", param=f"{where}.name")
     if kind == "namespace":
         inner_tools = tool.get("tools") or []
         if not isinstance(inner_tools, list):
@@ -348,5 +350,5 @@ def _find_chosen(tool: Any, names: Iterable[str]) -> str:
     namespace = tool.get("namespace") if isinstance(tool, Mapping) else None
     function_name = make_function_name(name, namespace) if isinstance(name, str) else None
     if function_name is None or function_name not in names:
-        raise InvalidRequest(f"tool_choice names {name!r:.80}, which is not among tools", param="tool_choice")
+        raise InvalidRequest(f"tool_choice names {name!r:.80}, which is not in tools", param="tool_choice")
     return function_name

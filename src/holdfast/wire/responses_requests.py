@@ -27,8 +27,8 @@ _CACHE_KEY_CHARS: Final = 64
 """Maximum length of `prompt_cache_key`, as in OpenAI's API."""
 _REFUSED: Final = {
     "prompt": "prompt templates are stored at OpenAI; send instructions and input",
-    "background_options": "it is not supported; leave it out",
-    "moderation": "it is not supported; leave it out",
+    "background_options": "leave it out",
+    "moderation": "leave it out",
 }
 """Fields that would change the reply, and that Holdfast neither serves nor can pass to other providers."""
 _SAME: Final = (
@@ -309,7 +309,9 @@ def _parse_instructions(given: Any) -> list[Message]:
         return [parse_message({"role": "system", "content": given}, "instructions")]
     messages = parse_items(given, "instructions")
     if any(message.role not in ("system", "developer") for message in messages):
-        raise InvalidRequest("instructions must be a text, or system and developer messages", param="instructions")
+        raise InvalidRequest(
+            "instructions must be a string, or a list of system and developer messages", param="instructions"
+        )
     return messages
 
 
@@ -343,8 +345,8 @@ def check_metadata(given: Any) -> None:
         return
     pairs, key_chars, value_chars = _METADATA
     if not isinstance(given, Mapping) or len(given) > pairs:
-        raise InvalidRequest(f"metadata must be an object with at most {pairs} texts", param="metadata")
+        raise InvalidRequest(f"metadata must be an object with at most {pairs} strings", param="metadata")
     for key, value in given.items():
         if not isinstance(value, str) or len(value) > value_chars or len(key) > key_chars:
-            right = f"a text of at most {value_chars} characters, and its name at most {key_chars} characters long"
+            right = f"a string of at most {value_chars} characters, and its name must have at most {key_chars}"
             raise InvalidRequest(f"metadata.{key:.80} must be {right}", param="metadata")

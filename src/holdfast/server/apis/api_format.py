@@ -35,7 +35,7 @@ class Predecessor(NamedTuple):
     is_forked: bool = False
     """True: the request gets a fork that ends with the message."""
     is_refused_later: bool = False
-    """True: if another request is faster to continue after the message, this one is refused. False: it gets a fork then."""
+    """True: if another request continues after the message first, this one is refused. False: it then gets a fork."""
 
 
 class ParsedRequest(NamedTuple):
