@@ -148,7 +148,7 @@ def test_tools_become_functions() -> None:
 
 def test_choice_must_name_a_tool_of_the_request() -> None:
     """A choice that no tool has would be ignored by some models."""
-    with pytest.raises(InvalidRequest, match="not among tools"):
+    with pytest.raises(InvalidRequest, match="not in tools"):
         parse_choice({"type": "function", "name": "other"}, {"look"})
     assert parse_choice({"type": "function", "name": "look"}, {"look"}) == {
         "type": "function",
