@@ -40,7 +40,7 @@ class Python(PythonLimits, frozen=True, kw_only=True):
     """The tool `python`."""
 
     enabled: bool = False
-    """Enable the tool. It runs code written by a model on this machine. docs/python.md describes the sandbox."""
+    """Enable the tool. It runs code written by a model on this machine. docs/python-sandbox.md describes the sandbox."""
 
     def find_mistakes(self) -> list[Mistake]:
         return [

@@ -1,6 +1,6 @@
 """Compare the messages of a request with a session's log, and plan the changes to the log. Pure functions.
 
-The messages are a transcript (the whole conversation) or a delta (only the new messages); see docs/reconcile.md.
+The messages are a transcript (the whole conversation) or a delta (only the new messages); see docs/new-messages.md.
 `holdfast.matching.log_match` finds the position up to which a transcript and a log agree; this module decides how the
 log changes.
 """

@@ -1,6 +1,6 @@
 """A slow and obvious reference for session matching: which session a request belongs to, and how its log changes.
 
-Written from docs/reconcile.md alone. It knows no digests and no store: each message of a log has the path that led to it.
+Written from docs/reconcile.md and docs/new-messages.md alone. It knows no digests and no store: each message of a log has the path that led to it.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def check_sandbox(settings: PythonSettings | None) -> Finding:
         check_platform(settings)
     except PythonUnavailable as error:
         return fail(
-            "sandbox", str(error), "the server does not start: see docs/python.md, or set python.enabled: false"
+            "sandbox", str(error), "the server does not start: see docs/python-sandbox.md, or set python.enabled: false"
         )
     if not found.missing:
         return ok("sandbox", f"the tool python is enabled; {features}")
