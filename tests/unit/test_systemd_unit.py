@@ -35,33 +35,33 @@ def instance(tmp_path: Path) -> Path:
     return path
 
 
-def test_server_is_started_again_for_as_long_as_it_fails():
+def test_server_is_started_again_for_as_long_as_it_fails() -> None:
     unit = read_unit()
 
     assert unit["Restart"] == ["on-failure"]
     assert unit["StartLimitIntervalSec"] == ["0"]
 
 
-def test_server_has_time_to_end_running_replies():
+def test_server_has_time_to_end_running_replies() -> None:
     (timeout,) = read_unit()["TimeoutStopSec"]
 
     assert int(timeout) > config.load_settings({}, env={}).config.gateway.shutdown_grace
 
 
-def test_port_of_the_instance_is_the_port_of_the_server():
+def test_port_of_the_instance_is_the_port_of_the_server() -> None:
     assert "HOLDFAST_PORT=%i" in read_unit()["Environment"]
     assert config.load_settings({}, env={"HOLDFAST_PORT": "8378"}).port == 8378
 
 
 @needs_systemd
-def test_unit_is_valid(instance: Path):
+def test_unit_is_valid(instance: Path) -> None:
     outcome = run_analyze("verify", str(instance))
 
     assert (outcome.returncode, str(instance) in outcome.stderr) == (0, False), outcome.stderr
 
 
 @needs_systemd
-def test_exposure_is_low(instance: Path):
+def test_exposure_is_low(instance: Path) -> None:
     outcome = run_analyze("security", "--offline=true", "--threshold=20", str(instance))
     if "unrecognized option" in outcome.stderr:
         pytest.skip("systemd is older than 250")
