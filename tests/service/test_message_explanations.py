@@ -198,6 +198,23 @@ async def test_recall_is_suggested_if_the_agent_may_search() -> None:
         assert remedies[-1].text.startswith("ask about it")
 
 
+async def test_recall_is_not_suggested_for_a_tool_result() -> None:
+    """Recall finds what the user and the assistant said, not results of tools."""
+    async with open_with(ContextSettings("digest", {"budget": 500})) as hf:
+        session = await hf.session("t")
+        for n in range(20):
+            call = {"id": f"c{n}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+            async with session.turn(f"How many boats are in harbour {n}?") as turn:
+                turn.add({"role": "assistant", "content": None, "tool_calls": [call]})
+                turn.add({"role": "tool", "tool_call_id": f"c{n}", "content": f"harbour {n}: " + f"boat {n}, " * 30})
+                turn.add("I counted them.")
+        kinds = {}
+        for seq in (4, 6):
+            found = only_message(await session.explain(seq=seq))
+            kinds[found.role] = [remedy.kind for remedy in found.remedies]
+        assert kinds == {"user": ["pin", "budget", "recall"], "tool": ["pin", "budget"]}
+
+
 # -- turns that were sent with other settings ------------------------------------------
 
 

@@ -402,7 +402,8 @@ def _list_remedies(
         remedies += _suggest_budget(found, entry.seq, search=with_budget)
     if presence.reason == SUMMARIZED:
         remedies.append(Remedy("summary", "drop the summary", call="session.drop_compaction(id)"))
-    remedies.append(_suggest_recall(engine, responder))
+    if entry.message.role != "tool":  # recall finds what the user and the assistant said, not results of tools
+        remedies.append(_suggest_recall(engine, responder))
     return remedies
 
 
