@@ -98,6 +98,18 @@ async def test_forty_turns_with_tools_send_bounded_prompts_and_keep_everything()
         info = await session.info()
         assert info.messages == 160
         assert info.usage.prompt_tokens == 40 * 10
+        for call in ("0.0", "20.1", "39.1"):
+            assert (await session.prompt(call)).exact
+
+
+async def test_a_changed_system_prompt_replaces_the_stored_one() -> None:
+    async with holdfast.open(MEMORY, budget=700) as hf:
+        for system in ("You help with orders.", "You help with parcels.", None):
+            model = ScriptedModel(messages=play_orders(), prompts=[])
+            agent = create_agent(model, [find], system_prompt=system, middleware=[HoldfastMiddleware(hf)])
+            await ask(agent, 1)
+        stored = (await (await hf.get("t", user_id="ada")).info()).system_messages
+        assert [message.content for message in stored] == ["You help with parcels."]
 
 
 async def test_kept_messages_are_the_agents_own_objects() -> None:

@@ -97,7 +97,7 @@ class HoldfastMiddleware(AgentMiddleware):
             return await _step_down(await asyncio.to_thread(self._fit, request), request, handler, self._make_fit())
         run = hf.run if isinstance(hf, holdfast.Portal) else _run_here
         owner = hf.hf if isinstance(hf, holdfast.Portal) else hf
-        session = await run(owner.session, self._find_session(request), user_id=self._find_user(request))
+        session = await run(owner.session, self._find_session(request), **self._make_session_options(request))
         turn = await run(session.begin_turn, _to_transcript(request), **self._make_options(request))
         try:
             response = await _step_down(turn.messages, request, handler, self._make_fit(session))
@@ -121,11 +121,15 @@ class HoldfastMiddleware(AgentMiddleware):
             raise TypeError(
                 "invoke() and stream() need HoldfastMiddleware(holdfast.portal(…)); an open Holdfast needs ainvoke()"
             )
-        session = portal.call(portal.hf.session, self._find_session(request), user_id=self._find_user(request))
+        session = portal.call(portal.hf.session, self._find_session(request), **self._make_session_options(request))
         with portal.enter(session.turn(_to_transcript(request), **self._make_options(request))) as turn:
             response = _step_down_sync(turn.messages, request, handler, self._make_fit(session))
             _add_reply(turn, response)
         return response
+
+    def _make_session_options(self, request: ModelRequest[Any]) -> Json:
+        """Return the owner of the session, and the system prompt to store with it, without which past prompts cannot be rebuilt."""
+        return {"user_id": self._find_user(request), "system": _list_system(request) or None}
 
     def _make_options(self, request: ModelRequest[Any]) -> Json:
         tools = [_to_tool(tool) for tool in request.tools]
@@ -281,8 +285,11 @@ def _to_tool(tool: Any) -> Json:
 
 
 def _to_transcript(request: ModelRequest[Any]) -> list[Json]:
-    system = [] if request.system_message is None else [request.system_message]
-    return [_to_dict(message) for message in (*system, *request.messages)]
+    return [*_list_system(request), *map(_to_dict, request.messages)]
+
+
+def _list_system(request: ModelRequest[Any]) -> list[Json]:
+    return [] if request.system_message is None else [_to_dict(request.system_message)]
 
 
 def _to_dict(message: BaseMessage) -> Json:
