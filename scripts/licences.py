@@ -29,7 +29,7 @@ SPDX_NAMES = {
 """SPDX names by the names that distributions use."""
 HEAD = """# Licences
 
-Holdfast is under the MIT licence. All software of others is installed separately. The only data of others in the package are the token ranks of `o200k_base` and
+Holdfast is under the MIT licence. Third-party software is installed separately. The only third-party data in the package are the token ranks of `o200k_base` and
 `cl100k_base`, which OpenAI publishes with tiktoken (MIT); their notice is `src/holdfast/data/README.md`, and is part of the wheel's licences. The word lists, the
 search weights and the labelled conversations were made for Holdfast.
 
