@@ -123,7 +123,7 @@ def test_wrong_calls_explain_the_mistake(arguments: list[str | Path], says: str)
 
 def test_documented_example_is_found(tmp_path: Path) -> None:
     """Asked a day later; the answering message has no timestamp, so it takes that of the previous one."""
-    page = (CONVERSATIONS.parents[1] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    page = (CONVERSATIONS.parents[1] / "docs" / "evaluation-data.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```json\n(.+?)```", page, re.DOTALL)
     path = tmp_path / "mine.json"
     path.write_text(example, encoding="utf-8")

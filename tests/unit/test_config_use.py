@@ -453,7 +453,7 @@ context: {strategy: token_window, budget: 4000, preserve_recent: 2}
 # -- the documentation page ----------------------------------------------------------------------
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("configuration.md", "configuration-sections.md", "configuration-aliases.md", "configuration-keys.md")
+PAGES = tuple(f"configuration{part}.md" for part in ("", "-variables", "-sections", "-aliases", "-keys"))
 PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in PAGES)
 
 
