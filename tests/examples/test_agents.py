@@ -128,7 +128,7 @@ def test_the_voice_agent_with_a_real_model(tmp_path: Path) -> None:
         output = Example("voice_agent/call.py", tmp_path).run(OPENAI_BASE_URL=upstream.url, OPENAI_API_KEY=KEY)
     sent = [message["content"] for message in upstream.requests[1].body["messages"] if message["role"] == "assistant"]
     assert sent == ["Good morning, how can I help you?", first[:30], "Are you still there?"]
-    assert "They booked a table for eight." in output.partition("The next call is told:")[2]
+    assert "They booked a table for eight." in output.partition("The next call begins with:")[2]
 
 
 # -- the team ----------------------------------------------------------------------

@@ -205,10 +205,10 @@ GROW = """
 import asyncio, resource, sys
 from pathlib import Path
 from holdfast.errors import StoreUnavailable
-from tests.faults.kit import append, made
+from tests.faults.kit import append, make_store
 
 async def main():
-    store = await made(Path(sys.argv[1]))
+    store = await make_store(Path(sys.argv[1]))
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, hard))
     done = 0

@@ -34,7 +34,7 @@ from tests.service.memories_kit import (
 async def open_days(place: str, model: MergingModel, **more: Any) -> AsyncIterator[Days]:
     clock = Clock()
     roster = Roster({"tidy": Llm(name="tidy", model="m", client=model)})
-    settings = {"roster": roster, "dreaming": ConsolidationSettings(model="tidy"), **more}
+    settings = {"roster": roster, "consolidation": ConsolidationSettings(model="tidy"), **more}
     async with open_holdfasts(place, clock=clock, **settings) as (hf,):
         yield Days(hf, clock)
 

@@ -168,13 +168,13 @@ async def test_hooks_run_in_order_and_failures_are_isolated(tmp_path: Path, cloc
         await close_with_hooks(hf)
         assert order == ["slow begins", "slow ends", "wrong", "gone", "hangs", "last"]
         (left,) = await hf.engine.life.store.endings(due=2**50)
-        assert (left.hooks, left.attempts) == (("wrong", "gone", "hangs"), 1)
-        assert left.error == "wrong: ValueError: no; gone: it was cancelled; hangs: it took more than 0.05 s"
+        assert (left.hooks, left.attempts) == (("wrong", "note_end", "hangs"), 1)
+        assert left.error == "wrong: ValueError: no; note_end: it was cancelled; hangs: it took more than 0.05 s"
         outcomes = hf.engine.hook_dispatcher.outcomes
         assert dict(outcomes.keys()) == {
             "slow": "told",
             "wrong": "failed",
-            "gone": "failed",
+            "note_end": "failed",
             "hangs": "failed",
             "last": "told",
         }

@@ -144,7 +144,7 @@ async def test_provider_count_is_used_before_the_call() -> None:
         assert len(upstream.requests) == 1
         assert not count_refused(upstream)
         assert upstream.counted
-        found = (await session.context()).counted
+        found = (await session.context()).provider_count
         assert found["how"] == "provider"
 
 
