@@ -156,11 +156,11 @@ async def test_columns_sort_the_newest_sessions_and_the_page_says_so(monkeypatch
         page = await read(served, f"{LIST}?sort=turns&order=asc")
         assert list_ids(page) == ["one", "two", "three"]
         assert 'aria-sort="ascending"' in page
-        assert "Older ones are not shown" not in page
+        assert "To see older ones" not in page
         monkeypatch.setattr(list_module, "SORTED_SESSIONS", 2)
         page = await read(served, f"{LIST}?sort=turns")
         assert len(list_ids(page)) == 2
-        assert "Older ones are not shown" in page
+        assert "To see older ones" in page
 
 
 async def test_key_of_one_user_lists_only_that_user() -> None:
