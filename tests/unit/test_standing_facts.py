@@ -18,7 +18,7 @@ from holdfast.context.standing_facts import (
     CANDIDATES,
     HEADER,
     MOST,
-    OFTEN,
+    REPETITION_COUNT,
     SHARE,
     decode_candidates,
     measure_repetition,
@@ -493,10 +493,10 @@ def test_many_requests_of_one_form_do_not_push_out_other_statements(
     st.lists(st.sampled_from(["not more than 40 euros please", "keep it short", "a b", "", "6 of 7 at 8"]), max_size=12)
 )
 def test_repetition_is_a_share_of_phrases(texts: list[str]) -> None:
-    """A statement without three words has no phrases. Texts that fewer than `OFTEN` statements contain are not repeated."""
+    """A statement without three words has no phrases. Texts that fewer than `REPETITION_COUNT` statements contain are not repeated."""
     statements = [Statement(seq, 0, text, 0.0, 1.0) for seq, text in enumerate(texts)]
     for one, share in zip(statements, measure_repetition(statements), strict=True):
-        often = texts.count(one.text) >= OFTEN and len(one.text.split()) > 2
+        often = texts.count(one.text) >= REPETITION_COUNT and len(one.text.split()) > 2
         assert share == float(often)
 
 

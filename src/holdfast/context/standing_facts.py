@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property, lru_cache
-from itertools import chain
+from itertools import chain, repeat
 from operator import attrgetter, itemgetter
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -229,11 +229,11 @@ CANDIDATES: Final = 500
 _KEPT_BY_HAND: Final[Mapping[Choice, int]] = {"pinned": FACT_PINS, "dropped": FACT_DROPS}
 LEAST: Final = math.log(0.03 / 0.97)
 """Minimum log odds that a statement is worth keeping (a probability of 3 %). Less probable statements are left out even if they fit."""
-REPEATED: Final = 2.0
+REPETITION_PENALTY: Final = 2.0
 """Log odds that a statement loses if all its phrases are used again and again, as in twenty requests of one form. It loses this in
 proportion to the share of such phrases."""
-OFTEN: Final = 4
-"""Statements that must contain a phrase for it to count as used again and again."""
+REPETITION_COUNT: Final = 4
+"""Number of statements that must contain a phrase for it to count as used again and again."""
 _WORD_OR_NUMBER: Final = re.compile(r"\d[\d.,:]*|[^\W\d_]+")
 POWER: Final = 0.6
 """Candidates are ranked by the probability that they are worth keeping, divided by their tokens raised to this power."""
@@ -515,10 +515,10 @@ def _compute_promise(score: float, cost: float) -> float:
 
 
 def measure_repetition(statements: Sequence[Statement]) -> list[float]:
-    """Return for each statement the share of its phrases that at least `OFTEN` of the statements contain."""
+    """Return for each statement the share of its phrases that at least `REPETITION_COUNT` of the statements contain."""
     phrases = [_list_phrases(one.text) for one in statements]
     often = Counter(chain.from_iterable(phrases))
-    return [sum(often[phrase] >= OFTEN for phrase in of) / len(of) if of else 0.0 for of in phrases]
+    return [sum(often[phrase] >= REPETITION_COUNT for phrase in of) / len(of) if of else 0.0 for of in phrases]
 
 
 @lru_cache(maxsize=4_096)
@@ -532,7 +532,7 @@ def _rank(one: Statement, first: Container[Position] = (), penalty: float = 0.0)
     """Return a sort key for statements, the best first.
 
     Statements that a caller pinned or dropped, or that are in `first`, come before all others. The others are sorted by
-    `_compute_promise`, the newest first if equal.
+    `_compute_promise`, the newest first if equal. `penalty` is subtracted from the log odds that the statement is worth keeping.
     """
     seq, place = one.position
     by_hand = one.choice is not None or (seq, place) in first
@@ -563,11 +563,9 @@ def _compose(
     room = limit - _count_heading(cast(Hashable, count), marker)
     chosen: dict[Position, Statement] = {}
     worthy = [one for one in statements if one.choice != "dropped" and (_is_worth_it(one) or _position(one) in pinned)]
-    if sum(one.cost for one in worthy) > room:
-        shares = measure_repetition(worthy)
-        ranked = [(_rank(one, pinned, share * REPEATED), one) for one, share in zip(worthy, shares, strict=True)]
-    else:
-        ranked = [(_rank(one, pinned), one) for one in worthy]
+    is_crowded = sum(one.cost for one in worthy) > room
+    shares = measure_repetition(worthy) if is_crowded else repeat(0.0, len(worthy))
+    ranked = [(_rank(one, pinned, share * REPETITION_PENALTY), one) for one, share in zip(worthy, shares, strict=True)]
     for _, one in sorted(ranked, key=itemgetter(0)):
         if room < LEAST_LINE:
             break

@@ -460,7 +460,7 @@ def _rate_form(sentence: str, otherwise: str) -> _Rated | None:
     words = _WORD.findall(sentence)
     length = len(sentence) / DENSE_WORD if language in DENSE_LANGUAGES else len(words)
     asks = _ASKED.search(sentence) is not None
-    is_plain = not asks and _is_any_counted(PLAIN, counts) and not _is_any_counted(UNCERTAIN, counts)
+    is_plain = not asks and _has_cue(counts, PLAIN) and not _has_cue(counts, UNCERTAIN)
     least = LEAST_WORDS - 1 if is_plain else LEAST_WORDS
     if length < least or sentence[0] in _GOES_ON or len(_CODE.findall(sentence)) * 4 > length:
         return None
@@ -479,12 +479,14 @@ def _find_cues(sentence: str, otherwise: str) -> tuple[str, Mapping[str, int]]:
     language = detect_language(sentence, "")
     if language:
         return language, count_cues(sentence, language)
-    found = {one: count_cues(sentence, one) for one in (otherwise, *_SPACED_LANGUAGES)}
-    language = next((one for one, counts in found.items() if _is_any_counted(PLAIN, counts)), otherwise)
-    return language, found[language]
+    usual = count_cues(sentence, otherwise)
+    if _has_cue(usual, PLAIN):
+        return otherwise, usual
+    found = ((one, count_cues(sentence, one)) for one in _SPACED_LANGUAGES if one != otherwise)
+    return next(((one, counts) for one, counts in found if _has_cue(counts, PLAIN)), (otherwise, usual))
 
 
-def _is_any_counted(categories: Iterable[str], counts: Mapping[str, int]) -> bool:
+def _has_cue(counts: Mapping[str, int], categories: Iterable[str]) -> bool:
     return any(counts.get(category) for category in categories)
 
 

@@ -29,7 +29,7 @@ STORE_TRANSFER_BYTES: Final = MIB
 STORE_TRANSFERS: Final = 2
 """Larger reads and writes that a server does at the same time. Waiting principals take turns."""
 STORE_TRANSFERS_OF_TENANT: Final = 1
-"""How many of these one tenant may have."""
+"""Maximum number of these per tenant."""
 RECORDED_RESPONSES: Final = 16
 """Background responses of one principal that run at the same time on one server, and whose events it keeps."""
 RECORDED_BYTES: Final = 16 * 1024 * 1024
@@ -41,7 +41,7 @@ ACTIVITY_POINTS: Final = 1000
 INSPECTOR_STREAMS: Final = 200
 """Open pages of the inspector that a server notifies of changes."""
 INSPECTOR_STREAMS_OF_PRINCIPAL: Final = 20
-"""How many of these one principal may have open."""
+"""Maximum number of these that are open at once, per principal."""
 INSPECTOR_STREAM_SECONDS: Final = 600
 """Seconds after which such a page connects again, with the rights that its caller then has."""
 RESUMED_ENTRIES: Final = 2000
@@ -107,7 +107,7 @@ LAB_PIECE_SECONDS: Final = 0.05
 LAB_JOBS: Final = 32
 """Runs of the strategy lab that a server keeps with their results. The oldest ended one of the tenant with the most runs is dropped."""
 LAB_JOBS_OF_PRINCIPAL: Final = 5
-"""How many of these one key or user may have. One of them may be in progress."""
+"""Maximum number of these per key or user. One of them may be in progress."""
 LAB_JOBS_RUNNING: Final = 4
 """Runs of the strategy lab that are in progress at the same time. A tenant may have all but one of them."""
 LAB_KEPT_SECONDS: Final = 1_800

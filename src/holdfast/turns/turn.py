@@ -164,7 +164,7 @@ class Turn:
     introduction: Introduction | None = None
     """The promoted memories that the next prompt contains; None: there are none."""
     placement: Placement | None = None
-    """How the session of an HTTP request was found; None: the library named it."""
+    """The session of an HTTP request, and the kind of match that found it; None: the library named the session."""
     root: str | None = None
     """Id of the session that called the first agent in a chain of agent calls; None: the turn is not part of such a
     chain."""
