@@ -317,10 +317,11 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
                 else:
                     name = step.name
                     if job.writing and f"{name}_locked" in self._statements:
-                        name = f"{name}_locked"
+                        rows = await connection.query(f"{name}_locked", step.params)
                     elif job.writing and f"{name}_lock" in self._statements:
-                        await connection.query(f"{name}_lock", step.params)
-                    rows = await connection.query(name, step.params)
+                        rows = await _query_locked(connection, name, step.params)
+                    else:
+                        rows = await connection.query(name, step.params)
                     if step.name == "session_get":
                         job.note_session(rows)
                 step = steps.send(rows)
@@ -328,6 +329,19 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
             result: T = stop.value
         job.check_step(None)
         return result
+
+
+async def _query_locked(connection: Connection, name: str, params: Row) -> Rows:
+    """Lock the rows that a statement reads, then run it and return them.
+
+    Another writer may insert a row after the lock and before the read. Then the rows are locked and read again, since two writers that
+    read the same unlocked row would overwrite each other's values.
+    """
+    while True:
+        locked = await connection.query(f"{name}_lock", params)
+        rows = await connection.query(name, params)
+        if len(rows) <= len(locked):
+            return rows
 
 
 async def run_steps(connection: Connection, steps: Steps[T]) -> T:
