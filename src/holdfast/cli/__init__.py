@@ -9,8 +9,8 @@ stores     opens the store that the options of a command name, and finds session
 Each command is in the module of its subject:
 sessions   everything about one session; session_text shows it; transfer has `export`, `import` and `verify`
 serve      `serve`, `config`          backup     `backup`, `restore`, `migrate`          index     `index`, `embeddings`
-explain    `explain`, `facts`         doctor     one module for each group of checks
-watch      `watch`
+explain    `explain`, `facts`         prompt     `prompt`
+watch      `watch`                    doctor     one module for each group of checks
 
 Slow modules are imported only inside the commands that need them, so `holdfast --help` is fast.
 """
@@ -32,6 +32,7 @@ from holdfast.cli import (
     keys,
     mcp,
     memories,
+    prompt,
     replay,
     search,
     serve,
@@ -57,6 +58,7 @@ commands = RootGroup(
         sessions.sessions,
         watch.watch,
         explain.explain,
+        prompt.prompt,
         search.search,
         memories.memories,
         state.state,

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from holdfast.sessions.explanation import Explanation, RemedyKind
     from holdfast.sessions.prompt_views import PromptView
 
+agent_option = click.option("--agent", metavar="NAME", help="Prompt of this agent.  [default: the session's agent]")
+model_option = click.option("--model", metavar="NAME", help="Prompt for this model.  [default: the agent's model]")
 strategy_option = click.option("--strategy", metavar="NAME", help="Strategy of the prompt.  [default: the session's]")
 budget_option = click.option(
     "--budget", metavar="N", type=click.IntRange(1), help="Token budget of the conversation.  [default: the strategy's]"
@@ -52,8 +54,8 @@ budget_option = click.option(
 @click.option("--turn", metavar="N", type=click.IntRange(0), help="Prompt of this turn.  [default: the next turn]")
 @click.option("--before", metavar="N", type=click.IntRange(0), help="With --text: only messages before this number.")
 @limit_option("messages", most=50, default=10)
-@click.option("--agent", metavar="NAME", help="Prompt of this agent.  [default: the session's agent]")
-@click.option("--model", metavar="NAME", help="Prompt for this model.  [default: the agent's model]")
+@agent_option
+@model_option
 @strategy_option
 @budget_option
 @session_user_option

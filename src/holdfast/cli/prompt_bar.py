@@ -162,18 +162,27 @@ def format_excerpts(excerpts: Sequence[Excerpt]) -> str:
 # -- the bar -----------------------------------------------------------------------
 
 
+def describe_prompt(view: PromptView) -> str:
+    """Return one line that says which prompt it is, its size, its strategy and its model."""
+    call = view.call
+    if call is None:
+        which = "the next prompt"
+    elif call.number == view.turn_calls - 1:
+        which = f"the last prompt of turn {call.turn_id}"
+    else:
+        which = f"the prompt of call {view.id}"
+    strategy = format_line(str(view.strategy["strategy"]), 60) if view.strategy else "unknown strategy"
+    window = f" of {view.window:,} tokens ({view.total_tokens / view.window:.1%})" if view.window else " tokens"
+    return f"{which}: {view.total_tokens:,}{window}, {strategy}, {format_line(view.model, 60)}"
+
+
 def draw_prompt(view: PromptView) -> None:
     """Print a prompt: which one, its bar, and the tokens of its sections."""
     from rich.text import Text
 
-    console = make_console()
-
-    call = view.call
-    which = "the next prompt" if call is None else f"the last prompt of turn {call.turn_id}"
-    strategy = format_line(str(view.strategy["strategy"]), 60) if view.strategy else "unknown strategy"
-    window = f" of {view.window:,} tokens ({view.total_tokens / view.window:.1%})" if view.window else " tokens"
-    title = f": {view.total_tokens:,}{window}, {strategy}, {format_line(view.model, 60)}"
-    console.print(Text.assemble((which, "bold"), title))
+    console, call = make_console(), view.call
+    which, size = describe_prompt(view).split(": ", 1)
+    console.print(Text.assemble((which, "bold"), f": {size}"))
     if call is not None and call.prompt_tokens:
         cached = f"{call.cached_tokens:,} ({call.cached_tokens / call.prompt_tokens:.0%}) from its cache"
         console.print(f"the provider counted {call.prompt_tokens:,} tokens, {cached}", style="dim")
@@ -247,6 +256,11 @@ def _divide(tokens: Sequence[int], width: int) -> list[int]:
     return cells
 
 
+def get_label(section: str) -> str:
+    """Return the words for a section of the prompt."""
+    return _SECTIONS.get(section, _UNKNOWN).label or section
+
+
 def _draw_legend(sections: Sequence[PromptSection], console: Console) -> Iterator[Text]:
     """Yield lines with the letter, name and tokens of each section, as many to a line as fit."""
     from rich.text import Text
@@ -255,7 +269,7 @@ def _draw_legend(sections: Sequence[PromptSection], console: Console) -> Iterato
     for section in sections:
         style = _SECTIONS.get(section.name, _UNKNOWN)
         of = f" in {format_count(section.messages, 'message')}" if section.messages > 1 else ""
-        item = Text.assemble((style.letter, style.style), f" {style.label or section.name} {section.tokens:,}{of}")
+        item = Text.assemble((style.letter, style.style), f" {get_label(section.name)} {section.tokens:,}{of}")
         if line and line.cell_len + item.cell_len + 3 > console.width:
             yield line
             line = Text()
