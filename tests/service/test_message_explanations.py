@@ -147,6 +147,22 @@ async def test_suggested_budget_is_sufficient(settings: ContextSettings, turn: i
         assert any(run.first <= SAID <= run.last and run.decision == "kept" for run in context.decisions)
 
 
+@pytest.mark.parametrize(("lines", "is_large"), [(2, False), (20, True), (200, True)])
+async def test_pinning_says_if_the_budget_may_be_too_small(lines: int, *, is_large: bool) -> None:
+    """A small pinned message is sent whole. A large one is shortened, and the text announced it."""
+    async with open_with() as hf:
+        session = await talk(hf)
+        await session.send("Where is my parcel?\n" + "It is not here.\n" * lines)
+        for n in range(8):
+            await session.send(f"And order ORD-{n}, which was sent to {n} Harbour Street?" * 4)
+        matches = (await session.explain(text="Where is my parcel")).messages
+        found = next(one for one in matches if one.role == "user")
+        (pin,) = [one for one in found.remedies if one.kind == "pin"]
+        assert ("or fewer if the budget of 500 tokens is too small for it" in pin.text) == is_large
+        await session.annotate(found.seq, pinned=True)
+        assert only_message(await session.explain(seq=found.seq)).state == ("part" if is_large else "whole")
+
+
 @pytest.mark.parametrize("limit", ["EXPLAIN_BUDGETED", "EXPLAIN_BUDGETED_TOKENS"])
 async def test_no_larger_budget_is_suggested_for_a_long_session(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """Each budget that is tried takes one build."""

@@ -378,6 +378,10 @@ def find_recalled(record: BuildRecord | None, ref: SessionRef) -> set[int]:
     return {int(seq) for seq in own if seq.isascii() and seq.isdigit()}
 
 
+_LARGE_PIN: Final = 1 / 8
+"""Share of the budget above which a pinned message may be shortened, because the task, the current message and the digest need room too."""
+
+
 def _list_remedies(
     engine: Engine, responder: Responder, found: Preview, entry: Entry, presence: Presence, *, with_budget: bool
 ) -> list[Remedy]:
@@ -393,6 +397,8 @@ def _list_remedies(
     remedies = []
     if not entry.pinned and presence.decision != "cut":
         text = f"pin it, which adds its {entry.tokens:,} tokens to every prompt"
+        if entry.tokens > _LARGE_PIN * built.budget:
+            text += f", or fewer if the budget of {built.budget:,} tokens is too small for it"
         remedies.append(Remedy("pin", text, call=f"session.annotate({entry.seq}, pinned=True)"))
     if presence.reason == OUTSIDE:
         remedies.append(Remedy("history", "raise `sessions.max_messages` of the configuration"))
