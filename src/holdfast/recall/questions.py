@@ -36,6 +36,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.recall import word_tables
 from holdfast.recall.details import find_mentions
 from holdfast.recall.terms import (
+    MAX_TERM,
     PART,
     SPARE,
     WHOLE,
@@ -476,13 +477,26 @@ def _find_concepts(tokens: list[Token], *, narrowed: bool, everyday: bool) -> tu
 def _read_concepts(tokens: list[Token], language: str | None, *, everyday: bool) -> tuple[Concept, ...]:
     concepts: dict[str, Concept] = {}
     for token in tokens:
-        word = bound_term(_strip_suffix(token.text))
-        for variants in _iter_variants(token.text, language):
-            wider = _add_everyday(variants, language or ENGLISH) if everyday else variants
-            concepts.setdefault(variants[0][0], Concept(word, wider))
+        read = _read_cached if len(token.text) <= MAX_TERM else _read_token
+        for concept in read(token.text, language, everyday):
+            concepts.setdefault(concept.variants[0][0], concept)
             if len(concepts) == MAX_CONCEPTS:
                 return tuple(concepts.values())
     return tuple(concepts.values())
+
+
+def _read_token(text: str, language: str | None, everyday: bool) -> tuple[Concept, ...]:  # noqa: FBT001
+    """Return the concepts of a token."""
+    word = bound_term(_strip_suffix(text))
+    found = []
+    for variants in _iter_variants(text, language):
+        wider = _add_everyday(variants, language or ENGLISH) if everyday else variants
+        found.append(Concept(word, wider))
+    return tuple(found)
+
+
+_read_cached = lru_cache(maxsize=4_096)(_read_token)
+"""`_read_token` with a cache, because words repeat and each turn reads the current message. Callers do not use it for very long tokens."""
 
 
 def _strip_suffix(word: str) -> str:
