@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.context.build import Request, build, build_from_view
 from holdfast.context.settings import parse
 from holdfast.context.strategies import Strategy, make_strategy
 from holdfast.context.units import group_units
@@ -67,6 +68,30 @@ def test_past_its_threshold_a_summary_without_a_model_is_due() -> None:
     helped = make("summary_buffer", threshold=0.5, target=0.4, summarizer_llm="fast")
     assert not helped.is_due(window_of(entries, 110))
     assert helped.is_due(window_of(entries, 109))
+
+
+@pytest.mark.parametrize("budget", [1_000, 4_000, 16_000])
+@pytest.mark.parametrize("recall", ["off", "on"])
+def test_a_summary_without_a_model_is_rare(budget: int, recall: str) -> None:
+    """After a step, several messages fit below the threshold, so that most prompts begin with the one before."""
+    rule = make("summary_buffer", budget=budget, summarizer_llm="none", recall=recall)
+    request = Request(strategy=rule, count=STORED, input_budget=100_000)
+    talk = [
+        said
+        for at in range(600)
+        for said in (
+            user(f"I need order ORD-{at} by May {at % 30 + 1}, please."),
+            reply(f"Order ORD-{at} is on its way."),
+        )
+    ]
+    view = build(request, None, (), entries_of(*talk[:600])).view
+    before, prompts = view.steps, 0
+    for entry in entries_of(*talk)[600:]:
+        view.extend((entry,))
+        if entry.message.role == "user":
+            built, prompts = build_from_view(request, view), prompts + 1
+            assert built.tokens <= budget
+    assert 0 < view.steps - before < prompts / 3
 
 
 def test_a_window_of_messages_is_due_when_a_whole_unit_can_go() -> None:

@@ -33,7 +33,7 @@ from holdfast.context.settings import (
 from holdfast.context.standing_facts import add_facts, reserve_for_facts
 from holdfast.context.truncation import Clearing, list_older_units, list_units, squeeze, with_room_to_choose, with_stub
 from holdfast.context.units import Unit, list_messages
-from holdfast.context.window import ANCHOR_SHARE, Compaction, Window
+from holdfast.context.window import ANCHOR_SHARE, Compaction, Room, Window
 from holdfast.domain.budget import Budget
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
@@ -144,7 +144,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
             window = with_stub(window.drop(_count_surplus(window, self.window_size)), self._compute_floor(window))
         if self._is_over(window):
             moved, reserved = self._take_step(window), window.room.without_reserve()
-            if moved.allotted <= reserved.tokens or reserved is window.room:
+            if reserved is window.room or moved.allotted <= self._compute_limit(reserved):
                 return moved
             return self._take_step(window.with_room(reserved)).with_room(window.room)
         if self.facts:
@@ -159,15 +159,30 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return with_stub(window.with_summary(summary), self._compute_floor(window))
 
     def _is_over(self, window: Window) -> bool:
-        room = (window.room.without_reserve() if window.has_left else window.room).tokens
-        return self.bounded and window.allotted > (room if self.threshold is None else int(self.threshold * room))
+        room = window.room.without_reserve() if window.has_left else window.room
+        return self.bounded and window.allotted > self._compute_trigger(room)
+
+    def _compute_trigger(self, room: Room) -> int:
+        """Return the tokens of a window above which it is shrunk."""
+        return room.tokens if self.threshold is None else int(self.threshold * room.tokens)
+
+    def _compute_limit(self, room: Room) -> int:
+        """Return the tokens of a window after it was shrunk, except for messages that must stay.
+
+        With a threshold it is the share `target`, so that not every new message exceeds the threshold. A strategy of the application may
+        always use the whole token limit.
+        """
+        if self.threshold is None or self.target is None or self.choose is not None:
+            return room.tokens
+        return int(self.target * room.tokens)
 
     def _take_step(self, window: Window) -> Window:
         """Evict and cut units until the window fits, and write the blocks that replace the evicted units."""
         window = self._move_frontier(window)
+        limit = self._compute_limit(window.room)
         if self.facts:
-            window = add_facts(window, window.room.tokens - window.body, exact=not self.condense)
-        return add_digest(window) if self.condense else window.without_digest()
+            window = add_facts(window, limit - window.body, exact=not self.condense)
+        return add_digest(window, limit) if self.condense else window.without_digest()
 
     def _move_frontier(self, window: Window) -> Window:
         """Evict units down to the target size. If the window still does not fit, cut the messages that must stay."""

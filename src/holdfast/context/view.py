@@ -26,7 +26,7 @@ from collections import deque
 from holdfast.context.units import update_standing
 from holdfast.context.window import OutsideRange
 
-VERSION = 15
+VERSION = 16
 """Version of the encoded state and of the rules that produce it. A view saved by another version is rebuilt from the log."""
 
 

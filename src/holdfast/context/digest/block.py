@@ -94,8 +94,13 @@ class Digest(DeferredBlock):
         return Compaction(first, self.last, text, size, total=self.total) if text and size <= tokens else None
 
 
-def add_digest(window: Window) -> Window:
-    """Return the window with a digest of everything that was evicted or cut so far; the same window if there is nothing."""
+def add_digest(window: Window, limit: int | None = None) -> Window:
+    """Return the window with a digest of everything that was evicted or cut so far; the same window if there is nothing.
+
+    Args:
+        window: the window.
+        limit: tokens of the conversation above which the digest takes at most `YIELDING` of its maximum size; None: the window's token limit.
+    """
     before = window.digest
     if not window.left and before.last < 0 and not window.cuts:
         return window
@@ -109,7 +114,9 @@ def add_digest(window: Window) -> Window:
     # The digest's range ends before the frontier, although the digest also contains facts that were cut after the frontier.
     last = min(last, max(0, window.units[0].first - 1))
     total = max((unit.entries[-1].total for unit in window.left), default=before.total)
-    most = max(0, min(compute_reserve(room, stated), room - window.body - stated))
+    most = compute_reserve(room, stated)
+    free = max((room if limit is None else limit) - window.body - stated, int(most * YIELDING))
+    most = max(0, min(most, free, room - window.body - stated))
     return window.with_digest(Digest(window, state, cut, most=most, last=last, total=total))
 
 
