@@ -91,6 +91,7 @@ def clients(name: str) -> list[Person]:
 
 
 @given(steps)
+@example([(0, "compact", 0), (0, "regenerate", 1), (0, "compact", 0)])
 def test_every_request_reaches_its_own_session(steps: list[Step]) -> None:
     """Clients of one user, two users and two tenants, alternating; all words differ except the opening."""
     run(clients("p{}"), steps)

@@ -214,12 +214,41 @@ def _in_session(log: Log, sent: list[Data], system: str | None, mode: str) -> li
         told = [read_content(entry.message) for entry in log.list_visible(log.live)]
         ways += runs if any(told.count(one) > 1 for one in told) else [*runs[:1], *runs[-1:]]
         ways += [] if runs and runs[0].sure else [common]
+    resumed = _resume_calls(log, sent) if mode != "transcript" else None
     return [
-        _merge(way, sent)
-        if way is not None
-        else Landing(log, {"replaced" if log.live else "new"}, sent, retires=bool(log.live))
-        for way in ways
+        *([resumed] if resumed else []),
+        *(
+            _merge(way, sent)
+            if way is not None
+            else Landing(log, {"replaced" if log.live else "new"}, sent, retires=bool(log.live))
+            for way in ways
+        ),
     ]
+
+
+def _resume_calls(log: Log, sent: list[Data]) -> Landing | None:
+    """Match a request that has only the messages of the current turn: the ids of its calls are those at the end of the live path."""
+    first = next((at for at, message in enumerate(sent) if not visible(message)), None)
+    if first is None or any(visible(message) and message["role"] == "assistant" for message in sent):
+        return None
+    end = max((at + 1 for at, seq in enumerate(log.live) if visible(log.entries[seq].message)), default=0)
+    wanted = _read_call_ids(sent[first])
+    begin = next(
+        (
+            at
+            for at, seq in enumerate(log.live)
+            if at >= end and wanted and wanted <= _read_call_ids(log.entries[seq].message)
+        ),
+        None,
+    )
+    before = [log.entries[seq] for seq in log.live[end - first : end]] if first <= end else []
+    if begin is None or len(before) < first or not all(map(Entry.same, before, sent)):
+        return None
+    return _go_on_after(log, log.live[:begin], log.live[begin:], sent[first:])
+
+
+def _read_call_ids(message: Data) -> set[str]:
+    return {call["id"] for call in message.get("tool_calls") or ()}
 
 
 def _goes_on(log: Log, sent: list[Data]) -> Common | None:
@@ -347,7 +376,11 @@ def _run(log: Log, sent: list[Data], prefix: Common | None, *, least: int) -> li
 def _merge(common: Common, sent: list[Data]) -> Landing:
     log, entry = common.log, common.entry
     behind = [at for at, message in enumerate(sent) if visible(message)][common.shared - 1] + 1
-    rest, tools = sent[behind:], log.tools_behind(entry)
+    return _go_on_after(log, entry.path, log.tools_behind(entry), sent[behind:])
+
+
+def _go_on_after(log: Log, path: tuple[int, ...], tools: tuple[int, ...], rest: list[Data]) -> Landing:
+    """Return what becomes of the rest of a request after a path, and after the tool messages that follow it."""
     kept = tools
     if rest and not visible(rest[0]):
         equal = 0
@@ -359,7 +392,7 @@ def _merge(common: Common, sent: list[Data]) -> Landing:
         kept = tools[:equal] if rest and not visible(rest[0]) else tools
     if not rest:
         kept = log.without_open_calls(kept)  # nobody answers them: the reply is wanted anew
-    base = (*entry.path, *kept)
+    base = (*path, *kept)
     retires = log.live != base[: len(log.live)]
     if log.live[: len(base)] == base:
         relation = {"edited" if retires else "continued"} if rest else {"regenerated" if retires else "replayed"}
