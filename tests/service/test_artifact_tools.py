@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.agents import Agent
@@ -196,6 +196,7 @@ async def test_long_text_is_read_in_parts() -> None:
 
 @settings(max_examples=examples(25), deadline=None)
 @given(st.text(min_size=1, max_size=200), st.integers(min_value=16, max_value=64))
+@example("000\x80\x80\x80\x80\x80\U00010000", 16)
 async def test_parts_of_a_text_add_up_to_the_whole(text: str, limit: int) -> None:
     """No character is lost or split, and the returned offset continues correctly."""
     text = text.encode("utf-8", "replace").decode()
@@ -212,7 +213,7 @@ async def test_parts_of_a_text_add_up_to_the_whole(text: str, limit: int) -> Non
             parts += part if marker else about
             if "offset=" not in about:
                 break
-            offset = int(about.partition("offset=")[2].split()[0])
+            offset = int(about.partition("offset=")[2].removesuffix("]"))
         assert parts == text
 
 
