@@ -371,6 +371,7 @@ def test_the_digest_stays_within_its_tokens(rounds: list[list[Message]], tokens:
 
 
 @given(_HISTORY, st.integers(50, 600))
+@example([call("get", {"from": "OSL", "to": "OSL"}, "KX-7731")] * 2, 50)
 def test_the_digest_is_deterministic(rounds: list[list[Message]], tokens: int) -> None:
     assert render_units(units(*rounds), tokens) == render_units(units(*rounds), tokens)
 

@@ -289,11 +289,11 @@ class _Index:
     def remove(self, line: Line) -> None:
         """Remove a line from the index."""
         self._forget(line.facts)
-        for name in line.names:
-            if others := [other for other in self._lines[name.casefold()] if other is not line]:
-                self._lines[name.casefold()] = others
+        for name in {name.casefold() for name in line.names}:  # two arguments can have the same value
+            if others := [other for other in self._lines[name] if other is not line]:
+                self._lines[name] = others
             else:
-                self._lines.pop(name.casefold(), None)
+                del self._lines[name]
 
     def keep_only(self, line: Line, facts: list[Fact]) -> None:
         """Remove all facts of a line except `facts`, from the line and from the index."""
