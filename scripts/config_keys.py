@@ -1,4 +1,4 @@
-"""Generate the tables of docs/configuration-keys.md and docs/strategies.md from the code: `python scripts/config_keys.py`.
+"""Generate the tables of docs/configuration-keys.md and docs/strategy-keys.md from the code: `python scripts/config_keys.py`.
 
 With `--check` it writes nothing and exits with 1 if a table is outdated.
 """
@@ -42,7 +42,7 @@ def _format_default(value: object) -> str:
 
 TABLES: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("configuration-keys.md", "keys", format_table),
-    ("strategies.md", "strategies", format_strategies),
+    ("strategy-keys.md", "strategies", format_strategies),
 )
 
 

@@ -192,7 +192,7 @@ def test_the_page_tells_of_each_strategy_and_its_keys() -> None:
 def test_the_page_has_the_table_of_all_strategies() -> None:
     """As the code has them: `python scripts/config_keys.py` writes it."""
     assert f"scripts/config_keys.py -->\n\n{format_strategies()}\n<!-- strategies: end -->" in (
-        DOCS / "strategies.md"
+        DOCS / "strategy-keys.md"
     ).read_text(encoding="utf-8")
 
 

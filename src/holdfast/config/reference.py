@@ -68,7 +68,7 @@ def list_rows(cls: type[Settings] = Document, path: str = "") -> Iterator[Row]:
 
 def _list_strategy_rows(path: str) -> Iterator[Row]:
     """Yield a row for the name of the strategy, and one row for all keys of strategies. Another page has the table of these keys."""
-    where = "[Strategies](strategies.md#keys-and-defaults)"
+    where = "[Strategy keys](strategy-keys.md)"
     yield Row(
         f"{path}.strategy",
         "name of a strategy",
