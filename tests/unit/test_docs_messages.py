@@ -1,4 +1,4 @@
-"""The two troubleshooting pages quote only messages that exist in the code."""
+"""The pages on troubleshooting quote only messages that exist in the code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("troubleshooting.md", "troubleshooting-errors.md")
+PAGES = ("troubleshooting.md", "troubleshooting-start.md", "troubleshooting-errors.md", "doctor.md")
 PAGE = "\n".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in PAGES)
 GAP = "\0"
 """Placeholder for the variable parts of a message."""
