@@ -34,7 +34,7 @@ async def _with_name(url: str) -> list[str]:
         assert isinstance(store, RedisStore)
         held = await _dump_keys(store)
         await store.close()
-        # Of a cluster's users who was written for within the last hour is noted with the tenant: see docs/storage.md.
+        # Of a cluster's users who was written for within the last hour is noted with the tenant: see docs/storage-redis.md.
         keys = [str(name) for name, value in held.items() if NAME.encode() in name + value and b":dirty" not in name]
         return keys + _in_files(Path())
     if url.startswith("sqlite"):

@@ -120,7 +120,7 @@ _MESSAGES: Final = {
     "BUSY": "it is busy with a script of another program. Retry later",
     "WRONGPASS": "the login failed: check the user and the password",
     "NOAUTH": "it requires a password",
-    "NOPERM": "this user lacks a permission: docs/storage.md lists the required ones",
+    "NOPERM": "this user lacks a permission: docs/storage-redis.md lists the required ones",
     "MOVED": "it belongs to a cluster: use redis+cluster:// in the URL",
     "CROSSSLOT": "it belongs to a cluster: use redis+cluster:// in the URL",
     "CLUSTERDOWN": "the cluster does not serve all of its slots",
