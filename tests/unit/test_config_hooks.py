@@ -16,7 +16,7 @@ from holdfast.hooks.transcripts import Transcripts
 from holdfast.hooks.webhook import Webhook
 from holdfast.settings import get_fields
 
-PAGE = (Path(__file__).parents[2] / "docs" / "configuration-sections.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "configuration-tools.md").read_text(encoding="utf-8")
 WHOLE = """
 hooks:
   transcripts_dir: kept

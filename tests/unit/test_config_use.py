@@ -453,7 +453,8 @@ context: {strategy: token_window, budget: 4000, preserve_recent: 2}
 # -- the documentation page ----------------------------------------------------------------------
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = tuple(f"configuration{part}.md" for part in ("", "-variables", "-sections", "-aliases", "-keys"))
+SECTIONS = ("-models", "-storage", "-server", "-tools")
+PAGES = tuple(f"configuration{part}.md" for part in ("", "-variables", *SECTIONS, "-aliases", "-keys"))
 PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in PAGES)
 
 
