@@ -130,6 +130,43 @@ def test_header_name_is_validated() -> None:
         config.load("gateway: {user_headers: ['X User']}", env={})
 
 
+@pytest.mark.parametrize("marks", ["idempotency-key", "x-stainless-retry-count"])
+@pytest.mark.parametrize(
+    ("path", "ada", "bob", "named"),
+    [
+        ("/v1/chat/completions", {"x-user": "ada"}, {"x-user": "bob"}, {}),
+        ("/v1/chat/completions", {"x-user": "ada"}, {"x-user": "bob"}, {"session_id": "s"}),
+        ("/v1/messages", {}, {}, {"max_tokens": 50}),
+    ],
+    ids=["header", "header and session", "metadata"],
+)
+async def test_retry_never_gets_the_reply_of_another_user(
+    marks: str, path: str, ada: dict[str, str], bob: dict[str, str], named: dict[str, Any]
+) -> None:
+    """Clients may use equal keys, and equal first messages are common. Headers that name users are not in the body."""
+    async with gateway(lambda _: "ok", HEADERS) as (served, upstream):
+        for at, (user, headers) in enumerate((("ada", ada), ("bob", bob))):
+            count = "k" if marks == "idempotency-key" else str(at)
+            fields = named if headers else {**named, "metadata": {"user_id": user}}
+            answer = await post(served, path, {**headers, marks: count}, **fields)
+            assert answer["status"] == 200, answer
+            await served.hf.store.get(SessionRef(user, answer["session_id"]))  # raises an error if it is another user's
+        assert len(upstream.requests) == 2
+
+
+@pytest.mark.parametrize("marks", ["idempotency-key", "x-stainless-retry-count"])
+@pytest.mark.parametrize("header", ["x-chat-id", "baggage"])
+async def test_retry_never_gets_the_reply_of_another_session(marks: str, header: str) -> None:
+    """A header may name the session, too."""
+    async with gateway(lambda _: "ok", HEADERS) as (served, upstream):
+        for at in range(2):
+            name = f"gen_ai.conversation.id=chat-{at}" if header == "baggage" else f"chat-{at}"
+            headers = {header: name, marks: "k" if marks == "idempotency-key" else str(at)}
+            answer = await post(served, "/v1/chat/completions", headers)
+            assert (answer["status"], answer["session_id"]) == (200, f"chat-{at}")
+        assert len(upstream.requests) == 2
+
+
 # -- the session ---------------------------------------------------------------------
 
 

@@ -167,7 +167,7 @@ async def open_turn(
     session_id, unknown, requester = _check_request(call, parsed, rules)
     (system, incoming), key = _split_messages(parsed), _get_idempotency_key(call)
     fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
-    attempt_digest = await digest_attempt(call, sent, key, identified=requester.identified)
+    attempt_digest = await digest_attempt(call, sent, key, requester, name_session(call, sent, rules))
     apart, media = await take_media_out(incoming, plain=hf.guard is None)
     _release_messages(parsed, sent)
     del incoming

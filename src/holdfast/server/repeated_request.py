@@ -14,6 +14,7 @@ from holdfast.errors import SessionNotFound
 from holdfast.matching.retries import Attempt
 from holdfast.server.body_limits import get_declared_size
 from holdfast.server.http import Call
+from holdfast.server.requester import Requester
 from holdfast.turns.placement import Placement
 
 RETRY_COUNT: Final = "x-stainless-retry-count"
@@ -22,26 +23,28 @@ _LONG: Final = 1_000_000
 """Size in bytes above which the digest of a body is computed in a thread."""
 
 
-async def digest_attempt(call: Call, sent: Mapping[str, Any], key: str | None, *, identified: bool) -> bytes | None:
+async def digest_attempt(
+    call: Call, sent: Mapping[str, Any], key: str | None, requester: Requester, session_id: str | None
+) -> bytes | None:
     """Return a hash that is equal for all attempts of a request, or None if the client neither sends an idempotency key nor marks retries.
 
     Args:
         call: the request.
         sent: body of the request.
         key: idempotency key of the request, or None.
-        identified: True if the user of the request is known. If False, the client's address is part of the digest.
+        requester: user of the request, whom a header may name. If the user is not known, the client's address is part of the hash.
+        session_id: id of the session that the body or a header names; None: they name none.
     """
-    client = call.request.client
-    address = None if identified or client is None else client.host
-    caller = [call.principal.tenant, call.principal.user_id, call.principal.key_id, call.request.url.path, address]
-    headers = [call.get_header(name) for name in ("authorization", "x-api-key", "x-session-id")]
+    client, principal = call.request.client, call.principal
+    address = None if requester.identified or client is None else client.host
+    caller = [principal.tenant, principal.user_id, principal.key_id, requester.user_id, address]
+    headers = [call.get_header(name) for name in ("authorization", "x-api-key")]
+    what = [caller, headers, call.request.url.path, session_id]
     if key is not None:
-        return _compute_digest([caller, headers, *(sent.get(name) for name in ("user_id", "user", "session_id")), key])
+        return _compute_digest([*what, sent.get("session_user"), key])
     if call.get_header(RETRY_COUNT) is None:
         return None
-    return await run_cpu(
-        _compute_digest, [caller, headers, sent], long=(get_declared_size(call.request.headers) or 0) > _LONG
-    )
+    return await run_cpu(_compute_digest, [*what, sent], long=(get_declared_size(call.request.headers) or 0) > _LONG)
 
 
 def _compute_digest(what: Any) -> bytes:
