@@ -11,9 +11,11 @@ import pytest
 from pydantic import BaseModel
 
 from holdfast.domain.session import SessionRef
+from holdfast.server import response_recordings
 from holdfast.testing import Gate, Reply
 from tests.edges.gateway_kit import gateway_with_tools
 from tests.edges.server import Served, gateway
+from tests.waits import until
 
 USAGE = {
     "prompt_tokens": 100,
@@ -359,6 +361,22 @@ async def test_background_response_is_polled() -> None:
             final = await stream.get_final_response()
         assert final.output_text == "One two."
         assert (await served.client.responses.retrieve(started.id)).status == "completed"
+
+
+async def test_refused_background_response_leaves_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller with too many of them gets a 429 before a session is made, and before one is matched."""
+    monkeypatch.setattr(response_recordings, "RECORDED_RESPONSES", 1)
+    gate = Gate()
+    async with gateway(lambda _: Reply(text="One.", hold=gate)) as (served, _):
+        started = await served.client.responses.create(model="gpt-4o", input="1", background=True)
+        with pytest.raises(openai.RateLimitError):
+            await served.client.responses.create(model="gpt-4o", input="2", background=True)
+        assert len((await served.hf.store.list()).sessions) == 1
+        gate.open()
+        async with served.client.responses.stream(response_id=started.id) as stream:
+            assert (await stream.get_final_response()).output_text == "One."
+        await until(lambda: not served.server.server_state.tasks)
+        assert (await served.client.responses.create(model="gpt-4o", input="2", background=True)).id
 
 
 async def test_stream_of_a_background_response_is_resumed() -> None:

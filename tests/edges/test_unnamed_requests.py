@@ -121,3 +121,13 @@ async def test_empty_message_is_refused() -> None:
             told = await send_without_session(served, MORE, {"role": "user", "content": content}, session_id="s")
             assert (told["error"]["param"], told["error"]["code"]) == ("messages[1].content", "invalid_message")
         assert not (await served.hf.sessions()).sessions
+
+
+async def test_refused_request_does_not_keep_other_requests_from_its_session() -> None:
+    """It is refused after its session was found, because the session's agent allows less than the default model."""
+    async with gateway(answer, "agents: {small: {context: {strategy: digest, budget: 900}}}") as (served, _):
+        first = (await send_without_session(served, OPENING[0], agent="small"))["session_id"]
+        refused = await send_without_session(served, *OPENING, MORE, budget=5000)
+        assert refused["error"]["param"] == "budget"
+        found = await send_without_session(served, *OPENING, MORE)
+        assert (found["session_id"], found["session"]["reconciled"]) == (first, "continued")

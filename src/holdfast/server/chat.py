@@ -56,7 +56,7 @@ from holdfast.server.streaming import ON_DISCONNECT, Client, ClientConnection, R
 from holdfast.stores.checks import check_id
 from holdfast.tools.memory_files import has_fact_tool
 from holdfast.turns.interruptions import separate_heard
-from holdfast.turns.placement import Placement
+from holdfast.turns.placement import Placement, release_on_error
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
 from holdfast.wire.anthropic_betas import check_native_fields
 from holdfast.wire.openai import split_system
@@ -132,7 +132,8 @@ class Chat:
                 parsed = await self._resolve(call, parsed, self._rules)
             turn = await open_turn(call, sent, parsed, self._matching, self._rules)
             connection = ClientConnection(scope, receive, send, self._hf.guard, self._api_format, parsed, arrived)
-            client = Client(connection, turn, self._relays)
+            with release_on_error(turn.placement):
+                client = Client(connection, turn, self._relays)
         except ClientDisconnect:
             return
         except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
@@ -183,35 +184,37 @@ async def open_turn(
         hint=parsed.hint,
     )
     placement = await _place(call, attempt_digest, parsed, locator_input, matching)
-    session = placement.session
-    responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
-    locator_input.check(responder)
-    warnings = make_field_warnings(unknown, names_session=session_id is not None)
-    guest = call.get_user(None) not in (None, session.user_id)
-    check_compaction_rights(guest=guest and parsed.compaction is not None)
-    request = TurnRequest(
-        ref=session.ref,
-        responder=hf.roster.with_request_settings(responder, settings),
-        settings=settings,
-        warnings=(*parsed.warnings, *warnings),
-        incoming=separated.messages,
-        own=separated.own,
-        heard=separated.heard,
-        interruption=separated.interruption,
-        media=media,
-        system=system,
-        mode=separated.mode if separated.mode != mode else wanted or _choose_mode(responder.agent, rules, placement),
-        client="" if session_id is None else name_client(call),  # without a session id the messages decide
-        identified=requester.identified,
-        queue="queue" if placement.kind == "retry" else _choose_queue_mode(hf, body, guest=guest),
-        body=drop_own_fields(body),
-        idempotency_key=key,
-        fingerprint=fingerprint,
-        headers=forwarded,
-        speaker=get_speaker(call, body, session, requester),
-        guest=guest,
-    )
-    return _attach_placement(Turn(hf.engine, _add_parsed_fields(request, parsed)), placement)
+    with release_on_error(placement):
+        session = placement.session
+        responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
+        locator_input.check(responder)
+        warnings = make_field_warnings(unknown, names_session=session_id is not None)
+        guest = call.get_user(None) not in (None, session.user_id)
+        check_compaction_rights(guest=guest and parsed.compaction is not None)
+        chosen = wanted or _choose_mode(responder.agent, rules, placement)
+        request = TurnRequest(
+            ref=session.ref,
+            responder=hf.roster.with_request_settings(responder, settings),
+            settings=settings,
+            warnings=(*parsed.warnings, *warnings),
+            incoming=separated.messages,
+            own=separated.own,
+            heard=separated.heard,
+            interruption=separated.interruption,
+            media=media,
+            system=system,
+            mode=separated.mode if separated.mode != mode else chosen,
+            client="" if session_id is None else name_client(call),  # without a session id the messages decide
+            identified=requester.identified,
+            queue="queue" if placement.kind == "retry" else _choose_queue_mode(hf, body, guest=guest),
+            body=drop_own_fields(body),
+            idempotency_key=key,
+            fingerprint=fingerprint,
+            headers=forwarded,
+            speaker=get_speaker(call, body, session, requester),
+            guest=guest,
+        )
+        return _attach_placement(Turn(hf.engine, _add_parsed_fields(request, parsed)), placement)
 
 
 def _add_parsed_fields(request: TurnRequest, parsed: ParsedRequest) -> TurnRequest:

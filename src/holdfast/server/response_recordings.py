@@ -66,16 +66,16 @@ class Recordings:
         self._running: dict[Owner, int] = {}
         self._kept: dict[Owner, OrderedDict[str, Recording]] = {}
 
-    def open(self) -> Recording:
-        """Return a new recording for the current task's principal.
-
-        Raises:
-            Refused: the principal has too many background responses that are not finished.
-        """
-        owner = get_owner()
-        if self._running.get(owner, 0) >= RECORDED_RESPONSES:
+    def check_room(self) -> None:
+        """Raise `Refused` if the current task's principal has too many background responses that are not finished."""
+        if self._running.get(get_owner(), 0) >= RECORDED_RESPONSES:
             message = f"{RECORDED_RESPONSES} background responses are running, the most that one caller may have; try again later"
             raise Refused(429, "rate_limit_exceeded", message, retry_after="1")
+
+    def open(self) -> Recording:
+        """Return a new recording for the current task's principal. Raises the error of `check_room`."""
+        self.check_room()
+        owner = get_owner()
         self._running[owner] = self._running.get(owner, 0) + 1
         return Recording()
 

@@ -193,6 +193,8 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
         InvalidRequest: the request also names another session.
     """
     request: ResponsesRequest = parsed.context
+    if request.background:
+        call.request.app.state.recordings.check_room()
     user_id = identify_requester(call, parsed.body, rules, parsed.api).user_id
     session, predecessor = await _find_named(call.hf, request, user_id)
     parsed = await _resolve_references(call, parsed, user_id, is_known=session is not None)

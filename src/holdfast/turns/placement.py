@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from holdfast.domain.session import Session
@@ -107,3 +108,14 @@ class Placement:
         """Release the reservation, so that other requests can use the session. A second call does nothing."""
         if self._reservation is not None:
             self._reservation.release()
+
+
+@contextmanager
+def release_on_error(placement: Placement | None) -> Iterator[None]:
+    """Release the reservation of a placement if the block raises an error, because no turn will begin then."""
+    try:
+        yield
+    except BaseException:
+        if placement is not None:
+            placement.release()
+        raise
