@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,35 @@ async def test_idempotency_key_repeats_a_continuation_on_another_server(is_last:
         assert answers[0].id == answers[1].id
         assert answers[1].output_text == ("Two." if is_last else "Three.")
         assert len((await one.hf.store.list()).sessions) == (1 if is_last else 2)
+
+
+async def test_retry_of_a_request_that_never_began_is_no_part_of_another_branch() -> None:
+    """Two requests wait for a response. The client of one gives up, and sends it again when the other one was answered."""
+    gate = Gate()
+
+    def answer(body: dict[str, Any]) -> Reply:
+        text = body["messages"][-1]["content"]
+        return Reply(text=f"re: {text}", hold=gate if text == "1" else None)
+
+    async with gateway(answer) as (served, upstream):
+        first = await served.client.responses.create(model="gpt-4o", input="1", background=True)
+        (ref,) = [one.ref for one in (await served.hf.store.list()).sessions]
+
+        async def send(text: str, count: int) -> Any:
+            body = {"model": "gpt-4o", "input": text, "previous_response_id": first.id}
+            return await served.http.post("/v1/responses", json=body, headers={"x-stainless-retry-count": str(count)})
+
+        given_up = asyncio.create_task(send("2", 0))
+        await until(lambda: len(served.hf.engine.locks.list_line(ref)) == 2)
+        given_up.cancel()
+        await until(lambda: len(served.hf.engine.locks.list_line(ref)) == 1)
+        other = asyncio.create_task(send("3", 0))
+        await until(lambda: len(served.hf.engine.locks.list_line(ref)) == 2)
+        gate.open()
+        assert (await other).json()["session_id"] == ref.id
+        again = (await send("2", 1)).json()
+        assert list_received(upstream) == [("user", "1"), ("assistant", "re: 1"), ("user", "2")]
+        assert again["session_id"] != ref.id
 
 
 @pytest.mark.parametrize("fields", [{"tools": 7}, {"agent": "none"}, {"sesion_id": "x"}])

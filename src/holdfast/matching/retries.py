@@ -25,6 +25,7 @@ class Attempt:
         ref: the session assigned to the attempt; None if no session is assigned yet.
         identity: the identity of that session.
         start: `seq` of the first entry after the request's own messages; None until these messages are in the log.
+        is_fixed: True if the attempt can have no other session than this one.
         is_connected: True as long as the client may still be connected.
         was_answered: True if the whole reply was sent to the client.
     """
@@ -34,12 +35,21 @@ class Attempt:
         self.ref: SessionRef | None = None
         self.identity = ""
         self.start: int | None = None
+        self.is_fixed = False
         self.is_connected = True
         self.was_answered = False
 
-    def assign_session(self, ref: SessionRef, identity: str) -> None:
+    def assign_session(self, ref: SessionRef, identity: str, *, is_fixed: bool) -> None:
         """Record the session that the request was assigned to."""
-        self.ref, self.identity = ref, identity
+        self.ref, self.identity, self.is_fixed = ref, identity, is_fixed
+
+    @property
+    def can_resume(self) -> bool:
+        """True if a retry gets the session of this attempt.
+
+        It does not if the attempt ended before its turn began. Other requests may have used the session since, so the retry is matched again.
+        """
+        return self.ref is not None and (self.is_fixed or self.is_connected or self.start is not None)
 
 
 class Retries:
@@ -74,7 +84,7 @@ class Retries:
         newest one.
         """
         self._forget()
-        placed = [one for one in self._attempts.get(digest, ()) if one.ref is not None]
+        placed = [one for one in self._attempts.get(digest, ()) if one.can_resume]
         if not placed:
             return None
         found = min(

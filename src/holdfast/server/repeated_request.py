@@ -99,6 +99,5 @@ class RepeatedRequest:
             return await placing
         attempt = self._call.hf.engine.retries.begin(self._digest)
         placement = await placing
-        attempt.assign_session(placement.session.ref, placement.session.identity)
-        placement.attempt = attempt
+        placement.record_attempt(attempt)
         return placement

@@ -99,10 +99,14 @@ class Placement:
         assert self._find_again is not None, "only a request that can have another session can lose its match"
         self.release()
         placed = await self._find_again(self._is_unchanged)
-        placed.attempt = self.attempt
-        if self.attempt is not None:
-            self.attempt.assign_session(placed.session.ref, placed.session.identity)
+        placed.record_attempt(self.attempt)
         return placed
+
+    def record_attempt(self, attempt: Attempt | None) -> None:
+        """Record the attempt that has this placement; None: a repetition of the request cannot be recognised."""
+        self.attempt = attempt
+        if attempt is not None:
+            attempt.assign_session(self.session.ref, self.session.identity, is_fixed=self._find_again is None)
 
     def release(self) -> None:
         """Release the reservation, so that other requests can use the session. A second call does nothing."""
