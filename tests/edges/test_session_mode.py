@@ -150,6 +150,34 @@ async def test_last_round_of_a_tool_loop_is_enough() -> None:
         assert await log(served) == ["one", None, "1", None, "1", "done"]
 
 
+@pytest.mark.parametrize("is_cut", [False, True], ids=["complete reply", "cut reply"])
+@pytest.mark.parametrize("repeats_user", [True, False])
+async def test_current_turn_that_has_a_reply_can_be_sent_again(is_cut: bool, repeats_user: bool) -> None:
+    """A client that lost the reply, or wants another one, keeps the turns before."""
+    broken = Reply(text="one two three four", cut_after=3, reset=True) if is_cut else "lost"
+    async with gateway(["hi", call_count(1), broken, "done"]) as (served, upstream):
+        await send(served, [user("zero")])
+        call = (await send(served, [user("one")]))["choices"][0]["message"]
+        messages = [user("one"), call, {"role": "tool", "tool_call_id": "c1", "content": "1"}]
+        body = {"messages": messages if repeats_user else messages[1:], "session_id": "s"}
+        first, again = [await served.http.post("/v1/chat/completions", json=body) for _ in range(2)]
+        assert (first.status_code == 200) is not is_cut
+        assert again.json()["session"]["reconciled"] == "regenerated"
+        assert await log(served) == ["zero", "hi", "one", None, "1", "done"]
+        assert [one["role"] for one in upstream.requests[-1].body["messages"]] == [
+            *("user", "assistant", "user", "assistant", "tool")
+        ]
+
+
+async def test_current_turn_with_another_result_replaces_only_its_end() -> None:
+    async with gateway(["hi", call_count(1), "first", "second"]) as (served, _):
+        await send(served, [user("zero")])
+        call = (await send(served, [user("one")]))["choices"][0]["message"]
+        for result in ("1", "2"):
+            await send(served, [user("one"), call, {"role": "tool", "tool_call_id": "c1", "content": result}])
+        assert await log(served) == ["zero", "hi", "one", None, "2", "second"]
+
+
 async def test_edited_message_before_a_tool_call_is_an_edit() -> None:
     async with gateway(["hi", call_count(1), "done"]) as (served, _):
         await send(served, [user("zero")])

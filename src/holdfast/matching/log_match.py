@@ -188,10 +188,11 @@ async def read_remainder(store: Store, ref: SessionRef, seq: int) -> LogRemainde
 async def find_tool_round(
     store: Store, session: Session, incoming: Sequence[Message]
 ) -> tuple[LogRemainder, int] | None:
-    """Return the tool messages at the end of the log that the request repeats, and the number of messages before them in the request.
+    """Return the tool messages of the last turn that the request repeats, and the number of messages before them in the request.
 
     Some clients resend only the messages of the current turn with the results of its tool calls. The ids of the calls show
-    that nothing was edited. Return None if the request is not of this kind.
+    that nothing was edited. If the log has a reply to the results already, the client did not receive it, or wants another one.
+    Return None if the request is not of this kind.
 
     Args:
         store: the store.
@@ -202,7 +203,7 @@ async def find_tool_round(
     if sent is None or any(message.visible and message.role == "assistant" for message in incoming):
         return None
     calls = {call.id for call in incoming[sent].tool_calls}
-    tools = (await read_end(store, session)).tools
+    tools, reply = await _read_last_tools(store, session)
     start = next(
         (at for at, tool in enumerate(tools) if calls and calls <= {call.id for call in tool.message.tool_calls}), None
     )
@@ -211,7 +212,16 @@ async def find_tool_round(
     before = await store.entries(session.ref, limit=sent, stop=tools[0].seq, descending=True) if sent else ()
     if len(before) < sent or not all(map(is_same_message, reversed(before), incoming)):
         return None
-    return LogRemainder(tools[start:], None), sent
+    return LogRemainder(tools[start:], reply), sent
+
+
+async def _read_last_tools(store: Store, session: Session) -> LogRemainder:
+    """Return the tool messages at the end of the live path; those before the last message if this is a reply."""
+    if session.tail.last_kind != "assistant":
+        return await read_end(store, session)
+    reply = session.tail.last_seq
+    tools, _ = await read_entries_until(store, session.ref, _is_visible, stop=reply, descending=True)
+    return LogRemainder(tools[::-1], reply)
 
 
 def _is_visible(entry: Entry) -> bool:
