@@ -36,6 +36,16 @@ async def test_references_cannot_make_a_request_larger_than_a_body(path: str) ->
         assert len((await served.hf.sessions()).sessions) == before
 
 
+@pytest.mark.parametrize("reference", [{}, {"id": None}, {"id": []}, {"id": {}}, {"id": 5}, {"id": "msg_1"}])
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"])
+async def test_reference_without_a_valid_id_is_refused(path: str, reference: dict[str, Any]) -> None:
+    """It is the client's mistake, also if the id has a type that is no key of a table."""
+    async with gateway(lambda _: "ok") as (served, _):
+        sent = {"model": "gpt-4o", "input": [{"type": "item_reference", **reference}, {"role": "user", "content": "x"}]}
+        refused = await served.http.post(path, json=sent)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input")
+
+
 # -- lists of items --------------------------------------------------------------
 
 

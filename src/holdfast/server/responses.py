@@ -401,7 +401,7 @@ async def _resolve_references(
         if not is_reference(item):
             given.append(item)
         elif not is_known:
-            given.append(await reader.read(item["id"]))
+            given.append(await reader.read(item.get("id")))
     is_long = call.held.size + reader.bytes > INLINE_BODY_BYTES
     messages, sealed = await run_cpu(parse_input, given, long=is_long)
     return parsed._replace(messages=[*parsed.messages, *messages], context=request._replace(sealed=sealed))
@@ -430,7 +430,9 @@ class _ItemReader:
             InvalidRequest: the user has no such item.
             TooLarge: the items that were read are too large together.
         """
-        place = parse_place(item_id) if isinstance(item_id, str) else None
+        if not isinstance(item_id, str):
+            raise InvalidRequest("an item_reference in input must have an id, which is a string", param="input")
+        place = parse_place(item_id)
         if place is not None and item_id not in self._items:
             stored = await find_response(self._call.hf, place._replace(number=0).make_id("resp"), self._user_id)
             for item in () if stored is None else (await to_response(self._call.hf, stored))["output"]:
