@@ -230,7 +230,15 @@ async def test_retry_of_a_request_that_never_began_is_no_part_of_another_branch(
         assert again["session_id"] != ref.id
 
 
-@pytest.mark.parametrize("fields", [{"tools": 7}, {"agent": "none"}, {"sesion_id": "x"}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": 7},
+        {"agent": "none"},
+        {"sesion_id": "x"},
+        {"input": [{"type": "function_call_output", "call_id": "unknown", "output": "1"}]},
+    ],
+)
 async def test_refused_branch_leaves_no_copy(fields: dict[str, Any]) -> None:
     """A request that is not valid is refused before the session is copied."""
     async with gateway(lambda body: "re") as (served, _):

@@ -35,7 +35,7 @@ from holdfast.stores.log import Append
 from holdfast.stores.session_changes import is_claimed
 from holdfast.turns.placement import Placement, PlacementKind
 from holdfast.turns.prompt import check_body
-from holdfast.turns.turn_start import NOTHING, find_unasked_result, make_result_error
+from holdfast.turns.turn_start import NOTHING, check_results, find_unasked_result, make_result_error
 
 
 class Request(NamedTuple):
@@ -339,6 +339,7 @@ async def place_after(
     responder = call.hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
     check_body(responder, body)
     request_input.check(responder)
+    await check_results(call.hf.store, session, request_input.incoming, stop=predecessor.seq + 1)
     keyed = None if request_input.key is None else make_keyed_id(session.user_id, request_input.key)
     return Placement(await _fork_after(call.hf, predecessor, keyed), "new")
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Final
 
 from holdfast.context.units import Unit, group_units
@@ -597,17 +598,29 @@ def make_result_error(message: Message) -> InvalidMessage:
     return InvalidMessage(text, param="messages[0].tool_call_id")
 
 
-async def check_results(store: Store, session: Session, messages: Sequence[Message]) -> None:
-    """Check that the session contains the calls of the tool results in `messages`.
+async def check_results(
+    store: Store, session: Session, messages: Sequence[Message], *, stop: int | None = None
+) -> None:
+    """Check that the session contains the calls of the tool results with which `messages` begins.
 
     Late and repeated results are accepted.
+
+    Args:
+        store: the store.
+        session: the session as last read.
+        messages: messages to be written.
+        stop: `seq` before which they are written; None: at the end of the log.
 
     Raises:
         InvalidMessage: the call of a result is not among the last `limits.CALL_LOOKBACK` messages.
     """
-    unasked = find_unasked_result(session, messages)
-    if unasked is None:
+    if find_unasked_result(session if stop is None else None, messages) is None:
         return
-    stored = await store.entries(session.ref, limit=CALL_LOOKBACK, descending=True) if session.messages else ()
-    if not any(call.id == unasked.tool_call_id for entry in stored for call in entry.message.tool_calls):
-        raise make_result_error(unasked)
+    stored: Sequence[Entry] = ()
+    if session.messages:
+        stored = await store.entries(session.ref, stop=stop, limit=CALL_LOOKBACK, descending=True)
+    known = {call.id for entry in stored for call in entry.message.tool_calls}
+    known.update(session.tail.open_calls if stop is None else ())
+    for message in takewhile(lambda one: one.role == "tool", messages):
+        if message.tool_call_id not in known:
+            raise make_result_error(message)
