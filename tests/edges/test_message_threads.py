@@ -325,6 +325,27 @@ async def test_idempotency_key_repeats_the_continuation() -> None:
         assert len(upstream.requests) == 2
 
 
+async def test_key_does_not_bring_a_request_into_another_continuation() -> None:
+    """A request after the first message has a key. The thread ends in a failed tool round for the same words, after a later message."""
+
+    async def find_order(number: int) -> str:
+        """Find an order.
+
+        Args:
+            number: its number
+        """
+        return f"order {number}"
+
+    found, down = Reply(tool_calls=[("find_order", {"number": 7})]), Reply(status=500, error="down")
+    async with gateway_with_tools(["One.", "Two.", found, down, "no"], find_order) as (served, upstream):
+        first = await send(served, "a", {"type": "create"})
+        second = await send(served, "b", continue_after(first))
+        assert (await send(served, "go on", continue_after(second)))["status"] >= 500
+        refused = await send(served, "go on", continue_after(first), headers={"idempotency-key": "k1"})
+        assert code(refused) == (400, "thread_already_continued")
+        assert len(upstream.requests) == 4
+
+
 @pytest.mark.parametrize("by", ["key", "key on another server", "retry count"])
 async def test_repeated_fork_makes_one_copy(by: str, tmp_path: Path) -> None:
     """A repeated request with `fork` gets the stored message, and no further copy is made."""

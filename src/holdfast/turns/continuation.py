@@ -19,17 +19,22 @@ from holdfast.turns.placement import MatchLost
 from holdfast.turns.turn import INPUT_COUNT, Turn
 
 
-async def check_continuation(turn: Turn) -> None:
-    """Check that the message that the request follows has no complete continuation yet.
-
-    A request with an idempotency key is not checked: it may repeat the one that made the continuation.
+async def check_continuation(turn: Turn) -> bool:
+    """Return True if the message that the request follows has no complete continuation yet.
 
     Raises:
         ThreadAlreadyContinued: it has one, or it is not in force any more, and the request gets no other session.
         MatchLost: the same, and the request gets another session.
+
+    Neither is raised if the request has an idempotency key, because it may repeat the request that made the continuation.
     """
-    if turn.request.idempotency_key is None:
+    try:
         await _read_attempt(turn)
+    except (ThreadAlreadyContinued, MatchLost):
+        if turn.request.idempotency_key is None:
+            raise
+        return False
+    return True
 
 
 async def plan_continuation(turn: Turn, session: Session) -> tuple[Plan, int]:

@@ -84,9 +84,8 @@ async def _relate(turn: Turn) -> Session | None:
         return None
     runs_tools = bool(turn.request.responder.tools or turn.request.responder.steps)
     is_joined = turn.placement is not None and await _join_attempt(turn)
-    if not is_joined and runs_tools and turn.follows is not None:
-        await check_continuation(turn)
-    if not is_joined and not (runs_tools and await _resume_from_results(turn)):
+    may_resume = runs_tools and not is_joined and (turn.follows is None or await check_continuation(turn))
+    if not is_joined and not (may_resume and await _resume_from_results(turn)):
         await reconcile(turn)
     answered = turn.answered
     if answered is not None and answered.message.tool_calls and (is_joined or runs_tools):
