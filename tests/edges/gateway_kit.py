@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -82,7 +82,7 @@ def note(context: ToolContext, text: str) -> str:
 
 @asynccontextmanager
 async def gateway_with_tools(
-    script: Sequence[Any], *tools: Any, more: Sequence[str] = (), **limits: Any
+    script: Sequence[Any] | Callable[[dict[str, Any]], Any], *tools: Any, more: Sequence[str] = (), **limits: Any
 ) -> AsyncIterator[tuple[Served, ScriptedUpstream]]:
     """Run a gateway whose model can call these tools."""
     async with gateway(script, *more) as (served, upstream):

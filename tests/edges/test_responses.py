@@ -24,6 +24,7 @@ USAGE = {
     "total_tokens": 120,
     "prompt_tokens_details": {"cached_tokens": 64},
 }
+WORDS = "one two three four"
 WEATHER: Any = {
     "type": "function",
     "name": "get_weather",
@@ -199,6 +200,89 @@ async def test_idempotency_key_repeats_a_continuation_on_another_server(is_last:
         assert answers[0].id == answers[1].id
         assert answers[1].output_text == ("Two." if is_last else "Three.")
         assert len((await one.hf.store.list()).sessions) == (1 if is_last else 2)
+
+
+@pytest.mark.parametrize("attempt", [Reply(status=500, error="down"), Reply(text=WORDS, cut_after=3, reset=True)])
+async def test_failed_continuation_can_be_sent_again(attempt: Reply) -> None:
+    """The same request continues the session. The message is there once, and the part of the first reply is replaced."""
+    async with gateway(["One.", attempt, "Two."]) as (served, upstream):
+        first = await served.client.responses.create(model="gpt-4o", input="1")
+        said = (("user", "1"), ("assistant", "One."), ("user", "2"))
+        history: Any = [{"role": role, "content": text} for role, text in said]
+        with pytest.raises(openai.APIError):
+            await served.client.responses.create(model="gpt-4o", input="2", previous_response_id=first.id)
+        second = await served.client.responses.create(model="gpt-4o", input=history, previous_response_id=first.id)
+        assert second.output_text == "Two."
+        assert second.session_id == first.session_id
+        assert list_received(upstream) == [("user", "1"), ("assistant", "One."), ("user", "2")]
+        assert [text for _, text in await served.log(first.session_id)] == ["1", "One.", "2", "Two."]
+        assert (await served.client.responses.retrieve(second.id)).output_text == "Two."
+        (item,) = (await served.client.responses.input_items.list(second.id)).data
+        assert item.content[0].text == "2"
+
+
+async def test_other_request_after_a_failed_continuation_branches() -> None:
+    """Its session is a fork, and the failed request stays as it was, so it can be sent again."""
+    async with gateway(["One.", Reply(status=500, error="down"), "Three.", "Two."]) as (served, upstream):
+        first = await served.client.responses.create(model="gpt-4o", input="1")
+        with pytest.raises(openai.APIError):
+            await served.client.responses.create(model="gpt-4o", input="2", previous_response_id=first.id)
+        other, second = [
+            await served.client.responses.create(model="gpt-4o", input=text, previous_response_id=first.id)
+            for text in ("3", "2")
+        ]
+        assert list_received(upstream, -2) == [("user", "1"), ("assistant", "One."), ("user", "3")]
+        assert other.session_id != first.session_id == second.session_id
+        assert [text for _, text in await served.log(first.session_id)] == ["1", "One.", "2", "Two."]
+        assert [text for _, text in await served.log(other.session_id)] == ["1", "One.", "3", "Three."]
+
+
+async def test_tools_of_the_server_run_once_although_the_continuation_fails() -> None:
+    """The request that is sent again goes on from their results."""
+    numbers = []
+
+    async def pay(number: int) -> str:
+        """Pay.
+
+        Args:
+            number: a number
+        """
+        numbers.append(number)
+        return "paid"
+
+    after_payment = iter([Reply(status=500, error="down"), "Paid."])
+
+    def answer(body: dict[str, Any]) -> Any:
+        last = body["messages"][-1]
+        if last["role"] == "tool":
+            return next(after_payment)
+        return "One." if last["content"] == "1" else Reply(tool_calls=[("pay", {"number": 7})])
+
+    async with gateway_with_tools(answer, pay) as (served, _):
+        first = await served.client.responses.create(model="gpt-4o", input="1")
+        with pytest.raises(openai.APIError):
+            await served.client.responses.create(model="gpt-4o", input="Pay.", previous_response_id=first.id)
+        second = await served.client.responses.create(model="gpt-4o", input="Pay.", previous_response_id=first.id)
+        assert (second.output_text, second.session_id, numbers) == ("Paid.", first.session_id, [7])
+
+
+async def test_undelivered_response_is_returned_to_the_same_request() -> None:
+    """A client that lost the end of a response sends its request again. The model is not called again."""
+    gate = Gate()
+    async with gateway(["One.", Reply(text=WORDS, hold=gate, hold_after=2), "no"]) as (served, upstream):
+        first = await served.client.responses.create(model="gpt-4o", input="1")
+        body = {"model": "gpt-4o", "input": "2", "previous_response_id": first.id, "on_disconnect": "finish"}
+        lost = asyncio.create_task(served.http.post("/v1/responses", json=body))
+        await upstream.until(lambda: len(upstream.requests) == 2)
+        lost.cancel()
+        await until(lambda: not served.server.server_state.connections)
+        gate.open()
+        await until(lambda: len(served.hf.engine.undelivered))
+        again = (await served.http.post("/v1/responses", json=body)).json()
+        assert (again["session_id"], again["output"][0]["content"][0]["text"]) == (first.session_id, WORDS)
+        assert len(upstream.requests) == 2
+        other = (await served.http.post("/v1/responses", json=body)).json()
+        assert other["session_id"] != first.session_id
 
 
 async def test_retry_of_a_request_that_never_began_is_no_part_of_another_branch() -> None:

@@ -35,6 +35,7 @@ from holdfast.server.stored_responses import (
     find_response,
     get_conversation,
     get_response,
+    is_in_use,
     iterate_input,
     make_cancellation,
     read_calls,
@@ -44,6 +45,7 @@ from holdfast.sessions.erasure import erase_everywhere
 from holdfast.stores.log import Append
 from holdfast.stores.walk import read_entries_until
 from holdfast.turns.compaction import add_summarized
+from holdfast.turns.continuation import read_attempt
 from holdfast.wire.objects import Answer, Count, JsonObject, Page, json_schema
 from holdfast.wire.openai import split_system
 from holdfast.wire.response_ids import parse_place
@@ -337,8 +339,16 @@ async def _find_named(
     return predecessor.session, predecessor
 
 
-async def _find_predecessor(hf: Holdfast, response_id: str, user_id: str | None) -> Predecessor:
-    """Return the response that a request continues after. If later messages follow it, the request gets a fork.
+async def _find_predecessor(
+    hf: Holdfast, response_id: str, user_id: str | None, *, may_repeat: bool = True
+) -> Predecessor:
+    """Return the response that a request continues after. If later messages follow it, the request gets a fork, unless it may repeat them.
+
+    Args:
+        hf: the `Holdfast` of the tenant.
+        response_id: id of the response.
+        user_id: the user of the request.
+        may_repeat: False if the request is known not to repeat an earlier one.
 
     Raises:
         Refused: the user has no such response.
@@ -347,13 +357,24 @@ async def _find_predecessor(hf: Holdfast, response_id: str, user_id: str | None)
     if stored is None:
         message = f"Previous response with id '{response_id:.200}' not found."
         raise Refused(400, "previous_response_not_found", message)
-    find_again = partial(_find_predecessor, hf, response_id, user_id)
-    return Predecessor(stored.session, stored.end - 1, stored.entry.turn_id, find_again, is_forked=not stored.is_last)
+    find_again = partial(_find_predecessor, hf, response_id, user_id, may_repeat=False)
+    is_forked = not stored.is_last and not (may_repeat and await _may_be_repeated(hf, stored))
+    return Predecessor(stored.session, stored.end - 1, stored.entry.turn_id, find_again, is_forked=is_forked)
+
+
+async def _may_be_repeated(hf: Holdfast, stored: StoredResponse) -> bool:
+    """Return True if the request after a response may be sent again, because its reply is not complete or did not reach its client."""
+    ref = stored.session.ref
+    if hf.engine.undelivered.has_reply(ref):
+        return True
+    return not is_in_use(hf, stored.session) and await read_attempt(hf.store, ref, stored.end - 1) is not None
 
 
 def _get_stop(predecessor: Predecessor | None) -> int | None:
     """Return the `seq` before which a request continues the log; None: at its end."""
-    return predecessor.seq + 1 if predecessor is not None and predecessor.is_forked else None
+    if predecessor is None or predecessor.session.tail.last_seq <= predecessor.seq:
+        return None
+    return predecessor.seq + 1
 
 
 async def count_known(hf: Holdfast, session: Session, incoming: Sequence[Message], stop: int | None) -> int:

@@ -251,13 +251,13 @@ def _describe_unfinished(hf: Holdfast, stored: StoredResponse) -> dict[str, Any]
     status: Status = "in_progress"
     if stored.is_cancelled:
         return {"status": "cancelled"}
-    if stored.is_last and _is_in_use(hf, stored.session):
+    if stored.is_last and is_in_use(hf, stored.session):
         return {"status": status}
     message = "the reply was not finished; send the request again"
     return {"status": "failed", "error": {"code": "server_error", "message": message}}
 
 
-def _is_in_use(hf: Holdfast, session: Session) -> bool:
+def is_in_use(hf: Holdfast, session: Session) -> bool:
     """Return True if a turn of the session is running in this process or another one."""
     return is_claimed(session, hf.clock()) or hf.engine.is_busy(session.ref)
 
@@ -295,8 +295,8 @@ async def iterate_input(
     Raises:
         Refused: the response has no input item `after`.
     """
-    session, stop = stored.session, stored.entry.seq
-    count = (stored.entry.metadata or {}).get(INPUT_COUNT)
+    session, note = stored.session, await _find_first_note(hf, stored)
+    stop, count = note.seq, (note.metadata or {}).get(INPUT_COUNT)
     start = max(0, stop - count) if is_whole(count) else stop
     if after is not None:
         place = parse_place(after)
@@ -319,6 +319,23 @@ async def iterate_input(
         if len(page) < ENTRIES:
             break
         start, stop = (start, page[-1].seq) if descending else (page[-1].seq + 1, stop)
+
+
+async def _find_first_note(hf: Holdfast, stored: StoredResponse) -> Entry:
+    """Return the note after the input of a response: its own, or that of an earlier attempt if the request was sent again and added nothing."""
+    note = stored.entry
+    while (note.metadata or {}).get(INPUT_COUNT) == 0:
+        page = await hf.store.entries(stored.session.ref, stop=note.seq, limit=ENTRIES, descending=True, notes=True)
+        following = next((entry for entry in page if not _is_between_attempts(entry)), None)
+        if following is None or not following.is_note:
+            break
+        note = following
+    return note
+
+
+def _is_between_attempts(entry: Entry) -> bool:
+    """Return True for a result, and for calls that Holdfast ran itself. They can be in the log between two attempts at a request."""
+    return entry.message.role == "tool" or (entry.message.role == "assistant" and not _is_shown(entry))
 
 
 def _refuse_input_item() -> Refused:

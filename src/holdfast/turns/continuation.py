@@ -2,7 +2,8 @@
 
 If the message has a continuation already, the request is refused or gets another session; its placement decides that. A continuation
 counts when its reply is complete. If a request failed before that, its messages are in the log without a reply, or with a part
-of one. The same request then continues there, and another request replaces them. So a client can always try again.
+of one. The same request then continues there, so a client can always try again. Another request replaces them, or gets another
+session.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Sequence
 
 from holdfast.domain.messages import Message, encode_canonical
 from holdfast.domain.reconcile import Plan
-from holdfast.domain.session import NO_VERSION, Entry, Session
+from holdfast.domain.session import NO_VERSION, Entry, Session, SessionRef
 from holdfast.errors import StaleSession, ThreadAlreadyContinued
 from holdfast.overlays.session_cache import CachedSession
+from holdfast.stores.base import Store
 from holdfast.stores.walk import ENTRIES
 from holdfast.turns.placement import MatchLost
 from holdfast.turns.turn import INPUT_COUNT, Turn
@@ -52,10 +54,12 @@ async def plan_continuation(turn: Turn, session: Session) -> tuple[Plan, int]:
         return Plan("delta", incoming), NO_VERSION  # only a repeated request is accepted at this version
     if not attempt:
         return (Plan("delta", incoming) if incoming else Plan("replayed")), session.version
-    if _begins_with(attempt, incoming):
+    if incoming and _begins_with(attempt, incoming):
         rest = attempt[len(incoming) :]
         plan = Plan("regenerated", retire_from=rest[0].seq) if rest else Plan("replayed")
         return plan, session.version
+    if turn.placement is None or not turn.placement.is_only_continuation:
+        raise _explain_continued(turn)
     return Plan("edited", incoming, retire_from=attempt[0].seq), session.version
 
 
@@ -76,30 +80,45 @@ def _explain_continued(turn: Turn) -> Exception:
 
 
 async def _read_attempt(turn: Turn) -> list[Entry]:
-    """Return the live entries after the message that the request follows: those of an attempt without a complete reply.
+    """Return the entries of an attempt to continue after the message that the request follows.
 
     Raises:
         ThreadAlreadyContinued, MatchLost: there is a complete reply, or there are messages that no such attempt wrote.
     """
-    ref, follows = turn.request.ref, turn.follows
-    assert follows is not None, "the request follows a message"
+    assert turn.follows is not None, "the request follows a message"
+    attempt = await read_attempt(turn.engine.store, turn.request.ref, turn.follows)
+    if attempt is None:
+        raise _explain_continued(turn)
+    return attempt
+
+
+async def read_attempt(store: Store, ref: SessionRef, follows: int) -> list[Entry] | None:
+    """Return the live entries after a message if they are those of an attempt without a complete reply. If there are none, return an empty list.
+
+    Return None if there is a complete reply, if there are messages that no such attempt wrote, or if the message is not in force any more.
+
+    Args:
+        store: the store.
+        ref: the session.
+        follows: `seq` of the message.
+    """
     found, head, start, is_attempt = list[Entry](), None, follows, False
     while True:
-        page = await turn.engine.store.entries(ref, start=start, limit=ENTRIES, notes=True)
+        page = await store.entries(ref, start=start, limit=ENTRIES, notes=True)
         for entry in page:
             if head is None:
                 head = entry
             elif entry.is_note:
                 is_attempt = is_attempt or (entry.metadata or {}).get(INPUT_COUNT) == len(found)
             elif entry.message.role == "assistant" and _is_complete(entry):
-                raise _explain_continued(turn)
+                return None
             else:
                 found.append(entry)
         if len(page) < ENTRIES:
             break
         start = page[-1].seq + 1
     if head is None or head.seq != follows or (found and not is_attempt):
-        raise _explain_continued(turn)
+        return None
     return found
 
 
