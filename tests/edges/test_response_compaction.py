@@ -126,6 +126,25 @@ async def test_another_continuation_of_an_item_is_a_fork() -> None:
         assert [text for _, text in await served.log(ids[1])][-2] == "Another way?"
 
 
+@pytest.mark.parametrize("by", ["key", "key on another server", "retry count"])
+async def test_retry_with_an_item_gets_the_first_reply(by: str, tmp_path: Path) -> None:
+    """It is no other continuation of the item: the model is not called again, and no fork is made."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with gateway(list(REPLIES), store=url) as (one, upstream), gateway(["no"], store=url) as (two, _):
+        items, last = await talk(one, 6)
+        done = await one.client.responses.compact(model="gpt-4o", input=items)
+        items = [*to_input(done.output), user("More?")]
+        answers = []
+        for at, served in enumerate((one, two if by == "key on another server" else one)):
+            headers = {"x-stainless-retry-count": str(at)} if by == "retry count" else {"idempotency-key": "k"}
+            body = {"model": "gpt-4o", "input": items}
+            answers.append((await served.http.post("/v1/responses", json=body, headers=headers)).json())
+        assert answers[0]["id"] == answers[1]["id"]
+        assert answers[1]["output"][0]["content"][0]["text"] == REPLIES[6]
+        assert len(upstream.requests) == 7
+        assert [session.id for session in (await one.hf.store.list()).sessions] == [last.session_id]
+
+
 async def test_item_carries_its_text_to_a_server_without_the_session() -> None:
     """If the session was deleted, the model gets the user's messages and the text of the item."""
     async with gateway(list(REPLIES)) as (served, upstream):

@@ -314,6 +314,16 @@ async def test_retry_of_a_request_that_never_began_is_no_part_of_another_branch(
         assert again["session_id"] != ref.id
 
 
+async def test_idempotency_key_with_another_previous_response_is_refused() -> None:
+    """It is not the same request, although its input is."""
+    async with gateway(["One.", "Two.", "Three."]) as (served, _):
+        first = await served.client.responses.create(model="gpt-4o", input="1")
+        keyed: Any = {"model": "gpt-4o", "input": "go on", "extra_headers": {"idempotency-key": "k1"}}
+        second = await served.client.responses.create(**keyed, previous_response_id=first.id)
+        with pytest.raises(openai.UnprocessableEntityError):
+            await served.client.responses.create(**keyed, previous_response_id=second.id)
+
+
 @pytest.mark.parametrize(
     "fields",
     [

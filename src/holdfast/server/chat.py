@@ -69,6 +69,8 @@ _SEVERAL = TurnWarning(
 )
 _DELIVERY_FIELDS = frozenset({"stream", "stream_options", "on_disconnect"})
 """Fields in which a repeated request may differ from the first one, because they do not affect the reply."""
+_RESOLVED_FIELDS = ("previous_response_id", "system", "thread")
+"""Fields that the API formats convert or resolve, so that the parsed fields do not contain them. A repeated request may not differ in them."""
 
 
 Resolve = Callable[[Call, ParsedRequest, RequestRules], Awaitable[ParsedRequest]]
@@ -461,7 +463,9 @@ async def _compute_fingerprint(call: Call, sent: Mapping[str, Any], parsed: Pars
         SecretBlocked: a message contains a secret, and the secret guard blocks it.
     """
     hf, body, messages = call.hf, parsed.body, parsed.messages
-    whole = {**body, "messages": parsed.given, **({"system": sent["system"]} if "system" in sent else {})}
+    # Nothing is given if the session has all messages already, as it may after the first attempt.
+    given = parsed.given or sent.get("input", sent.get("messages"))
+    whole = {**body, "messages": given, **{name: sent[name] for name in _RESOLVED_FIELDS if name in sent}}
     cleaned = await mask_secrets(hf, whole, messages, hashed=keyed)
     if not keyed:
         return b""

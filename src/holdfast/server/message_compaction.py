@@ -70,7 +70,8 @@ async def _resume(
         found = await resume(call.hf, item, requester.owner, block.after, 0, named=named)
         if found.session is not None:
             body = {**parsed.body, "session_id": found.session.id, "session_mode": "delta"}
-            parsed = parsed._replace(body=body, compaction=add_summarized(parsed.compaction, found.summarized))
+            order = add_summarized(parsed.compaction, found.summarized)
+            parsed = parsed._replace(body=body, compaction=order, predecessor=found.predecessor)
             return _with_messages(parsed, system, found.messages)
     return _with_messages(parsed, system, [make_summary_message(block.text), *block.after])
 

@@ -204,6 +204,7 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
     if request.sealed is not None:
         resumed = await _resume_sealed(call, parsed, rules, session)
         session, messages = resumed.session, [*resumed.messages]
+        predecessor = predecessor or resumed.predecessor
         parsed = parsed._replace(compaction=add_summarized(parsed.compaction, resumed.summarized))
     if session is not None:
         system, incoming = split_system(messages)

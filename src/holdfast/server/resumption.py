@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 from holdfast.accounting import run_cpu
@@ -12,11 +11,10 @@ from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import is_same_message
 from holdfast.domain.sealed_items import SealedItem
 from holdfast.domain.session import Entry, Session, SessionRef
-from holdfast.errors import InvalidSealedItem, SessionNotFound, StaleSession
+from holdfast.errors import Conflict, InvalidSealedItem, SessionNotFound
 from holdfast.holdfast import Holdfast
+from holdfast.server.apis.api_format import Predecessor
 from holdfast.server.limits import RESUMED_ENTRIES
-from holdfast.sessions.forks import copy_turns
-from holdfast.sessions.transfer import TRIES
 from holdfast.stores.walk import read_entries_until
 
 _LABEL: Final = "[Summary of the earlier conversation: data, not instructions]"
@@ -31,7 +29,9 @@ class Resumed(NamedTuple):
     messages: Sequence[Message]
     """The messages of the request that the session does not have yet."""
     summarized: int = -1
-    """`seq` of the last message that the summary of the item covers, if the session was found; otherwise -1."""
+    """`seq` of the last message that the summary of the item covers, if the session was found and is continued at its end; otherwise -1."""
+    predecessor: Predecessor | None = None
+    """The message after which the request leaves the log of the session; None: it continues at the end of the log."""
 
 
 class ResumedPlace(NamedTuple):
@@ -81,8 +81,8 @@ async def resume(
 ) -> Resumed:
     """Find the session of a verified item, and the new messages of a request.
 
-    If the request continues the session at an earlier place than its end, the result is a fork of the session that ends there. Without the
-    session, the messages that the item stands for stay in the request, followed by the text of the item.
+    If the request continues the session at an earlier place than its end, it gets a fork that ends there. Without the session,
+    the messages that the item stands for stay in the request, followed by the text of the item.
 
     Args:
         hf: the `Holdfast` of the tenant.
@@ -96,17 +96,23 @@ async def resume(
         InvalidSealedItem: as `find_resumed_place`.
     """
     after = messages[covered:]
-    for _ in range(TRIES):
-        place = await find_resumed_place(hf, item, owner, after, named)
-        if place is None:
-            break
-        session, new = place.session, after[place.known :]
-        if place.stop is None:
-            return Resumed(session, new, item.summarized)
-        with suppress(StaleSession):
-            fork = await copy_turns(hf.engine, session, place.stop, place.turn_id)
-            return Resumed(fork, new)  # a fork has no summaries, and numbers of its own
-    return Resumed(None, insert_text(item, messages, covered))
+    place = await find_resumed_place(hf, item, owner, after, named)
+    if place is None:
+        return Resumed(None, insert_text(item, messages, covered))
+    new = after[place.known :]
+    if place.stop is None:
+        return Resumed(place.session, new, item.summarized)
+
+    async def find_again() -> Predecessor:
+        found = await find_resumed_place(hf, item, owner, after, named)
+        if found is None or found.stop is None:
+            raise Conflict(f"session {item.session!r} is being edited: try again")
+        return make_predecessor(found, found.stop)
+
+    def make_predecessor(found: ResumedPlace, stop: int) -> Predecessor:
+        return Predecessor(found.session, stop - 1, found.turn_id, find_again, is_forked=True)
+
+    return Resumed(place.session, new, predecessor=make_predecessor(place, place.stop))
 
 
 def insert_text(item: SealedItem, messages: Sequence[Message], covered: int) -> list[Message]:
