@@ -687,9 +687,9 @@ SELECT s.version, s.key_count, s.bytes, s.updated_at, coalesce(f.number, 0)
 FROM state_scopes AS s LEFT JOIN floors AS f ON f.tenant = s.tenant WHERE s.tenant = :tenant AND s.user_id = :user_id
 
 -- scope_new(tenant, user_id) --
--- Insert an empty scope, unless another process has just done so.
+-- Insert an empty scope. If another process has just done so, lock that row, so that no other transaction deletes it.
 INSERT INTO state_scopes (tenant, user_id, version, key_count, bytes, updated_at) VALUES (:tenant, :user_id, 0, 0, 0, 0)
-ON CONFLICT (tenant, user_id) DO NOTHING
+ON CONFLICT (tenant, user_id) DO UPDATE SET version = state_scopes.version
 
 -- scope_put(tenant, user_id, version, key_count, bytes, updated_at) --
 -- Update a scope after a write.
@@ -735,9 +735,9 @@ FROM record_owners AS o LEFT JOIN record_owners AS f ON f.tenant = o.tenant AND 
 WHERE o.tenant = :tenant AND o.user_id = :user_id AND o.session = :session
 
 -- record_owner_new(tenant, user_id, session) --
--- Insert an owner of records, unless another process has just done so.
+-- Insert an owner of records. If another process has just done so, lock that row, so that no other transaction deletes it.
 INSERT INTO record_owners (tenant, user_id, session, version) VALUES (:tenant, :user_id, :session, 0)
-ON CONFLICT (tenant, user_id, session) DO NOTHING
+ON CONFLICT (tenant, user_id, session) DO UPDATE SET version = record_owners.version
 
 -- record_owner_put(pk, version, numbers) --
 -- Update the version of an owner of records, and how many numbers it has given.
@@ -1199,10 +1199,10 @@ FROM memory_owners AS o LEFT JOIN floors AS f ON f.tenant = o.tenant
 WHERE o.tenant = :tenant AND o.kind = :kind AND o.id = :id
 
 -- memory_owner_new(tenant, kind, id) --
--- Insert an owner without memories, unless another process has just done so.
+-- Insert an owner without memories. If another process has just done so, lock that row, so that no other transaction deletes it.
 INSERT INTO memory_owners (tenant, kind, id, version, held, next_memory, next_signal, next_entry, updated_at)
 VALUES (:tenant, :kind, :id, 0, 0, 1, 1, 1, 0)
-ON CONFLICT (tenant, kind, id) DO NOTHING
+ON CONFLICT (tenant, kind, id) DO UPDATE SET version = memory_owners.version
 
 -- memory_owner_put(pk, version, held, next_memory, next_signal, next_entry, updated_at) --
 -- Update an owner after a write.

@@ -1,0 +1,86 @@
+"""Writes of two processes on a database server, interleaved at a chosen statement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast.domain.artifact import UserRef
+from holdfast.domain.memory import MemoryDelta
+from holdfast.stores import open_store
+from holdfast.stores.base import Store
+from tests.contract.memory_kit import ANN, memory
+from tests.contract.records import put
+
+USER = UserRef("ann")
+BLOCKED = 0.5
+"""Seconds after which a write that has not ended waits for a lock."""
+
+
+async def _interrupt(store: Any, monkeypatch: pytest.MonkeyPatch, act: Callable[[str], Awaitable[None]]) -> None:
+    """Call `act` with the name of each statement that the next writes have run, before the following one is run."""
+    database: Any = store.database
+    line = await database._pool.acquire()
+    query = line.query
+
+    async def run(name: str, params: Any) -> Any:
+        rows = await query(name, params)
+        await act(name)
+        return rows
+
+    monkeypatch.setattr(line, "query", run)
+    database._pool.release(line)
+
+
+async def _change_state(store: Store, key: str) -> None:
+    await store.change_state("ann", {key: 1}, timestamp=2)
+
+
+async def _put_record(store: Store, key: str) -> None:
+    await store.change_records(USER, [put(key)], timestamp=2)
+
+
+async def _remember(store: Store, content: str) -> None:
+    await store.change_memories(ANN, MemoryDelta(put=(memory(content),)), timestamp=2)
+
+
+@pytest.mark.parametrize(
+    ("owner", "write", "drop"),
+    [
+        ("scope", _change_state, lambda store: store.drop_state("ann")),
+        ("record_owner", _put_record, lambda store: store.drop_records(USER)),
+        ("memory_owner", _remember, lambda store: store.drop_memories(ANN)),
+    ],
+    ids=["state", "records", "memories"],
+)
+async def test_a_new_owner_is_not_dropped_before_its_second_writer_is_done(
+    server_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: str,
+    write: Callable[[Store, str], Awaitable[None]],
+    drop: Callable[[Store], Awaitable[int]],
+) -> None:
+    """Another process inserts the owner after it was not found, and drops it after it was found by its insertion.
+
+    The second writer's value is written and then dropped, and is not lost before.
+    """
+    store, other = [await open_store(server_url, tenant="acme") for _ in range(2)]
+    dropping: list[asyncio.Future[int]] = []
+    inserted: list[str] = []
+
+    async def act(name: str) -> None:
+        if name == f"{owner}_get" and not inserted:
+            inserted.append(name)
+            await write(other, "theirs")
+        if name == f"{owner}_new":
+            dropping.append(asyncio.ensure_future(drop(other)))
+            await asyncio.wait(dropping, timeout=BLOCKED)
+
+    await _interrupt(store, monkeypatch, act)
+    await write(store, "ours")
+    assert await dropping[0] == 2
+    for one in (store, other):
+        await one.close()
