@@ -12,6 +12,7 @@ from holdfast.domain.artifact import UserRef
 from holdfast.domain.memory import MemoryDelta
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
+from tests.contract.artifacts import artifact
 from tests.contract.memory_kit import ANN, memory
 from tests.contract.records import put
 
@@ -82,5 +83,59 @@ async def test_a_new_owner_is_not_dropped_before_its_second_writer_is_done(
     await _interrupt(store, monkeypatch, act)
     await write(store, "ours")
     assert await dropping[0] == 2
+    for one in (store, other):
+        await one.close()
+
+
+async def _list_blobs(store: Store) -> list[str]:
+    return [one.blob for one in (await store.artifacts(USER)).artifacts]
+
+
+async def test_dropped_artifacts_include_one_that_was_added_meanwhile(
+    server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its content would be kept otherwise, because the caller deletes the contents of the artifacts that it gets."""
+    store, other = [await open_store(server_url, tenant="acme") for _ in range(2)]
+    await store.add_artifact(USER, artifact("user:a", "b1"))
+    added: list[str] = []
+
+    async def act(name: str) -> None:
+        if name == "artifacts_all" and not added:
+            added.append(name)
+            await other.add_artifact(USER, artifact("user:a", "b2"))
+            await other.add_artifact(USER, artifact("user:c", "b3"))
+
+    await _interrupt(store, monkeypatch, act)
+    dropped = await store.drop_artifacts(USER)
+    assert sorted(one.blob for one in dropped) == ["b1", "b2", "b3"]
+    assert await _list_blobs(other) == []
+    for one in (store, other):
+        await one.close()
+
+
+async def test_an_artifact_that_is_being_added_is_dropped_with_its_name(
+    server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version without its name would be found by nobody, and its number could not be given again."""
+    store, other = [await open_store(server_url, tenant="acme") for _ in range(2)]
+    await store.add_artifact(USER, artifact("user:a", "b1"))
+    inserted, proceed = asyncio.Event(), asyncio.Event()
+
+    async def act(name: str) -> None:
+        if name == "artifact_insert":
+            inserted.set()
+            await proceed.wait()
+
+    await _interrupt(other, monkeypatch, act)
+    adding = asyncio.ensure_future(other.add_artifact(USER, artifact("user:a", "b2")))
+    await inserted.wait()
+    dropping = asyncio.ensure_future(store.drop_artifacts(USER))
+    await asyncio.wait([dropping], timeout=BLOCKED)
+    proceed.set()
+    assert (await adding).version == 1
+    assert sorted(one.blob for one in await dropping) == ["b1", "b2"]
+    for blob in ("b3", "b4"):
+        await store.add_artifact(USER, artifact("user:a", blob))
+    assert await _list_blobs(store) == ["b4"]
     for one in (store, other):
         await one.close()

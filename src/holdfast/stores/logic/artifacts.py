@@ -183,8 +183,8 @@ def _find_earlier_attempt(place: Row, known: KnownName, new: NewArtifact, expect
 def _drop_artifacts(tenant: str, scope: Scope, name: str | None, version: int | None) -> Steps[tuple[Artifact, ...]]:
     place = yield from _locate_scope(tenant, scope)
     if name is None:
-        gone = tuple(decode_artifact(row) for row in (yield Query("artifacts_all", place)))
-        keys = [(*place, key) for key in dict.fromkeys(fold_name(one.name) for one in gone)]
+        gone, names = yield from _lock_all_names(place)
+        keys = [(*place, folded) for folded in names]
         if keys:
             yield Many("artifact_versions_delete", keys)
             yield Many("artifact_name_delete", keys)
@@ -205,6 +205,22 @@ def _drop_artifacts(tenant: str, scope: Scope, name: str | None, version: int | 
         after = known._replace(newest=last, versions=known.versions - 1, bytes=known.bytes - found.size)
         yield Query("artifact_name_put", (*place, key, *after))
     return (found,)
+
+
+def _lock_all_names(place: Row) -> Steps[tuple[tuple[Artifact, ...], Sequence[str]]]:
+    """Lock all names of a scope, so that no other transaction adds a version of one. Return the versions, and the folded names.
+
+    Until a name is locked, another transaction may add a version, or another name. So the versions are read again.
+    """
+    names: list[str] = []
+    while True:
+        found = tuple(decode_artifact(row) for row in (yield Query("artifacts_all", place)))
+        new = sorted({fold_name(one.name) for one in found}.difference(names))
+        if not new:
+            return found, names
+        for name in new:
+            yield Query("artifact_name_get", (*place, name))
+        names += new
 
 
 # -- contents ----------------------------------------------------------------
