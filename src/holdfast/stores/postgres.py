@@ -108,7 +108,7 @@ class _Database(RemoteDatabase[Connection]):
         """
         steps, write = job.steps(), None
         rows: Rows = ()
-        job.seen, job.unsure = None, False
+        job.begin_attempt()
         try:
             step = next(steps)
             while True:

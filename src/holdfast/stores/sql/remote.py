@@ -5,11 +5,11 @@ statement; the result is discarded, and no other caller can receive it.
 
 A transaction is run again if the server rolled it back (a deadlock or a race), or if the connection broke before the commit. If
 the connection broke during the commit, the transaction may have been committed. Locking and reading the session's row again can show
-whether it was:
+whether it was. A write that only changes the session's records shows in the row of their owner instead.
 
-- If the row still has the version that the attempt saw, nothing was written, and nothing of that attempt can be written any more. The
-  transaction is run again.
-- If the row has another version, the transaction is run again only if it has an idempotency key, because looking up the key also shows
+- If the rows still have the versions that the attempt saw, nothing was written, and nothing of that attempt can be written any more. The
+  transaction is run again. A write that changes neither version can be run twice without harm.
+- If a row has another version, the transaction is run again only if it has an idempotency key, because looking up the key also shows
   the outcome. Without a key, the caller gets the error that the outcome is unknown.
 """
 
@@ -25,6 +25,7 @@ from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from holdfast.errors import HoldfastError, StoreClosed, StoreCorrupt, StoreUnavailable
 from holdfast.stores.logic.network import NAME, PATIENCE, RECONNECTING, Turnstile, check_loop, make_unknown_outcome
@@ -87,7 +88,20 @@ ConnectionT = TypeVar("ConnectionT", bound=Connection)
 class Job(Generic[T]):
     """A read or write, with data that is kept from one attempt to the next."""
 
-    __slots__ = ("abandoned", "guard", "later_queues", "light", "queue", "seen", "single", "steps", "unsure", "writing")
+    __slots__ = (
+        "abandoned",
+        "guard",
+        "later_queues",
+        "light",
+        "queue",
+        "records_guard",
+        "records_seen",
+        "seen",
+        "single",
+        "steps",
+        "unsure",
+        "writing",
+    )
 
     def __init__(
         self,
@@ -111,8 +125,20 @@ class Job(Generic[T]):
         """Primary key and version of the session, as the current attempt read them."""
         self.guard: tuple[int, int] | None = None
         """The value of `seen` in an earlier attempt whose outcome is unknown."""
+        self.records_seen: tuple[int, int] | None | UnsetType = UNSET
+        """Primary key and version of the owner of records, as the current attempt first read them; None: it had no row; UNSET: not read."""
+        self.records_guard: tuple[int, int] | None | UnsetType = UNSET
+        """The value of `records_seen` in that earlier attempt."""
         self.unsure = False
-        """True if the earlier attempt of `guard` may have been committed, because the session has changed since."""
+        """True if the earlier attempt of `guard` may have been committed, because the session or its records have changed since."""
+
+    def begin_attempt(self) -> None:
+        """Forget what the previous attempt has read."""
+        self.seen, self.records_seen, self.unsure = None, UNSET, False
+
+    def keep_guard(self) -> None:
+        """Remember what the current attempt has read, because its outcome is unknown."""
+        self.guard, self.records_guard = self.seen, self.records_seen
 
     def note_session(self, rows: Rows) -> None:
         """Remember the session's primary key and version.
@@ -122,6 +148,17 @@ class Job(Generic[T]):
         self.seen = (rows[0][0], rows[0][5]) if rows else None
         self.unsure = self.guard is not None and self.seen != self.guard
 
+    def note_records(self, rows: Rows) -> None:
+        """Remember the primary key and version of the owner of records, which a write may change without changing the session.
+
+        Set `unsure` if they differ from those in an earlier attempt whose outcome is unknown. Only the first read of an attempt counts,
+        because the attempt itself may insert the row.
+        """
+        if self.records_seen is UNSET:
+            self.records_seen = (rows[0][0], rows[0][1]) if rows else None
+            changed = self.records_guard is not UNSET and self.records_seen != self.records_guard
+            self.unsure = self.unsure or (self.guard is not None and changed)
+
     def check_step(self, step: Query | Many | None) -> None:
         """Raise `OutcomeUnknown` if an earlier attempt may have been committed, and `step` cannot show the outcome.
 
@@ -130,7 +167,7 @@ class Job(Generic[T]):
         if self.unsure:
             if step is None or step.name != "idempotency_get":
                 raise OutcomeUnknown
-            self.unsure = False
+            self.unsure, self.guard = False, None
 
 
 class RemoteDatabase(ABC, Generic[ConnectionT]):
@@ -263,7 +300,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
             except OutcomeUnknown as exc:
                 if job.seen is None or job.unsure or monotonic() > give_up:
                     raise make_unknown_outcome(self._name) from exc.__cause__
-                job.guard = job.seen
+                job.keep_guard()
                 self._forget_server_state()
             attempt += 1
             await asyncio.sleep(min(0.002 * 2**attempt, 0.3) * random.uniform(0.3, 1.0))  # noqa: S311  # spreads retries
@@ -287,7 +324,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
 
     async def _run_once(self, connection: ConnectionT, job: Job[T], attempt: int) -> T:
         """Make one attempt at `job`: run its statements, in a transaction unless it is a single statement."""
-        job.seen, job.unsure = None, False
+        job.begin_attempt()
         if job.single:
             return await self._run_steps(connection, job)
         await connection.begin(writing=job.writing)
@@ -324,6 +361,8 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
                         rows = await connection.query(name, step.params)
                     if step.name == "session_get":
                         job.note_session(rows)
+                    elif step.name == "record_owner_get":
+                        job.note_records(rows)
                 step = steps.send(rows)
         except StopIteration as stop:
             result: T = stop.value
