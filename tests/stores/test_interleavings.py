@@ -11,10 +11,13 @@ import pytest
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.memory import MemoryDelta
 from holdfast.domain.record import MISSING
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import InvalidRequest, StoreUnavailable
+from holdfast.recall.base import Space, Vectored
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
+from holdfast.stores.indexes import open_index
 from tests.contract.artifacts import artifact
+from tests.contract.index_kit import SOURCE, SPACE, digest_of, feed, vector
 from tests.contract.kit import REF, session
 from tests.contract.memory_kit import ANN, memory
 from tests.contract.records import put, read
@@ -166,3 +169,25 @@ async def test_records_of_a_session_are_changed_once_after_a_broken_connection(s
             assert before is None or after.version == before.version + 1
         assert proxy.broke == 2
         await store.close()
+
+
+async def test_vectors_of_a_model_that_another_process_creates_are_checked(
+    server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vectors with other dimensions are refused, although the model did not exist when they were checked first."""
+    index, other = [await open_index(server_url, tenant="acme") for _ in range(2)]
+    for space in (SPACE, Space("talk", "bob")):
+        await feed(index, "x", space=space)
+    created: list[str] = []
+
+    async def act(name: str) -> None:
+        if name == "index_models" and not created:
+            created.append(name)
+            await other.put_vectors(Space("talk", "bob"), SOURCE, "m", [Vectored(0, digest_of("x"), vector(1, 2, 3))])
+
+    await _interrupt(index, monkeypatch, act)
+    with pytest.raises(InvalidRequest, match="with 3 dimensions, not 2"):
+        await index.put_vectors(SPACE, SOURCE, "m", [Vectored(0, digest_of("x"), vector(1, 2))])
+    assert (await other.status()).vectors == {"m": 1}
+    for one in (index, other):
+        await one.close()

@@ -79,9 +79,11 @@ def put_vectors(
         kept = {id_: one for id_, one in kept.items() if before.get(id_ - 1, b"") == one.before}
     if not kept:
         return 0
-    number = yield from get_or_create_model(tenant, model, -numbers if compress else numbers)
-    half = models[model][1] < 0 if model in models else compress
-    rows = [(id_, make_mark(one.digest), pack(one.vector) if half else one.vector) for id_, one in sorted(kept.items())]
+    number, size = yield from get_or_create_model(tenant, model, -numbers if compress else numbers)
+    _check_dimensions(model, size, numbers)
+    rows = [
+        (id_, make_mark(one.digest), pack(one.vector) if size < 0 else one.vector) for id_, one in sorted(kept.items())
+    ]
     yield Many("index_vector_put", rows)
     yield Query("index_documents_model", (encode_array(sorted(kept)), number))
     return len(kept)

@@ -68,13 +68,16 @@ def read_models(tenant: str) -> Steps[dict[str, tuple[int, int]]]:
     return {name if isinstance(name, str) else name.decode(): (number, size) for number, name, size in rows}
 
 
-def get_or_create_model(tenant: str, name: str, dimensions: int = 0) -> Steps[int]:
-    """Return the number of a model; create the model if it is new."""
+def get_or_create_model(tenant: str, name: str, dimensions: int = 0) -> Steps[tuple[int, int]]:
+    """Return number and dimensions of a model; create the model if it is new.
+
+    If another process has just created it, its dimensions may be others than `dimensions`.
+    """
     models = yield from read_models(tenant)
     if name not in models:
         yield Query("index_model_new", (tenant, name, dimensions))
         models = yield from read_models(tenant)
-    return models[name][0]
+    return models[name]
 
 
 # -- writing -------------------------------------------------------------------
@@ -137,7 +140,7 @@ def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch, cont
     change = _SpaceChange(space)
     gone = [stored for stored in affected if stored.id not in same]
     yield from _delete_documents(gone, change)
-    model = yield from get_or_create_model(tenant, NONE)
+    model, _ = yield from get_or_create_model(tenant, NONE)
     rows = []
     for id_, one in put.items():
         kept = by_id[id_].model if id_ in same else moved[id_][0] if id_ in moved else model
