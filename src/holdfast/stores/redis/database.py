@@ -421,13 +421,18 @@ class Database:
         return answers
 
     async def _run_work(self, transaction: Transaction) -> Any:
-        """Run the transaction's work. Errors of encoding and decoding become `InvalidRequest` and `StoreCorrupt`."""
+        """Run the transaction's work. Errors of encoding and decoding become `InvalidRequest` and `StoreCorrupt`.
+
+        A `LookupError` shows that data are missing that belong to other data: these may have been deleted between two reads.
+        """
         try:
             return await transaction.job.work(transaction)
         except OverflowError as exc:
             raise InvalidRequest("a number does not fit into 64 bits") from exc
         except (msgspec.MsgspecError, struct.error, UnicodeDecodeError) as exc:
             raise StoreCorrupt(f"{self.nodes.name}: the stored data are damaged: {exc}") from exc
+        except LookupError as exc:
+            raise StoreCorrupt(f"{self.nodes.name}: the stored data are incomplete") from exc
 
     async def tidy(self, tenant: str) -> None:
         """Deliver the news that crashed processes left in the outboxes of the tenant's users. A single server has no outboxes."""
