@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from holdfast.domain.artifact import UserRef
+from holdfast.domain.session import SessionRef
+from holdfast.stores.log import Append
+from holdfast.stores.redis import sessions
 from holdfast.stores.redis.connection import Command
 from holdfast.stores.redis.store import RedisStore
+from holdfast.stores.sessions import SessionPatch
 from tests.contract.artifacts import artifact
+from tests.contract.kit import session, user
 from tests.contract.records import drop, keys_of, put
 from tests.stores.conftest import _place
 from tests.stores.redis_openings import Opening
@@ -80,3 +85,58 @@ async def test_a_record_deleted_during_a_list_is_not_in_it(
         lambda: other.change_records(USER, [drop("a")], timestamp=2),
     )
     assert await keys_of(store) == ["b"]
+
+
+# -- lists of sessions -----------------------------------------------------------
+
+
+async def _create_sessions(store: RedisStore, agents: str) -> list[SessionRef]:
+    """Create a session for each letter, which is its agent. The first session is the oldest."""
+    refs = [SessionRef("ann", f"s{at}") for at in range(len(agents))]
+    for at, (ref, agent) in enumerate(zip(refs, agents, strict=True)):
+        await store.create(session(ref, agent=agent, timestamp=at + 1))
+    return refs
+
+
+@pytest.mark.parametrize("filters", [{"status": "active"}, {"user_id": "ann"}], ids=["status", "user"])
+async def test_a_list_skips_no_session_when_others_are_deleted(
+    store: RedisStore, other: RedisStore, monkeypatch: pytest.MonkeyPatch, filters: dict[str, Any]
+) -> None:
+    """A page of the list has been read when its sessions are deleted, so the next sessions have other ranks."""
+    monkeypatch.setattr(sessions, "PAGE", 2)
+    *_, wanted, second, first = await _create_sessions(store, "nnnynn")
+
+    async def remove() -> None:
+        for ref in (first, second):
+            await other.remove(ref)
+
+    ranges = (b"ZREVRANGE", b"list_by_status")
+    _after_read(store, monkeypatch, lambda one: one[0] in ranges, remove)
+    found = await store.list(agent="y", limit=1, **filters)
+    assert [one.ref for one in found.sessions] == [wanted]
+
+
+@pytest.mark.parametrize("filters", [{"status": "active"}, {"user_id": "ann"}], ids=["status", "user"])
+async def test_a_list_goes_on_after_a_session_that_has_moved(
+    store: RedisStore, other: RedisStore, monkeypatch: pytest.MonkeyPatch, filters: dict[str, Any]
+) -> None:
+    """The last session of a page is written to, and is then at the end of the list."""
+    monkeypatch.setattr(sessions, "PAGE", 2)
+    _, last, wanted, *_ = await _create_sessions(store, "nnynn")
+    ranges = (b"ZRANGE", b"list_by_status")
+    _after_read(
+        store, monkeypatch, lambda one: one[0] in ranges, lambda: other.update(last, SessionPatch(), timestamp=99)
+    )
+    found = await store.list(agent="y", limit=1, descending=False, **filters)
+    assert [one.ref for one in found.sessions] == [wanted]
+
+
+async def test_a_list_with_an_end_goes_on_after_a_session_that_was_written_to(
+    store: RedisStore, other: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session is now later than the end of the list, but the following ones are not."""
+    first, second, third = await _create_sessions(store, "nnn")
+    write = Append(entries=[user("a")], timestamp=99)
+    _after_read(store, monkeypatch, lambda one: one[0] == b"ZRANGE", lambda: other.append(second, write))
+    found = await store.list(until=50, descending=False)
+    assert [one.ref for one in found.sessions] == [first, third]

@@ -51,6 +51,8 @@ PAGE: Final = 500
 """Minimum number of members that are read at once from a list if filters may leave out some of them."""
 SCAN_MEMBERS: Final = 5000
 """Number of members that one run of a script checks. The limit keeps the script from blocking other clients for long."""
+_Place = tuple[bytes, float]
+"""A member of a list of sessions, and its score, the time of the session's last change."""
 
 
 def _resolve_new_keys(handle: Handle, new: NewSession) -> ScopeKeys:
@@ -117,12 +119,12 @@ class SessionMethods(Handle):
         by_status = None if user_id is not None else status
         pages = _Pages(self, tx, key, by_status, times, limit + 1, descending)
         found: dict[SessionRef, Session] = {}
-        begin, end = (until, since) if descending else (since, until)
-        async for session in pages.iterate(last, begin, filtered=agent is not None or status is not None):
-            if end is not None and (session.updated_at < end if descending else session.updated_at >= end):
-                break
+        ends = (until, since) if descending else (since, until)
+        async for session in pages.iterate(last, *ends, filtered=agent is not None or status is not None):
             if agent is not None and session.agent != agent:
                 continue
+            if not (since is None or session.updated_at >= since) or not (until is None or session.updated_at < until):
+                continue  # it was written to after its place was read
             if status is None or _compute_status(session, now, idle_since) == status:
                 found.setdefault(session.ref, session)  # a session that was used meanwhile may appear again
             if len(found) > limit:
@@ -290,63 +292,76 @@ class _Pages(NamedTuple):
     limit: int
     descending: bool
 
-    async def iterate(self, last: Session | None, start: int | None, *, filtered: bool) -> Any:
+    async def iterate(self, last: Session | None, start: int | None, end: int | None, *, filtered: bool) -> Any:
         """Yield the sessions that follow `last` in the list. `last` may have changed its position or been deleted since it was read.
+
+        A session that is written to meanwhile may be yielded again at its new place, or left out if it is descending. No other is left out.
 
         Args:
             last: the session; None: the beginning of the list.
             start: the time at which the list begins: the earliest, or if it is descending, the first that is too late. None: any time.
+            end: the time at which it ends: the first that is too late, or if it is descending, the earliest. None: any time.
         """
-        begin: int | None = 0 if last is None else await self._find_rank_after(_encode_member(last), last.updated_at)
+        begin = 0 if last is None else await self._find_rank_after(_encode_member(last), last.updated_at)
         if start is not None:
             ends = (start, b"+inf") if self.descending else (b"-inf", b"(%d" % start)
-            begin = max(begin or 0, (await self.tx.read((b"ZCOUNT", self.key, *ends)))[0])
-        while begin is not None:
-            members, begin = await self._read_page(begin, max(self.limit, PAGE) if filtered else self.limit)
-            keys = [self.handle.database.keys.session(self.handle.tenant, *decode_names(member)) for member in members]
+            begin = max(begin, (await self.tx.read((b"ZCOUNT", self.key, *ends)))[0])
+        while True:
+            found, reached = await self._read_page(begin, max(self.limit, PAGE) if filtered else self.limit)
+            inside = [member for member, score in found if end is None or self._is_before_end(score, end)]
+            keys = [self.handle.database.keys.session(self.handle.tenant, *decode_names(member)) for member in inside]
             for session in await load_sessions(self.tx, keys):
                 yield session
+            if reached is None or len(inside) < len(found):
+                return
+            # Other sessions may have been deleted or written to meanwhile, so the rank is not counted on.
+            begin = await self._find_rank_after(*reached)
 
-    async def _read_page(self, begin: int, size: int) -> tuple[Sequence[bytes], int | None]:
-        """Return the members of a page, and the rank at which the next page begins. The rank is None if there is no next page."""
+    def _is_before_end(self, score: float, end: int) -> bool:
+        """Return True if a session with this score may be in the list. Large times are rounded in scores."""
+        return score >= float(end) if self.descending else score <= float(end)
+
+    async def _read_page(self, begin: int, size: int) -> tuple[list[_Place], _Place | None]:
+        """Return the places of the sessions on a page, and the last place that was read; None: the list ends with the page."""
         if self.by_status is not None:
             tenant = self.handle.database.keys.tenant(self.handle.tenant)
             others = (Key(tenant.idle), Key(tenant.owned), Key(tenant.expiring))
             limits = (self.limit, SCAN_MEMBERS, int(self.descending))
             command: Command = (b"list_by_status", self.key, *others, begin, *limits, self.by_status, *self.times)
-            ((after, members),) = await self.tx.read(command)
-            return members, None if after < 0 else after
+            ((reached, found),) = await self.tx.read(command)
+            return _decode_places(found), _decode_places(reached)[0] if reached else None
         name = b"ZREVRANGE" if self.descending else b"ZRANGE"
-        (members,) = await self.tx.read((name, self.key, begin, begin + size - 1))
-        if len(members) < size:
-            return members, None
-        found = await self._find_rank(members[-1])
-        return members, begin + size if found is None else found + 1
+        (found,) = await self.tx.read((name, self.key, begin, begin + size - 1, b"WITHSCORES"))
+        places = _decode_places(found)
+        return places, None if len(places) < size else places[-1]
 
-    async def _find_rank(self, member: bytes) -> int | None:
-        name = b"ZREVRANK" if self.descending else b"ZRANK"
-        found: int | None = (await self.tx.read((name, self.key, member)))[0]
-        return found
-
-    async def _find_rank_after(self, member: bytes, score: int) -> int:
-        """Return the rank after a session. If the session is no longer in the list, return the rank at which it would be inserted.
+    async def _find_rank_after(self, member: bytes, score: float) -> int:
+        """Return the rank after a session. If it is no longer at its place in the list, return the rank at which it would be inserted there.
 
         Args:
             member: the session's member of the sorted set.
             score: the session's score, which is a time in milliseconds.
         """
-        found = await self._find_rank(member)
-        if found is not None:
-            return found + 1
+        rank = b"ZREVRANK" if self.descending else b"ZRANK"
+        stored, found = await self.tx.read((b"ZSCORE", self.key, member), (rank, self.key, member))
+        if stored is not None and float(stored) == float(score):
+            return int(found) + 1
         end, command = (b"+inf", b"ZREVRANGE") if self.descending else (b"-inf", b"ZRANGE")
         ends = (b"(%d" % score, end) if self.descending else (end, b"(%d" % score)
-        begin, same = await self.tx.read((b"ZCOUNT", self.key, *ends), (b"ZCOUNT", self.key, score, score))
+        equal = b"%d" % score
+        begin, same = await self.tx.read((b"ZCOUNT", self.key, *ends), (b"ZCOUNT", self.key, equal, equal))
         low, high = begin, begin + same
         while low < high:
             middle = (low + high) // 2
-            ((other,),) = await self.tx.read((command, self.key, middle, middle))
-            low, high = (middle + 1, high) if (other > member) == self.descending else (low, middle)
+            (others,) = await self.tx.read((command, self.key, middle, middle))
+            is_before = bool(others) and (others[0] > member) == self.descending  # the list may have become shorter
+            low, high = (middle + 1, high) if is_before else (low, middle)
         return int(low)
+
+
+def _decode_places(flat: Sequence[bytes]) -> list[_Place]:
+    """Return the places in a reply of members and scores, which alternate."""
+    return [(member, float(score)) for member, score in zip(flat[::2], flat[1::2], strict=True)]
 
 
 def _encode_member(session: Session) -> bytes:

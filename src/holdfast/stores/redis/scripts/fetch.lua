@@ -211,15 +211,16 @@ function special.read_place(key, retired, seq, length)
 end
 
 -- List members of `recent` from a rank on, of sessions that count as active or closed (see `_compute_status` in `sessions.py`).
--- Return the rank where to continue, or -1 at the end, and the members.
+-- Return the last member that was checked with its score, or nothing at the end, and the members with their scores.
 function special.list_by_status(key, idle, owned, expiring, begin, wanted, most, descending, status, now, since)
   local command = descending == '1' and 'ZREVRANGE' or 'ZRANGE'
-  local at, found = tonumber(begin), {}
+  local at, found, checked = tonumber(begin), {}, {}
   local last = at + tonumber(most)
   while at < last do
-    local members = redis.call(command, key, at, at + PAGE - 1)
-    for i, member in ipairs(members) do
-      local closed = true
+    local page = redis.call(command, key, at, at + PAGE - 1, 'WITHSCORES')
+    for i = 1, #page, 2 do
+      local member, closed = page[i], true
+      checked = {member, page[i + 1]}
       local accessed = redis.call('ZSCORE', KEYS[tonumber(idle)], member)
       if accessed then
         closed = since ~= '' and tonumber(accessed) <= tonumber(since)
@@ -229,17 +230,18 @@ function special.list_by_status(key, idle, owned, expiring, begin, wanted, most,
       end
       if (closed and 'closed' or 'active') == status then
         found[#found + 1] = member
-        if #found >= tonumber(wanted) then
-          return {at + i, found}
+        found[#found + 1] = page[i + 1]
+        if #found >= 2 * tonumber(wanted) then
+          return {checked, found}
         end
       end
     end
-    if #members < PAGE then
-      return {-1, found}
+    if #page < 2 * PAGE then
+      return {{}, found}
     end
     at = at + PAGE
   end
-  return {at, found}
+  return {checked, found}
 end
 
 local replies, at = {}, 1
