@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from holdfast.domain.artifact import UserRef
+from holdfast.domain.record import PutRecord, RecordName
 from holdfast.domain.session import SessionRef
 from holdfast.stores.log import Append
 from holdfast.stores.redis import sessions
 from holdfast.stores.redis.connection import Command
+from holdfast.stores.redis.owned_records import unlist_expiring
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.sessions import SessionPatch
 from tests.contract.artifacts import artifact
 from tests.contract.kit import session, user
-from tests.contract.records import drop, keys_of, put
+from tests.contract.records import SPACE, drop, keys_of, put
 from tests.stores.conftest import _place
 from tests.stores.redis_openings import Opening
 
@@ -58,6 +60,20 @@ def _after_read(
         return answers
 
     monkeypatch.setattr(database, "fetch", later)
+
+
+def _before_commit(store: RedisStore, monkeypatch: pytest.MonkeyPatch, act: Act) -> None:
+    """Call `act` once, before the store's next commit."""
+    nodes = store.database.nodes
+    run = nodes.run
+
+    async def later(script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
+        if once:
+            monkeypatch.setattr(nodes, "run", run)
+            await act()
+        return await run(script, keys, arguments, once=once)
+
+    monkeypatch.setattr(nodes, "run", later)
 
 
 # -- reads ---------------------------------------------------------------------
@@ -140,3 +156,28 @@ async def test_a_list_with_an_end_goes_on_after_a_session_that_was_written_to(
     _after_read(store, monkeypatch, lambda one: one[0] == b"ZRANGE", lambda: other.append(second, write))
     found = await store.list(until=50, descending=False)
     assert [one.ref for one in found.sessions] == [first, third]
+
+
+# -- records that expire ----------------------------------------------------------
+
+
+def _expiring(key: str, time: int) -> PutRecord:
+    return PutRecord(name=RecordName(SPACE, key), value=1, expires_at=time)
+
+
+@pytest.mark.parametrize(
+    ("sweeps", "others"), [(False, ()), (True, ()), (True, (1000,))], ids=["unlist", "sweep", "postpone"]
+)
+async def test_an_expiring_record_is_swept_although_its_owner_had_none_before(
+    store: RedisStore, other: RedisStore, monkeypatch: pytest.MonkeyPatch, others: tuple[int, ...], *, sweeps: bool
+) -> None:
+    """The owner is listed before the record is stored. In between, another process finds no record that expires as early."""
+    await store.change_records(USER, [_expiring("old", 5), *(_expiring(str(at), at) for at in others)], timestamp=1)
+    await store.change_records(USER, [drop("old")], timestamp=1)
+
+    async def sweep() -> None:
+        await (other.sweep_records(now=10) if sweeps else unlist_expiring(other, USER))
+
+    _before_commit(store, monkeypatch, sweep)
+    await store.change_records(USER, [_expiring("new", 20)], timestamp=2)
+    assert await store.sweep_records(now=30) == 1

@@ -601,7 +601,9 @@ class Database:
 
     async def _prepare(self, transaction: Transaction) -> None:
         """Write the data that must be in the tenant's slot before the transaction is committed."""
-        await asyncio.gather(*(self.nodes.call(get_key(command), command) for command in transaction.tenant_commands))
+        for listing in (False, True):  # the token of a listing must be there before the listing
+            some = [command for command in transaction.tenant_commands if (command[0] == b"ZADD") == listing]
+            await asyncio.gather(*(self.nodes.call(get_key(command), command) for command in some))
         tenant = transaction.keys.tenant
         if transaction.is_new and tenant not in self._tenants:
             await self.nodes.call(self.keys.tenants, (b"ZADD", self.keys.tenants, 0, tenant))

@@ -14,8 +14,8 @@ The owner's head contains the guard of all its writes.
 
 The tenant's slot has two sorted sets. One lists the users that have records, and the tenant itself if it has any. The other one
 lists all owners by the time at which their first record expires. A member is added before the write, together with a new random
-token. It is removed only if its token has not changed since. So an owner without records may be listed, but no owner with records is
-missing.
+token. It is removed only if its token has not changed since, and every write that was computed before then fails and is run again. So an
+owner without records may be listed, but no owner with records is missing.
 """
 
 from __future__ import annotations
@@ -267,8 +267,7 @@ class RecordMethods(Handle):
             if following is None:
                 await _discard(self, tenant.record_expiries, member, token)
             else:
-                key = tenant.record_expiries
-                await self.database.nodes.call(key, (b"ZADD", key, b"XX", following, member))
+                await self._postpone(member, token, following)
         return swept
 
     @write_transaction(_resolve_owner_keys)
@@ -284,7 +283,18 @@ class RecordMethods(Handle):
         due = [(place, int(float(score))) for place, score in zip(found[::2], found[1::2], strict=True)]
         gone = [place for place, score in due[:limit] if score <= now]
         _queue_deletion(tx, gone, await _read_rows(tx, gone) if gone else {})
+        if not gone:
+            _outdate_writes(tx)
         return len(gone), due[len(gone)][1] if len(due) > len(gone) else None
+
+    @write_transaction()
+    async def _postpone(self, tx: Transaction, member: bytes, token: bytes | None, time: int) -> None:
+        """Set the time at which an owner is swept again, unless the owner was listed again since its token was read."""
+        keys, field = self._tenant_keys, b"\0" + member
+        (found,) = await tx.read((b"HGET", keys.record_tokens, field))
+        if found == token:
+            tx.check(keys.record_tokens, field, token)
+            tx.queue("ZADD", keys.record_expiries, "XX", time, member)
 
 
 # -- owners ----------------------------------------------------------------------
@@ -328,10 +338,24 @@ async def unlist_expiring(handle: Handle, owner: RecordOwner) -> None:
     (token,) = await handle.database.fetch(((b"HGET", tenant.record_tokens, b"\0" + member),))
     if token is None:
         return
-    keys = _resolve_owner_keys(handle, owner)
-    (left,) = await handle.database.fetch(((b"ZCARD", keys.record_expiries),))
-    if not left:
+
+    async def has_expiring(tx: Transaction) -> bool:
+        (left,) = await tx.read((b"ZCARD", tx.keys.record_expiries))
+        if not left and (tx.record is not None or not isinstance(tx.keys, SessionKeys)):
+            _outdate_writes(tx)
+        return bool(left)
+
+    if not await handle.run(_resolve_owner_keys(handle, owner), has_expiring, write=True):
         await _discard(handle, tenant.record_expiries, member, token)
+
+
+def _outdate_writes(tx: Transaction) -> None:
+    """Give the owner a new guard, although no data of the owner change.
+
+    A write lists the owner before it is committed. So a token that was read may be that of a write whose records are not stored yet.
+    With a new guard, this write is run again, and lists the owner with another token.
+    """
+    tx.queue("EXISTS", tx.keys.head)
 
 
 async def _discard(handle: Handle, key: bytes, member: bytes, token: bytes | None) -> None:
