@@ -325,6 +325,25 @@ async def test_fork_of_a_session_deleted_meanwhile_is_refused(monkeypatch: pytes
         assert {one.id for one in (await at.hf.sessions()).sessions} == {"one"}
 
 
+async def test_copy_of_a_session_erased_and_deleted_meanwhile_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After replaced messages, a fork reads the messages and writes them again. The original can be erased and deleted in between."""
+    async with open_talks() as at:
+        await at.add_messages("one", "wrong", "ok")
+        await at.hf.store.append(at.ref("one"), Append(retire_from=0, timestamp=at.hf.clock()))
+        await at.add_messages("one", SECRET, "ok")
+        store, replace = at.hf.engine.store, at.hf.engine.store.replace
+
+        async def late(*args: Any, **more: Any) -> Any:
+            await at.hf.erase(at.ref("one"), 2)
+            await at.hf.delete(at.ref("one"))
+            return await replace(*args, **more)
+
+        monkeypatch.setattr(store, "replace", late, raising=False)
+        with pytest.raises(SessionNotFound):
+            await at.hf.fork(at.ref("one"), id="two")
+        assert (await at.hf.sessions()).sessions == ()
+
+
 async def test_copies_made_during_an_erasure_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many forks and an erasure at once leave no copy of the text."""
     async with open_talks() as at:

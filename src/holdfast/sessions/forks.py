@@ -135,14 +135,16 @@ async def _copy_one_by_one(store: Store, session: Session, new: NewSession, stop
     kept = [to_old_entry(entry, retired=False) for entry in entries]
     media = await store.media(ref, list_hashes(entry.message for entry in entries))
     fork = (await store.replace(new, kept, fresh=True, media=media)).session
-    try:
+    after: Session | None = None
+    with suppress(SessionNotFound):
         after = await store.get(ref)
-    except SessionNotFound:
+    is_gone = after is None or after.identity != session.identity
+    if after is not None and not is_gone and after.reshaped <= session.version:
         return fork
-    if after.identity != session.identity or after.reshaped <= session.version:
-        return fork
-    # The copy must not bring back content that was erased meanwhile.
+    # The copy must not bring back content that was erased or deleted meanwhile.
     await store.remove(fork.ref)
+    if after is None or is_gone:
+        raise SessionNotFound(ref.id)
     raise StaleSession(ref.id, expected=session.version, version=after.version)
 
 
