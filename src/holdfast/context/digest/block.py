@@ -99,7 +99,7 @@ def add_digest(window: Window, limit: int | None = None) -> Window:
 
     Args:
         window: the window.
-        limit: tokens of the conversation above which the digest takes at most `YIELDING` of its maximum size; None: the window's token limit.
+        limit: tokens of the conversation above which the digest takes at most `FIRM` of its maximum size; None: the window's token limit.
     """
     before = window.digest
     if not window.left and before.last < 0 and not window.cuts:
@@ -115,7 +115,7 @@ def add_digest(window: Window, limit: int | None = None) -> Window:
     last = min(last, max(0, window.units[0].first - 1))
     total = max((unit.entries[-1].total for unit in window.left), default=before.total)
     most = compute_reserve(room, stated)
-    free = max((room if limit is None else limit) - window.body - stated, int(most * YIELDING))
+    free = max((room if limit is None else limit) - window.body - stated, int(most * FIRM))
     most = max(0, min(most, free, room - window.body - stated))
     return window.with_digest(Digest(window, state, cut, most=most, last=last, total=total))
 
