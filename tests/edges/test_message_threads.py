@@ -57,6 +57,16 @@ def code(answer: Any) -> tuple[int, str]:
     return answer["status"], answer["error"]["details"]["error_code"]
 
 
+async def test_mode_header_has_no_effect_in_a_thread() -> None:
+    """A client sets the header once for all its requests."""
+    async with gateway(["One.", "Two."]) as (served, upstream):
+        headers = {"X-Session-Mode": "transcript"}
+        first = await send(served, "first", {"type": "create"}, headers=headers)
+        second = await send(served, "second", continue_after(first), headers=headers)
+        assert second["status"] == 200, second
+        assert list_received(upstream) == [("user", "first"), ("assistant", "One."), ("user", "second")]
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_helper_sends_only_new_messages_and_model_gets_conversation(stream: bool) -> None:
     """The helper of the SDK continues by id; the model gets system prompt, tools and the whole conversation each time."""

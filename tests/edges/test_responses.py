@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from holdfast.domain.session import SessionRef
 from holdfast.server import response_recordings
 from holdfast.testing import Gate, Reply
+from holdfast.wire.response_ids import make_conversation_id
 from tests.edges.gateway_kit import gateway_with_tools
 from tests.edges.server import Served, gateway
 from tests.waits import until
@@ -50,6 +51,34 @@ async def test_response_continues_by_its_id() -> None:
         assert second.output_text == "Ada."
         assert list_received(upstream) == [("user", "I am Ada."), ("assistant", "Hello Ada."), ("user", "Who am I?")]
         assert second.session_id == first.session_id
+
+
+@pytest.mark.parametrize("mode", ["auto", "transcript", "delta"])
+@pytest.mark.parametrize("name", ["previous_response_id", "conversation"])
+async def test_mode_header_has_no_effect_next_to_an_id(mode: str, name: str) -> None:
+    """A client sets the header once for all its requests; the id says what the messages mean."""
+    async with gateway(["Hello Ada.", "Ada."]) as (served, upstream):
+        create = served.client.with_options(default_headers={"X-Session-Mode": mode}).responses.create
+        first = await create(model="gpt-4o", input="I am Ada.")
+        ids = {"previous_response_id": first.id, "conversation": make_conversation_id(first.session_id)}
+        await create(model="gpt-4o", input="Who am I?", **{name: ids[name]})
+        assert list_received(upstream) == [("user", "I am Ada."), ("assistant", "Hello Ada."), ("user", "Who am I?")]
+
+
+async def test_transcript_next_to_an_id_is_refused() -> None:
+    """In the body it contradicts the id: the messages are new ones."""
+    async with gateway(["Hello Ada."]) as (served, _):
+        first = await served.client.responses.create(model="gpt-4o", input="I am Ada.")
+        with pytest.raises(
+            openai.BadRequestError, match="session_mode must be auto or delta after a thread"
+        ) as refused:
+            await served.client.responses.create(
+                model="gpt-4o",
+                input="Who am I?",
+                previous_response_id=first.id,
+                extra_body={"session_mode": "transcript"},
+            )
+        assert refused.value.param == "session_mode"
 
 
 async def test_stored_response_is_returned_by_its_id() -> None:

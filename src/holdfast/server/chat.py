@@ -171,10 +171,10 @@ async def open_turn(
     (system, incoming), key = _split_messages(parsed), _get_idempotency_key(call)
     fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
     attempt_digest = await digest_attempt(call, sent, key, requester, name_session(call, sent, rules))
+    wanted = get_requested_mode(call, sent, body)
     apart, media = await take_media_out(incoming, plain=hf.guard is None)
     _release_messages(parsed, sent)
     del incoming
-    wanted = get_requested_mode(call, body)
     mode = wanted or _choose_mode(hf.roster.agents.get(body.get("agent") or body.get("model") or ""), rules)
     settings = read_settings(call, parsed)
     separated = separate_heard(apart, parsed.own[len(system) :], mode, _parse_interruption(body))

@@ -140,17 +140,24 @@ def _list_users(call: Call, body: Mapping[str, Any], rules: RequestRules, api: D
 # -- session mode --------------------------------------------------------------------
 
 
-def get_requested_mode(call: Call, body: Mapping[str, Any]) -> Mode | None:
+def get_requested_mode(call: Call, sent: Mapping[str, Any], body: Mapping[str, Any]) -> Mode | None:
     """Return the session mode that the request specifies, or else the mode of its key, or None if neither specifies one.
+
+    The header is a client's default. It has no effect on a request that names a response, a conversation or a thread.
+
+    Args:
+        call: the request.
+        sent: the body as it was sent.
+        body: the fields of the request. If it names a message or conversation by its id, its mode is `delta`; see `continue_session`.
 
     Raises:
         InvalidRequest: body and header specify different modes, or the header is not a mode.
     """
-    body_mode, header = body.get("session_mode"), call.get_header(MODE_HEADER)
+    body_mode, header = sent.get("session_mode"), call.get_header(MODE_HEADER)
     if header is not None and (header not in MODES or (body_mode and body_mode != header)):
         message = f"the header {MODE_HEADER} must be one of {', '.join(MODES)} and equal session_mode in the body"
         raise errors.InvalidRequest(message, param=MODE_HEADER)
-    return cast("Mode | None", body_mode or header or call.principal.session_mode)
+    return cast("Mode | None", body.get("session_mode") or header or call.principal.session_mode)
 
 
 def get_memory_place(call: Call, body: Mapping[str, Any]) -> Literal["client", "server"] | None:
@@ -285,11 +292,16 @@ def continue_session(body: Mapping[str, Any], session: Session, user_id: str | N
         user_id: the user of the request; None: the caller may use the sessions of all users.
 
     Raises:
-        InvalidRequest: `session_id` names another session.
+        InvalidRequest: `session_id` names another session, or `session_mode` is not possible.
     """
     if body.get("session_id") not in (None, session.id):
         message = "session_id names another session than the thread, conversation or response"
         raise errors.InvalidRequest(message, param="session_id")
+    if body.get("session_mode") not in (None, "auto", "delta"):
+        message = (
+            "session_mode must be auto or delta after a thread, conversation or response: the messages are new ones"
+        )
+        raise errors.InvalidRequest(message, param="session_mode")
     owner = {} if user_id is not None else {"user_id": session.user_id}
     return {**body, "session_id": session.id, "session_mode": "delta", **owner}
 

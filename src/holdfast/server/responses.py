@@ -210,6 +210,8 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
         system, incoming = split_system(messages)
         known = await count_known(call.hf, session, incoming, _get_stop(predecessor))
         messages = [*system, *incoming[known:]]
+        if request.previous is None and request.conversation is None:
+            body = {**body, "session_mode": None}  # the compaction item is part of a whole conversation
         body = continue_session(body, session, user_id)
     note = _make_note(call, request, body)
     given = parsed.given if messages else []
