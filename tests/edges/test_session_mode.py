@@ -150,6 +150,40 @@ async def test_last_round_of_a_tool_loop_is_enough() -> None:
         assert await log(served) == ["one", None, "1", None, "1", "done"]
 
 
+@pytest.mark.parametrize("resent", [1, 2, 3])
+@pytest.mark.parametrize("is_same", [False, True], ids=["other arguments", "same arguments"])
+async def test_rounds_are_told_apart_if_their_ids_repeat(resent: int, is_same: bool) -> None:
+    """Some upstreams use the same id in each round. The client resends the last rounds of the turn, also after the reply."""
+    functions = [{"name": "count", "arguments": f'{{"n": {0 if is_same else at}}}'} for at in range(3)]
+    calls = [Reply(tool_calls=[{"id": "call_0", "type": "function", "function": one}]) for one in functions]
+    async with gateway(["hi", *calls, "lost", "done"]) as (served, _):
+        await send(served, [user("zero")])
+        told, rounds = await send(served, [user("one")]), list[Messages]()
+        for _ in range(3):
+            result = {"role": "tool", "tool_call_id": "call_0", "content": "pending"}
+            rounds.append([told["choices"][0]["message"], result])
+            messages = [message for one in rounds[-resent:] for message in one]
+            told = await send(served, messages)
+            assert told["session"]["reconciled"] == "continued"
+        again = await send(served, messages)
+        assert again["session"]["reconciled"] == "regenerated"
+        assert await log(served) == ["zero", "hi", "one", *[None, "pending"] * 3, "done"]
+
+
+async def test_round_whose_reply_was_lost_is_found_if_ids_repeat() -> None:
+    """The client sends the results of the round before the last one again, and gets other calls."""
+    functions = [{"name": "count", "arguments": f'{{"n": {at}}}'} for at in range(3)]
+    calls = [Reply(tool_calls=[{"id": "call_0", "type": "function", "function": one}]) for one in functions]
+    async with gateway([*calls, "done"]) as (served, _):
+        told = await send(served, [user("one")])
+        messages = [told["choices"][0]["message"], {"role": "tool", "tool_call_id": "call_0", "content": "1"}]
+        for _ in range(2):
+            told = await send(served, messages)
+        assert told["session"]["reconciled"] == "regenerated"
+        assert told["choices"][0]["message"]["tool_calls"][0]["function"] == functions[2]
+        assert await log(served) == ["one", None, "1", None]
+
+
 @pytest.mark.parametrize("is_cut", [False, True], ids=["complete reply", "cut reply"])
 @pytest.mark.parametrize("repeats_user", [True, False])
 async def test_current_turn_that_has_a_reply_can_be_sent_again(is_cut: bool, repeats_user: bool) -> None:

@@ -151,6 +151,17 @@ def has_same_tools(remainder: LogRemainder, rest: Sequence[Message]) -> bool:
     return kept == len(remainder.tools) or used == len(rest) or rest[used].visible
 
 
+def compare_rounds(stored: Sequence[Entry], rest: Sequence[Message]) -> tuple[bool, int]:
+    """Return True if the rounds of tool calls in a request are all those at the end of a log, and how many of its messages are stored.
+
+    Args:
+        stored: the tool messages at the end of the log, from one with calls on.
+        rest: the messages of the request, from one with calls on.
+    """
+    kept, used, _ = _align_tools(stored, rest)
+    return kept == len(stored) and not any(message.tool_calls for message in rest[used:]), used
+
+
 def _align_tools(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int, int, dict[str, str]]:
     """Compare the stored tool messages with those of a request, ignoring the ids of calls.
 

@@ -35,7 +35,7 @@ from holdfast.domain.messages import (
     digest_without_media,
     has_unspoken_parts,
 )
-from holdfast.domain.reconcile import LogRemainder, is_same_message, is_seen_prefix
+from holdfast.domain.reconcile import LogRemainder, compare_rounds, is_same_message, is_seen_prefix
 from holdfast.domain.session import Entry, Session, SessionRef, is_always_named
 from holdfast.limits import INLINE_MESSAGES, MARKS, SIGHTINGS
 from holdfast.stores.base import Store
@@ -204,15 +204,33 @@ async def find_tool_round(
         return None
     calls = {call.id for call in incoming[sent].tool_calls}
     tools, reply = await _read_last_tools(store, session)
-    start = next(
-        (at for at, tool in enumerate(tools) if calls and calls <= {call.id for call in tool.message.tool_calls}), None
-    )
-    if start is None:
+    starts = [at for at, tool in enumerate(tools) if calls and calls <= {call.id for call in tool.message.tool_calls}]
+    if not starts:
         return None
+    if len(starts) > 1:
+        starts = _choose_starts(tools, starts, sum(bool(message.tool_calls) for message in incoming))
+    start = max(starts, key=lambda at: (*compare_rounds(tools[at:], incoming[sent:]), at))
     before = await store.entries(session.ref, limit=sent, stop=tools[0].seq, descending=True) if sent else ()
     if len(before) < sent or not all(map(is_same_message, reversed(before), incoming)):
         return None
     return LogRemainder(tools[start:], reply), sent
+
+
+def _choose_starts(tools: Sequence[Entry], starts: Sequence[int], count: int) -> list[int]:
+    """Return the few places at which the rounds of a request may begin, if the upstream uses the same ids in each round.
+
+    A request that has the results of the last round ends with it. One whose reply was lost ends a round before it.
+
+    Args:
+        tools: the tool messages at the end of the log.
+        starts: the places of the rounds with the ids of the request's first round.
+        count: number of rounds in the request.
+    """
+    rounds = [
+        at for at, tool in enumerate(tools) if tool.kind == "calls" and (tool.metadata or {}).get("returned") != []
+    ]
+    likely = {starts[0], starts[-1], *rounds[-count:][:1], *rounds[-count - 1 :][:1]}
+    return [at for at in starts if at in likely]
 
 
 async def _read_last_tools(store: Store, session: Session) -> LogRemainder:
