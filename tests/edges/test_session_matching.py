@@ -320,6 +320,37 @@ async def test_idempotency_key_finds_its_reply_in_a_continued_session() -> None:
         assert len(await sessions(served)) == 1
 
 
+@pytest.mark.parametrize("fields", [{}, {"user": "ada"}], ids=["unnamed", "named"])
+@pytest.mark.parametrize("result", [False, True], ids=["message", "tool result"])
+async def test_idempotency_key_finds_its_reply_next_to_an_equal_session(fields: Data, result: bool) -> None:
+    """On a server that does not know the first attempt, the other session is the one that the request continues exactly."""
+    call = {"id": "c", "type": "function", "function": {"name": "pay", "arguments": "{}"}}
+
+    def reply_or_call(body: Data) -> Any:
+        is_call = result and body["messages"][-1]["content"] == "pay"
+        return Reply(tool_calls=[call]) if is_call else reply_to(body)
+
+    async with gateway(reply_or_call) as (served, upstream):
+        clients = [Client(served, **fields) for _ in range(2)]
+        for client in clients:
+            await client.ask("Hi")
+            client.history.append(user("pay"))
+            if result:
+                await client.resend()
+                client.history[-1]["tool_calls"] = [call]
+                client.history.append({"role": "tool", "tool_call_id": "c", "content": "paid"})
+        key, before = {"Idempotency-Key": "k"}, len(upstream.requests)
+        first = await clients[0].resend(headers=key)
+        logs = await sessions(served)
+        served.hf.engine.retries._attempts.clear()
+        clients[0].history.pop()
+        again = await clients[0].resend(headers=key)
+        assert (again["session_id"], again["session"]["reconciled"]) == (first["session_id"], "replayed")
+        assert again["id"] == first["id"]
+        assert len(upstream.requests) == before + 1
+        assert await sessions(served) == logs
+
+
 @pytest.mark.parametrize(("fields", "relation"), [({}, "forked"), ({"user": "ada"}, "edited")])
 async def test_waiting_request_that_would_retire_the_reply_is_rematched(fields: Data, relation: str) -> None:
     """It continues from the question of a running turn.

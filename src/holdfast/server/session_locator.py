@@ -19,10 +19,11 @@ from holdfast import errors
 from holdfast.agents import Responder
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
-from holdfast.domain.session import NO_VERSION, Session, SessionRef
+from holdfast.domain.session import NO_VERSION, Session, SessionRef, is_always_named
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import SessionExists, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
+from holdfast.limits import COMPARED_SESSIONS
 from holdfast.matching.log_match import read_remainder
 from holdfast.matching.session_match import Match, MatchFinder, Occupancy, Sender
 from holdfast.server.apis.api_format import Predecessor
@@ -33,7 +34,7 @@ from holdfast.sessions.forks import copy_turns, fork_for_request
 from holdfast.sessions.transfer import TRIES
 from holdfast.stores.log import Append
 from holdfast.stores.session_changes import is_claimed
-from holdfast.turns.placement import Placement, PlacementKind
+from holdfast.turns.placement import Placement, PlacementKind, release_on_error
 from holdfast.turns.prompt import check_body
 from holdfast.turns.turn_start import NOTHING, check_results, find_unasked_result, make_result_error
 
@@ -96,9 +97,9 @@ class SessionLocator:
         self._tries += 1
         match = await self._find_match(own=own or self._tries > REMATCHES)
         if match is not None and match.kind == "continuation":
-            return self._make_placement(match.session, "continuation", match)
-        if match is not None and await _has_key(self._hf, match.session, self._request.key, self._request.fingerprint):
-            return self._make_placement(match.session, "retry", match)
+            return await self._prefer_repeated(self._make_placement(match.session, "continuation", match), match)
+        if match is not None and (repeated := await self._find_repeated(match)) is not None:
+            return self._make_placement(repeated, "retry", match)
         if match is not None and match.kind == "edit":
             if self._request.interrupts or not self._is_in_use(match.session.ref):
                 return self._make_placement(match.session, "edit", match)
@@ -107,6 +108,29 @@ class SessionLocator:
             return Placement(await self._create(self.keyed_id), "new")
         session = await self._fork(match)
         return Placement(session, match.kind, several=match.several)
+
+    async def _prefer_repeated(self, placement: Placement, match: Match) -> Placement:
+        """Return the placement of a continuation. If another session with the same messages has this request already, return one there."""
+        with release_on_error(placement):
+            repeated = await self._find_repeated(match)
+        if repeated is None or repeated.ref == placement.session.ref:
+            return placement
+        placement.release()
+        return self._make_placement(repeated, "retry", match)
+
+    async def _find_repeated(self, match: Match) -> Session | None:
+        """Return the session that has a request with this idempotency key: the matching one, or another one with the same messages."""
+        request, hf = self._request, self._hf
+        if request.key is None:
+            return None
+        twins = await hf.store.sightings(request.user_id, [match.landing.place.digest], limit=COMPARED_SESSIONS)
+        others = (one.ref for one in twins if not is_always_named(one.ref))
+        for ref in dict.fromkeys((match.session.ref, *others)):
+            with suppress(SessionNotFound):
+                session = match.session if ref == match.session.ref else await hf.store.get(ref)
+                if await _has_key(hf, session, request.key, request.fingerprint):
+                    return session
+        return None
 
     def _is_in_use(self, ref: SessionRef) -> bool:
         return self._hf.engine.locks.is_reserved(ref) or self._hf.engine.is_busy(ref)
