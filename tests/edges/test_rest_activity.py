@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.domain.activity import merge_block
+from holdfast.engine import activity
 from holdfast.engine.activity import ActivityLog
 from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
@@ -27,6 +29,19 @@ async def read_total(served: Served, query: str = "", **headers: str) -> dict[st
     assert answer.status_code == 200, answer.text
     total: dict[str, Any] = answer.json()["total"]
     return total
+
+
+async def take_turn(hf: Holdfast) -> None:
+    """Take a turn in a program."""
+    session = await hf.session("s")
+    async with session.turn("Hello") as turn:
+        turn.add("Hi.")
+
+
+async def count_turns(hf: Holdfast) -> int:
+    """Return the turns of the last hour."""
+    now = hf.clock()
+    return sum(one.counts.turns for one in await hf.engine.activity.read(now - HOUR, now + 1, HOUR))
 
 
 async def test_turns_calls_and_tokens_are_counted() -> None:
@@ -125,6 +140,7 @@ async def test_series_has_one_item_per_step_and_survives_a_restart(tmp_path: Pat
         answer = (await served.http.get(f"/v1/activity?since={START}&until={clock.now + 1}")).json()
         assert [item["counts"]["turns"] for item in answer["data"]] == [1, 0, 1]
         assert [item["start"] % HOUR for item in answer["data"]] == [0, 0, 0]
+        assert answer["since"] == answer["data"][0]["start"] == START - START % HOUR
         fine = (await served.http.get(f"/v1/activity?step=5m&since={START}&until={clock.now + 1}")).json()
         assert (len(fine["data"]), fine["total"]["turns"]) == (25, 2)
         days = (await served.http.get("/v1/activity?step=1d&since=2023-11-01")).json()
@@ -159,9 +175,7 @@ async def test_old_counts_make_room_for_new_ones(tmp_path: Path) -> None:
 async def test_counts_are_kept_while_the_store_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/holdfast.db"
     async with holdfast.open(url) as hf:
-        session = await hf.session("s")
-        async with session.turn("Hello") as turn:
-            turn.add("Hi.")
+        await take_turn(hf)
 
         async def fail(*_: object, **__: object) -> None:
             raise StoreUnavailable("the disk is full")
@@ -170,11 +184,47 @@ async def test_counts_are_kept_while_the_store_fails(monkeypatch: pytest.MonkeyP
             patch.setattr(ActivityLog, "_save_block", fail)
             with pytest.raises(StoreUnavailable):
                 await hf.engine.activity.save()
-        now = hf.clock()
-        assert sum(one.counts.turns for one in await hf.engine.activity.read(now - HOUR, now + 1, HOUR)) == 1
+        assert await count_turns(hf) == 1
     async with holdfast.open(url) as hf:
-        now = hf.clock()
-        assert sum(one.counts.turns for one in await hf.engine.activity.read(now - HOUR, now + 1, HOUR)) == 1
+        assert await count_turns(hf) == 1
+
+
+async def test_other_processes_see_counts_after_a_while(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(activity, "SAVE_AFTER", 0.0)
+    url = f"sqlite:///{tmp_path}/holdfast.db"
+    async with holdfast.open(url) as hf, holdfast.open(url) as other:
+        await take_turn(hf)
+        async with asyncio.timeout(10):
+            while not await count_turns(other):
+                pass
+
+
+async def test_closing_saves_counts_that_came_during_a_save(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(activity, "SAVE_AFTER", 0.0)
+    url, is_saving = f"sqlite:///{tmp_path}/holdfast.db", asyncio.Event()
+    async with holdfast.open(url) as hf:
+        log = hf.engine.activity
+
+        def count_and_merge(*given: Any) -> bytes | None:
+            if not is_saving.is_set():
+                log.count_turn(begun=True, failed=False)
+            is_saving.set()
+            return merge_block(*given)
+
+        monkeypatch.setattr(activity, "merge_block", count_and_merge)
+        log.count_turn(begun=True, failed=False)
+        await is_saving.wait()
+    async with holdfast.open(url) as hf:
+        assert await count_turns(hf) == 2
+
+
+async def test_counts_of_a_short_program_are_saved(tmp_path: Path) -> None:
+    """It closes before the first save, in the step of time in which it began."""
+    url = f"sqlite:///{tmp_path}/holdfast.db"
+    async with holdfast.open(url, clock=Clock()) as hf:
+        await take_turn(hf)
+    async with holdfast.open(url, clock=Clock()) as hf:
+        assert await count_turns(hf) == 1
 
 
 async def test_key_of_one_user_cannot_read_the_activity() -> None:

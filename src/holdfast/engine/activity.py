@@ -112,9 +112,13 @@ class ActivityLog:
         if self._current[0] != begin:
             self._collect()
             self._current = (begin, ActivityCounts())
+        self._start_timer()
+        return self._current[1]
+
+    def _start_timer(self) -> None:
+        """Save the counts later, unless they are already going to be saved. Closing saves those that are left."""
         if self._timer is None and self._saving is None and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(SAVE_AFTER, self._begin_saving)
-        return self._current[1]
 
     def _collect(self) -> None:
         """Move the counts of the current step to the unsaved ones. If too many are unsaved, the oldest are dropped."""
@@ -166,16 +170,19 @@ class ActivityLog:
             _log.warning("activity could not be saved, and is saved later: %s", exc)
         finally:
             self._saving = None
+        if self._current[0] >= 0 or any(self._unsaved.values()):  # counted during the save, or it failed
+            self._start_timer()
 
     async def close(self) -> None:
         """Save the counts that are not saved yet."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._saving is None and (self._timer is not None or any(self._unsaved.values())):
-            self._begin_saving()
-        if self._saving is not None:
+        if self._saving is not None:  # it may have begun before the last counts
             await asyncio.wait((self._saving,))
+        self._collect()
+        if any(self._unsaved.values()):
+            await self._try_saving()
 
     # -- reading ---------------------------------------------------------------
 
