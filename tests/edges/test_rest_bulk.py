@@ -10,7 +10,9 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.server import bulk
-from holdfast.server.limits import BULK_SESSIONS
+from holdfast.server.http import Call
+from holdfast.server.limits import BULK_EXPORT_BYTES, BULK_SESSIONS
+from holdfast.server.permissions import Refused
 from tests.clocks import Clock
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
@@ -116,6 +118,25 @@ async def test_exports_of_one_answer_are_bounded(monkeypatch: pytest.MonkeyPatch
         answer = await ask(served, {"action": "export", **name("a", "b", "c")})
         assert [one["status"] for one in answer["results"]] == ["done", "failed", "done"]
         assert answer["results"][1]["error"]["code"] == "too_large"
+        await create(served, "de", text="x" * 12_000)
+        answer = await ask(served, {"action": "export", **name("d", "e", "a")})
+        assert [one["status"] for one in answer["results"]] == ["done", "failed", "done"]
+
+
+async def test_memory_is_reserved_before_sessions_are_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that cannot have it is refused, and what needs none is not."""
+
+    async def refuse(_: Call, size: int) -> None:
+        if size == BULK_EXPORT_BYTES:
+            raise Refused(503, "busy", "the server is busy with other large responses")
+
+    monkeypatch.setattr(Call, "reserve_answer", refuse)
+    async with gateway([]) as (served, _):
+        await create(served, "a")
+        for chosen in (name("a"), {"filter": dict[str, Any]()}):
+            await ask(served, {"action": "export", **chosen}, status=503)
+            await ask(served, {"action": "export", "dry_run": True, **chosen})
+        await ask(served, {"action": "close", **name("a")})
 
 
 async def test_a_key_of_one_user_reaches_only_its_sessions() -> None:

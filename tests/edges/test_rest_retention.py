@@ -44,10 +44,10 @@ async def test_preview_agrees_with_the_next_sweep(tmp_path: Path) -> None:
         assert [answer[name] for name in rules] == [DAY, 4, 7 * DAY, "closed"]
         assert counts(answer) == [0, 0, 0, 0]
         await create(served, "old", "older")
+        await create(served, "later", ttl=0)  # unused as long, but closed later
         for name in ("old", "older"):
             await served.hf.close_session(SessionRef("default", name))
         clock.now += 6 * DAY
-        await create(served, "later")
         await served.hf.close_session(SessionRef("default", "later"))
         clock.now += HOUR
         await create(served, "idle", "brief", ttl=2 * DAY)
