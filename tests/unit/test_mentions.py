@@ -28,6 +28,8 @@ def days(text: str, at: int = WEDNESDAY) -> list[str]:
         ("The deadline is on the 14th.", ["2025-03-14"]),
         ("Tomorrow we paint, and the day after tomorrow we move.", ["2025-03-06", "2025-03-07"]),
         ("In three weeks I move.", ["2025-03-24+5"]),
+        ("We move in a couple of weeks.", ["2025-03-17+5"]),
+        ("We move in a of weeks.", ["2025-03-10+5"]),  # a word is missing
         ("We fly on 20 April.", ["2025-04-20"]),
         ("Back in November it rained.", ["2024-11-01+30"]),
         ("Next week is full.", ["2025-03-10+7"]),

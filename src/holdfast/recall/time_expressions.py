@@ -354,7 +354,7 @@ def make_unit(unit: str, now: datetime, back: int) -> Span:
 
 def read_number(match: re.Match[str]) -> int:
     """Return the value of the group `n` of a match, which is a number in digits or as a word."""
-    word = match["n"].removeprefix("a ").removesuffix(" of")
+    word = match["n"].removesuffix(" of").removeprefix("a ")
     return int(word) if word.isdecimal() else _ALL_NUMBERS[word]
 
 
