@@ -119,6 +119,49 @@ async def test_erased_message_after_the_reply_stays_erased(kind: str, tmp_path: 
             await session.verify()
 
 
+@SHARED
+async def test_erasing_a_message_erases_what_an_interruption_replaced(kind: str, tmp_path: Any) -> None:
+    """A cut reply and the messages after it are written again. The log, the fork and the export lose the old text as well."""
+    with place(kind, tmp_path) as url:
+        async with holdfast.open(url, clock=lambda: NOW) as hf:
+            session = await hf.session("s")
+            await session.append([user("a"), make_reply(JOKE), user("my pin is 7461")])
+            await session.interrupt(HEARD)
+            fork = await session.fork()
+            live = await session.entries()
+            assert [(entry.seq, entry.message.text) for entry in live] == [(0, "a"), (3, HEARD), (4, "my pin is 7461")]
+            await hf.erase(REF, 4)
+            await hf.erase(REF, 3)
+            for ref in (REF, fork.ref):
+                exported = str(await hf.export(ref, retired=True))
+                assert not says(exported, "7461")
+                assert HEARD not in exported
+            await session.verify()
+
+
+@SHARED
+async def test_erased_message_of_a_resumed_branch_does_not_return(kind: str, tmp_path: Any) -> None:
+    """A client that returns to an earlier branch has the branch written again, and erasing a message erases both."""
+    with place(kind, tmp_path) as url:
+        async with holdfast.open(url, clock=lambda: NOW) as hf:
+            session, pin = await hf.session("s"), {**result(), "content": "pin 7461"}
+            await session.append([user("a"), make_reply("One."), user("b"), calls(None), pin, make_reply("Found.")])
+            edited = [user("a"), make_reply("One."), user("c")]
+            async with session.turn(edited) as turn:
+                turn.add("Two.")
+            branch = [user("a"), make_reply("One."), user("b"), make_reply("Found."), user("d")]
+            async with session.turn(branch) as turn:
+                turn.add("Three.")
+            (found,) = [entry for entry in await session.entries() if says(entry.message.text, "7461")]
+            await hf.erase(REF, found.seq)
+            assert not says(str(await hf.export(REF, retired=True)), "7461")
+            for sent in (edited, branch):
+                async with session.turn(sent) as turn:
+                    turn.add("Four.")
+            assert not says(str(await session.messages()), "7461")
+            await session.verify()
+
+
 async def test_retry_returns_its_reply_after_an_earlier_one_was_cut() -> None:
     """The interruption moved the question; the reply is returned again, however often the earlier reply is shortened."""
     async with open_stage(MEMORY) as ([hf], stage):

@@ -8,7 +8,9 @@ from typing import Any, Final
 from holdfast.accounting import run_cpu
 from holdfast.domain.media.parts import count_chars
 from holdfast.domain.messages import Message
-from holdfast.domain.session import NewEntry
+from holdfast.domain.origins import Origin, get_ranges, repeat_origins
+from holdfast.domain.session import NewEntry, Session
+from holdfast.stores.base import Store
 from holdfast.tokens import STORED
 
 _MESSAGE_CHARS: Final = 100
@@ -58,3 +60,17 @@ def _build_entries(messages: Sequence[Message], fields: Iterable[Mapping[str, An
     for message, own in zip(messages, fields, strict=True):
         entries.append(NewEntry(message=message, tokens=STORED.message(message), **{"timestamp": timestamp, **own}))
     return entries
+
+
+async def link_repeated(store: Store, session: Session, seqs: Sequence[int | None]) -> tuple[Origin, ...]:
+    """Return the ranges that a session gets when it appends entries again, so that erasing one of them erases its copies too.
+
+    The ranges are valid only for a write that expects the version of `session`.
+
+    Args:
+        store: the store.
+        session: the session as last read.
+        seqs: the `seq` of each entry that is appended again, in order; None for an entry that is no copy.
+    """
+    known = (await store.origins(session.user_id, [session.id])).get(session.id, ())
+    return repeat_origins(get_ranges(known, session.identity), seqs, session.identity, session.tail.next_seq)

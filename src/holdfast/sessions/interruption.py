@@ -16,9 +16,10 @@ from msgspec.structs import replace as evolve
 from holdfast.domain.history import to_new_entry
 from holdfast.domain.interruptions import Cut, HeardReport
 from holdfast.domain.messages import Message
+from holdfast.domain.origins import Origin
 from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.engine.entries import count_tokens
+from holdfast.engine.entries import count_tokens, link_repeated
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import Conflict, HeardMismatch, NoReply, StaleSession
 from holdfast.limits import INTERRUPTED_BEHIND
@@ -97,7 +98,7 @@ async def _record_interruption(
             marked = bool(last_reply.rounds) and last_reply.rounds[-1].cut
             return Interruption(session=session, entry=entry, interrupted=marked, stopped=stopped)
         now = engine.clock()
-        entries = await build_replacement(cut, last_reply.later)
+        entries, origins = await build_replacement(engine.store, session, cut, last_reply.later)
         try:
             appended = await write(
                 Append(
@@ -106,6 +107,7 @@ async def _record_interruption(
                     expect=session.version,
                     identity=session.identity,
                     retire_from=cut.head.seq,
+                    origins=origins,
                 )
             )
         except StaleSession:  # there was a write outside of turns: read again
@@ -157,10 +159,17 @@ async def _check_heard(store: Store, session: Session, last_reply: LastReply, he
         )
 
 
-async def build_replacement(cut: Cut, later: Sequence[Entry]) -> list[NewEntry]:
-    """Return the entries to write in place of an interrupted reply and of all entries after it."""
-    entries = [to_new_entry(entry) for entry in (*cut.results, *later)]
-    if cut.message is None:
-        return entries
-    (tokens,) = await count_tokens([cut.message])
-    return [evolve(to_new_entry(cut.head), message=cut.message, tokens=tokens, metadata=cut.metadata), *entries]
+async def build_replacement(
+    store: Store, session: Session, cut: Cut, later: Sequence[Entry]
+) -> tuple[list[NewEntry], tuple[Origin, ...]]:
+    """Return the entries to write in place of an interrupted reply and of all entries after it, and the ranges that link them.
+
+    The new entries are linked to those that they replace, so that erasing a message erases the replaced text as well.
+    """
+    again = [*cut.results, *later]
+    entries = [to_new_entry(entry) for entry in again]
+    if cut.message is not None:
+        (tokens,) = await count_tokens([cut.message])
+        head = evolve(to_new_entry(cut.head), message=cut.message, tokens=tokens, metadata=cut.metadata)
+        again, entries = [cut.head, *again], [head, *entries]
+    return entries, await link_repeated(store, session, [entry.seq for entry in again])

@@ -12,10 +12,9 @@ from holdfast.accounting import run_cpu
 from holdfast.domain.history import to_new_entry
 from holdfast.domain.log import erase_content
 from holdfast.domain.messages import Message, encode_payload
-from holdfast.domain.origins import get_ranges, repeat_origins
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.engine.entries import count_tokens, is_long, make_entries
+from holdfast.engine.entries import count_tokens, is_long, link_repeated, make_entries
 from holdfast.errors import Conflict, EntryNotFound, InvalidMessage, InvalidRequest, StaleSession, StoreError, TooLarge
 from holdfast.limits import MIB, REPLACED_BEHIND, REPLACED_BEHIND_BYTES
 from holdfast.sessions.erasure import erase_everywhere
@@ -85,8 +84,7 @@ async def _link_copies(engine: Engine, ref: SessionRef, write: Append, copy_of: 
     first = session.tail.next_seq
     if len(copy_of) != len(write.entries) or any(seq is not None and not 0 <= seq < first for seq in copy_of):
         raise InvalidRequest(f"copy_of must have one seq below {first}, or None, for each message", param="copy_of")
-    ranges = get_ranges((await engine.store.origins(ref.user_id, [ref.id])).get(ref.id, ()), session.identity)
-    return msgspec.structs.replace(write, origins=repeat_origins(ranges, copy_of, session.identity, first))
+    return msgspec.structs.replace(write, origins=await link_repeated(engine.store, session, copy_of))
 
 
 async def pop_entry(engine: Engine, ref: SessionRef) -> Entry | None:
@@ -160,18 +158,12 @@ async def replace_entry(
             _check_replacement(old, message)
             kept = {"turn_id": old.turn_id, "agent": old.agent, "pinned": old.pinned}
             new = await make_entries([message], [{**kept, **fields}], timestamp=engine.clock())
-            origins = (await engine.store.origins(ref.user_id, [ref.id])).get(ref.id, ())
             write = Append(
                 entries=[*new, *map(to_new_entry, later)],
                 timestamp=engine.clock(),
                 expect=session.version,
                 retire_from=seq,
-                origins=repeat_origins(
-                    get_ranges(origins, session.identity),
-                    [entry.seq for entry in later],
-                    session.identity,
-                    session.tail.next_seq + 1,
-                ),
+                origins=await link_repeated(engine.store, session, [None, *(entry.seq for entry in later)]),
             )
             try:
                 written = (await _write_once(engine, ref, write)).entries[0]

@@ -145,7 +145,7 @@ async def _write_speech(
             if speech.priority == "APPEND":
                 raise CallsOpen(ref.id)
             cut = find_cut(session, await find_last_reply(engine.store, session), _ALL, now)
-        before = [] if cut is None else await build_replacement(cut, ())
+        before, origins = ([], ()) if cut is None else await build_replacement(engine.store, session, cut, ())
         new = NewEntry(
             message=message,
             tokens=tokens,
@@ -160,6 +160,7 @@ async def _write_speech(
             expect=session.version,
             identity=session.identity,
             retire_from=None if cut is None else cut.head.seq,
+            origins=origins,
         )
         try:
             appended = await lock.append(engine.store, write, last=True)

@@ -33,7 +33,7 @@ from holdfast.domain.reconcile import Mode, Plan
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.branches import Share
 from holdfast.engine.engine import Engine
-from holdfast.engine.entries import make_entries
+from holdfast.engine.entries import link_repeated, make_entries
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.engine.session_lock import QueueMode, SessionLock
 from holdfast.limits import INLINE_MESSAGES, TURN_WARNINGS
@@ -484,8 +484,6 @@ class Turn:
             own = [_add_mark(one, message, mark) for one, message in zip(own, messages, strict=True)]
         fields = own if agent is None else [{"agent": agent, **one} for one in own]
         entries = await make_entries(messages, fields, timestamp=now)
-        if plan is not None and plan.restore:
-            entries = [*map(to_new_entry, plan.restore), *entries]
         views = dict([self._view]) if self._view else None
         write = Append(
             entries=entries,
@@ -500,6 +498,8 @@ class Turn:
             views=views,
             media=self._media,
         )
+        if plan is not None and plan.restore:
+            write = await self._add_restored(write, plan.restore)
         last = last and (self.share is None or self.share.ends)
         appended = await self.lock.append(self.engine.store, write, last=last, base=before, again=again)
         self.engine.warm.take(request.ref, appended, write)
@@ -514,6 +514,16 @@ class Turn:
         if state_delta:
             await self.engine.scopes.follow(self.turn_state, request.ref.user_id, state_delta)
         return appended
+
+    async def _add_restored(self, write: Append, restored: Sequence[Entry]) -> Append:
+        """Return a write that begins with entries that are written again, linked to the ones that they repeat."""
+        session = await self.engine.store.get(self.request.ref)
+        return msgspec.structs.replace(
+            write,
+            entries=[*map(to_new_entry, restored), *write.entries],
+            expect=session.version if write.expect is None else write.expect,
+            origins=await link_repeated(self.engine.store, session, [entry.seq for entry in restored]),
+        )
 
     def _select_own_fields(self, plan: Plan, number: int) -> Sequence[Mapping[str, Any]]:
         """Return the fields of Holdfast in the last `number` messages of the request.

@@ -26,7 +26,7 @@ from holdfast.domain.session import HAND_OVER, STEP
 from holdfast.domain.state import TEMP
 from holdfast.engine.branches import Branch, Share, WriteArbiter
 from holdfast.engine.session_lock import SessionLock
-from holdfast.errors import BudgetTooSmall, HoldfastError, InvalidRequest, ModelError
+from holdfast.errors import BudgetTooSmall, Conflict, HoldfastError, InvalidRequest, ModelError, StaleSession
 from holdfast.models import closing
 from holdfast.stores.walk import read_entries_until
 from holdfast.tools.tool import relax_choice
@@ -50,6 +50,8 @@ _ITS_OWN: Final = (ModelError, BudgetTooSmall, InvalidRequest)
 _OF_THE_REPLY: Final = frozenset({"n", "response_format", "tool_choice"})
 """Fields of a request that apply only to the reply itself, which the last agent writes."""
 _OF_TOOLS: Final = frozenset({"tools", "functions", "function_call", "parallel_tool_calls"})
+_RACES: Final = 16
+"""Maximum number of attempts to write while the session is also written to outside of turns."""
 
 
 class _Place(NamedTuple):
@@ -435,7 +437,14 @@ async def _retire_units(turn: Turn, units: Sequence[int]) -> None:
     An agent whose text was cut off answers again from the beginning. A model that saw the cut text would only continue
     it.
     """
-    first = min(units)
-    later = await turn.engine.store.entries(turn.request.ref, start=first)
-    kept = tuple(entry for entry in later if entry.unit not in units)
-    await turn.settle(turn.append((), plan=Plan("regenerated", retire_from=first, restore=kept), keyed=False))
+    first, ref = min(units), turn.request.ref
+    for _ in range(_RACES):
+        version = (await turn.engine.store.get(ref)).version
+        later = await turn.engine.store.entries(ref, start=first)
+        plan = Plan("regenerated", retire_from=first, restore=tuple(one for one in later if one.unit not in units))
+        try:
+            await turn.settle(turn.append((), plan=plan, expect=version, keyed=False))
+        except StaleSession:  # there was a write outside of turns: read again
+            continue
+        return
+    raise Conflict(f"session {ref.id!r} is being written to constantly: try again")
