@@ -636,3 +636,63 @@ async def test_misspelt_fields_are_refused() -> None:
             await served.client.responses.create(
                 model="gpt-4o", input="Hi", extra_body={"previuos_response_id": "resp_1"}
             )
+
+
+# -- references to items ------------------------------------------------------------------
+
+
+def refer_to(item: Any) -> Any:
+    return {"type": "item_reference", "id": item.id}
+
+
+@pytest.mark.parametrize("name", ["previous_response_id", "conversation"])
+async def test_referenced_item_of_another_session_is_added(name: str) -> None:
+    """Next to an id, an item that the session has already is left out, and one of another session of the user is not."""
+    async with gateway(lambda body: f"re: {body['messages'][-1]['content']}") as (served, upstream):
+        responses = served.client.responses
+        other = await responses.create(model="gpt-4o", input="A zebra.")
+        (question,) = (await responses.input_items.list(other.id)).data
+        first = await responses.create(model="gpt-4o", input="I am Ada.")
+        ids = {"previous_response_id": first.id, "conversation": make_conversation_id(first.session_id)}
+        own = (await responses.input_items.list(first.id)).data
+        sent = [*map(refer_to, [*own, *first.output, question, *other.output]), {"role": "user", "content": "And?"}]
+        await responses.create(model="gpt-4o", input=sent, **{name: ids[name]})
+        texts = [text for _, text in list_received(upstream)]
+        assert texts == ["I am Ada.", "re: I am Ada.", "A zebra.", "re: A zebra.", "And?"]
+
+
+async def test_referenced_items_of_a_forks_parent_are_known() -> None:
+    """A fork has copies of them. What the parent got later is added."""
+    async with gateway(lambda body: f"re: {body['messages'][-1]['content']}") as (served, upstream):
+        responses = served.client.responses
+        first = await responses.create(model="gpt-4o", input="one")
+        later = await responses.create(model="gpt-4o", input="two", previous_response_id=first.id)
+        fork = await responses.create(model="gpt-4o", input="three", previous_response_id=first.id)
+        assert fork.session_id != later.session_id == first.session_id
+        sent = [*map(refer_to, [*first.output, *fork.output, *later.output]), {"role": "user", "content": "four"}]
+        await responses.create(model="gpt-4o", input=sent, previous_response_id=fork.id)
+        texts = [text for _, text in list_received(upstream)]
+        assert texts == ["one", "re: one", "three", "re: three", "re: two", "four"]
+        sent = [*map(refer_to, [*first.output, *later.output]), {"role": "user", "content": "five"}]
+        await responses.create(model="gpt-4o", input=sent, previous_response_id=first.id)
+        assert [text for _, text in list_received(upstream)] == ["one", "re: one", "re: two", "five"]
+
+
+@pytest.mark.parametrize("name", ["previous_response_id", "conversation"])
+@pytest.mark.parametrize("whose", ["none", "another user", "deleted"])
+async def test_reference_to_no_item_of_the_user_is_refused(name: str, whose: str) -> None:
+    """It is not dropped silently, and nothing is stored."""
+    async with gateway(lambda _: "ok") as (served, upstream):
+        responses = served.client.responses
+        first = await responses.create(model="gpt-4o", input="I am Ada.", user="ada")
+        conversation = make_conversation_id(first.session_id)
+        other = await responses.create(model="gpt-4o", input="A zebra.", user="bob" if whose != "deleted" else "ada")
+        item = {"id": "msg_1"} if whose == "none" else {"id": other.output[0].id}
+        if whose == "deleted":
+            await responses.delete(other.id, extra_query={"user_id": "ada"})
+        ids = {"previous_response_id": first.id, "conversation": conversation}
+        sent: Any = [{"type": "item_reference", **item}, {"role": "user", "content": "And?"}]
+        before, calls = await served.log(first.session_id, "ada"), len(upstream.requests)
+        with pytest.raises(openai.BadRequestError, match=r"Item with id .* not found"):
+            await responses.create(model="gpt-4o", input=sent, user="ada", **{name: ids[name]})
+        assert (await served.log(first.session_id, "ada"), len(upstream.requests)) == (before, calls)

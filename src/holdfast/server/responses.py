@@ -13,6 +13,7 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.context.cache_diagnosis import Comparison, make_comparison
 from holdfast.domain.messages import GENESIS, NOTE, Message
+from holdfast.domain.origins import find_copies, find_origin, get_ranges
 from holdfast.domain.reconcile import is_same_message
 from holdfast.domain.sealed_items import SealedItem
 from holdfast.domain.session import Session
@@ -32,6 +33,7 @@ from holdfast.server.resumption import Resumed, find_resumed_place, insert_text,
 from holdfast.server.routes import JSON, OF_SESSION, Routes, SessionQuery
 from holdfast.server.stored_responses import (
     StoredResponse,
+    find_message_items,
     find_response,
     get_conversation,
     get_response,
@@ -199,7 +201,7 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
         call.request.app.state.recordings.check_room()
     user_id = identify_requester(call, parsed.body, rules, parsed.api).user_id
     session, predecessor = await _find_named(call.hf, request, user_id)
-    parsed = await _resolve_references(call, parsed, user_id, is_known=session is not None)
+    parsed = await _resolve_references(call, parsed, user_id, session, _get_stop(predecessor))
     request, body, messages = parsed.context, parsed.body, parsed.messages
     if request.sealed is not None:
         resumed = await _resume_sealed(call, parsed, rules, session)
@@ -310,7 +312,7 @@ async def find_place(call: Call, parsed: ParsedRequest, rules: RequestRules) -> 
     if session is None and (named := name_session(call, parsed.body, rules)) is not None:
         with suppress(SessionNotFound):
             session = await get_session_by_id(call.hf, named, user_id)
-    parsed = await _resolve_references(call, parsed, user_id, is_known=session is not None)
+    parsed = await _resolve_references(call, parsed, user_id, session, stop)
     request, messages = parsed.context, parsed.messages
     if request.sealed is not None:
         item, covered = await _open_item(call, parsed, requester.owner)
@@ -406,7 +408,7 @@ async def _read_digest(hf: Holdfast, session: Session, stop: int) -> bytes:
 
 
 async def _resolve_references(
-    call: Call, parsed: ParsedRequest, user_id: str | None, *, is_known: bool
+    call: Call, parsed: ParsedRequest, user_id: str | None, session: Session | None, stop: int | None
 ) -> ParsedRequest:
     """Return a request with the items that its input refers to; unchanged if it refers to none.
 
@@ -414,18 +416,18 @@ async def _resolve_references(
         call: the request.
         parsed: the parsed request.
         user_id: the user of the items.
-        is_known: True if the session of the request has the items already, so that their references are left out.
+        session: the session of the request. Items that it has already are left out. None: the session is not known.
+        stop: the `seq` before which the request continues the log of the session; None: at its end.
     """
     request: ResponsesRequest = parsed.context
     if not request.references:
         return parsed
     given: list[Any] = []
-    reader = _ItemReader(call, user_id)
+    reader = _ItemReader(call, user_id, session, stop)
     for item in request.references:
-        if not is_reference(item):
-            given.append(item)
-        elif not is_known:
-            given.append(await reader.read(item.get("id")))
+        found = await reader.read(item.get("id")) if is_reference(item) else item
+        if found is not None:
+            given.append(found)
     is_long = call.held.size + reader.bytes > INLINE_BODY_BYTES
     messages, sealed = await run_cpu(parse_input, given, long=is_long)
     return parsed._replace(messages=[*parsed.messages, *messages], context=request._replace(sealed=sealed))
@@ -437,18 +439,23 @@ class _ItemReader:
     Args:
         call: the request.
         user_id: the user of the items.
+        session: the session of the request, or None.
+        stop: the `seq` before which the request continues the log of the session; None: at its end.
     """
 
-    def __init__(self, call: Call, user_id: str | None) -> None:
+    def __init__(self, call: Call, user_id: str | None, session: Session | None, stop: int | None) -> None:
         self._call = call
-        self._user_id = user_id
+        self._user_id = user_id if session is None else session.user_id
+        self._session = session
+        self._stop = stop
         self._items: dict[str, dict[str, Any]] = {}
         self._sizes: dict[str, int] = {}
+        self._known: set[str] = set()
         self.bytes = 0
         """Bytes of the items that were read, as JSON."""
 
-    async def read(self, item_id: Any) -> dict[str, Any]:
-        """Return the item with an id.
+    async def read(self, item_id: Any) -> dict[str, Any] | None:
+        """Return the item with an id, or None if the session of the request has it already.
 
         Raises:
             InvalidRequest: the user has no such item.
@@ -456,18 +463,45 @@ class _ItemReader:
         """
         if not isinstance(item_id, str):
             raise InvalidRequest("an item_reference in input must have an id, which is a string", param="input")
-        place = parse_place(item_id)
-        if place is not None and item_id not in self._items:
-            stored = await find_response(self._call.hf, place._replace(number=0).make_id("resp"), self._user_id)
-            for item in () if stored is None else (await to_response(self._call.hf, stored))["output"]:
-                self._items[item["id"]] = item
-                self._sizes[item["id"]] = len(msgspec.json.encode(item))
-                self._add(self._sizes[item["id"]])
-        elif place is not None:
+        if item_id in self._items:
             self._add(self._sizes[item_id])
+        elif item_id not in self._known:
+            await self._read_message(item_id)
+        if item_id in self._known:
+            return None
         if item_id not in self._items:
-            raise InvalidRequest(f"Item with id '{item_id!s:.200}' not found.", param="input")
+            raise InvalidRequest(f"Item with id '{item_id:.200}' not found.", param="input")
         return self._items[item_id]
+
+    async def _read_message(self, item_id: str) -> None:
+        """Read the message with an item. All its items are kept, because a request usually refers to all of them."""
+        place = parse_place(item_id)
+        found = None if place is None else await find_message_items(self._call.hf, place, self._user_id)
+        if found is None:
+            return
+        if await self._is_known(found.session, found.seq):
+            self._known |= {item["id"] for item in found.items}
+            return
+        for item in found.items:
+            self._items[item["id"]] = item
+            self._sizes[item["id"]] = len(msgspec.json.encode(item))
+            self._add(self._sizes[item["id"]])
+
+    async def _is_known(self, home: Session, seq: int) -> bool:
+        """Return True if the session of the request has a message of the session `home`, or a copy of it, before the place of the request."""
+        session, store = self._session, self._call.hf.store
+        if session is None:
+            return False
+        if home.ref == session.ref:
+            return self._stop is None or seq < self._stop
+        origins = await store.origins(session.user_id, [session.id, home.id])
+        ranges = get_ranges(origins.get(session.id, ()), session.identity)
+        origin = find_origin(get_ranges(origins.get(home.id, ()), home.identity), seq)
+        for copy in find_copies(ranges, origin):
+            live = await store.entries(session.ref, start=copy, limit=1, stop=self._stop)
+            if live and live[0].seq == copy:
+                return True
+        return False
 
     def _add(self, size: int) -> None:
         self.bytes += size

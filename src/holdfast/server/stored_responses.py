@@ -440,6 +440,31 @@ async def find_item(hf: Holdfast, session: Session, item_id: str) -> LogItem:
     raise Refused(404, "item_not_found", f"Item with id '{item_id:.200}' not found in the conversation.")
 
 
+class MessageItems(NamedTuple):
+    """All items of a message or a response."""
+
+    session: Session
+    seq: int
+    """`seq` of the message, or of the message that ends the response."""
+    items: Sequence[Item]
+
+
+async def find_message_items(hf: Holdfast, place: Place, user_id: str | None) -> MessageItems | None:
+    """Return the items of the response or message at the place of one of its items, or None if the user has none there."""
+    if place.is_response:
+        stored = await find_response(hf, place._replace(number=0).make_id("resp"), user_id)
+        if stored is None or stored.reply is None:
+            return None
+        return MessageItems(stored.session, stored.reply.seq, (await to_response(hf, stored))["output"])
+    try:
+        session = await get_session_by_id(hf, place.session_id, user_id)
+    except (SessionNotFound, InvalidRequest):
+        return None
+    entries = await hf.store.entries(session.ref, start=place.seq, limit=1)
+    own = [entry for entry in entries if entry.seq == place.seq]
+    return MessageItems(session, place.seq, await make_log_items(hf, session, own))
+
+
 def describe_conversation(session: Session) -> dict[str, Any]:
     """Return the Conversation object of a session."""
     metadata = {name: value for name, value in session.metadata.items() if isinstance(value, str)}
