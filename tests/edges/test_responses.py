@@ -562,6 +562,20 @@ async def test_stream_of_a_background_response_is_resumed() -> None:
         assert events[-1].response.output_text == "One two three four."
 
 
+async def test_erased_reply_is_in_no_recorded_event() -> None:
+    """After the reply was erased, the stream of its response does not contain the text that the server recorded."""
+    async with gateway([Reply(text="My pin is 7461.")]) as (served, _):
+        started = await served.client.responses.create(model="gpt-4o", input="Pin?", background=True)
+        async with served.client.responses.stream(response_id=started.id) as stream:
+            assert (await stream.get_final_response()).output_text == "My pin is 7461."
+        await until(lambda: not served.server.server_state.tasks)
+        (session,) = (await served.hf.store.list()).sessions
+        await served.hf.erase(session.ref, session.tail.last_seq)
+        async with served.http.stream("GET", f"/v1/responses/{started.id}", params={"stream": "true"}) as answer:
+            assert "7461" not in (await answer.aread()).decode()
+        assert "7461" not in str((await served.http.get(f"/v1/responses/{started.id}")).json())
+
+
 async def test_background_response_is_cancelled() -> None:
     """The received part stays in the log; a second cancellation changes nothing."""
     gate = Gate()

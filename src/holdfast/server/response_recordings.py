@@ -20,6 +20,7 @@ class Recording:
     """The events of one response, which several clients may read while it is made.
 
     Attributes:
+        version: version of the session with the request's messages; 0 as long as they are not in the log.
         size: bytes of the events.
         is_done: True if the last event was recorded.
     """
@@ -27,6 +28,7 @@ class Recording:
     def __init__(self) -> None:
         self._events: list[bytes] = []
         self._more = anyio.Event()
+        self.version = 0
         self.size = 0
         self.is_done = False
 
@@ -99,7 +101,19 @@ class Recordings:
         if not kept:
             self._kept.pop(owner, None)
 
-    def find(self, response_id: str) -> Recording | None:
-        """Return the recording of a response of the current task's principal, or None if this server has none."""
-        kept = self._kept.get(get_owner())
-        return None if kept is None else kept.get(response_id)
+    def find(self, response_id: str, reshaped: int) -> Recording | None:
+        """Return the recording of a response of the current task's principal, or None if this server has none.
+
+        If messages of the session were erased or retired since the request, the recording is dropped, because its events may contain
+        what was erased.
+
+        Args:
+            response_id: id of the response.
+            reshaped: `Session.reshaped` of its session.
+        """
+        kept = self._kept.get(get_owner(), OrderedDict())
+        found = kept.get(response_id)
+        if found is None or found.version >= reshaped:
+            return found
+        del kept[response_id]
+        return None

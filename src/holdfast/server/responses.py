@@ -118,7 +118,7 @@ async def get_one(call: Call, query: RetrieveQuery) -> Any:
     stored = await _get(call, query)
     if not query.stream:
         return await to_response(call.hf, stored)
-    recording = call.request.app.state.recordings.find(stored.place.make_id("resp"))
+    recording = call.request.app.state.recordings.find(stored.place.make_id("resp"), stored.session.reshaped)
     start = 0 if query.starting_after is None else query.starting_after + 1
     events = _repeat_events(call, stored, start) if recording is None else recording.read(start)
     return Reply(events, 200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})

@@ -134,6 +134,7 @@ class ResponseEncoder:
         place = Place(turn.request.ref.id, turn.note.seq, note.secret)
         head = ResponseHead(place, note.created_at, request.echo, request.tools.names, request.conversation, diagnose)
         if self._recordings is not None and self._recording is not None:
+            self._recording.version = turn.session.version
             self._recordings.keep(head.id, self._recording)
         return head
 
