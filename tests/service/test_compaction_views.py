@@ -48,6 +48,9 @@ async def test_a_digest_is_compared_with_its_messages() -> None:
         assert kept | lost == expected
         assert not kept & lost
         assert (view.kept_count, view.lost_count) == (len(kept), len(lost))
+        for fact in (*view.kept, *view.lost):
+            assert 1 <= len(fact.seqs) == len({*fact.seqs}) <= 3
+            assert all(fact.text.casefold() in log[seq].message.text.casefold() for seq in fact.seqs)
         prompt = "\n".join(str(one["content"]) for one in (await session.context(budget=600)).messages).casefold()
         assert all(word in prompt for word in kept)
         assert lost

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import holdfast
+from holdfast.context.build import WorkingSet
+from holdfast.context.explain import BuildRecord
 from holdfast.errors import CallNotFound, InvalidRequest
-from holdfast.sessions import message_explanations
+from holdfast.sessions import message_explanations, prompt_views
 from holdfast.sessions.model_calls import CallId, list_calls, parse_call_id
+from holdfast.sessions.past_pins import measure_error
 from holdfast.sessions.prompt_sections import FREE
 from holdfast.sessions.prompt_views import PromptQuery, PromptView, view_prompt
 
@@ -61,6 +65,7 @@ async def view(hf: Any, session: Any, **query: Any) -> PromptView:
 def check_sections(found: PromptView) -> None:
     """Require that the sections add up: to the prompt, to the conversation and to the window."""
     tokens = {one.name: one.tokens for one in found.sections}
+    assert "tools" not in tokens
     assert all(size > 0 for size in tokens.values())
     assert sum(tokens.values()) == found.window == 128_000
     assert found.total_tokens == sum(size for name, size in tokens.items() if name not in FREE)
@@ -92,8 +97,9 @@ async def test_every_call_of_every_turn_is_rebuilt_as_it_was_sent(strategy: str)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_every_message_of_the_log_has_exactly_one_mark(strategy: str) -> None:
+async def test_every_message_of_the_log_has_exactly_one_mark(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole message is in the prompt word by word, a part has words that the prompt has, and later messages are in no prompt."""
+    monkeypatch.setattr(prompt_views, "PROMPT_TEXT_CHARS", 100)
     async with record_calls(strategy) as (hf, session, _):
         log = {entry.seq: entry for entry in await session.entries(retired=True)}
         for call_id in ("3.0", "5.1", "11.2", "next"):
@@ -102,6 +108,7 @@ async def test_every_message_of_the_log_has_exactly_one_mark(strategy: str) -> N
             prompt = "\n".join(str(one.message.get("content")) for one in found.messages)
             for mark in found.log:
                 text = log[mark.seq].message.text
+                assert (mark.text, mark.shortened) == ((text or "{}")[:100], len(text) > 100)
                 if mark.state == "whole":
                     assert text in prompt
                     assert mark.block is not None
@@ -128,8 +135,9 @@ async def test_calls_are_listed_page_by_page_in_both_directions() -> None:
                     assert len(page.calls) == limit
                     after = CallId(page.calls[-1].turn_id, page.calls[-1].number)
                 assert listed == ids
-        newest = (await list_calls(hf.engine, info, session.responder, limit=1)).calls[0]
+        (newest, before) = (await list_calls(hf.engine, info, session.responder, limit=2)).calls
         assert (newest.strategy, newest.budget, newest.model) == ("digest", 600, "offline")
+        assert sent[newest.id][: newest.common] == sent[before.id][: newest.common] != []
 
 
 async def test_neighbours_lead_through_all_calls() -> None:
@@ -207,7 +215,8 @@ async def test_a_long_session_shows_what_was_recorded(monkeypatch: pytest.Monkey
         assert (found.exact, found.messages) == (None, ())
         assert found.not_rebuilt is not None
         assert "longer" in found.not_rebuilt
-        assert {mark.decision for mark in found.log} == {"kept", "evicted", "later"}
+        marks = {(mark.decision, mark.state, mark.block) for mark in found.log}
+        assert marks == {("kept", "whole", "tail"), ("evicted", "no", None), ("later", "no", None)}
         assert found.call is not None
         assert found.budget == 600
         with pytest.raises(InvalidRequest, match="rebuild"):
@@ -280,6 +289,19 @@ async def test_pinning_does_not_change_past_prompts() -> None:
         assert _list_pinned(two) == [first, second]
         assert two.difference is not None
         assert [change.seqs for change in two.difference.changes if change.section == "pins"] == [(second, second)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "is_rebuilt", "error"), [(6, False, (0, 0)), (7, True, (0, 0)), (7, False, (0, 1)), (6, True, (0, 1))]
+)
+def test_a_recalled_block_without_recorded_text_is_no_error(
+    messages: int, is_rebuilt: bool, error: tuple[int, int]
+) -> None:
+    """When the pins of a prompt are guessed, the guess with the smallest error is shown."""
+    record = BuildRecord(600, 9000, 11, 1.0, "openai", messages=7, common=-1, frontier=4, recalled=("harbour#0",))
+    recalled = object() if is_rebuilt else None
+    built = SimpleNamespace(view=SimpleNamespace(frontier=4), messages=[None] * messages, recalled=recalled)
+    assert measure_error(cast("WorkingSet", built), record) == error
 
 
 async def test_explanation_of_an_earlier_turn_ignores_later_pins() -> None:

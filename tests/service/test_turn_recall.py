@@ -18,8 +18,10 @@ from holdfast.context.recalled import CLOSING, OPENING, RecalledItem, RecallSett
 from holdfast.context.settings import parse
 from holdfast.domain.session import SessionRef
 from holdfast.recall.base import Candidates, Lookup
+from holdfast.sessions import message_explanations
 from holdfast.sessions.context_preview import preview_context
 from holdfast.sessions.preview_objects import PreviewRequest
+from holdfast.sessions.prompt_sections import FREE
 from holdfast.tools.search import CLOSING as FOUND_END
 from holdfast.tools.search import NOTHING
 from holdfast.tools.search import OPENING as FOUND
@@ -73,6 +75,21 @@ async def test_recalled_text_precedes_the_message_and_is_not_logged() -> None:
         assert [entry.message.text for entry in await at.hf.store.entries(session.ref)] == [prompt[1]["content"], "ok"]
         record = await last_record(at, session.ref)
         assert record.recalled[0] == "harbour#0"
+        assert record.recalled_tokens > 0
+
+
+async def test_recorded_sizes_of_a_prompt_with_recalled_text_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they are shown if the prompt is not rebuilt."""
+    monkeypatch.setattr(message_explanations, "EXPLAIN_REBUILT", 0)
+    async with open_talks(lambda _: make_reply("ok", usage={"prompt_tokens": 300})) as at:
+        await at.add_messages("harbour", SECRET, "Noted.")
+        session = await at.hf.session("new", user_id="ada", agent="finder")
+        await session.send("What was the gate code again?")
+        record = await last_record(at, session.ref)
+        found = await session.prompt("0.0")
+        sizes = {one.name: one.tokens for one in found.sections if one.name not in FREE}
+        assert sizes == {"recalled": record.recalled_tokens, "other": 300 - record.recalled_tokens}
+        assert found.total_tokens == found.tokens + record.overhead + record.recalled_tokens == 300
         assert record.recalled_tokens > 0
 
 
