@@ -8,7 +8,9 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.limits import Limits
-from holdfast.wire.response_ids import Place
+from holdfast.stores.sessions import SessionPatch
+from holdfast.wire.response_ids import Place, make_conversation_id
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
 
@@ -44,6 +46,68 @@ async def test_reference_without_a_valid_id_is_refused(path: str, reference: dic
         sent = {"model": "gpt-4o", "input": [{"type": "item_reference", **reference}, {"role": "user", "content": "x"}]}
         refused = await served.http.post(path, json=sent)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input")
+
+
+# -- sessions of other users ------------------------------------------------------
+
+
+async def begin_twins(served: Served) -> dict[str, Any]:
+    """Create a session `s` of ada, in which bob takes part, and one of bob. Return their first responses by user."""
+    made = {}
+    for user_id in ("ada", "bob"):
+        said = {"session_id": "s", "user": user_id, "input": f"I am {user_id}."}
+        made[user_id] = (await create(served, **said)).json()
+    patch = SessionPatch(metadata={"participants": ["bob"]})
+    await served.hf.store.update(SessionRef("ada", "s"), patch, timestamp=served.hf.clock())
+    return made
+
+
+def name_place(kind: str, response: Any) -> dict[str, Any]:
+    """Return the field that names the place of a response."""
+    if kind == "conversation":
+        return {"conversation": make_conversation_id(response["session_id"])}
+    return {"previous_response_id": response["id"]}
+
+
+@pytest.mark.parametrize("kind", ["previous_response_id", "conversation"])
+async def test_program_continues_a_response_of_the_named_owner(kind: str) -> None:
+    """The author of the message is another user, who has a session with the same id."""
+    async with gateway(lambda _: "ok") as (served, upstream):
+        made = await begin_twins(served)
+        said = {"input": "And?", "user": "bob", "session_user": "ada"}
+        answer = await create(served, **said, **name_place(kind, made["ada"]))
+        assert answer.status_code == 200, answer.text
+        assert [one["content"] for one in upstream.requests[-1].body["messages"]] == ["I am ada.", "ok", "And?"]
+        entries = await served.hf.store.entries(SessionRef("ada", "s"))
+        assert (entries[2].metadata or {})["user"] == "bob"
+        assert len(await served.log("s", "bob")) == 2
+
+
+async def test_response_of_another_user_than_the_owner_is_not_found() -> None:
+    """Its place would be used in the owner's session with the same id."""
+    async with gateway(lambda _: "ok") as (served, upstream):
+        made = await begin_twins(served)
+        place = name_place("previous_response_id", made["bob"])
+        for user in ("bob", "ada", None):
+            refused = await create(served, input="And?", user=user, session_user="ada", **place)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, "previous_response_not_found")
+        assert len(upstream.requests) == 2
+        assert [len(await served.log("s", user)) for user in ("ada", "bob")] == [2, 2]
+
+
+@pytest.mark.parametrize("kind", ["previous_response_id", "conversation"])
+@pytest.mark.parametrize("whose", ["ada", "bob"])
+async def test_participant_cannot_name_a_session_by_a_response(kind: str, whose: str) -> None:
+    """The response would be one of the participant's own session with the same id."""
+    async with gateway(lambda _: "ok") as (served, upstream):
+        made = await begin_twins(served)
+        key = bearer(await create_stored_key(served.hf, user_id="bob"))
+        said = {"model": "gpt-4o", "input": "And?", "session_user": "ada", **name_place(kind, made[whose])}
+        refused = await served.http.post("/v1/responses", json=said, headers=key)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "session_user")
+        assert "by session_id" in refused.json()["error"]["message"]
+        assert len(upstream.requests) == 2
+        assert [len(await served.log("s", user)) for user in ("ada", "bob")] == [2, 2]
 
 
 # -- lists of items --------------------------------------------------------------

@@ -283,6 +283,28 @@ _SHOWN: Final = 80
 """Maximum number of characters of a field name that a message quotes."""
 
 
+def name_owner(call: Call, body: Mapping[str, Any], user_id: str | None) -> str | None:
+    """Return the user who has the response, conversation or thread that a request names; None: any user.
+
+    Args:
+        call: the request.
+        body: the fields of the request.
+        user_id: the user of the request; None: the caller may use the sessions of all users.
+
+    Raises:
+        InvalidRequest: a participant of another user's session names its id, or `session_user` is not a string.
+    """
+    owner = body.get("session_user")
+    if owner is None:
+        return user_id
+    if not isinstance(owner, str):
+        raise errors.InvalidRequest("session_user must be a string", param="session_user")
+    if call.get_user(None) not in (None, owner):
+        message = "session_user: a participant names the session by session_id, not by the id of a response, conversation or thread"
+        raise errors.InvalidRequest(message, param="session_user")
+    return owner
+
+
 def continue_session(body: Mapping[str, Any], session: Session, user_id: str | None) -> dict[str, Any]:
     """Return the fields of a request that continues a session which the client named by the id of a message, response or conversation.
 
@@ -302,7 +324,8 @@ def continue_session(body: Mapping[str, Any], session: Session, user_id: str | N
             "session_mode must be auto or delta after a thread, conversation or response: the messages are new ones"
         )
         raise errors.InvalidRequest(message, param="session_mode")
-    owner = {} if user_id is not None else {"user_id": session.user_id}
+    is_named = user_id is not None or body.get("session_user") is not None
+    owner = {} if is_named else {"user_id": session.user_id}
     return {**body, "session_id": session.id, "session_mode": "delta", **owner}
 
 

@@ -28,7 +28,7 @@ from holdfast.server.chat_objects import ResponseEvent, ResponseObject
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
-from holdfast.server.requester import RequestRules, continue_session, identify_requester, name_session
+from holdfast.server.requester import RequestRules, continue_session, identify_requester, name_owner, name_session
 from holdfast.server.resumption import Resumed, find_resumed_place, insert_text, resume
 from holdfast.server.routes import JSON, OF_SESSION, Routes, SessionQuery
 from holdfast.server.stored_responses import (
@@ -200,7 +200,7 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
     if request.background:
         call.request.app.state.recordings.check_room()
     user_id = identify_requester(call, parsed.body, rules, parsed.api).user_id
-    session, predecessor = await _find_named(call.hf, request, user_id)
+    session, predecessor = await _find_named(call, parsed, user_id)
     parsed = await _resolve_references(call, parsed, user_id, session, _get_stop(predecessor))
     request, body, messages = parsed.context, parsed.body, parsed.messages
     if request.sealed is not None:
@@ -307,7 +307,7 @@ async def find_place(call: Call, parsed: ParsedRequest, rules: RequestRules) -> 
     request: ResponsesRequest = parsed.context
     requester = identify_requester(call, parsed.body, rules, parsed.api)
     user_id = requester.user_id
-    session, predecessor = await _find_named(call.hf, request, user_id)
+    session, predecessor = await _find_named(call, parsed, user_id)
     stop = _get_stop(predecessor)
     if session is None and (named := name_session(call, parsed.body, rules)) is not None:
         with suppress(SessionNotFound):
@@ -333,14 +333,16 @@ async def find_place(call: Call, parsed: ParsedRequest, rules: RequestRules) -> 
 
 
 async def _find_named(
-    hf: Holdfast, request: ResponsesRequest, user_id: str | None
+    call: Call, parsed: ParsedRequest, user_id: str | None
 ) -> tuple[Session | None, Predecessor | None]:
     """Return the session that `conversation` or `previous_response_id` names, and the response that the request continues after."""
-    if request.conversation is not None:
-        return await get_conversation(hf, request.conversation, user_id), None
-    if request.previous is None:
+    request: ResponsesRequest = parsed.context
+    if request.conversation is None and request.previous is None:
         return None, None
-    predecessor = await _find_predecessor(hf, request.previous, user_id)
+    owner = name_owner(call, parsed.body, user_id)
+    if request.conversation is not None:
+        return await get_conversation(call.hf, request.conversation, owner), None
+    predecessor = await _find_predecessor(call.hf, str(request.previous), owner)
     return predecessor.session, predecessor
 
 

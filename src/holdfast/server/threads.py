@@ -22,7 +22,7 @@ from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.limits import THREAD_SETUP_BYTES
 from holdfast.server.message_compaction import resolve_compaction
 from holdfast.server.permissions import Refused
-from holdfast.server.requester import RequestRules, continue_session, identify_requester
+from holdfast.server.requester import RequestRules, continue_session, identify_requester, name_owner
 from holdfast.server.stored_responses import get_last_message, read_calls, read_note_entry, read_replies
 from holdfast.wire.anthropic import parse_system
 from holdfast.wire.anthropic_requests import parse_tools
@@ -101,7 +101,7 @@ async def _resolve_thread(call: Call, parsed: ParsedRequest, rules: RequestRules
     if thread.previous is None:
         return _begin_thread(call, parsed, context.setup)
     user_id = identify_requester(call, parsed.body, rules, parsed.api).user_id
-    stored = await _find_thread_message(call.hf, thread, user_id)
+    stored = await _find_thread_message(call.hf, thread, name_owner(call, parsed.body, user_id))
     setup = await _read_setup(call.hf, stored)
     if setup is None:
         raise _refuse_unknown(thread)
