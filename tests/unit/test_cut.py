@@ -136,6 +136,16 @@ def test_arguments_that_are_not_json_become_an_object_with_their_text() -> None:
         assert len(call.arguments) <= 400
 
 
+@pytest.mark.parametrize(("opening", "closing"), [('{"a": ', "}"), ("[", "]")])
+def test_deeply_nested_arguments_are_cut_as_text(opening: str, closing: str) -> None:
+    """Arguments are texts of a model, so no limit of a request applies to them. Too deep a value raised RecursionError."""
+    arguments = opening * 600 + json.dumps(LONG) + closing * 600
+    text = cut_message(calling(arguments), 400).tool_calls[0].arguments
+    ((key, value),) = json.loads(text).items()
+    assert key == "[cut, see message 7 of the session]"
+    assert is_cut_of(value, arguments)
+
+
 def test_media_are_removed_only_if_cutting_text_is_not_enough() -> None:
     """A note names their type and message."""
     whole = reply((Part("text", LONG), IMAGE))

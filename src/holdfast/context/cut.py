@@ -16,6 +16,7 @@ import msgspec
 from holdfast.context.escaping import escape_lines, escape_name, format_tag
 from holdfast.domain.artifact import LOADER, format_result_name
 from holdfast.domain.messages import Content, Message, Part, ToolCall
+from holdfast.limits import DEPTH
 
 MIN_CUT = 128
 """Minimum size of a cut message, in tokens. Strategies with a digest use a smaller one for small token limits; see `compute_cut_floor`."""
@@ -291,26 +292,36 @@ def _shrink_call(call: ToolCall, share: float, whole: str, arguments: _CutArgume
 def _cut_strings(arguments: str, share: float, whole: str) -> str:
     """Return arguments with long strings cut, as compact JSON. The added key `_CUT_KEY` makes tools reject them."""
     try:
-        decoded = msgspec.json.decode(arguments)
+        shorter = _shrink_value(msgspec.json.decode(arguments), share, whole, DEPTH)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return _cut_as_text(arguments, share, whole)
-    shorter, key = _shrink_value(decoded, share, whole), _CUT_KEY.format(whole=whole)
+    key = _CUT_KEY.format(whole=whole)
     return msgspec.json.encode({key: "", **shorter} if isinstance(shorter, dict) else {key: shorter}).decode()
 
 
 def _cut_as_text(arguments: str, share: float, whole: str) -> str:
-    """Return a JSON object that contains a call's arguments as one cut text. Used if they are not JSON, or have too many short values."""
+    """Return a JSON object that contains a call's arguments as one cut text.
+
+    Used if they are not JSON, are nested too deeply, or have too many short values.
+    """
     text = _cut_text(arguments, share, whole) if int(len(arguments) * share) else ""
     return msgspec.json.encode({_CUT_KEY.format(whole=whole): text}).decode()
 
 
-def _shrink_value(value: Any, share: float, whole: str) -> Any:
+def _shrink_value(value: Any, share: float, whole: str, depth: int) -> Any:
+    """Return `value` with long strings cut.
+
+    Raises:
+        ValueError: the value is nested more than `depth` deep.
+    """
     if isinstance(value, str):
         return _cut_text(value, share, whole) if len(value) > _LONG else value
+    if isinstance(value, list | dict) and not depth:
+        raise ValueError("nested too deeply")
     if isinstance(value, list):
-        return [_shrink_value(item, share, whole) for item in value]
+        return [_shrink_value(item, share, whole, depth - 1) for item in value]
     if isinstance(value, dict):
-        return {key: _shrink_value(item, share, whole) for key, item in value.items()}
+        return {key: _shrink_value(item, share, whole, depth - 1) for key, item in value.items()}
     return value
 
 
