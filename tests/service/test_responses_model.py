@@ -58,6 +58,26 @@ async def test_parallel_calls_go_and_come_back() -> None:
         ]
 
 
+async def test_calls_of_other_models_get_ids_and_names_that_the_api_accepts() -> None:
+    """The API refuses ids of over 64 characters, and names with other signs than letters, digits, _ and -."""
+    long = ["call_" + "x" * 80 + end for end in "ab"]
+    given = [(long[0], "orders.find"), (long[1], ""), ("c1", "a.declared.name")]
+    calls = [{"id": at, "type": "function", "function": {"name": name, "arguments": "{}"}} for at, name in given]
+    results = [{"role": "tool", "tool_call_id": at, "content": name} for at, name in given]
+    asked = {"role": "assistant", "content": None, "tool_calls": calls}
+    tool = {"type": "function", "function": {"name": "a.declared.name"}}
+    async with ResponsesUpstream(["Done."]) as upstream:
+        await answer(upstream, {**HI, "messages": [*HI["messages"], asked, *results], "tools": [tool]})
+        called, outputs = upstream.requests[0].body["input"][1:4], upstream.requests[0].body["input"][4:]
+        assert [item["name"] for item in called] == ["orders_find", "tool", "a.declared.name"]
+        ids = [item["call_id"] for item in called]
+        assert ids[2] == "c1"
+        assert [len(one) for one in ids[:2]] == [64, 64]
+        assert len(set(ids)) == 3
+        assert [item["call_id"] for item in outputs] == ids
+        assert [item["output"] for item in outputs] == ["orders.find", "", "a.declared.name"]
+
+
 async def test_encrypted_reasoning_returns_to_its_upstream_only() -> None:
     """The server that sealed it gets it back; another one does not."""
     async with ResponsesUpstream(

@@ -7,7 +7,7 @@ the whole working set. Reasoning is sent back as the provider encrypted it, and 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from holdfast.domain.provider_items import FORMAT, HOSTED, is_provider_compaction
 from holdfast.errors import InvalidRequest
 from holdfast.limits import HOSTED_ITEM_BYTES
+from holdfast.wire.anthropic import to_tool_name
 from holdfast.wire.responses_replies import convert_input_part
 
 Json = dict[str, Any]
@@ -42,6 +43,8 @@ _CONVERTED: Final = frozenset(
         "verbosity",
     }
 )
+_ID_LENGTH: Final = 64
+"""Maximum characters of `call_id`."""
 _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
@@ -63,7 +66,10 @@ def build_body(body: Mapping[str, Any], upstream: str) -> Json:
     if body.get("n") not in (None, 1):
         raise InvalidRequest("n must be 1: the Responses API returns one answer per request", param="n")
     made = {name: value for name, value in body.items() if name not in _DROPPED | _CONVERTED and value is not None}
-    made |= {"input": list(_convert_messages(body.get("messages") or (), upstream)), "store": False, "stream": True}
+    tools = [_convert_tool(tool) for tool in body.get("tools") or ()]
+    declared = [tool.get("name") for tool in tools if isinstance(tool, Mapping)]
+    items = list(_convert_messages(body.get("messages") or (), upstream, declared))
+    made |= {"input": items, "store": False, "stream": True}
     include = [ENCRYPTED]
     if body.get("logprobs"):
         include.append("message.output_text.logprobs")
@@ -73,8 +79,8 @@ def build_body(body: Mapping[str, Any], upstream: str) -> Json:
         made["max_output_tokens"] = limit
     made |= _convert_reasoning(body)
     made |= _convert_text(body)
-    if body.get("tools"):
-        made["tools"] = [_convert_tool(tool) for tool in body["tools"]]
+    if tools:
+        made["tools"] = tools
         if body.get("tool_choice") is not None:
             made["tool_choice"] = _convert_choice(body["tool_choice"])
     else:
@@ -128,22 +134,26 @@ def mark_upstream(address: str) -> str:
 # -- messages ----------------------------------------------------------------------
 
 
-def _convert_messages(messages: Iterable[Mapping[str, Any]], upstream: str) -> Iterator[Json]:
+def _convert_messages(
+    messages: Iterable[Mapping[str, Any]], upstream: str, declared: Collection[Any]
+) -> Iterator[Json]:
     custom: set[Any] = set()
     """Ids of calls of custom tools, whose results have another type."""
     for message in messages:
         role = message["role"]
         if role == "assistant":
-            yield from _convert_reply(message, upstream, custom)
+            yield from _convert_reply(message, upstream, declared, custom)
         elif role == "tool":
             call_id = message.get("tool_call_id")
             kind = "custom_tool_call_output" if call_id in custom else "function_call_output"
-            yield {"type": kind, "call_id": call_id, "output": _convert_content(message.get("content"))}
+            yield {"type": kind, "call_id": _shorten_id(call_id), "output": _convert_content(message.get("content"))}
         else:
             yield {"type": "message", "role": role, "content": _convert_content(message.get("content"))}
 
 
-def _convert_reply(message: Mapping[str, Any], upstream: str, custom: set[Any]) -> Iterator[Json]:
+def _convert_reply(
+    message: Mapping[str, Any], upstream: str, declared: Collection[Any], custom: set[Any]
+) -> Iterator[Json]:
     yield from _list_reasoning(message, upstream)
     content, refusal = message.get("content"), message.get("refusal")
     parts = [_convert_reply_part(part) for part in content] if isinstance(content, list) else []
@@ -154,13 +164,24 @@ def _convert_reply(message: Mapping[str, Any], upstream: str, custom: set[Any]) 
     if parts:
         yield {"type": "message", "role": "assistant", "content": parts}
     for call in message.get("tool_calls") or ():
-        if call.get("type") == "custom":
+        custom_call = call.get("type") == "custom"
+        inner = call["custom" if custom_call else "function"]
+        # A call by another model may have a name that only that model's provider accepts.
+        name = inner["name"] if inner["name"] in declared else to_tool_name(inner["name"])
+        if custom_call:
             custom.add(call["id"])
-            yield {"type": "custom_tool_call", "call_id": call["id"], **call["custom"]}
+            yield {"type": "custom_tool_call", "call_id": _shorten_id(call["id"]), **inner, "name": name}
         else:
-            function = call["function"]
-            about = {"name": function["name"], "arguments": function.get("arguments") or "{}"}
-            yield {"type": "function_call", "call_id": call["id"], **about}
+            about = {"name": name, "arguments": inner.get("arguments") or "{}"}
+            yield {"type": "function_call", "call_id": _shorten_id(call["id"]), **about}
+
+
+def _shorten_id(call_id: Any) -> Any:
+    """Return the id of a tool call with a length that the API accepts. A call and its result get the same id."""
+    if not isinstance(call_id, str) or 0 < len(call_id) <= _ID_LENGTH:
+        return call_id
+    mark = hashlib.blake2b(call_id.encode(errors="replace"), digest_size=8).hexdigest()
+    return f"{call_id[: _ID_LENGTH - len(mark) - 1]}_{mark}"
 
 
 def _list_reasoning(message: Mapping[str, Any], upstream: str) -> Iterator[Json]:
