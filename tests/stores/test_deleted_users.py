@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast.domain.memory import Owner
+from holdfast.domain.memory import MemorySource, Owner
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores import open_store
 from holdfast.stores.redis.store import RedisStore
@@ -78,12 +78,17 @@ async def test_the_name_of_a_deleted_user_is_removed_everywhere(shared_url: str)
         for records in (session.records(NAME), hf.records("x", user_id=NAME)):
             await records.put("k", NAME, ttl="1h")
         await hf.memories.remember("likes tea", user_id=NAME)
+        own, other = [MemorySource(session_id="s", user_id=user, seqs=(0,)) for user in (NAME, "ada")]
+        await hf.memories.remember("has order 17", agent="helper", sources=[own])
+        await hf.memories.remember("the shop sells tea", agent="helper", sources=[own, other])
         await hf.memories.recall("tea?", user_id=NAME)
         await hf.memories.settled()
         await hf.consolidation.consolidate(Owner("user", NAME))
         assert (await hf.search("order", NAME)).hits
         assert len(await _with_name(shared_url)) > 3
-        assert (await hf.delete_user(NAME)).memories == 1
+        assert (await hf.delete_user(NAME)).memories == 2
+        (left,) = (await hf.store.memories(Owner("agent", "helper"))).memories
+        assert (left.content, left.sources) == ("the shop sells tea", (other,))
     assert await _with_name(shared_url) == []
 
 

@@ -94,6 +94,7 @@ async def remove_user(engine: Engine, user_id: str) -> Receipt:
     if engine.index is not None:
         await engine.index.forget_user(user_id)
     await engine.memories.handle_forgotten_owner(Owner("user", user_id))
+    memories += len(await engine.memories.forget_user_sources(user_id))
     files = [await keeper.forget_user(engine.store.tenant, user_id) for keeper in engine.hooks.keepers]
     total += Receipt(
         user_state_keys=shared,

@@ -49,7 +49,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     record_bytes: int = 0
     """Bytes of the values of the sessions' records."""
     memories: int = 0
-    """Memories of a user. Their recall events and the diary are deleted too."""
+    """Memories of a user, and memories of agents and the app that were made only from the user's sessions.
+
+    Their recall events and the user's diary are deleted too.
+    """
     transcripts: int = 0
     """Transcript files."""
     pending_deliveries: int = 0

@@ -156,18 +156,18 @@ def make_origin_fields(
 
 
 def remove_source(
-    sources: tuple[MemorySource, ...], named: tuple[str, str], seqs: Collection[int] | None
+    sources: tuple[MemorySource, ...], named: tuple[str, str | None], seqs: Collection[int] | None
 ) -> tuple[MemorySource, ...]:
     """Return a memory's sources without a session, or without some entries of a session.
 
     Args:
         sources: the sources of a memory.
-        named: the session: the user's id and the session's id.
+        named: the session: the user's id and the session's id; None as the latter: all sessions of the user.
         seqs: the entries to remove; None: the whole session, even if the source does not list entries.
     """
     left: list[MemorySource] = []
     for one in sources:
-        if (one.user_id, one.session_id) != named:
+        if (one.user_id, one.session_id if named[1] is not None else None) != named:
             left.append(one)
         elif seqs is not None:
             rest = tuple(seq for seq in one.seqs if seq not in seqs)

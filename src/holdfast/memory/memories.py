@@ -218,6 +218,14 @@ class ForgettableMemories(MemoryReader):
         source, only = (user_id, session_id), None if seqs is None else set(seqs)
         return tuple([one for owner in owners for one in await self._forget_source(owner, source, only)])
 
+    async def forget_user_sources(self, user_id: str) -> tuple[str, ...]:
+        """Delete the memories of agents and of the app that were made only from a user's sessions. Return their ids.
+
+        A memory that has other sources too loses only the sources of this user.
+        """
+        owners = [*await self._list_agents(), Owner("app")]
+        return tuple([one for owner in owners for one in await self._forget_source(owner, (user_id, None), None)])
+
     async def _list_agents(self) -> list[Owner]:
         """Return the agents that own memories. The store lists agents before other owners."""
         found: list[Owner] = []
@@ -227,7 +235,9 @@ class ForgettableMemories(MemoryReader):
             found.append(owner)
         return found
 
-    async def _forget_source(self, owner: Owner, source: tuple[str, str], seqs: set[int] | None) -> tuple[str, ...]:
+    async def _forget_source(
+        self, owner: Owner, source: tuple[str, str | None], seqs: set[int] | None
+    ) -> tuple[str, ...]:
         async with self._get_lock(owner):
             for _ in range(TRIES):
                 version, left, lost = await self._split_by_source(owner, source, seqs)
@@ -244,7 +254,7 @@ class ForgettableMemories(MemoryReader):
             raise stale
 
     async def _split_by_source(
-        self, owner: Owner, source: tuple[str, str], seqs: set[int] | None
+        self, owner: Owner, source: tuple[str, str | None], seqs: set[int] | None
     ) -> tuple[int, list[Memory], list[str]]:
         """Return the changes that remove a source from an owner's memories.
 
