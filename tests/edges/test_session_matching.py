@@ -294,6 +294,51 @@ async def test_retry_after_a_failure_leaves_no_empty_session() -> None:
         assert len(upstream.requests) == 2
 
 
+@pytest.mark.parametrize("broken", [Reply(status=500), Reply(text="one two three", cut_after=2)], ids=["none", "cut"])
+async def test_retry_after_another_message_was_answered_is_a_new_message(broken: Reply) -> None:
+    """The user said it again after the other reply. The prompt ends with it, and no provider gets a prompt that ends with a reply."""
+    async with gateway([broken, "re: two", "re: one", "never"]) as (served, upstream):
+
+        async def send(text: str, count: int) -> Data:
+            body = {"model": "gpt-4o", "messages": [user(text)], "session_id": "s"}
+            headers = {"x-stainless-retry-count": str(count)}
+            answer = await served.http.post("/v1/chat/completions", json=body, headers=headers)
+            return {"status": answer.status_code, **answer.json()}
+
+        assert (await send("one", 0))["status"] == 502
+        assert (await send("two", 0))["status"] == 200
+        for count in (1, 2):
+            assert (await send("one", count))["choices"][0]["message"]["content"] == "re: one"
+        assert len(upstream.requests) == 3
+        assert (await texts(served, "s"))[-4:] == ["two", "re: two", "one", "re: one"]
+        roles = [one["role"] for one in upstream.requests[-1].body["messages"]]
+        assert roles[-3:] == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("fields", [{}, {"user": "ada"}], ids=["unnamed", "named"])
+async def test_retry_of_a_history_after_another_message_was_answered_is_matched_again(fields: Data) -> None:
+    """It has another message than the one that was answered, so it is an edit, or gets a session of its own."""
+    async with gateway(["re: Hi", Reply(status=500), "re: two", "re: one"]) as (served, upstream):
+        client = Client(served, **fields)
+        await client.ask("Hi")
+        opening = client.history
+        body = {"model": "gpt-4o", "messages": [*opening, user("one")], **fields}
+        headers = {"x-stainless-retry-count": "0"}
+        failed = await served.http.post("/v1/chat/completions", json=body, headers=headers)
+        assert failed.status_code == 502
+        owner = fields.get("user", "default")
+        await served.chat("two", client.session_id, **fields)
+        before = await texts(served, client.session_id, owner)
+        headers = {"x-stainless-retry-count": "1"}
+        again = (await served.http.post("/v1/chat/completions", json=body, headers=headers)).json()
+        assert again["choices"][0]["message"]["content"] == "re: one"
+        asked = [one["content"] for one in upstream.requests[-1].body["messages"]]
+        assert asked == ["Hi", "re: Hi", "one"]
+        if not fields:
+            assert again["session_id"] != client.session_id
+            assert await texts(served, client.session_id) == before
+
+
 async def test_equal_requests_without_retry_marks_are_two_turns() -> None:
     async with gateway(reply_to) as (served, upstream):
         for _ in range(2):

@@ -321,13 +321,17 @@ async def _place(
     call: Call, digest: bytes | None, parsed: ParsedRequest, asked: LocatorInput, matching: Matching
 ) -> Placement:
     """Find or create the session of a request. A retry gets the session of the earlier attempt."""
-    attempts = RepeatedRequest(call, digest)
-    earlier, predecessor = await attempts.resume(), parsed.predecessor
-    if predecessor is None:
-        return earlier or await attempts.begin(locate_session(call, parsed.body, asked, matching))
+    attempts, predecessor = RepeatedRequest(call, digest), parsed.predecessor
+
+    async def place(_: bool) -> Placement:  # noqa: FBT001 - a callback's argument
+        if predecessor is None:
+            return await locate_session(call, parsed.body, asked, matching)
+        return await place_after(call, parsed.body, asked, predecessor)
+
+    earlier = await attempts.resume(place)
     if earlier is None:
-        return await attempts.begin(place_after(call, parsed.body, asked, predecessor))
-    if predecessor.is_forked or earlier.session.ref != predecessor.session.ref:
+        return await attempts.begin(place(False))
+    if predecessor is None or predecessor.is_forked or earlier.session.ref != predecessor.session.ref:
         return earlier
     placement = await place_after(call, parsed.body, asked, predecessor)
     placement.kind, placement.attempt = "retry", earlier.attempt

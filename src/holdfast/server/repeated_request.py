@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -63,13 +63,17 @@ class RepeatedRequest:
         self._call = call
         self._digest = digest
 
-    async def resume(self) -> Placement | None:
-        """Return the session of the earlier attempt that this request repeats, as a `Placement`, or None if the request repeats none."""
+    async def resume(self, find_again: Callable[[bool], Awaitable[Placement]]) -> Placement | None:
+        """Return the session of the earlier attempt that this request repeats, as a `Placement`, or None if the request repeats none.
+
+        Args:
+            find_again: finds the session of a new request; see `Placement`.
+        """
         if self._digest is None or not self._is_repeated():
             return None
         attempt = self._call.hf.engine.retries.resume(self._digest)
         session = None if attempt is None else await self._get_session(attempt)
-        return None if session is None else Placement(session, "retry", attempt=attempt)
+        return None if session is None else Placement(session, "retry", attempt=attempt, find_again=find_again)
 
     def _is_repeated(self) -> bool:
         """Return True if the request may be a retry, because it has an idempotency key or a retry count above 0."""

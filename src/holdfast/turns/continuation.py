@@ -110,7 +110,7 @@ async def read_attempt(store: Store, ref: SessionRef, follows: int) -> list[Entr
                 head = entry
             elif entry.is_note:
                 is_attempt = is_attempt or (entry.metadata or {}).get(INPUT_COUNT) == len(found)
-            elif entry.message.role == "assistant" and _is_complete(entry):
+            elif entry.message.role == "assistant" and is_complete(entry):
                 return None
             else:
                 found.append(entry)
@@ -122,7 +122,7 @@ async def read_attempt(store: Store, ref: SessionRef, follows: int) -> list[Entr
     return found
 
 
-def _is_complete(entry: Entry) -> bool:
+def is_complete(entry: Entry) -> bool:
     """Return True for a reply that its client has received, or can receive by repeating its request."""
     metadata = entry.metadata or {}
     if metadata.get("interrupted"):

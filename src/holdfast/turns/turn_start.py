@@ -45,7 +45,13 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
 from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.walk import read_entries_until
-from holdfast.turns.continuation import check_continuation, explain_refusal, plan_continuation, plan_continuation_at_end
+from holdfast.turns.continuation import (
+    check_continuation,
+    explain_refusal,
+    is_complete,
+    plan_continuation,
+    plan_continuation_at_end,
+)
 from holdfast.turns.handover import resume
 from holdfast.turns.interruptions import apply_interruption, is_interrupting
 from holdfast.turns.placement import MatchLost
@@ -115,7 +121,12 @@ async def _repeat_undelivered(turn: Turn) -> bool:
 async def _join_attempt(turn: Turn) -> bool:
     """Continue where the first attempt at the request ended. Return True if that was possible.
 
-    It is impossible if it is unknown where the first attempt ended, or if the first attempt never began a turn.
+    It is impossible if it is unknown where the first attempt ended, or if the first attempt never began a turn. If another message
+    was sent after an attempt that failed, the retry is a new message.
+
+    Raises:
+        MatchLost: the retry is a new message, and may belong to another session.
+        ThreadAlreadyContinued: the retry is a new message, and may not be continued.
     """
     placement, request = turn.placement, turn.request
     if (
@@ -131,6 +142,10 @@ async def _join_attempt(turn: Turn) -> bool:
     session = await turn.engine.store.get(request.ref)
     if session.identity != placement.attempt.identity:
         return False
+    if await _is_overtaken(turn, start):
+        if not placement.attempt.is_fixed:
+            raise placement.explain_continued()
+        return False
     turn.learned = await turn.engine.learning.get(request.responder.llm)
     check_body(request.responder, request.body, turn.learned)
     await turn.admit()
@@ -142,6 +157,18 @@ async def _join_attempt(turn: Turn) -> bool:
         turn.note = before[0] if before and before[0].is_note else None
     await answer_again(turn, start)
     return True
+
+
+async def _is_overtaken(turn: Turn, start: int) -> bool:
+    """Return True if another message follows a request in the log, and the request has no complete reply.
+
+    Args:
+        turn: the turn.
+        start: `seq` of the first entry after the request's messages.
+    """
+    store, ref = turn.engine.store, turn.request.ref
+    reply, other = await read_entries_until(store, ref, lambda entry: entry.message.role == "user", start=start)
+    return other is not None and not any(one.message.role == "assistant" and is_complete(one) for one in reply)
 
 
 async def find_note(store: Store, ref: SessionRef, reply: Entry) -> Entry | None:
