@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.cut import cut
 from holdfast.context.dialects import Dialect
-from holdfast.context.settings import ContextSettings
+from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
 from holdfast.context.strategies import Strategy, make_strategy
 from holdfast.context.units import group_units
 from holdfast.context.view import ViewState, decode_state, encode_state
 from holdfast.context.window import Room, Window
 from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.provider_items import DETAILS, FORMAT, HOSTED, has_compaction, with_compactions
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
@@ -36,6 +37,10 @@ from tests.unit.strategies import (
 
 LARGE_IMAGE = Part("image_url", extra={"image_url": {"url": "data:image/png;base64,AAAA", "detail": "high"}})
 """Takes 1445 tokens."""
+
+
+ITEM = {"type": "compaction", "encrypted_content": "e" * 8000}
+"""Takes about 1,600 tokens."""
 
 
 # -- rule 1: cutting, dropping, rejecting -------------------------------------------
@@ -67,6 +72,45 @@ def test_the_budget_is_exact_to_the_token() -> None:
     assert whole.tokens == everything
     moved = build(make_request(everything - 1, preserve_recent=1), None, [], entries)
     assert "evicted" in get_decisions(moved).values()
+
+
+def make_log_with_item(*, details: int = 0) -> Log:
+    """Make a log in which a compaction item and `details` items of reasoning precede a long reply, and 20 rounds follow."""
+    log = make_log(20)
+    reasoning = [{"type": "reasoning.encrypted", "format": FORMAT, "data": "sealed"}] * details
+    reply = with_compactions(Message(role="assistant", content=log.text(900)), [ITEM])
+    log.append(reply.evolve(extra={DETAILS: [*reply.extra[DETAILS], *reasoning]}))
+    for at in range(20):
+        log.append(Message(role="user", content=log.text(60)))
+        log.append(Message(role="assistant", content=log.text(60), extra={DETAILS: reasoning} if at else {}))
+    log.append(Message(role="user", content=log.text(5)))
+    return log
+
+
+def build_with_items(log: Log, budget: int, strategy: str, **options: object) -> WorkingSet:
+    """Build for a model whose provider reads its own compaction items."""
+    rule = msgspec.structs.replace(make_strategy(ContextSettings(strategy, options)), reads_items=True)
+    return build(Request(strategy=rule, count=STORED, input_budget=budget), None, [], log.entries)
+
+
+@pytest.mark.parametrize("budget", [2200, 3000, 6000])
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "none"])
+def test_a_compaction_item_stays_if_its_message_is_cut(strategy: str, budget: int) -> None:
+    """Cutting left out long fields, and with them the item, even if it fits."""
+    built = build_with_items(make_log_with_item(), budget, strategy)
+    assert any(map(has_compaction, built.messages))
+    with pytest.raises(BudgetTooSmall):
+        build_with_items(make_log_with_item(), 1500, strategy)
+
+
+@pytest.mark.parametrize("strategy", [CLEARING, "digest"])
+def test_a_compaction_item_stays_if_reasoning_is_cleared(strategy: str) -> None:
+    """Both are in the same field of a reply, and only reasoning is left out."""
+    rule = {"keep_thinking": 1}
+    options = rule if strategy == CLEARING else {CLEARING: rule}
+    built = build_with_items(make_log_with_item(details=1), UNLIMITED, strategy, **options)
+    details = [message.extra[DETAILS] for message in built.messages if DETAILS in message.extra]
+    assert [[one["type"] for one in listed] for listed in details] == [[HOSTED], ["reasoning.encrypted"]]
 
 
 def test_the_newest_messages_are_cut_before_they_are_dropped() -> None:

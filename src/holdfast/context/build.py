@@ -147,7 +147,8 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """Return the token limit and counter of a window. The limit is `limit` minus a reserve for messages that the dialect may add."""
         reserve = 0 if self.dialect == "openai" else RESERVE
         kept_free = compute_session_share(limit) if self.strategy.recall else 0
-        return Room(max(1, limit - reserve), self.count, self.count.factor, self.loads, self.marker, kept_free)
+        tokens, reads_items = max(1, limit - reserve), self.strategy.reads_items
+        return Room(tokens, self.count, self.count.factor, self.loads, self.marker, kept_free, reads_items)
 
 
 class FittedWindow(NamedTuple):

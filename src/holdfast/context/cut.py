@@ -7,7 +7,7 @@ Media and long unknown fields cannot be shortened. They are replaced by a text t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol, cast
 
@@ -16,6 +16,7 @@ import msgspec
 from holdfast.context.escaping import escape_lines, escape_name, format_tag
 from holdfast.domain.artifact import LOADER, format_result_name
 from holdfast.domain.messages import Content, Message, Part, ToolCall
+from holdfast.domain.provider_items import DETAILS
 from holdfast.limits import DEPTH
 
 MIN_CUT = 128
@@ -113,7 +114,16 @@ def compute_cut_floor(room: int) -> int:
     return max(LEAST_CUT, min(MIN_CUT, room // FLOOR))
 
 
-def cut(message: Message, tokens: int, *, seq: int, count: Count, loads: bool = False, marker: str = "") -> Message:
+def cut(
+    message: Message,
+    tokens: int,
+    *,
+    seq: int,
+    count: Count,
+    loads: bool = False,
+    marker: str = "",
+    keeps_item: bool = False,
+) -> Message:
     """Return `message` shortened to `tokens` tokens if possible, otherwise as short as possible.
 
     The result is deterministic. A message that already fits is returned unchanged. The limit of a user message is at least `USERS_LEAST`.
@@ -125,6 +135,7 @@ def cut(message: Message, tokens: int, *, seq: int, count: Count, loads: bool = 
         count: the token counter.
         loads: True if the model has a tool to load tool results. The note in a shortened tool result then names the call.
         marker: the session's marker; see `holdfast.context.escaping`.
+        keeps_item: True if the message has a compaction item of the provider that must stay whole.
     """
     if message.role == "user":
         tokens = max(tokens, USERS_LEAST)
@@ -133,7 +144,7 @@ def cut(message: Message, tokens: int, *, seq: int, count: Count, loads: bool = 
     whole = (format_loader_call(seq) if loads and message.role == "tool" else _WHOLE.format(seq=seq)) + format_tag(
         marker
     )
-    lean = _make_stripper(message, whole)
+    lean = _make_stripper(message, whole, keep={DETAILS} if keeps_item else ())
     return _find_fitting(
         (
             lambda share: _shrink(message, share, whole, _cut_strings),
@@ -232,14 +243,15 @@ def _find_largest(made: _Made, tokens: int, count: Count) -> Message:
 # -- leaving parts out ----------------------------------------------------------
 
 
-def _make_stripper(message: Message, whole: str) -> Callable[[Message], Message]:
+def _make_stripper(message: Message, whole: str, *, keep: Collection[str] = ()) -> Callable[[Message], Message]:
     """Return a function that takes a shortened `message` and replaces its media and long fields, such as reasoning, by texts naming them.
 
     Args:
         message: the complete message.
         whole: the part of a note that says where the complete message is.
+        keep: fields that stay, however long they are.
     """
-    long = {key for key, value in message.extra.items() if len(str(value)) > _LONG}
+    long = {key for key, value in message.extra.items() if key not in keep and len(str(value)) > _LONG}
     note = _FIELDS_NOTE.format(names=", ".join(map(escape_name, sorted(long))), whole=whole) if long else ""
 
     def strip(shortened: Message) -> Message:

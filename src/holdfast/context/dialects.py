@@ -21,6 +21,7 @@ from holdfast.context.escaping import format_tag
 from holdfast.context.units import EMPTY, add_label, is_blank, make_distinct_id
 from holdfast.domain.medium import KINDS
 from holdfast.domain.messages import REASONING_PARTS, SERVER_TOOL_PARTS, SYSTEM_ROLES, Message, Part, ToolCall
+from holdfast.domain.provider_items import DETAILS, is_provider_compaction, list_details
 from holdfast.errors import InvalidRequest
 
 THINKING = REASONING_PARTS
@@ -59,11 +60,13 @@ def parse_thoughts(message: Message) -> list[Thought]:
 
 
 def drop_thoughts(message: Message) -> Message:
-    """Return a message of the assistant without its reasoning."""
+    """Return a message of the assistant without its reasoning. A provider's compaction items are not reasoning, and stay."""
     content = message.content
     if isinstance(content, tuple):
         content = tuple(part for part in content if part.type not in THINKING) or (None if message.tool_calls else "")
     extra = {name: value for name, value in message.extra.items() if name not in _THOUGHT_FIELDS}
+    if items := [one for one in list_details(message.extra) if is_provider_compaction(one["item"])]:
+        extra[DETAILS] = items
     return message.evolve(content=content, extra=extra)
 
 

@@ -53,6 +53,8 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     """The session's marker; see `holdfast.context.escaping`."""
     kept_free: int = 0
     """Part of `tokens` that is reserved for recalled passages as soon as a message was evicted."""
+    reads_items: bool = False
+    """True if the model's provider reads its own compaction items. The newest one then stays when its message is cut."""
 
     def without_reserve(self) -> Room:
         """Return a copy whose `tokens` no longer include the tokens reserved for recalled passages."""
@@ -576,7 +578,8 @@ class Window:
             elif self.anchored and seq == self.anchor:
                 shorter = make_stub(message, caps[seq], seq=seq, count=count, marker=marker)
             else:
-                shorter = cut(message, caps[seq], seq=seq, count=count, loads=loads, marker=marker)
+                item = self.room.reads_items and seq == self.compacting
+                shorter = cut(message, caps[seq], seq=seq, count=count, loads=loads, marker=marker, keeps_item=item)
             made = Cut(count.message(shorter), shorter, whole=shorter is message)
             if made.tokens < tokens:
                 cuts[seq] = made
