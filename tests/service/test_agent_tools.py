@@ -288,6 +288,21 @@ async def test_deleting_a_session_deletes_its_child_sessions(url: str) -> None:
             await desk.hf.store.get(child.ref)
 
 
+@pytest.mark.parametrize("kind", ["calls", "result"])
+async def test_erasing_an_agent_call_or_its_result_deletes_the_child_session(kind: str, url: str) -> None:
+    """The child session contains the same text, and after the erasure no log may name it. It is reached from a fork, too."""
+    lines = {"chief": [call_agent("Go."), make_reply("Ok.")], "summarizer": make_reply("Done.")}
+    async with open_workflow_bench(lines, PAIR, url=url) as desk:
+        await desk.ask("go", agent="chief")
+        (child,) = await list_child_sessions(desk)
+        fork = await desk.session.fork()
+        (found,) = [entry for entry in await fork.entries() if entry.kind == kind]
+        await desk.hf.erase(fork.ref, found.seq)
+        with pytest.raises(SessionNotFound):
+            await desk.hf.store.get(child.ref)
+        assert len((await desk.hf.sessions()).sessions) == 2
+
+
 async def test_deleting_the_caller_during_a_call_deletes_the_child_session(url: str) -> None:
     """No log would name it any more."""
 

@@ -5,7 +5,7 @@ Each function returns or yields *receipts*: the numbers of sessions, messages an
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 
 from holdfast.domain.artifact import UserRef
@@ -16,7 +16,13 @@ from holdfast.errors import SessionNotFound
 from holdfast.lifecycle.removal import Receipt, make_receipt
 from holdfast.limits import PAGE
 from holdfast.numbers import check_whole
-from holdfast.stores.walk import is_unchanged, iterate_readable_entries, iterate_unchanged_sessions
+from holdfast.stores.base import Store
+from holdfast.stores.walk import (
+    is_unchanged,
+    iterate_readable_entries,
+    iterate_unchanged_sessions,
+    read_entries_until,
+)
 
 
 async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:
@@ -57,21 +63,38 @@ async def list_children(engine: Engine, ref: SessionRef) -> list[SessionRef]:
     try:
         if not (await store.get(ref)).usage.calls:  # without a model call, there were no agent calls
             return []
-        results = [entry async for entry in iterate_readable_entries(store, ref) if _has_child(entry)]
-        found: list[SessionRef] = []
-        for result in results:
-            child = SessionRef(ref.user_id, str((result.metadata or {})[CHILD]))
-            with suppress(SessionNotFound):
-                parent = (await store.get(child)).metadata.get(PARENT)
-                if isinstance(parent, dict) and parent.get("session_id") == ref.id:
-                    found.append(child)
+        return await _find_children(
+            store, ref, [entry async for entry in iterate_readable_entries(store, ref) if _has_child(entry)]
+        )
     except SessionNotFound:
         return []
-    return found
 
 
 def _has_child(entry: Entry) -> bool:
     return isinstance((entry.metadata or {}).get(CHILD), str)
+
+
+async def _find_children(store: Store, ref: SessionRef, results: Iterable[Entry]) -> list[SessionRef]:
+    found: list[SessionRef] = []
+    for result in filter(_has_child, results):
+        child = SessionRef(ref.user_id, str((result.metadata or {})[CHILD]))
+        with suppress(SessionNotFound):
+            parent = (await store.get(child)).metadata.get(PARENT)
+            if isinstance(parent, dict) and parent.get("session_id") == ref.id:
+                found.append(child)
+    return found
+
+
+async def remove_children_of_entry(engine: Engine, ref: SessionRef, seq: int) -> None:
+    """Delete the sessions of agents that were called by an entry, or whose result is the entry, because they contain its text.
+
+    Call it before the entry is erased, because an erased result does not name its session any more.
+    """
+    unit, _ = await read_entries_until(
+        engine.store, ref, lambda entry: entry.seq > seq and entry.unit != seq, start=seq, retired=True
+    )
+    for child in await _find_children(engine.store, ref, unit):
+        await remove_session(engine, child)
 
 
 async def remove_user(engine: Engine, user_id: str) -> Receipt:

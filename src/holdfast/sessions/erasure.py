@@ -8,6 +8,7 @@ from typing import NamedTuple
 from holdfast.domain.origins import EntryOrigin, find_copies, find_origin, get_ranges
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.engine.engine import Engine
+from holdfast.engine.session_removal import remove_children_of_entry
 from holdfast.errors import EntryNotFound, SessionNotFound
 from holdfast.stores.base import Store
 
@@ -22,6 +23,8 @@ class ErasedMessage(NamedTuple):
 
 async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens: int | None = None) -> ErasedMessage:
     """Erase a message's content in every session of the user that has a copy, and delete memories made from this message alone.
+
+    If an agent was called by the message, or the message is the result, the session of the called agent is deleted too.
 
     Each session has its own transaction. The known copies are erased first, then the message itself, then copies that a fork made in the
     meantime. So if an erasure fails halfway, repeating the call completes it.
@@ -61,6 +64,7 @@ async def _find_shared_entries(store: Store, user_id: str, origin: EntryOrigin) 
 
 
 async def _erase(engine: Engine, ref: SessionRef, seq: int, tokens: int | None) -> Entry:
+    await remove_children_of_entry(engine, ref, seq)
     entry = await engine.store.erase(ref, seq, tokens=tokens)
     engine.forget(ref)
     await engine.memories.forget_source(ref.user_id, ref.id, seqs=[seq])
