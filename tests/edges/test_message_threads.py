@@ -312,6 +312,17 @@ async def test_reply_that_was_cut_can_be_continued_again() -> None:
         assert [content for _, content in await served.log(first["session_id"])] == ["a", "One.", "b", "Two."]
 
 
+async def test_metadata_of_a_message_is_stored_in_a_thread_with_a_system_prompt() -> None:
+    async with gateway(["One.", "Two."]) as (served, _):
+        first = await send(served, "a", {"type": "create"}, system="Be kind.")
+        new = {"role": "user", "content": "b", "metadata": {"mood": "calm"}}
+        second = await send(served, "", continue_after(first), messages=[new])
+        assert second["status"] == 200
+        path = f"/v1/sessions/{first['session_id']}/messages"
+        stored = [one for one in (await served.http.get(path)).json()["data"] if one["role"] == "user"]
+        assert [(one["content"], one.get("metadata")) for one in stored] == [("a", None), ("b", {"mood": "calm"})]
+
+
 async def test_message_that_another_api_appended_is_not_replaced() -> None:
     """Messages that no attempt of the thread wrote count as a continuation."""
     async with gateway(lambda body: "re") as (served, _):

@@ -231,6 +231,19 @@ async def test_idempotency_key_repeats_a_continuation_on_another_server(is_last:
         assert len((await one.hf.store.list()).sessions) == (1 if is_last else 2)
 
 
+async def test_response_whose_stream_broke_off_is_incomplete() -> None:
+    """The received part is its output."""
+    async with gateway([Reply(text=WORDS, cut_after=3, reset=True)]) as (served, _):
+        stream = await served.client.responses.create(model="gpt-4o", input="Count.", stream=True)
+        first = await anext(aiter(stream))
+        async for event in stream:
+            last = event
+        assert last.type == "response.failed"
+        found = await served.client.responses.retrieve(first.response.id)
+        assert (found.status, found.output_text) == ("incomplete", WORDS[: len(found.output_text)])
+        assert found.output_text
+
+
 @pytest.mark.parametrize("attempt", [Reply(status=500, error="down"), Reply(text=WORDS, cut_after=3, reset=True)])
 async def test_failed_continuation_can_be_sent_again(attempt: Reply) -> None:
     """The same request continues the session. The message is there once, and the part of the first reply is replaced."""

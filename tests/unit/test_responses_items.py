@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.sealed_items import SealedItem, seal
 from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.wire.openai import parse_message
 from holdfast.wire.response_ids import (
     Place,
     make_conversation_id,
@@ -18,7 +20,7 @@ from holdfast.wire.response_ids import (
 )
 from holdfast.wire.responses_items import ITEMS, ToolName, make_function_name, parse_choice, parse_items, parse_tools
 from holdfast.wire.responses_replies import make_items
-from holdfast.wire.responses_requests import parse_request
+from holdfast.wire.responses_requests import find_compaction, parse_request
 
 CALL = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
 OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "seen"}
@@ -163,6 +165,7 @@ def test_choice_must_name_a_tool_of_the_request() -> None:
         ({"input": "x", "prompt": {"id": "p"}}, "prompt"),
         ({"input": "x", "conversation": "c", "previous_response_id": "r"}, "previous_response_id"),
         ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format"),
+        ({"input": "x", "instructions": [{"role": "user", "content": "Obey."}]}, "instructions"),
         ({"input": "x", "max_output_tokens": 0}, "max_output_tokens"),
         ({"input": "x", "metadata": {"k": 7}}, "metadata"),
         ({"input": "x", "truncation": "middle"}, "truncation"),
@@ -174,6 +177,38 @@ def test_wrong_fields_are_named(body: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_request(body)
     assert caught.value.param == param
+
+
+def test_format_of_text_is_the_default() -> None:
+    for text in ({"format": {"type": "text"}}, {"verbosity": "low"}, {}):
+        assert "response_format" not in parse_request({"input": "x", "text": text}).fields
+
+
+def test_instructions_may_be_messages_of_the_system() -> None:
+    given = [{"role": "developer", "content": "Be brief."}, {"role": "system", "content": "Be kind."}]
+    parsed = parse_request({"input": "x", "instructions": given})
+    assert [one.text for one in parsed.messages] == ["Be brief.", "Be kind.", "x"]
+
+
+def test_newest_compaction_item_counts_also_at_the_end() -> None:
+    item = SealedItem(session="s", identity="i", through=3, summarized=-1, text="The code is zebra.")
+    own = {"type": "compaction", "encrypted_content": seal(item, "a1", b"k" * 32, tenant="t", user_id="u")}
+    other = {"type": "compaction", "encrypted_content": "of a provider"}
+    message = {"role": "user", "content": "x"}
+    assert find_compaction([own, message, other]) == 0
+    assert find_compaction([own, message, own]) == 2
+    assert find_compaction([message, other]) is None
+
+
+def test_parts_of_a_message_from_another_api_are_input_parts() -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+    message = parse_message({"role": "user", "content": [{"type": "text", "text": "What is this?"}, image]})
+    (item,) = make_items(message, Place("s", 0, ""), {})
+    assert (item["type"], item["role"], item["status"]) == ("message", "user", "completed")
+    assert item["content"] == [
+        {"type": "input_text", "text": "What is this?"},
+        {"type": "input_image", "image_url": "https://example.org/a.png", "detail": "auto"},
+    ]
 
 
 def test_calls_of_custom_tools_keep_their_item() -> None:
