@@ -282,6 +282,16 @@ async def test_limits_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (MEMORY_FILES, MEMORY_FILES_HELD) == (1_000, 100)
 
 
+async def test_replacement_without_a_new_text_deletes_the_old_one() -> None:
+    """Models of the text editor leave `new_str` out."""
+    async with holdfast.open(MEMORY) as hf:
+        files = open_files(hf)
+        await files.create("/memories/a.md", "one two")
+        kind, _ = await answer(files, {"command": "str_replace", "path": "/memories/a.md", "old_str": " two"})
+        assert kind != "error"
+        assert "     1\tone" in (await files.view("/memories/a.md")).split("\n")
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [
