@@ -6,16 +6,17 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import limits
+from holdfast import indexes, limits
 from holdfast.domain.artifact import UserRef
-from holdfast.domain.record import Record, RecordInfo, TenantRef
+from holdfast.domain.record import Record, RecordInfo, RecordOwner, TenantRef
 from holdfast.errors import InvalidRequest, SessionNotFound, TooLarge
-from holdfast.indexes.records import to_record_source
+from holdfast.indexes.records import RecordQueue, to_record_source
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.recall.base import Index, Lookup, Space
 from holdfast.sessions.records import Records
@@ -188,6 +189,38 @@ async def test_a_session_of_the_same_id_has_none_of_the_old_records(hf: holdfast
         await steps.search("parcel")
 
 
+async def test_an_empty_session_of_the_same_id_removes_the_old_texts(url: str, clock: Clock) -> None:
+    """Another process deletes the session and creates it again."""
+    async with holdfast.open(url, clock=clock, life=STILL) as hf:
+        session = await hf.session("s1", user_id="ada")
+        await session.records("steps").put("1", 1, text=PARCEL)
+        assert await find_keys(session.records("steps"), "parcel") == ["1"]
+        async with holdfast.open(url, clock=clock, life=STILL, index=None) as other:
+            await other.delete(session.ref)
+            await other.create("s1", user_id="ada")
+        again = await hf.session("s1", user_id="ada")
+        assert await find_keys(again.records("steps"), "parcel") == []
+        assert await count_documents(hf, "ada") == 0
+
+
+async def test_a_full_queue_still_takes_deletions_of_queued_owners(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexes.records, "INDEX_WAITING", 1)
+    updated, failed = list[Any](), list[Any]()
+
+    async def update_source(owner: RecordOwner, *, gone: Any, compare: bool) -> int:
+        updated.append((owner, sorted(gone), compare))
+        return 1
+
+    feeder: Any = SimpleNamespace(update_source=update_source)
+    queue = RecordQueue(feeder, lambda: None, lambda *what: failed.append(what))
+    queue.schedule(UserRef("ada"), (3,))
+    queue.schedule(UserRef("bob"), (4,))
+    queue.schedule(UserRef("ada"), (5,))
+    await queue.close(1)
+    assert updated == [(UserRef("ada"), [3, 5], False)]
+    assert failed == [("waiting", None)]
+
+
 async def test_a_deleted_user_leaves_nothing_in_the_index(hf: holdfast.Holdfast) -> None:
     session = await hf.session("s1", user_id="ada")
     for records in (hf.records("n", user_id="ada"), session.records("n")):
@@ -215,6 +248,8 @@ async def test_a_backfill_finds_what_another_process_wrote(url: str, clock: Cloc
             await writer.records("n", user_id="ada").put("1", 1, text="changed")
         assert await find_keys(hf.records("n"), "parcel") == []
         assert await find_keys(hf.records("n", user_id="ada"), "changed") == ["1"]
+        await service.records.settle()  # a search that misses a record removes its text
+        assert (await get_index(hf).status(Space("record", ""))).documents == 1
         await service.walk(whole=True)
         assert await get_index(hf).list_digests(Space("record", ""), "") != []
         assert (await get_index(hf).status()).documents == 5

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.domain import record
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.record import RecordOwner, RecordPage, TenantRef
 from holdfast.errors import InvalidRequest, SecretBlocked, SessionNotFound, StaleRecord, TooLarge
@@ -89,6 +90,7 @@ async def test_namespaces_are_paths(hf: holdfast.Holdfast) -> None:
     assert await agents.namespaces() == (("agents", "coder"), ("agents", "planner"), ("agents", "planner", "drafts"))
     assert await hf.records(user_id="ada").namespaces(depth=1) == (("agents",), ("other",))
     assert [one.value async for one in agents.iterate(nested=True)] == [3, 1, 2]
+    assert [one.value async for one in agents.below("planner").iterate()] == [1]
     assert (await agents.clear(), await agents.below("planner").clear(nested=True)) == (0, 2)
     assert [one.value async for one in hf.records(user_id="ada").iterate(nested=True)] == [3, 4]
 
@@ -298,7 +300,7 @@ async def test_secrets_in_records_are_masked_or_refused(tmp_path: Path) -> None:
             await d.hf.records("x").put("a", f"my {KEY}")
 
 
-async def test_bad_arguments_are_refused(hf: holdfast.Holdfast) -> None:
+async def test_bad_arguments_are_refused(hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = hf.records("notes")
     for call in (
         notes.put("", 1),
@@ -313,6 +315,10 @@ async def test_bad_arguments_are_refused(hf: holdfast.Holdfast) -> None:
             await call
     with pytest.raises(TooLarge):
         await notes.get_many([str(at) for at in range(101)])
+    monkeypatch.setattr(record, "MESSAGE_BYTES", 100)
+    await notes.put("a", "x" * 98)
+    with pytest.raises(TooLarge, match="101 bytes"):
+        await notes.put("a", "x" * 99)
     for namespace in ("", "\n", ("a", ""), 3, ("x",) * 17):
         with pytest.raises(InvalidRequest):
             hf.records(namespace)  # type: ignore[arg-type]
