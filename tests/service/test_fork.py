@@ -158,6 +158,18 @@ async def test_fork_to_an_existing_id_is_rejected(hf: holdfast.Holdfast, session
         await hf.fork(SessionRef("ada", "gone"))
 
 
+async def test_copied_fork_does_not_replace_a_session_created_meanwhile(
+    hf: holdfast.Holdfast, session: SessionHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def create_another(*_: object, **__: object) -> None:
+        await hf.create("taken", user_id="ada")
+
+    monkeypatch.setattr(hf.engine.store, "fork", create_another)
+    with pytest.raises(SessionExists):
+        await session.fork(id="taken")
+    assert await texts(await hf.session("taken", user_id="ada")) == []
+
+
 async def test_concurrent_forks_to_one_id_create_one_session(hf: holdfast.Holdfast, session: SessionHandle) -> None:
     done = await asyncio.gather(*(session.fork(id="x") for _ in range(8)), return_exceptions=True)
     assert sum(isinstance(one, SessionHandle) for one in done) == 1
