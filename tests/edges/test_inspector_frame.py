@@ -231,6 +231,12 @@ def test_page_policy_allows_neither_inline_code_nor_other_hosts() -> None:
     assert "http" not in policy
 
 
+async def test_unknown_file_of_the_pages_is_not_found() -> None:
+    async with gateway([]) as (served, _):
+        answer = await served.http.get("/inspect/assets/unknown.js", headers=HTML)
+        assert answer.status_code == 404
+
+
 @pytest.mark.parametrize("path", ["/inspect/overview", "/inspect/sign-in", "/inspect/assets/inspector.js"])
 async def test_pages_can_be_switched_off(path: str) -> None:
     async with gateway([], "inspector: {enabled: false}") as (served, _):

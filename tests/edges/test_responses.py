@@ -231,6 +231,17 @@ async def test_idempotency_key_repeats_a_continuation_on_another_server(is_last:
         assert len((await one.hf.store.list()).sessions) == (1 if is_last else 2)
 
 
+async def test_refusal_of_the_model_is_streamed_with_all_its_events() -> None:
+    async with gateway([Reply(message={"refusal": "I cannot help."})]) as (served, _):
+        stream = await served.client.responses.create(model="gpt-4o", input="Help!", stream=True)
+        events: list[Any] = [event async for event in stream]
+        done = {event.type: event for event in events}
+        part = {"type": "refusal", "refusal": "I cannot help."}
+        assert done["response.refusal.done"].refusal == "I cannot help."
+        assert done["response.content_part.done"].part.to_dict() == part
+        assert [one.to_dict() for one in done["response.completed"].response.output[0].content] == [part]
+
+
 async def test_response_whose_stream_broke_off_is_incomplete() -> None:
     """The received part is its output."""
     async with gateway([Reply(text=WORDS, cut_after=3, reset=True)]) as (served, _):

@@ -246,9 +246,7 @@ class AuthMiddleware:
     True, the server has the inspector, whose pages a browser gets with the cookie of its sign-in.
     """
 
-    def __init__(
-        self, app: ASGIApp, access: Access, hf: Holdfast, public: Collection[str], *, has_pages: bool = False
-    ) -> None:
+    def __init__(self, app: ASGIApp, access: Access, hf: Holdfast, public: Collection[str], *, has_pages: bool) -> None:
         self._app = app
         self._has_pages = has_pages
         self._public = public
