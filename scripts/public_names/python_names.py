@@ -33,7 +33,7 @@ INTERNAL: Final[Mapping[str, frozenset[str]]] = {
         " serve_tenant tool_registry",
         "IndexService": "close closed drop_if_gone embedder erase_entry erase_records failures forget_user index"
         " index_memories indexed last_error mark_change mode record_write records reranker reset schedule",
-        "Memories": "clock close forget_user_sources handle_forgotten_owner index on_changed settings store",
+        "Memories": "clock close forget_entry forget_user_sources handle_forgotten_owner index on_changed settings store",
         "MemoryFiles": "with_source",
         "OpenTurn": "save_view watch working_set",
         "Records": "fill_hits read_page",

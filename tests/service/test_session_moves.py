@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as evolve
 
 import holdfast
 from holdfast.agents import Agent, Roster
 from holdfast.domain.media.parts import list_hashes
+from holdfast.domain.memory import MemorySource, Owner
 from holdfast.domain.messages import Message
 from holdfast.domain.session import CHILD, PARENT, Claim, ModelCall, NewEntry, SessionRef
 from holdfast.errors import (
@@ -141,6 +143,20 @@ async def test_shared_user_state_and_artifacts_are_not_moved(hf: holdfast.Holdfa
     session = await hf.move(ADA, user_id="bob")
     assert [(await hf.store.state(name)).values for name in ("ada", "bob")] == [{"theme": "dark"}, {"theme": "light"}]
     assert [one.name for one in await session.artifacts.list()] == ["note.txt"]
+
+
+async def test_memory_from_before_a_move_is_deleted_with_its_message(hf: holdfast.Holdfast, clock: Clock) -> None:
+    """Its source has the old name of the session, and the session's identity."""
+    session = await create_full_session(hf, clock)
+    identity = (await session.info()).identity
+    own = MemorySource(session_id=ADA.id, user_id="ada", seqs=(0,), identity=identity)
+    await hf.memories.remember("likes tea", user_id="ada", sources=[own])
+    await hf.memories.remember("sells tea", agent="shop", sources=[own])
+    await hf.memories.remember("has a cat", user_id="ada", sources=[evolve(own, identity="another")])
+    moved = await hf.move(ADA, id="renamed")
+    await hf.erase(moved.ref, 0)
+    assert [one.content for one in (await hf.memories.page(Owner("user", "ada"))).memories] == ["has a cat"]
+    assert (await hf.memories.page(Owner("agent", "shop"))).memories == ()
 
 
 async def test_move_can_change_the_id_or_the_agent(hf: holdfast.Holdfast, clock: Clock) -> None:

@@ -156,7 +156,7 @@ def make_origin_fields(
 
 
 def remove_source(
-    sources: tuple[MemorySource, ...], named: tuple[str, str | None], seqs: Collection[int] | None
+    sources: tuple[MemorySource, ...], named: tuple[str, str | None], seqs: Collection[int] | None, identity: str = ""
 ) -> tuple[MemorySource, ...]:
     """Return a memory's sources without a session, or without some entries of a session.
 
@@ -164,10 +164,12 @@ def remove_source(
         sources: the sources of a memory.
         named: the session: the user's id and the session's id; None as the latter: all sessions of the user.
         seqs: the entries to remove; None: the whole session, even if the source does not list entries.
+        identity: the session's identity, by which sources are also found that have a name from before the session was moved; empty: unknown.
     """
     left: list[MemorySource] = []
     for one in sources:
-        if (one.user_id, one.session_id if named[1] is not None else None) != named:
+        is_named = (one.user_id, one.session_id if named[1] is not None else None) == named
+        if not is_named and not (identity and one.identity == identity):
             left.append(one)
         elif seqs is not None:
             rest = tuple(seq for seq in one.seqs if seq not in seqs)

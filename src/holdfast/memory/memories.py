@@ -21,6 +21,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.accounting import run_cpu
 from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, MemoryType, Origin, Owner, is_awaiting_review
+from holdfast.domain.session import Session
 from holdfast.errors import HoldfastError, InvalidRequest, MemoryNotFound, StaleMemories
 from holdfast.limits import MEMORIES_AT_ONCE, MEMORY_TAG_CHARS, PAGE
 from holdfast.memory.checks import (
@@ -218,6 +219,12 @@ class ForgettableMemories(MemoryReader):
         source, only = (user_id, session_id), None if seqs is None else set(seqs)
         return tuple([one for owner in owners for one in await self._forget_source(owner, source, only)])
 
+    async def forget_entry(self, session: Session, seq: int) -> tuple[str, ...]:
+        """Delete the memories that were made only from an entry, like `forget_source`, also if the session had another id then."""
+        owners = [Owner("user", session.user_id), *await self._list_agents(), Owner("app")]
+        source, identity = (session.user_id, session.id), session.identity
+        return tuple([one for owner in owners for one in await self._forget_source(owner, source, {seq}, identity)])
+
     async def forget_user_sources(self, user_id: str) -> tuple[str, ...]:
         """Delete the memories of agents and of the app that were made only from a user's sessions. Return their ids.
 
@@ -236,11 +243,11 @@ class ForgettableMemories(MemoryReader):
         return found
 
     async def _forget_source(
-        self, owner: Owner, source: tuple[str, str | None], seqs: set[int] | None
+        self, owner: Owner, source: tuple[str, str | None], seqs: set[int] | None, identity: str = ""
     ) -> tuple[str, ...]:
         async with self._get_lock(owner):
             for _ in range(TRIES):
-                version, left, lost = await self._split_by_source(owner, source, seqs)
+                version, left, lost = await self._split_by_source(owner, source, seqs, identity)
                 try:
                     await self._write_changes(owner, version, left, lost)
                 except StaleMemories as exc:
@@ -254,7 +261,7 @@ class ForgettableMemories(MemoryReader):
             raise stale
 
     async def _split_by_source(
-        self, owner: Owner, source: tuple[str, str | None], seqs: set[int] | None
+        self, owner: Owner, source: tuple[str, str | None], seqs: set[int] | None, identity: str
     ) -> tuple[int, list[Memory], list[str]]:
         """Return the changes that remove a source from an owner's memories.
 
@@ -266,7 +273,7 @@ class ForgettableMemories(MemoryReader):
         first = page = await self.store.memories(owner, limit=PAGE)
         while True:
             for one in page.memories:
-                sources = remove_source(one.sources, source, seqs)
+                sources = remove_source(one.sources, source, seqs, identity)
                 if sources and sources != one.sources:
                     left.append(msgspec.structs.replace(one, sources=sources))
                 elif sources != one.sources:

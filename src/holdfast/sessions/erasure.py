@@ -64,8 +64,9 @@ async def _find_shared_entries(store: Store, user_id: str, origin: EntryOrigin) 
 
 
 async def _erase(engine: Engine, ref: SessionRef, seq: int, tokens: int | None) -> Entry:
+    session = await engine.store.get(ref)
     await remove_children_of_entry(engine, ref, seq)
     entry = await engine.store.erase(ref, seq, tokens=tokens)
     engine.forget(ref)
-    await engine.memories.forget_source(ref.user_id, ref.id, seqs=[seq])
+    await engine.memories.forget_entry(session, seq)
     return entry
