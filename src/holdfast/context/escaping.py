@@ -53,13 +53,14 @@ _TAGS: Final = (
     r"|functions?(?:_(?:calls?|results?|responses?))?)|(?:start|end|begin|beginning)_of_[a-z_]+|im_(?:start|end|sep)"
     r"|bos|eos|eod|eop|sop|s|pad|unk|mask|image_soft_token|unused\d*|reserved_\d+|conversation-[0-9a-z-]+|/?SYS"
 )
+# White space is matched possessively: backtracking over it would take a time that grows with the square of its length.
 _ANGLES: Final = re.compile(
-    rf"(?P<open>[<＜]{{1,2}})(?P<inner>\s*[/／]?\s*(?:[|｜]|(?:{_TAGS})(?=[\s>＞/=]|\Z))[^\n<>＜＞]{{0,120}})(?P<close>[>＞]{{0,2}})",
+    rf"(?P<open>[<＜]{{1,2}})(?P<inner>\s*+(?:[/／]\s*+)?(?:[|｜]|(?:{_TAGS})(?=[\s>＞/=]|\Z))[^\n<>＜＞]{{0,120}})(?P<close>[>＞]{{0,2}})",
     re.IGNORECASE,
 )
 """Matches tokens of chat templates, and tags that enclose messages, calls, results or reasoning."""
 _SQUARES: Final = re.compile(
-    r"[\[［](?P<inner>\s*[/／]?\s*(?:INST|SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_[A-Z]+|CALL_ID|ARGS|THINK|MODEL_SETTINGS|[gs]?MASK"
+    r"[\[［](?P<inner>\s*+(?:[/／]\s*+)?(?:INST|SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_[A-Z]+|CALL_ID|ARGS|THINK|MODEL_SETTINGS|[gs]?MASK"
     r"|IMG(?:_BREAK|_END)?|(?:BEGIN_)?AUDIO|BOS|EOS|PREFIX|MIDDLE|SUFFIX|UNUSED\w*)\s*)[\]］]",
     re.IGNORECASE,
 )
