@@ -127,27 +127,6 @@ async def test_turn_on_20_000_entries_costs_the_same_as_on_100(
     assert long[1] / 10 <= 2 * window
 
 
-async def test_a_warm_turn_that_recalls_nothing_reads_nothing(tmp_path: Path) -> None:
-    """Messages that will leave the prompt are analysed for recall from memory, not from the log."""
-    roster = Roster(context=ContextSettings("digest", {"budget": 1024}))
-    async with Holdfast(f"sqlite:///{tmp_path}/a.db", roster=roster, index=None) as hf:
-        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), make_log(2_000))
-        session = await hf.session("s", user_id="ada")
-
-        async def ask(number: int) -> None:
-            async with session.turn(f"Banjo{number} violet{number}?") as turn:
-                turn.add(f"Umbrella{number}.")
-
-        for number in range(3):
-            await ask(number)
-        passages = hf.engine.passages.get_table(hf.engine.store, REF, (await session.info()).identity)
-        through, counting = passages.table.through, count_queries(hf)
-        for number in range(3, 13):
-            await ask(number)
-        assert counting.rows == 0
-        assert passages.table.through == through + 20
-
-
 PREVIEWS = {
     "own strategy": ("token_window", {"budget": 1024}),
     "own budget": ("digest", {"budget": 2048}),
