@@ -167,6 +167,8 @@ async def test_a_key_of_one_user_reaches_only_its_sessions() -> None:
         ({"action": "close", "filter": {"after": "gone"}}, 404),
         ({"action": "close", "sessions": [{"id": "s"}] * (BULK_SESSIONS + 1)}, 413),
         ({"action": "close", "sessions": ["s"]}, 400),
+        ({"action": "close", "sessions": [{"id": ""}]}, 400),
+        ({"action": "close", "sessions": [{"id": "s", "user_id": ""}]}, 400),
     ],
 )
 async def test_invalid_requests_are_refused(body: dict[str, Any], status: int) -> None:

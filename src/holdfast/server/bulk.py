@@ -18,6 +18,7 @@ from holdfast.server.replies import make_failure_reply
 from holdfast.server.routes import BODY, OF_SESSION, Routes
 from holdfast.server.sessions import SessionSelection, SessionsQuery, get_page
 from holdfast.sessions.transfer import export_session
+from holdfast.stores.checks import check_id
 from holdfast.stores.walk import measure_records
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Request
 
@@ -137,6 +138,10 @@ async def process(call: Call, body: BulkRequest) -> BulkResults:
 def _read_names(names: Sequence[SessionName]) -> list[_Target]:
     if len(names) > BULK_SESSIONS:
         raise TooLarge(f"{len(names)} sessions at once; at most {BULK_SESSIONS} are allowed", param="sessions")
+    for at, name in enumerate(names):
+        check_id(name.id, f"sessions[{at}].id")
+        if name.user_id is not None:
+            check_id(name.user_id, f"sessions[{at}].user_id")
     return [_Target(name.id, name.user_id, None) for name in names]
 
 
