@@ -102,6 +102,9 @@ class InProcessServer:
             change = {"op": "put", "namespace": ["n"], "key": "k", "value": text}
             await self._send("POST", f"/v1/users/{user}/records", {}, {"changes": [change]})
             await self._send("POST", "/v1/memories", {}, {"content": f"The user likes {text}", **query})
+            await self.http.delete(
+                "/v1/sessions/s/artifacts/note", params=query
+            )  # a name has a limited number of versions
             saved = await self.http.put(
                 "/v1/sessions/s/artifacts/note",
                 params=query,
