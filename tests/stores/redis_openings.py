@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 import redis.asyncio as redis
@@ -38,3 +39,17 @@ async def opening(redis_url: str) -> AsyncIterator[Opening]:
     """See `Opening`. What it opened is closed before the place goes."""
     async with AsyncExitStack() as stack:
         yield Opening(stack)
+
+
+def act_before_commit(store: RedisStore, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[object]]) -> None:
+    """Call `act` once, before the store's next commit."""
+    nodes = store.database.nodes
+    run = nodes.run
+
+    async def later(script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
+        if once:
+            monkeypatch.setattr(nodes, "run", run)
+            await act()
+        return await run(script, keys, arguments, once=once)
+
+    monkeypatch.setattr(nodes, "run", later)

@@ -21,7 +21,7 @@ from tests.contract.artifacts import artifact
 from tests.contract.kit import session, user
 from tests.contract.records import SPACE, drop, keys_of, put
 from tests.stores.conftest import _place
-from tests.stores.redis_openings import Opening
+from tests.stores.redis_openings import Opening, act_before_commit
 
 USER = UserRef("ann")
 Act = Callable[[], Awaitable[object]]
@@ -60,20 +60,6 @@ def _after_read(
         return answers
 
     monkeypatch.setattr(database, "fetch", later)
-
-
-def _before_commit(store: RedisStore, monkeypatch: pytest.MonkeyPatch, act: Act) -> None:
-    """Call `act` once, before the store's next commit."""
-    nodes = store.database.nodes
-    run = nodes.run
-
-    async def later(script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
-        if once:
-            monkeypatch.setattr(nodes, "run", run)
-            await act()
-        return await run(script, keys, arguments, once=once)
-
-    monkeypatch.setattr(nodes, "run", later)
 
 
 # -- reads ---------------------------------------------------------------------
@@ -178,6 +164,6 @@ async def test_an_expiring_record_is_swept_although_its_owner_had_none_before(
     async def sweep() -> None:
         await (other.sweep_records(now=10) if sweeps else unlist_expiring(other, USER))
 
-    _before_commit(store, monkeypatch, sweep)
+    act_before_commit(store, monkeypatch, sweep)
     await store.change_records(USER, [_expiring("new", 20)], timestamp=2)
     assert await store.sweep_records(now=30) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from holdfast.stores.redis.outbox import Outbox
 from holdfast.stores.redis.store import RedisStore
 from tests.contract.kit import REF, live, session, user
 from tests.stores.conftest import _place
-from tests.stores.redis_openings import Opening
+from tests.stores.redis_openings import Opening, act_before_commit
 
 WRITERS, TURNS = 10, 10
 
@@ -40,20 +40,6 @@ async def _value(store: RedisStore, user_id: str | None, name: str) -> object:
     values = (await store.state(user_id, names=[name])).values
     assert values is not None
     return values.get(name)
-
-
-def _meanwhile(store: RedisStore, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[object]]) -> None:
-    """Have somebody else do something between what the next write read and its commit."""
-    nodes = store.database.nodes
-    run = nodes.run
-
-    async def later(script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
-        if once:
-            monkeypatch.setattr(nodes, "run", run)
-            await act()
-        return await run(script, keys, arguments, once=once)
-
-    monkeypatch.setattr(nodes, "run", later)
 
 
 # -- writers of one scope --------------------------------------------------------
@@ -190,7 +176,7 @@ async def test_a_turn_that_became_invalid_is_rejected_completely(
     store, other = [await opening(redis_url) for _ in range(2)]
     await store.create(session())
     await store.change_state("ann", before, timestamp=1)
-    _meanwhile(store, monkeypatch, lambda: other.change_state("ann", meanwhile, timestamp=1))
+    act_before_commit(store, monkeypatch, lambda: other.change_state("ann", meanwhile, timestamp=1))
     key = f"user:{next(iter(before), 'new')}"
     with pytest.raises(error):
         await store.append(REF, _turn({"user:other": 1, key: turn, "app:n": 1}))
@@ -294,7 +280,7 @@ async def test_a_tenant_value_may_change_before_delivery(
     one, two = [await opening(redis_url) for _ in range(2)]
     await one.create(session())
     await one.change_state(None, {"n": 1}, timestamp=1)
-    _meanwhile(one, monkeypatch, lambda: two.change_state(None, meanwhile, timestamp=1))
+    act_before_commit(one, monkeypatch, lambda: two.change_state(None, meanwhile, timestamp=1))
     await one.append(REF, _turn({"app:n": Increment(), "app:other": 1}))
     assert (await two.state(None)).values == {"n": left, "other": 1}
 
@@ -311,7 +297,7 @@ async def test_an_oversized_tenant_state_can_only_shrink(
     async def fill() -> None:
         await store.change_state(None, {"more": large[:200_000]}, timestamp=2)
 
-    _meanwhile(store, monkeypatch, fill)
+    act_before_commit(store, monkeypatch, fill)
     with suppress(TooLarge):  # where it does not lie apart
         await store.append(REF, _turn({"app:most": large[:200_000]}))
     for name in ("small", "more"):
