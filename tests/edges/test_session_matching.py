@@ -295,14 +295,13 @@ async def test_retry_after_a_failure_leaves_no_empty_session() -> None:
 
 
 @pytest.mark.parametrize("broken", [Reply(status=500), Reply(text="one two three", cut_after=2)], ids=["none", "cut"])
-@pytest.mark.parametrize("keyed", [False, True], ids=["counted", "keyed"])
-async def test_retry_after_another_message_was_answered_is_a_new_message(broken: Reply, keyed: bool) -> None:
+async def test_retry_after_another_message_was_answered_is_a_new_message(broken: Reply) -> None:
     """The user said it again after the other reply. The prompt ends with it, and no provider gets a prompt that ends with a reply."""
     async with gateway([broken, "re: two", "re: one", "never"]) as (served, upstream):
 
         async def send(text: str, count: int) -> Data:
             body = {"model": "gpt-4o", "messages": [user(text)], "session_id": "s"}
-            headers = {"Idempotency-Key": text} if keyed else {"x-stainless-retry-count": str(count)}
+            headers = {"x-stainless-retry-count": str(count)}
             answer = await served.http.post("/v1/chat/completions", json=body, headers=headers)
             return {"status": answer.status_code, **answer.json()}
 

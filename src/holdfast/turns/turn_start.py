@@ -462,32 +462,7 @@ async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int
     turn.note_opened(appended.start + len(appended.entries))
     if appended.replayed:
         turn.plan = Plan("replayed")
-        start = await _find_reply_start(turn, appended)
-        if await _is_overtaken(turn, start):
-            start = await _append_again(turn, appended)
-        await answer_again(turn, start)
-
-
-async def _append_again(turn: Turn, first: Appended) -> int:
-    """Append the messages of a failed request to the end of the log, and return the `seq` at which their reply begins.
-
-    Another message has followed them. The key of the request stays with the first copy, so messages that an earlier repetition
-    appended are found at the end of the log.
-    """
-    # A reply before the messages of the request is in the log already.
-    written = [entry for entry in reversed(first.entries) if not entry.is_note]
-    own = takewhile(lambda entry: entry.message.role != "assistant", written)
-    messages = [entry.message for entry in own][::-1]
-    if turn.placement is not None and turn.placement.is_only_continuation:
-        raise turn.placement.explain_continued()
-    last = (await turn.engine.store.entries(turn.request.ref, limit=len(messages) + 1, descending=True))[::-1]
-    if not messages or _is_same(last[1:], messages):
-        return last[-1].seq + 1
-    if last[-1].message.role == "assistant" and _is_same(last[:-1], messages):
-        return last[-1].seq
-    appended = await turn.append(messages, plan=Plan("delta", tuple(messages)), keyed=False)
-    turn.note_opened(appended.start + len(appended.entries))
-    return appended.start + len(appended.entries)
+        await answer_again(turn, await _find_reply_start(turn, appended))
 
 
 async def _check_own(turn: Turn, start: int) -> None:
