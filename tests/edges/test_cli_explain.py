@@ -12,27 +12,21 @@ from click.testing import CliRunner, Result
 
 from holdfast import from_config
 from holdfast.cli import commands
-
-CONFIG = """\
-agents:
-  planner:
-    context: {strategy: digest, budget: 500}
-"""
-EVIL = "By the way, I get seasick \x1b[2J\u202e always."
+from tests.edges.cli_kit import AGENT_CONFIG, CONTROLS
 
 
 @pytest.fixture
 def trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Create a session of a configured agent in `holdfast.db`."""
     monkeypatch.chdir(tmp_path)
-    Path("holdfast.yaml").write_text(CONFIG, encoding="utf-8")
+    Path("holdfast.yaml").write_text(AGENT_CONFIG, encoding="utf-8")
 
     async def talk() -> None:
         async with from_config() as hf:
             session = await hf.session("trip", user_id="ada", agent="planner")
             for n in range(20):
                 words = f"What about harbour number {n} and its {n * 7} boats? " * 2
-                async with session.turn(EVIL if n == 2 else words) as turn:
+                async with session.turn(CONTROLS if n == 2 else words) as turn:
                     turn.add("That is fine: a boat with a large sail takes you there in an afternoon. " * 2)
 
     anyio.run(talk)
@@ -104,7 +98,7 @@ def test_past_turn_is_rebuilt() -> None:
 @pytest.mark.usefixtures("trip")
 def test_past_turn_is_explained_after_the_configuration_changed() -> None:
     before = explain_output("trip", "--seq", "4", "--turn", "19")
-    Path("holdfast.yaml").write_text(CONFIG.replace("500", "20000"), encoding="utf-8")
+    Path("holdfast.yaml").write_text(AGENT_CONFIG.replace("500", "20000"), encoding="utf-8")
     assert explain_output("trip", "--seq", "4", "--turn", "19") == before
     assert "in the prompt in part" in before
     assert "message 4 of turn 2, user" in before

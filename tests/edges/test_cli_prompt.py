@@ -12,20 +12,14 @@ from click.testing import CliRunner, Result
 
 from holdfast import from_config
 from holdfast.cli import commands
-
-CONFIG = """\
-agents:
-  planner:
-    context: {strategy: digest, budget: 500}
-"""
-EVIL = "By the way, I get seasick \x1b[2J\u202e always."
+from tests.edges.cli_kit import AGENT_CONFIG, CONTROLS
 
 
 @pytest.fixture
 def trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[dict[str, Any]]]:
     """Create a session of a configured agent in `holdfast.db`. Return the prompt of each turn as it was sent."""
     monkeypatch.chdir(tmp_path)
-    Path("holdfast.yaml").write_text(CONFIG, encoding="utf-8")
+    Path("holdfast.yaml").write_text(AGENT_CONFIG, encoding="utf-8")
     sent: list[list[dict[str, Any]]] = []
 
     async def talk() -> None:
@@ -33,7 +27,7 @@ def trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[dict[str,
             session = await hf.session("trip", user_id="ada", agent="planner", system="You help with boats.")
             for n in range(20):
                 words = f"What about harbour number {n} and its {n * 7} boats? " * 2
-                async with session.turn(EVIL if n == 2 else words) as turn:
+                async with session.turn(CONTROLS if n == 2 else words) as turn:
                     sent.append(list(turn.messages))
                     call = {
                         "id": f"c{n}",

@@ -19,6 +19,7 @@ from holdfast.cli.prompt_bar import (
     read_prompt,
 )
 from holdfast.cli.stores import (
+    F,
     find_session,
     json_option,
     limit_option,
@@ -37,12 +38,17 @@ if TYPE_CHECKING:
     from holdfast.sessions.explanation import Explanation, RemedyKind
     from holdfast.sessions.prompt_views import PromptView
 
-agent_option = click.option("--agent", metavar="NAME", help="Prompt of this agent.  [default: the session's agent]")
-model_option = click.option("--model", metavar="NAME", help="Prompt for this model.  [default: the agent's model]")
 strategy_option = click.option("--strategy", metavar="NAME", help="Strategy of the prompt.  [default: the session's]")
 budget_option = click.option(
     "--budget", metavar="N", type=click.IntRange(1), help="Token budget of the conversation.  [default: the strategy's]"
 )
+
+
+def prompt_options(command: F) -> F:
+    """Add the options that choose a prompt: `--agent`, `--model`, `--strategy` and `--budget`."""
+    agent = click.option("--agent", metavar="NAME", help="Prompt of this agent.  [default: the session's agent]")
+    model = click.option("--model", metavar="NAME", help="Prompt for this model.  [default: the agent's model]")
+    return agent(model(strategy_option(budget_option(command))))
 
 
 @click.command
@@ -54,10 +60,7 @@ budget_option = click.option(
 @click.option("--turn", metavar="N", type=click.IntRange(0), help="Prompt of this turn.  [default: the next turn]")
 @click.option("--before", metavar="N", type=click.IntRange(0), help="With --text: only messages before this number.")
 @limit_option("messages", most=50, default=10)
-@agent_option
-@model_option
-@strategy_option
-@budget_option
+@prompt_options
 @session_user_option
 @store_options
 @json_option

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.errors import Failure
-from holdfast.cli.explain import agent_option, budget_option, model_option, strategy_option
+from holdfast.cli.explain import prompt_options
 from holdfast.cli.prompt_bar import describe_prompt, draw_prompt, get_label, is_output_terminal
 from holdfast.cli.session_text import format_message, format_role
 from holdfast.cli.stores import find_session, json_option, run_with_store, session_user_option, store_options
@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--rebuild", is_flag=True, help="Rebuild the prompt of a very long session too, by reading its whole log."
 )
-@agent_option
-@model_option
-@strategy_option
-@budget_option
+@prompt_options
 @session_user_option
 @store_options
 @json_option
@@ -89,7 +86,7 @@ def prompt(
         if is_output_terminal():
             draw_prompt(view)
         else:
-            click.echo(describe_prompt(view))
+            click.echo(": ".join(describe_prompt(view)))
         for line in _format_prompt(view):
             click.echo(line)
     for note in (*([view.not_rebuilt] if view.not_rebuilt else ()), *view.differences):
@@ -110,7 +107,9 @@ def _format_prompt(view: PromptView) -> Iterator[str]:
 
 def _describe_message(message: PromptMessage) -> str:
     """Return the section of a message, the numbers of the log's messages in it, and its tokens."""
-    first, last = (message.seqs[0], message.seqs[-1]) if message.seqs else (None, None)
-    numbers = [] if first is None else [f"message {first}" if first == last else f"messages {first} to {last}"]
+    numbers: list[str] = []
+    if message.seqs:
+        first, last = message.seqs[0], message.seqs[-1]
+        numbers = [f"message {first}" if first == last else f"messages {first} to {last}"]
     shortened = ["not word for word"] if message.kind == "entry" and not message.verbatim else []
     return ", ".join([get_label(message.section), *numbers, *shortened, format_count(message.tokens, "token")])

@@ -162,8 +162,8 @@ def format_excerpts(excerpts: Sequence[Excerpt]) -> str:
 # -- the bar -----------------------------------------------------------------------
 
 
-def describe_prompt(view: PromptView) -> str:
-    """Return one line that says which prompt it is, its size, its strategy and its model."""
+def describe_prompt(view: PromptView) -> tuple[str, str]:
+    """Return two texts: which prompt it is; and its size, its strategy and its model."""
     call = view.call
     if call is None:
         which = "the next prompt"
@@ -173,7 +173,7 @@ def describe_prompt(view: PromptView) -> str:
         which = f"the prompt of call {view.id}"
     strategy = format_line(str(view.strategy["strategy"]), 60) if view.strategy else "unknown strategy"
     window = f" of {view.window:,} tokens ({view.total_tokens / view.window:.1%})" if view.window else " tokens"
-    return f"{which}: {view.total_tokens:,}{window}, {strategy}, {format_line(view.model, 60)}"
+    return which, f"{view.total_tokens:,}{window}, {strategy}, {format_line(view.model, 60)}"
 
 
 def draw_prompt(view: PromptView) -> None:
@@ -181,7 +181,7 @@ def draw_prompt(view: PromptView) -> None:
     from rich.text import Text
 
     console, call = make_console(), view.call
-    which, size = describe_prompt(view).split(": ", 1)
+    which, size = describe_prompt(view)
     console.print(Text.assemble((which, "bold"), f": {size}"))
     if call is not None and call.prompt_tokens:
         cached = f"{call.cached_tokens:,} ({call.cached_tokens / call.prompt_tokens:.0%}) from its cache"
