@@ -135,17 +135,26 @@ async def _copy_one_by_one(store: Store, session: Session, new: NewSession, stop
     kept = [to_old_entry(entry, retired=False) for entry in entries]
     media = await store.media(ref, list_hashes(entry.message for entry in entries))
     fork = (await store.replace(new, kept, fresh=True, media=media)).session
-    after: Session | None = None
-    with suppress(SessionNotFound):
-        after = await store.get(ref)
-    is_gone = after is None or after.identity != session.identity
-    if after is not None and not is_gone and after.reshaped <= session.version:
-        return fork
-    # The copy must not bring back content that was erased or deleted meanwhile.
-    await store.remove(fork.ref)
-    if after is None or is_gone:
-        raise SessionNotFound(ref.id)
-    raise StaleSession(ref.id, expected=session.version, version=after.version)
+    try:
+        await _check_original(store, session)
+    except (SessionNotFound, StaleSession):
+        await store.remove(fork.ref)  # the copy must not bring back content that was erased or deleted meanwhile
+        raise
+    return fork
+
+
+async def _check_original(store: Store, session: Session) -> None:
+    """Check that nothing of a session was erased or deleted since it was read.
+
+    Raises:
+        SessionNotFound: the session was deleted.
+        StaleSession: content was erased, or messages were retired.
+    """
+    after = await store.get(session.ref)
+    if after.identity != session.identity:
+        raise SessionNotFound(session.id)
+    if after.reshaped > session.version:
+        raise StaleSession(session.id, expected=session.version, version=after.version)
 
 
 def _remove_pins(entry: Entry) -> Entry:

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from holdfast.domain.messages import Message, encode_canonical
 from holdfast.domain.reconcile import Plan
 from holdfast.domain.session import NO_VERSION, Entry, Session, SessionRef
-from holdfast.errors import StaleSession, ThreadAlreadyContinued
+from holdfast.errors import StaleSession
 from holdfast.overlays.session_cache import CachedSession
 from holdfast.stores.base import Store
 from holdfast.stores.walk import ENTRIES
-from holdfast.turns.placement import MatchLost
 from holdfast.turns.turn import INPUT_COUNT, Turn
 
 
@@ -30,13 +29,7 @@ async def check_continuation(turn: Turn) -> bool:
 
     Neither is raised if the request has an idempotency key, because it may repeat the request that made the continuation.
     """
-    try:
-        await _read_attempt(turn)
-    except (ThreadAlreadyContinued, MatchLost):
-        if turn.request.idempotency_key is None:
-            raise
-        return False
-    return True
+    return await _read_attempt(turn) is not None
 
 
 async def plan_continuation(turn: Turn, session: Session) -> tuple[Plan, int]:
@@ -46,11 +39,8 @@ async def plan_continuation(turn: Turn, session: Session) -> tuple[Plan, int]:
         ThreadAlreadyContinued, MatchLost: as `check_continuation`.
     """
     incoming = turn.request.incoming
-    try:
-        attempt = await _read_attempt(turn)
-    except (ThreadAlreadyContinued, MatchLost):
-        if turn.request.idempotency_key is None:
-            raise
+    attempt = await _read_attempt(turn)
+    if attempt is None:
         return Plan("delta", incoming), NO_VERSION  # only a repeated request is accepted at this version
     if not attempt:
         return (Plan("delta", incoming) if incoming else Plan("replayed")), session.version
@@ -79,15 +69,15 @@ def _explain_continued(turn: Turn) -> Exception:
     return turn.placement.explain_continued()
 
 
-async def _read_attempt(turn: Turn) -> list[Entry]:
-    """Return the entries of an attempt to continue after the message that the request follows.
+async def _read_attempt(turn: Turn) -> list[Entry] | None:
+    """Return the entries of an attempt to continue after the message that the request follows, as `read_attempt` does.
 
     Raises:
-        ThreadAlreadyContinued, MatchLost: there is a complete reply, or there are messages that no such attempt wrote.
+        ThreadAlreadyContinued, MatchLost: there is no such attempt, and the request has no idempotency key, so it repeats none.
     """
     assert turn.follows is not None, "the request follows a message"
     attempt = await read_attempt(turn.engine.store, turn.request.ref, turn.follows)
-    if attempt is None:
+    if attempt is None and turn.request.idempotency_key is None:
         raise _explain_continued(turn)
     return attempt
 
