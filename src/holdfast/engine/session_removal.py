@@ -75,8 +75,9 @@ def _has_child(entry: Entry) -> bool:
 
 
 async def _find_children(store: Store, ref: SessionRef, results: Iterable[Entry]) -> list[SessionRef]:
+    """Return the sessions of called agents that results name, if they still exist and belong to the session `ref`."""
     found: list[SessionRef] = []
-    for result in filter(_has_child, results):
+    for result in results:
         child = SessionRef(ref.user_id, str((result.metadata or {})[CHILD]))
         with suppress(SessionNotFound):
             parent = (await store.get(child)).metadata.get(PARENT)
@@ -93,7 +94,7 @@ async def remove_children_of_entry(engine: Engine, ref: SessionRef, seq: int) ->
     unit, _ = await read_entries_until(
         engine.store, ref, lambda entry: entry.seq > seq and entry.unit != seq, start=seq, retired=True
     )
-    for child in await _find_children(engine.store, ref, unit):
+    for child in await _find_children(engine.store, ref, filter(_has_child, unit)):
         await remove_session(engine, child)
 
 

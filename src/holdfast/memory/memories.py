@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
@@ -217,21 +217,20 @@ class ForgettableMemories(MemoryReader):
         seqs = None if seqs is None else to_tuple(seqs, int, "seqs")
         owners = [Owner("user", user_id), *await self._list_agents(), Owner("app")]
         source, only = (user_id, session_id), None if seqs is None else set(seqs)
-        return tuple([one for owner in owners for one in await self._forget_source(owner, source, only)])
+        return await self._forget_source(owners, source, only)
 
     async def forget_entry(self, session: Session, seq: int) -> tuple[str, ...]:
         """Delete the memories that were made only from an entry, like `forget_source`, also if the session had another id then."""
         owners = [Owner("user", session.user_id), *await self._list_agents(), Owner("app")]
         source, identity = (session.user_id, session.id), session.identity
-        return tuple([one for owner in owners for one in await self._forget_source(owner, source, {seq}, identity)])
+        return await self._forget_source(owners, source, {seq}, identity)
 
     async def forget_user_sources(self, user_id: str) -> tuple[str, ...]:
         """Delete the memories of agents and of the app that were made only from a user's sessions. Return their ids.
 
         A memory that has other sources too loses only the sources of this user.
         """
-        owners = [*await self._list_agents(), Owner("app")]
-        return tuple([one for owner in owners for one in await self._forget_source(owner, (user_id, None), None)])
+        return await self._forget_source([*await self._list_agents(), Owner("app")], (user_id, None), None)
 
     async def _list_agents(self) -> list[Owner]:
         """Return the agents that own memories. The store lists agents before other owners."""
@@ -243,7 +242,13 @@ class ForgettableMemories(MemoryReader):
         return found
 
     async def _forget_source(
-        self, owner: Owner, source: tuple[str, str | None], seqs: set[int] | None, identity: str = ""
+        self, owners: Iterable[Owner], source: tuple[str, str | None], seqs: set[int] | None, identity: str = ""
+    ) -> tuple[str, ...]:
+        """Remove a source from the memories of several owners. The arguments are those of `remove_source`; return the deleted ids."""
+        return tuple([one for owner in owners for one in await self._forget_source_of(owner, source, seqs, identity)])
+
+    async def _forget_source_of(
+        self, owner: Owner, source: tuple[str, str | None], seqs: set[int] | None, identity: str
     ) -> tuple[str, ...]:
         async with self._get_lock(owner):
             for _ in range(TRIES):

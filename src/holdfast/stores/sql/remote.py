@@ -356,7 +356,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
                     if job.writing and f"{name}_locked" in self._statements:
                         rows = await connection.query(f"{name}_locked", step.params)
                     elif job.writing and f"{name}_lock" in self._statements:
-                        rows = await _query_locked(connection, name, step.params)
+                        rows = await _lock_and_query(connection, name, step.params)
                     else:
                         rows = await connection.query(name, step.params)
                     if step.name == "session_get":
@@ -370,7 +370,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         return result
 
 
-async def _query_locked(connection: Connection, name: str, params: Row) -> Rows:
+async def _lock_and_query(connection: Connection, name: str, params: Row) -> Rows:
     """Lock the rows that a statement reads, then run it and return them.
 
     Another writer may insert a row after the lock and before the read. Then the rows are locked and read again, since two writers that
