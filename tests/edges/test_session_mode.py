@@ -158,13 +158,13 @@ async def test_rounds_are_told_apart_if_their_ids_repeat(resent: int, is_same: b
     calls = [Reply(tool_calls=[{"id": "call_0", "type": "function", "function": one}]) for one in functions]
     async with gateway(["hi", *calls, "lost", "done"]) as (served, _):
         await send(served, [user("zero")])
-        told, rounds = await send(served, [user("one")]), list[Messages]()
+        answer, rounds = await send(served, [user("one")]), list[Messages]()
         for _ in range(3):
             result = {"role": "tool", "tool_call_id": "call_0", "content": "pending"}
-            rounds.append([told["choices"][0]["message"], result])
+            rounds.append([answer["choices"][0]["message"], result])
             messages = [message for one in rounds[-resent:] for message in one]
-            told = await send(served, messages)
-            assert told["session"]["reconciled"] == "continued"
+            answer = await send(served, messages)
+            assert answer["session"]["reconciled"] == "continued"
         again = await send(served, messages)
         assert again["session"]["reconciled"] == "regenerated"
         assert await log(served) == ["zero", "hi", "one", *[None, "pending"] * 3, "done"]
@@ -175,12 +175,12 @@ async def test_round_whose_reply_was_lost_is_found_if_ids_repeat() -> None:
     functions = [{"name": "count", "arguments": f'{{"n": {at}}}'} for at in range(3)]
     calls = [Reply(tool_calls=[{"id": "call_0", "type": "function", "function": one}]) for one in functions]
     async with gateway([*calls, "done"]) as (served, _):
-        told = await send(served, [user("one")])
-        messages = [told["choices"][0]["message"], {"role": "tool", "tool_call_id": "call_0", "content": "1"}]
+        answer = await send(served, [user("one")])
+        messages = [answer["choices"][0]["message"], {"role": "tool", "tool_call_id": "call_0", "content": "1"}]
         for _ in range(2):
-            told = await send(served, messages)
-        assert told["session"]["reconciled"] == "regenerated"
-        assert told["choices"][0]["message"]["tool_calls"][0]["function"] == functions[2]
+            answer = await send(served, messages)
+        assert answer["session"]["reconciled"] == "regenerated"
+        assert answer["choices"][0]["message"]["tool_calls"][0]["function"] == functions[2]
         assert await log(served) == ["one", None, "1", None]
 
 

@@ -123,7 +123,7 @@ async def test_dropped_artifacts_include_one_that_was_added_meanwhile(
 async def test_an_artifact_that_is_being_added_is_dropped_with_its_name(
     server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A version without its name would be found by nobody, and its number could not be given again."""
+    """A version without its name could not be found, and its number could not be given again."""
     store, other = [await open_store(server_url, tenant="acme") for _ in range(2)]
     await store.add_artifact(USER, artifact("user:a", "b1"))
     inserted, proceed = asyncio.Event(), asyncio.Event()
