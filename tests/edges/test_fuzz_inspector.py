@@ -84,7 +84,7 @@ class InProcessServer:
     async def __aenter__(self) -> Self:
         await self._hf.__aenter__()
         await self.fill()
-        page = (await self.http.get("/inspect/lab")).text
+        page = (await self.http.get("/inspect/playground")).text
         [self.csrf] = set(re.findall(r'name="csrf" value="([^"]*)"', page))
         return self
 

@@ -130,7 +130,7 @@ def test_form_is_decoded_in_pieces_as_a_whole(fields: list[tuple[str, str]], siz
 @pytest.mark.parametrize("value", ["[" * 100_000, "[" * 5_000 + "]" * 5_000, "9" * 5_000, "NaN", '"\\ud800"'])
 async def test_hostile_fields_are_errors_of_the_form(value: str) -> None:
     async with gateway([]) as (served, _):
-        page = (await served.http.get("/inspect/lab", headers=HTML)).text
+        page = (await served.http.get("/inspect/playground", headers=HTML)).text
         [csrf] = re.findall(r'name="csrf" value="([^"]*)"', page)
         fields = {"csrf": csrf, "action": "rate_message", "path.session_id": "s", "path.seq": "0", "path.template": "x"}
         forms = {

@@ -18,7 +18,6 @@ PAGES = (
     "/inspect/sessions/s",
     "/inspect/playground",
     "/inspect/playground?session_id=s",
-    "/inspect/lab",
     "/inspect/memories",
     "/inspect/memories?q=launch+code",
     "/inspect/memories/held",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -295,3 +296,12 @@ async def test_large_budget_leaves_room_for_the_sections_of_the_prompt() -> None
         assert "fill-task" in bar
         assert "fill-headroom" not in bar
         assert re.search(r"of at most [\d,]{6,}, [\d,]{6,} free", page)
+
+
+async def test_pages_of_a_session_link_to_the_playground() -> None:
+    async with gateway(lambda _: "ok") as (served, _):
+        await served.chat("Hello", "a b", user_id="ada")
+        html = (await served.http.get("/inspect/sessions/a%20b?user_id=ada", headers=HTML)).text
+        link = re.search(rf'href="({PLAYGROUND}\?[^"]+)"', html)
+        assert link is not None
+        assert "Hello" in (await served.http.get(unescape(link[1]), headers=HTML)).text

@@ -23,10 +23,8 @@ from holdfast.replay.player import (
     Result,
     SessionResult,
     Tally,
-    add_up,
     compare,
     play,
-    play_session,
 )
 from holdfast.replay.prompt_checks import has_orphan, has_task, list_values
 from holdfast.replay.recordings import chain_sessions, read
@@ -53,7 +51,6 @@ __all__ = [
     "Spec",
     "SummaryWriter",
     "Tally",
-    "add_up",
     "chain_sessions",
     "compare",
     "has_orphan",
@@ -65,6 +62,5 @@ __all__ = [
     "parse_tokens",
     "plan_runs",
     "play",
-    "play_session",
     "read",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -184,21 +184,9 @@ def play(
     tallies = []
     for session in sessions:
         tally = Tally()
-        for _ in play_session(session, rule, budget, tally, writer=writer):
-            pass
+        play_session(session, rule, budget, tally, writer=writer)
         tallies.append((session.id, tally))
         on_session()
-    return add_up(spec, budget, tallies)
-
-
-def add_up(spec: Spec, budget: int, tallies: Sequence[tuple[str, Tally]]) -> PlayResult:
-    """Return the results of one strategy with one budget.
-
-    Args:
-        spec: The strategy and its keys.
-        budget: The budget in tokens.
-        tallies: Id and totals of each session.
-    """
     whole = Tally.sum_up(tally for _, tally in tallies)
     return PlayResult(whole.make_result(spec.label, budget), tuple(tallies))
 
@@ -300,14 +288,14 @@ class Player:
 
 def play_session(
     session: Recording, rule: Strategy, budget: int, tally: Tally, *, writer: SummaryWriter | None = None
-) -> Iterator[None]:
-    """Replay one session, and add its measured values to the totals. Yield after each message, so that other work can run in between.
+) -> None:
+    """Replay one session, and add its measured values to the totals.
 
     Args:
         session: The recorded session.
         rule: The strategy.
         budget: Maximum tokens of the conversation without the system prompt.
-        tally: The totals. They are complete at the end.
+        tally: The totals.
         writer: Writes the summaries if the strategy uses summaries. None: the digest is used instead.
     """
     system, messages = split_system(session.messages)
@@ -323,7 +311,6 @@ def play_session(
         texts.add(message)
         if call:
             player.finish_call()
-        yield
     if player.summaries is not None:
         tally.add_summaries(player.summaries)
 

@@ -86,32 +86,6 @@ INSPECTOR_JSON_CHARS: Final = 200_000
 """Characters of JSON that a page of the inspector shows as a tree; more is shown as text."""
 INSPECTOR_JSON_ITEMS: Final = 5_000
 """Items of all such trees on one page."""
-LAB_BYTES: Final = 4 * MIB
-"""Recordings that the strategy lab of the inspector accepts, as UTF-8, and also sessions of the server for one run."""
-LAB_SESSIONS: Final = 500
-"""Sessions of one run of the strategy lab."""
-LAB_MESSAGES: Final = 20_000
-"""Messages of all sessions of one run of the strategy lab."""
-LAB_VALUES: Final = 200
-"""Argument values in the tool calls of one of these messages. Each is searched in all earlier messages."""
-LAB_RUNS: Final = 60
-"""Strategies times budgets of one run of the strategy lab."""
-LAB_SPEC_CHARS: Final = 4_000
-"""Characters of the strategies that a form of the strategy lab names."""
-LAB_PICKED: Final = 50
-"""Sessions of the server that the strategy lab lists."""
-LAB_RUN_SECONDS: Final = 300
-"""CPU time of one run of the strategy lab."""
-LAB_PIECE_SECONDS: Final = 0.05
-"""Time for which a run uses a CPU thread at once, before other callers take their turns."""
-LAB_JOBS: Final = 32
-"""Runs of the strategy lab that a server keeps with their results. The oldest ended one of the tenant with the most runs is dropped."""
-LAB_JOBS_OF_PRINCIPAL: Final = 5
-"""Maximum number of these per key or user. One of them may be in progress."""
-LAB_JOBS_RUNNING: Final = 4
-"""Runs of the strategy lab that are in progress at the same time. A tenant may have all but one of them."""
-LAB_KEPT_SECONDS: Final = 1_800
-"""Seconds for which the result of a run is kept after its owner last looked at it."""
 BODY_STALL_SECONDS: Final = 5.0
 """Seconds within which a body of more than 64 KiB must deliver `BODY_STALL_BYTES`; otherwise it is refused."""
 BODY_STALL_BYTES: Final = 16 * 1024

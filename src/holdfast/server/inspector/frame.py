@@ -29,8 +29,6 @@ from holdfast.durations import format_utc
 from holdfast.numbers import format_count
 from holdfast.server.http import Call, Caller
 from holdfast.server.inspector.charts import draw_bar
-from holdfast.server.inspector.lab_jobs import LabJobs
-from holdfast.server.inspector.line_charts import draw_legend
 from holdfast.server.inspector.live import LiveUpdates
 from holdfast.server.inspector.rest import make_path
 from holdfast.server.limits import INSPECTOR_JSON_ITEMS, INSPECTOR_TEXT_CHARS
@@ -63,7 +61,6 @@ NAVIGATION: Final[tuple[tuple[str, str, Need], ...]] = (
     ("/inspect/artifacts", "Artifacts", "read"),
     ("/inspect/agents", "Agents", "read"),
     ("/inspect/playground", "Playground", "write"),
-    ("/inspect/lab", "Strategy lab", "read"),
     ("/inspect/keys", "Keys", "shared admin"),
     ("/inspect/retention", "Retention", "shared admin"),
     ("/docs", "API", "public"),
@@ -97,7 +94,6 @@ class InspectorState:
     """Secret of the forms of callers that are not signed in."""
     live: LiveUpdates = field(default_factory=LiveUpdates)
     """Streams of events to open pages."""
-    lab: LabJobs = field(default_factory=LabJobs)
 
 
 class PageView:
@@ -260,7 +256,6 @@ def load_environment() -> jinja2.Environment:
         make_path=make_path,
         asset=make_asset_url,
         draw_bar=draw_bar,
-        draw_legend=draw_legend,
         mark_spans=mark_spans,
         version=__version__,
     )

@@ -7,7 +7,6 @@
 //   data-live-with="ID ID" next to data-live: also replace the elements with these ids
 //   data-live-pill         next to data-live: first show a button with the number of new items, and reload when it is pressed
 //   data-copy="ID"         button: copy the text of the element
-//   data-file="ID"         file input: put the file's text into the text field; a file of more than data-most bytes is refused
 //   data-time              time element: show the time in the reader's zone, with how long ago it was as its title
 //   data-item              element: j and k move between these elements
 //   data-key="x"           element: the key x focuses a field, or follows a link
@@ -251,15 +250,6 @@ addEventListener("click", async (event) => {
   } catch {
     getSelection().selectAllChildren(byId(button.dataset.copy)); // no access to the clipboard: select it instead
   }
-});
-
-addEventListener("change", async (event) => {
-  const id = event.target.dataset?.file;
-  const file = id && event.target.files[0];
-  if (!file) return;
-  const most = Number(event.target.dataset.most) || Infinity;
-  if (file.size <= most) byId(id).value = await file.text();
-  else announce(`${file.name} has ${(file.size / 1048576).toFixed(1)} MiB; at most ${(most / 1048576).toFixed(1)} MiB are accepted.`);
 });
 
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
