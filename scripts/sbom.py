@@ -102,7 +102,8 @@ def read_release_time() -> datetime:
     if stated := os.environ.get("SOURCE_DATE_EPOCH"):
         return datetime.fromtimestamp(int(stated), UTC)
     day = re.search(r"^## \d\S* \S (\d{4}-\d\d-\d\d)$", CHANGELOG.read_text(encoding="utf-8"), re.MULTILINE)
-    assert day is not None
+    if day is None:
+        sys.exit("write the day of the release into CHANGELOG.md, or set SOURCE_DATE_EPOCH")
     return datetime.fromisoformat(f"{day[1]}T00:00:00+00:00")
 
 

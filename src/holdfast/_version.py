@@ -1,3 +1,3 @@
 """The version of Holdfast. Both packaging and the program read it from here."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

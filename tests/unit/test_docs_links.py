@@ -11,13 +11,12 @@ from scripts.site import links
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(page.name for page in ROOT.glob("*.md")), *(f"docs/{page.name}" for page in ROOT.glob("docs/*.md"))])
-DECISIONS = sorted(f"docs/decisions/{page.name}" for page in ROOT.glob("docs/decisions/*.md"))
 INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 COPIED = {"changelog", "security-policy"}
 """Pages of the site that are outside docs/ in the project."""
 
 
-@pytest.mark.parametrize("page", [*PAGES, *DECISIONS])
+@pytest.mark.parametrize("page", PAGES)
 def test_links_are_not_broken(page: str) -> None:
     """Every linked file exists and has the linked heading."""
     assert list(links.find_problems(ROOT, page)) == []
@@ -57,10 +56,3 @@ def test_every_page_is_in_the_index() -> None:
     assert len(named) == len(set(named))
     assert set(written) == pages | COPIED
     assert pages <= {link.target.removesuffix(".md") for link in links.find_links(INDEX)}
-
-
-def test_every_decision_page_is_listed() -> None:
-    """The page of decisions links to each page in its folder."""
-    text = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8")
-    linked = {f"docs/{link.target.split('#')[0]}" for link in links.find_links(text)}
-    assert set(DECISIONS) <= linked

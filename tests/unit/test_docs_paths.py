@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("AGENTS.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/call-paths.md", "docs/where-changes-go.md")
+PAGES = ("AGENTS.md", "CONTRIBUTING.md", "docs/architecture.md")
 FOLDERS = (ROOT, ROOT / "src" / "holdfast", ROOT / "src", ROOT / "docs")
 NAMES = {path.name for path in (ROOT / "src" / "holdfast").rglob("*") if path.is_file()}
 """Names of all files of the package. Within a row about one package, pages name its files without a folder."""

@@ -87,7 +87,7 @@ def test_a_wheel_says_what_it_contains_of_others(wheel: Path) -> None:
     assert all(one["copyright"] in notice for one in ours["components"])
 
 
-def test_the_changelog_tells_of_this_version() -> None:
-    """Under its number, with the day; what is not released stands above it."""
-    heading = rf"^## {re.escape(holdfast.__version__)} \S 20\d\d-\d\d-\d\d$"
+def test_changelog_has_this_version() -> None:
+    """Under its number, with the day of its release, if it is released."""
+    heading = rf"^## {re.escape(holdfast.__version__)} (\S 20\d\d-\d\d-\d\d|\(unreleased\))$"
     assert re.search(heading, (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)

@@ -12,7 +12,7 @@ from scripts.public_names import page, python_names, server_names
 from scripts.site.python_api import find_packages
 
 ROOT = Path(__file__).parents[2]
-CONTRIBUTORS_PAGES = {"architecture", "call-paths", "where-changes-go"}
+CONTRIBUTORS_PAGES = {"architecture"}
 """Pages that name internal code."""
 
 

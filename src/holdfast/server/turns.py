@@ -1,6 +1,6 @@
 """REST API for turns in which the client calls the model: write the request's messages, and return the messages to send to the model.
 
-The server keeps nothing of a turn between two requests; see docs/decisions/turns-over-http.md.
+The server keeps nothing of a turn between two requests; see docs/decisions.md.
 """
 
 from __future__ import annotations
