@@ -10,6 +10,8 @@ import pytest
 
 from holdfast import errors
 from holdfast.errors import HoldfastError
+from scripts.public_names.server_names import list_codes
+from scripts.site import links
 
 SOURCE = Path(errors.__file__).parents[1]
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
@@ -76,7 +78,12 @@ def test_every_class_has_its_own_code() -> None:
 
 @pytest.mark.parametrize("one", [one for one in CLASSES if one is not HoldfastError], ids=lambda one: one.__name__)
 def test_every_class_is_documented(one: type[HoldfastError]) -> None:
-    """With its base class, code and status."""
-    status = f" {one.http_status} " if one.http_status else " "
-    row = f"| `{one.__name__}` | `{one.__bases__[0].__name__}` | `{one.code}` |{status}| "
-    assert row in PAGE.read_text(encoding="utf-8")
+    """Under its code, with its base class and status."""
+    status = f", {one.http_status}" if one.http_status else ""
+    entry = f"### {one.code}\n\n`{one.__name__}` ({one.__bases__[0].__name__}{status}): "
+    assert entry in PAGE.read_text(encoding="utf-8")
+
+
+def test_every_code_is_an_anchor_of_the_page() -> None:
+    """The codes of requests that are refused early, too."""
+    assert list_codes().keys() <= links.find_anchors(PAGE.read_text(encoding="utf-8"))
