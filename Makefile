@@ -1,7 +1,7 @@
 # The targets set up everything that they need: `make serve` works on a fresh machine.
 # PYTHON=… chooses the interpreter, ARGS="…" goes to the command.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-thorough quick adapters peers lint format types contracts docs docs-links docs-test shapes english bench chaos mutants dist sbom trial reproduce lock clean
+.PHONY: help serve test test-thorough quick adapters peers lint format types contracts docs docs-links docs-test sizes bench chaos mutants dist sbom trial reproduce lock clean
 BIN := .venv/bin
 # Test files that remain after the workers' controller aborted a run; see UnfinishedRun in conftest.py.
 UNFINISHED := .pytest_cache/unfinished
@@ -57,11 +57,8 @@ types: .venv/.dev  ## run mypy in strict mode
 contracts: .venv/.dev  ## check which packages import which
 	@$(BIN)/lint-imports
 
-shapes: .venv/.dev  ## check the sizes of functions and files
-	@$(BIN)/python scripts/shapes.py
-
-english: .venv/.dev  ## check that names, docstrings and pages are in plain English
-	@$(BIN)/python scripts/english.py
+sizes: .venv/.dev  ## count lines, functions, pages, commands, keys and so on, and check the limits in budgets.toml (ARGS=--write: make the counts the limits)
+	@$(BIN)/python -m scripts.size $(ARGS)
 
 bench: .venv-bench/.bench  ## compare with peers (ARGS="--quick", ARGS="turn replay --json FILE")
 	@exec .venv-bench/bin/python -m benchmarks $(ARGS)
