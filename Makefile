@@ -1,7 +1,7 @@
 # The targets set up everything that they need: `make serve` works on a fresh machine.
 # PYTHON=… chooses the interpreter, ARGS="…" goes to the command.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-thorough quick adapters peers lint format types contracts docs docs-links docs-test sizes bench chaos mutants dist sbom trial reproduce lock clean
+.PHONY: help serve test test-thorough quick adapters peers lint format types contracts docs docs-links docs-test sizes bench chaos dist sbom trial reproduce lock clean
 BIN := .venv/bin
 # Test files that remain after the workers' controller aborted a run; see UnfinishedRun in conftest.py.
 UNFINISHED := .pytest_cache/unfinished
@@ -66,9 +66,6 @@ bench: .venv-bench/.bench  ## compare with peers (ARGS="--quick", ARGS="turn rep
 chaos: .venv/.dev  ## run two servers on one PostgreSQL with kills and bad networks, for minutes (ARGS="--seconds 60 --seed 1")
 	@scripts/services
 	@exec $(BIN)/python -m tests.chaos $(ARGS)
-
-mutants: .venv/.dev  ## put faults into the code and check that tests fail (ARGS="context --sample 300 --seed 7")
-	@exec $(BIN)/python -m scripts.mutants $(ARGS)
 
 dist: .venv/.dev  ## build the wheel and the sdist in dist/
 	@rm -rf dist
