@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
-import shutil
-import socket
-import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -58,45 +54,10 @@ async def open_mysql(_: Path) -> AsyncIterator[str]:
         await raw.ensure_closed()
 
 
-@asynccontextmanager
-async def open_redis(folder: Path) -> AsyncIterator[str]:
-    """Start a Redis that appends to a file and syncs it every second; yield its URL."""
-    program = shutil.which("redis-server")
-    if program is None:
-        raise FileNotFoundError("redis-server is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with tempfile.TemporaryDirectory(prefix="redis-", dir=folder) as data:
-        options = {"port": str(port), "bind": "127.0.0.1", "dir": data, "appendonly": "yes", "appendfsync": "everysec"}
-        command = [program, "--save", "", *(part for name, value in options.items() for part in (f"--{name}", value))]
-        server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
-        try:
-            await _wait_for_port(port)
-            yield f"redis://127.0.0.1:{port}/0"
-        finally:
-            server.terminate()
-            await server.wait()
-
-
-async def _wait_for_port(port: int) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                await asyncio.sleep(0.05)
-            else:
-                writer.close()
-                await writer.wait_closed()
-                return
-
-
 DATABASES: Mapping[str, Callable[[Path], AbstractAsyncContextManager[str]]] = {
     "SQLite file": open_sqlite,
     "PostgreSQL": open_postgres,
     "MariaDB": open_mysql,
-    "Redis, appendonly everysec": open_redis,
 }
 """Databases by name; the first one needs no server."""
 

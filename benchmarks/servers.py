@@ -88,7 +88,7 @@ async def measure(run: Run) -> list[Table]:
 
 _NOTES = (
     f"Each task takes one turn after another in its own session, which starts with {ENTRIES} entries; {BUDGET:,} tokens.",
-    "The database servers run on the same cores. Redis: a separate server, appendonly yes, appendfsync everysec.",
+    "The database servers run on the same cores.",
     "Holdfast's turns/s include updating the index up to the last turn.",
     f"{PLAIN}: two transactions per turn, each with one read and one write, and one read of the newest messages within the budget.",
     f"Peers: append, read the items for the model (at most {LIMIT}), append.",

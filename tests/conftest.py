@@ -63,12 +63,6 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_index_here(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The index that belongs to a Redis lies where the process runs: not beside the project."""
-    monkeypatch.setattr("holdfast.indexes.settings.HERE", tmp_path_factory.getbasetemp())
-
-
-@pytest.fixture(autouse=True)
 def time_to_recall(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn waits a moment for what it recalls, and goes on without: on a busy machine that would be any test's result."""
     monkeypatch.setattr("holdfast.turns.recall.RECALL_SECONDS", 60.0)

@@ -73,7 +73,7 @@ class Holdfast(Sessions):
     """All sessions of one tenant in one store. Use it as an async context manager.
 
     Args:
-        url: the store: `sqlite:///file.db`, `sqlite://:memory:`, `postgresql://…`, `mysql://…` or `redis://…`. None:
+        url: the store: `sqlite:///file.db`, `sqlite://:memory:`, `postgresql://…` or `mysql://…`. None:
             `sqlite:///holdfast.db`, or in memory if there is a `preset`.
         strategy: name of the strategy that chooses the messages a model sees (the working set), for sessions without an agent; for
             example `digest` or `token_window`. None: the default strategy. See docs/strategies.md.

@@ -239,8 +239,6 @@ class Process:
     ) -> None:
         known = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
         own = {"HOLDFAST_STORE": store, "HOLDFAST_PORT": "0", **({"HOLDFAST_CONFIG": str(config)} if config else {})}
-        if store.startswith("redis"):  # otherwise its index would be created in the working directory of the tests
-            own["HOLDFAST_STORAGE__INDEX__ENABLED"] = "false"
         self.process = _start(program, known | own | dict(env or {}))
         self.log: list[str] = []
         self._bell = threading.Event()

@@ -105,7 +105,7 @@ async def test_message_of_another_session_is_compared() -> None:
         assert third.diagnostics.cache_miss_reason.type == "messages_changed"
 
 
-@pytest.mark.parametrize("name", ["sqlite", "postgres", "mysql", "redis"])
+@pytest.mark.parametrize("name", ["sqlite", "postgres", "mysql"])
 async def test_prompts_of_two_servers_are_compared(name: str, tmp_path: Path) -> None:
     """The hashes are in the store, so a server compares with a prompt that another one has sent."""
     with place(name, tmp_path) as url:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sqlite3
 import subprocess
@@ -202,7 +201,6 @@ def test_locked_database_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         ("sqlite://chat.db", "fail", "is not a store"),
         ("postgresql://ada:secret@127.0.0.1:1/x", "fail", "cannot be reached"),
         ("mysql://ada:secret@127.0.0.1:1/x", "fail", "cannot be reached"),
-        ("redis://ada:secret@127.0.0.1:1/0", "fail", "cannot be reached"),
     ],
 )
 def test_other_store_urls(url: str, level: str, said: str) -> None:
@@ -210,52 +208,6 @@ def test_other_store_urls(url: str, level: str, said: str) -> None:
     assert only_finding(told["store"])[0] == level
     assert said in only_finding(told["store"])[1]
     assert "secret" not in json.dumps(told)
-
-
-REDIS = {
-    "redis": os.environ.get("HOLDFAST_TEST_REDIS") or "redis://127.0.0.1:6379/0",
-    "cluster": os.environ.get("HOLDFAST_TEST_REDIS_CLUSTER") or "redis+cluster://127.0.0.1:7101",
-}
-
-
-@pytest.mark.parametrize("kind", REDIS)
-def test_redis_durability_is_reported(kind: str) -> None:
-    """How durable it is, what happens when memory is full, and who else has the data; for each server of a cluster."""
-    told = run_checks("--store", f"{REDIS[kind]}?prefix=holdfast_test_doctor")
-    if "cannot be reached" in only_finding(told["store"])[1]:
-        pytest.skip("no Redis server for the tests")
-    nodes = 3 if kind == "cluster" else 1
-    assert [finding["level"] for finding in told["store"]] == ["ok"]
-    assert len(told["durability"]) == len(told["memory"]) == nodes
-    assert all("a crash can lose" in finding["message"] for finding in told["durability"])
-    assert all("policy noeviction" in finding["message"] for finding in told["memory"])
-    assert ("cluster of 3 nodes" in only_finding(told["servers"])[1]) is (kind == "cluster")
-
-
-@pytest.mark.parametrize(
-    ("fields", "level", "says"),
-    [
-        ({"appendonly": True, "appendfsync": "always"}, "ok", "can lose nothing that was acknowledged"),
-        ({"appendonly": True, "appendfsync": "everysec"}, "ok", "can lose the last second or two"),
-        ({"appendonly": True, "appendfsync": "no"}, "warn", "half a minute"),
-        ({"appendonly": False, "save": "60 1"}, "warn", "everything since its last snapshot (save '60 1')"),
-        ({"appendonly": False, "save": ""}, "warn", "can lose everything"),
-        ({}, "warn", "settings are unknown"),
-        ({"policy": "allkeys-lfu"}, "warn", "evicts sessions"),
-        ({"maxmemory": 1000, "used": 950}, "warn", "950 bytes used"),
-        ({"maxmemory": 1000, "used": 500, "policy": "noeviction"}, "ok", "loses nothing"),
-    ],
-)
-def test_redis_settings_are_explained(fields: dict[str, Any], level: str, says: str) -> None:
-    """In words, with a remedy."""
-    from holdfast.stores.redis.connection import Endpoint
-    from holdfast.stores.redis.health import Health
-
-    unsaid = dict.fromkeys(Health.__struct_fields__)
-    one = Health(**{**unsaid, "endpoint": Endpoint("h", 1), **fields})
-    told = [store.check_redis_durability(one), store.check_redis_memory(one)]
-    (finding,) = [finding for finding in told if says in finding.message]
-    assert finding.level == level
 
 
 def test_session_from_the_future_means_a_wrong_clock() -> None:

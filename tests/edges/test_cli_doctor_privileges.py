@@ -81,7 +81,6 @@ def test_names_that_need_quotes_are_quoted(state: str) -> None:
         ("postgresql://ada@db/chat", make_error(state="28P01")),
         ("mysql://ada@db/chat", make_error(1045)),
         ("mysql://ada@db/chat", make_error()),
-        ("redis://db/0", make_error()),
         ("postgresql://ada@db/chat", StoreUnavailable("no")),
     ],
 )

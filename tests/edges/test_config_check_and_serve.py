@@ -22,10 +22,6 @@ CASES: dict[str, tuple[dict[str, Any], bool | None]] = {
     "memory's embedder is unknown, keyword": ({"storage": {"memory": {"embedder": "nope"}}}, False),
     "index's embedder is unknown": ({"storage": {"index": {"type": "hybrid", "embedder": "nope"}}}, False),
     "index's database is unknown": ({"storage": {"index": {"database": "nope"}}}, False),
-    "index's database is a Redis": (
-        {"databases": {"r": {"driver": "redis", "url": "redis://localhost"}}, "storage": {"index": {"database": "r"}}},
-        False,
-    ),
     "agent's strategy is unknown": ({"agents": {"a": {"context": {"strategy": "nope"}}}}, False),
     "agent's threshold": ({"agents": {"a": {"context": {"strategy": "summary_buffer", "threshold": 1.2}}}}, False),
     "agent's llm is unknown": ({"agents": {"a": {"llm": "nope"}}}, None),

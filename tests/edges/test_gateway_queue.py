@@ -221,7 +221,7 @@ async def test_client_that_does_not_read_can_be_interrupted() -> None:
 # -- several servers -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 async def test_two_servers_share_the_queue_of_a_session(kind: str, tmp_path: Path) -> None:
     """A request at one server is refused, waits, or interrupts the turn of the other."""
     gate, clock = Gate(), TickingClock()
@@ -246,7 +246,7 @@ async def test_two_servers_share_the_queue_of_a_session(kind: str, tmp_path: Pat
 
 
 @LINUX
-@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 async def test_server_killed_on_this_host_blocks_nothing(kind: str, tmp_path: Path) -> None:
     """Its turn ends with the process, without a wait."""
     async with _start_and_kill(kind, tmp_path) as (other, claim, kill, clock):
@@ -258,7 +258,7 @@ async def test_server_killed_on_this_host_blocks_nothing(kind: str, tmp_path: Pa
         assert (await other.hf.store.get(REF)).claim is None
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 async def test_session_of_a_server_killed_elsewhere_is_free_after_its_lease(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -467,7 +467,7 @@ async def test_server_that_is_killed_during_a_continuation_leaves_it_to_another(
         gate.open()
 
 
-@pytest.mark.parametrize("name", ["sqlite", "postgres", "mysql", "redis"])
+@pytest.mark.parametrize("name", ["sqlite", "postgres", "mysql"])
 async def test_only_one_of_many_continuations_on_two_servers_is_stored(name: str, tmp_path: Path) -> None:
     """Requests race on two servers. The log has one continuation, and every other request is refused or forks."""
     with place(name, tmp_path) as url:
@@ -491,7 +491,7 @@ async def test_only_one_of_many_continuations_on_two_servers_is_stored(name: str
             assert [content.partition(".")[0] for content in contents[2::2]] == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("name", ["sqlite", "postgres", "mysql", "redis"])
+@pytest.mark.parametrize("name", ["sqlite", "postgres", "mysql"])
 async def test_other_server_continues_at_once_on_each_store(name: str, tmp_path: Path) -> None:
     """A message that one server sent is continued by another one, and only by one of the two."""
     with place(name, tmp_path) as url:

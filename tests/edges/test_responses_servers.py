@@ -22,7 +22,7 @@ TURNS = 5
 WORDS = "one two three four five six"
 
 
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
+@pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty store."""
     with place(request.param, tmp_path) as found:

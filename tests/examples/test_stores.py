@@ -1,8 +1,7 @@
-"""Examples 8 and 9: databases that several servers share."""
+"""Example 8: a database that several servers share."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -21,13 +20,3 @@ def test_two_servers_on_one_postgresql(store: str, tmp_path: Path) -> None:
     assert reach("postgres").in_place(store, "SELECT count(*) FROM sessions") == [(1,)]
     verified = example.shell(f"holdfast sessions verify {session_id}", HOLDFAST_STORE=store)
     assert "28 entries" in verified
-
-
-@pytest.mark.parametrize("store", ["redis-cluster"], indirect=True)
-def test_a_redis_cluster(store: str, tmp_path: Path) -> None:
-    """Every session is whole, counts add up, and what is deleted is gone."""
-    example = Example("redis_cluster.py", tmp_path)
-    output = example.run(store)
-    example.check_output(output)
-    assert json.loads(example.shell("holdfast sessions list --json", HOLDFAST_STORE=store)) == []
-    assert json.loads(example.shell("holdfast state get app:turns --app --json", HOLDFAST_STORE=store)) == 48

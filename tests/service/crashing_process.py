@@ -23,7 +23,6 @@ from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings
 from holdfast.recall.base import Batch, Space
 from holdfast.stores import mysql, postgres, sqlite  # noqa: F401  # loaded here, once for all jobs
-from holdfast.stores.redis import store as redis  # noqa: F401
 from tests.service.index_kit import TENANT
 from tests.service.recall_kit import LetterEmbedder
 from tests.service.search_kit import lasting

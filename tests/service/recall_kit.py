@@ -26,7 +26,7 @@ from tests.service.scripted_model import ScriptedModel
 from tests.service.search_kit import lasting
 from tests.stores.servers import Postgres, Server, reach
 
-PLACES = ("sqlite", "postgres", "mysql", "redis")
+PLACES = ("sqlite", "postgres", "mysql")
 SHARED = ("postgres", "pgvector", "mysql")
 """Databases in which all servers share one index, stored with the sessions."""
 QUESTIONS = ("gate code", "soup with kelp", "when does the ferry leave", "order ORD-17", "会議", "code kelp ferry")

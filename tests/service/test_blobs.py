@@ -482,7 +482,7 @@ async def test_default_backend_depends_on_the_store(
 
     assert kind("sqlite:///chat.db") == "DiskBlobs"
     assert kind("sqlite://:memory:") == "DatabaseBlobs"
-    assert kind("postgresql://h/d") == kind("mysql://h/d") == kind("redis://h") == kind(None) == "DatabaseBlobs"
+    assert kind("postgresql://h/d") == kind("mysql://h/d") == kind(None) == "DatabaseBlobs"
     assert kind("postgresql://h/d", path="x") == kind("postgresql://h/d", backend="disk", path="x") == "DiskBlobs"
     assert kind("sqlite:///chat.db", backend="database") == "DatabaseBlobs"
     assert kind("sqlite:///chat.db", bucket="b", region="us-east-1") == "S3Blobs"

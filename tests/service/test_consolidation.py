@@ -19,7 +19,7 @@ from holdfast.memory.ranking import DAY
 from tests.clocks import Clock
 from tests.service.memories_kit import ANN, Days, list_everything, open_holdfasts
 
-PLACES = ("memory", "postgres", "mysql", "redis")
+PLACES = ("memory", "postgres", "mysql")
 
 
 @pytest.fixture(params=PLACES)

@@ -44,7 +44,7 @@ def model() -> MergingModel:
     return MergingModel(format_merges)
 
 
-@pytest.fixture(params=["memory", "postgres", "mysql", "redis"])
+@pytest.fixture(params=["memory", "postgres", "mysql"])
 async def days(request: pytest.FixtureRequest, model: MergingModel) -> AsyncIterator[Days]:
     async with open_days(request.param, model) as found:
         yield found

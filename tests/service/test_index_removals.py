@@ -143,7 +143,7 @@ async def test_complete_walks_are_at_least_an_hour_apart() -> None:
 
 
 async def test_removals_by_indexing_processes_need_no_complete_walk() -> None:
-    """They update the index themselves. A separate index of the same store, as with Redis, needs one."""
+    """They update the index themselves. A separate index of the same store needs one."""
     async with bench() as one:
         for ref in REFS:
             await one.make(ref, f"tea for {ref.id}", "yes")

@@ -422,11 +422,3 @@ async def test_reopened_tenant_is_indexed_again() -> None:
 )
 def test_index_is_stored_next_to_its_store(store: str | None, index: str) -> None:
     assert resolve_index_url(IndexSettings(), store) == index
-
-
-def test_index_path_of_a_redis_store_depends_on_database_and_prefix() -> None:
-    first, second = (resolve_index_url(IndexSettings(), f"redis://host/{number}") for number in (0, 1))
-    assert first != second
-    assert resolve_index_url(IndexSettings(), "redis://me:secret@host/0?pool=9") == first
-    assert resolve_index_url(IndexSettings(), "redis://host/0?prefix=x") != first
-    assert resolve_index_url(IndexSettings(folder="vectors"), "redis://host/0") == "sqlite:///vectors/holdfast.index.db"

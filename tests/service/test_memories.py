@@ -23,7 +23,7 @@ from tests.fake_secrets import KEY
 from tests.service.memories_kit import open_holdfasts
 
 ANN, BOB, APP = Owner("user", "ann"), Owner("user", "bob"), Owner("app")
-PLACES = ("memory", "memory without index", "postgres", "mysql", "redis")
+PLACES = ("memory", "memory without index", "postgres", "mysql")
 Opened = Callable[..., Any]
 
 
@@ -403,7 +403,7 @@ async def test_pages_are_filled_after_filtering(memories: Memories) -> None:
 # -- concurrency ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["memory", "postgres", "mysql", "redis"])
+@pytest.mark.parametrize("place", ["memory", "postgres", "mysql"])
 async def test_concurrent_equal_memories_become_one(place: str) -> None:
     async with open_holdfasts(place, times=1 if place == "memory" else 3) as openings:
         said = [

@@ -108,7 +108,7 @@ async def test_rebuilt_index_gives_the_same_results(place: Place, mode: Any) -> 
     await place.check()
 
 
-@pytest.mark.parametrize("place", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 async def test_index_with_a_deleted_file_gives_the_same_results_after_a_backfill(place: Place) -> None:
     async with place.server() as hf:
         await add_conversations(hf)

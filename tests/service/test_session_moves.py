@@ -43,7 +43,7 @@ SAID = "where does the kelp grow when the tide is out"
 STILL = LifeSettings(session_ttl=0, sweep=False)
 
 
-@pytest.fixture(params=["sqlite", "postgres", "mysql", "redis", "redis-cluster"])
+@pytest.fixture(params=["sqlite", "postgres", "mysql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Yield the URL of an empty database of each kind."""
     with place(request.param, tmp_path) as found:

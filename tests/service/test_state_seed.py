@@ -18,7 +18,7 @@ from tests.service.tools_kit import Bench, bench, make_reply
 from tests.stores.servers import place
 
 ADA, BOB = SessionRef("ada", "one"), SessionRef("bob", "one")
-pytestmark = pytest.mark.parametrize("kind", ["sqlite", "postgres", "mysql", "redis", "redis-cluster"])
+pytestmark = pytest.mark.parametrize("kind", ["sqlite", "postgres", "mysql"])
 
 
 @pytest.fixture

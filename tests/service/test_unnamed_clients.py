@@ -37,7 +37,7 @@ async def play(url: str, seed: int) -> None:
             raise
 
 
-@pytest.mark.parametrize(("store", "number"), [("sqlite", 12), ("postgres", 4), ("redis", 4)])
+@pytest.mark.parametrize(("store", "number"), [("sqlite", 12), ("postgres", 4)])
 async def test_conversations_of_anonymous_clients_never_mix(store: str, number: int, tmp_path: Path) -> None:
     """No prompt or session has another client's words or tool results; no session is empty, and no turn runs twice."""
     with place(store, tmp_path) as url:

@@ -147,4 +147,4 @@ async def log(hf: Holdfast) -> list[str]:
     return [entry.message.text.strip() + ("|" if was else "") for entry, was in zip(entries, cut, strict=True)]
 
 
-SHARED = pytest.mark.parametrize("kind", ["sqlite", "postgres", "mysql", "redis", "redis-cluster"])
+SHARED = pytest.mark.parametrize("kind", ["sqlite", "postgres", "mysql"])

@@ -33,10 +33,8 @@ from tests.contract.plugin import (  # noqa: F401  # fixtures
     store_opener,
     writer,
 )
-from tests.stores.redis_openings import opening  # noqa: F401  # a fixture
 from tests.stores.servers import INDEX_SERVERS, SERVERS, Server, reach
 
-SQL_SERVERS = tuple(name for name, server in SERVERS.items() if server.sql)
 SHARED = ("sqlite-file", *SERVERS)
 """Stores that may be opened several times."""
 STORES = ("sqlite-memory", *SHARED)
@@ -99,15 +97,9 @@ def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     yield from _place(request.param, tmp_path)
 
 
-@pytest.fixture(params=("sqlite-file", *SQL_SERVERS))
-def sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The same, of those that speak SQL."""
-    yield from _place(request.param, tmp_path)
-
-
-@pytest.fixture(params=SQL_SERVERS)
+@pytest.fixture(params=SERVERS)
 def server(request: pytest.FixtureRequest) -> Server:
-    """A database server that speaks SQL."""
+    """A database server."""
     return reach(request.param)
 
 
@@ -127,12 +119,6 @@ def postgres_url(tmp_path: Path) -> Iterator[str]:
 def mysql_url(tmp_path: Path) -> Iterator[str]:
     """An empty place on a MySQL or MariaDB server."""
     yield from _place("mysql", tmp_path)
-
-
-@pytest.fixture
-def redis_url(tmp_path: Path) -> Iterator[str]:
-    """An empty place on a Redis server."""
-    yield from _place("redis", tmp_path)
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
-"""Damage to what a store keeps: it is overwritten through the store's own statements or commands, so that it works on every one."""
+"""Damage to what a store keeps: it is overwritten through the store's own statements, so that it works on every one."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,6 @@ from holdfast.domain.session import SessionRef
 from holdfast.stores.base import Store
 from holdfast.stores.logic.reads import read_session_row
 from holdfast.stores.logic.steps import Query, Steps
-from holdfast.stores.redis.database import Database, Transaction
-from holdfast.stores.redis.records import change_entry, pack
 from tests.clocks import TickingClock
 
 NO_JSON = b'{"a":'
@@ -25,16 +23,6 @@ WRONG_TYPE = b"5"
 async def damage_profile(store: Store, ref: SessionRef, **columns: bytes) -> None:
     """Overwrite `system_messages`, `state` or `metadata` of a session."""
     given = {"system_messages": b"[]", "state": b"{}", "metadata": b"{}", **columns}
-    if _is_redis(store):
-
-        async def work(tx: Transaction) -> None:
-            await tx.read_session()
-            tx.profile = pack([given["system_messages"], given["state"], b"{}", given["metadata"]])
-            tx.queue("HSET", tx.keys.head, b"p", tx.profile)
-            tx.update_record()
-
-        await _write_redis(store, ref, work)
-        return
 
     def steps() -> Steps[None]:
         row = yield from read_session_row(store.tenant, ref)
@@ -45,15 +33,6 @@ async def damage_profile(store: Store, ref: SessionRef, **columns: bytes) -> Non
 
 async def damage_message(store: Store, ref: SessionRef, seq: int, payload: bytes = NO_JSON) -> None:
     """Overwrite the payload of a live message."""
-    if _is_redis(store):
-
-        async def work(tx: Transaction) -> None:
-            _, ((entry,),) = await tx.read_session((b"at", tx.keys.log, seq))
-            tx.queue("rewrite", tx.keys.log, seq, change_entry(entry, payload=payload))
-            tx.update_record()
-
-        await _write_redis(store, ref, work)
-        return
 
     def steps() -> Steps[None]:
         row = yield from read_session_row(store.tenant, ref)
@@ -64,30 +43,12 @@ async def damage_message(store: Store, ref: SessionRef, seq: int, payload: bytes
 
 async def damage_memory(store: Store, owner: Owner, number: int, data: bytes = NO_JSON) -> None:
     """Overwrite a memory of an owner."""
-    if _is_redis(store):
-
-        async def work(tx: Transaction) -> None:
-            await tx.read()
-            tx.queue("HSET", tx.keys.bodies, number, data)
-
-        database = _database(store)
-        await database.write(database.keys.owner(store.tenant, owner), work)
-        return
 
     def steps() -> Steps[None]:
         pk = (yield Query("memory_owner_get", (store.tenant, owner.kind, owner.id)))[0][0]
         yield Query("memory_put", (pk, number, 99, "active", data))
 
     await _database(store).write(steps, queue=(store.tenant, owner.kind, owner.id))
-
-
-def _is_redis(store: Store) -> bool:
-    return isinstance(_database(store), Database)
-
-
-async def _write_redis(store: Store, ref: SessionRef, work: Callable[[Transaction], Awaitable[None]]) -> None:
-    database = _database(store)
-    await database.write(database.keys.session(store.tenant, ref.user_id, ref.id, ref.withdrawn), work)
 
 
 async def _write(store: Store, ref: SessionRef, steps: Callable[[], Steps[None]]) -> None:
@@ -99,13 +60,6 @@ def _database(store: Store) -> Any:
     while hasattr(store, "inner"):
         store = store.inner
     return store.database  # type: ignore[attr-defined]
-
-
-async def damage_record(store: Store, ref: SessionRef) -> None:
-    """Overwrite a session's record in Redis with bytes that are no msgpack."""
-    database = _database(store)
-    head = database.keys.session(store.tenant, ref.user_id, ref.id, "").head
-    await database.nodes.call(head, (b"HSET", head, b"r", b"\xc1"))
 
 
 async def store_with_damaged_text(tmp_path: Path, column: str, table: str = "sessions") -> str:

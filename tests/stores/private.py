@@ -170,41 +170,9 @@ class PrivateMariaDB(PrivateServer):
         await raw.ensure_closed()
 
 
-class PrivateRedis(PrivateServer):
-    """Redis, as durable as it can be."""
-
-    user = "redis"
-
-    def __init__(self, *options: str) -> None:
-        super().__init__()
-        self._options = options
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def command(self) -> list[str]:
-        log = ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
-        return [
-            _program("redis-server"),
-            "--port",
-            str(self.port),
-            "--bind",
-            "127.0.0.1",
-            "--dir",
-            str(self.place),
-            *log,
-            *self._options,
-        ]
-
-    def stop(self) -> None:
-        self._end(signal.SIGTERM)
-
-
 PRIVATE: dict[str, type[PrivateServer]] = {
     "postgres": PrivatePostgres,
     "mysql": PrivateMariaDB,
-    "redis": PrivateRedis,
 }
 
 

@@ -1,7 +1,7 @@
 """Database servers for the tests: where they are, whether they can be reached, and a place of its own for each test.
 
-`HOLDFAST_TEST_POSTGRES`, `HOLDFAST_TEST_MYSQL`, `HOLDFAST_TEST_REDIS` and `HOLDFAST_TEST_REDIS_CLUSTER` name others than those
-on this machine's usual ports. `HOLDFAST_POSTGRES_PORT` and the like name other ports, as for `scripts/services`, which starts the servers.
+`HOLDFAST_TEST_POSTGRES` and `HOLDFAST_TEST_MYSQL` name others than those on this machine's usual ports. `HOLDFAST_POSTGRES_PORT`
+and `HOLDFAST_MYSQL_PORT` name other ports, as for `scripts/services`, which starts the servers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from urllib.parse import unquote, urlsplit
 import asyncmy
 import asyncpg
 import pytest
-import redis.asyncio as redis
 
 T = TypeVar("T")
 _NUMBERS = count()
@@ -35,8 +34,6 @@ class Server:
     variable = ""
     patience = 5.0
     """Seconds that it may take to connect."""
-    sql = True
-    """Whether it speaks SQL: what is about schemas and statements runs on those that do."""
 
     def __init__(self) -> None:
         self.base = os.environ.get(self.variable) or self.default
@@ -327,102 +324,7 @@ def _schema(url: str) -> str:
     return url.rpartition("schema=")[2]
 
 
-class Redis(Server):
-    """A prefix a test."""
-
-    name = "redis"
-    default = f"redis://127.0.0.1:{os.environ.get('HOLDFAST_REDIS_PORT') or 6379}/0"
-    variable = "HOLDFAST_TEST_REDIS"
-    sql = False
-
-    async def connect(self) -> None:
-        self.nodes: dict[str, redis.Redis] = {}
-        for host in self.base.partition("://")[2].partition("/")[0].split(","):
-            login, _, place = host.rpartition("@")
-            database = urlsplit(self.base).path.strip("/") or "0"
-            url = f"redis://{login}{'@' if login else ''}{place}/{database}"
-            self.nodes[place] = redis.Redis.from_url(url, socket_connect_timeout=5)
-        for node in self.nodes.values():
-            await node.ping()
-
-    async def disconnect(self) -> None:
-        for node in self.nodes.values():
-            await node.aclose()
-
-    async def make(self, place: str) -> str:
-        return f"{self.base}{'&' if '?' in self.base else '?'}prefix={place}"
-
-    async def remove(self, url: str) -> None:
-        for node in self.nodes.values():
-            keys = [key async for key in node.scan_iter(match=f"{prefix_of(url)}:*", count=1000)]
-            for key in keys:
-                await node.unlink(key)
-
-    async def clients(self, url: str) -> list[tuple[redis.Redis, int]]:
-        """The connections to a place: at which node, and the node's number of each."""
-        return [
-            (node, int(client["id"]))
-            for node in self.nodes.values()
-            for client in await node.client_list()
-            if client["name"] == f"holdfast-5:{prefix_of(url)}"
-        ]
-
-    def connections(self, url: str) -> list[int]:
-        return [number for _, number in self._run(self.clients(url))]
-
-    def end(self, url: str) -> int:
-        return self._run(self._end(url))
-
-    async def _end(self, url: str) -> int:
-        clients = await self.clients(url)
-        return sum([await node.client_kill_filter(_id=str(number)) for node, number in clients])
-
-
-class RedisCluster(Redis):
-    """The same on three nodes, each with a third of the slots."""
-
-    name = "redis-cluster"
-    default = "redis+cluster://" + ",".join(
-        f"127.0.0.1:{port}" for port in (os.environ.get("HOLDFAST_REDIS_CLUSTER_PORTS") or "7101 7102 7103").split()
-    )
-    variable = "HOLDFAST_TEST_REDIS_CLUSTER"
-
-    def keys(self, url: str) -> list[bytes]:
-        """All keys of a place."""
-        return self._run(self._keys(url))
-
-    async def _keys(self, url: str) -> list[bytes]:
-        match = f"{prefix_of(url)}:*"
-        return [key for node in self.nodes.values() async for key in node.scan_iter(match=match, count=1000)]
-
-    def slot(self, key: bytes) -> int:
-        """The slot that the server says a key has."""
-        return self._run(self._slot(key))
-
-    async def _slot(self, key: bytes) -> int:
-        node = next(iter(self.nodes.values()))
-        return int(await node.execute_command("CLUSTER KEYSLOT", key))  # type: ignore[no-untyped-call]
-
-    def size(self, key: bytes) -> int:
-        """How many members or fields there are under a key, on whichever node."""
-        return self._run(self._size(key))
-
-    async def _size(self, key: bytes) -> int:
-        for node in self.nodes.values():
-            try:
-                kind = await node.type(key)
-                return int(await (node.hlen(key) if kind == b"hash" else node.zcard(key)))
-            except redis.ResponseError:  # it is another node's
-                continue
-        raise AssertionError(key)
-
-
-def prefix_of(url: str) -> str:
-    """What the keys of a place begin with."""
-    return url.rpartition("prefix=")[2]
-
-
-SERVERS: dict[str, type[Server]] = {one.name: one for one in (Postgres, MySQL, Redis, RedisCluster)}
+SERVERS: dict[str, type[Server]] = {one.name: one for one in (Postgres, MySQL)}
 INDEX_SERVERS: dict[str, type[Server]] = {"postgres": Postgres, "pgvector": PgVector, "mysql": MySQL}
 """Those whose engines make an index."""
 

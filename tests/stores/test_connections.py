@@ -121,22 +121,12 @@ async def test_a_store_cannot_be_used_from_another_event_loop(any_url: str) -> N
     await store.close()
 
 
-@pytest.mark.parametrize(
-    ("scheme", "path", "patient"),
-    [
-        ("postgresql", "/shop", "sql.remote"),
-        ("mysql", "/shop", "sql.remote"),
-        ("redis", "/0", "redis.nodes"),
-        ("redis+cluster", "/0", "redis.nodes"),
-    ],
-)
-async def test_an_unreachable_server_is_reported(
-    scheme: str, path: str, patient: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+async def test_an_unreachable_server_is_reported(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`StoreUnavailable` names the address but never the password."""
-    monkeypatch.setattr(f"holdfast.stores.{patient}.RECONNECTING", 0.1)
-    with pytest.raises(StoreUnavailable, match=rf"127.0.0.1:1{path} cannot be reached") as caught:
-        await open_store(f"{scheme}://ada:secret@127.0.0.1:1{path}", tenant="acme")
+    monkeypatch.setattr("holdfast.stores.sql.remote.RECONNECTING", 0.1)
+    with pytest.raises(StoreUnavailable, match=r"127.0.0.1:1/shop cannot be reached") as caught:
+        await open_store(f"{scheme}://ada:secret@127.0.0.1:1/shop", tenant="acme")
     assert "secret" not in repr(caught.value) + repr(caught.value.__cause__)
 
 
@@ -145,7 +135,6 @@ async def test_an_unreachable_server_is_reported(
     [
         ("postgres", "asyncpg", "postgres", ("postgres_connection", "postgres")),
         ("mysql", "asyncmy", "mysql", ("mysql_connection", "mysql")),
-        ("redis", "hiredis", "redis", ("redis.connection", "redis.address", "redis.store")),
     ],
 )
 async def test_a_missing_driver_is_reported(

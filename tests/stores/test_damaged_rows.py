@@ -22,7 +22,6 @@ from tests.stores.damage_kit import (
     damage_memory,
     damage_message,
     damage_profile,
-    damage_record,
     store_with_damaged_text,
 )
 
@@ -177,22 +176,6 @@ async def test_a_damaged_memory_is_left_out_and_named(hf: holdfast.Holdfast) -> 
     assert ([one.id for one in page.memories], page.damaged) == ([second.id], (first.number,))
     assert [one.memory.id for one in (await hf.memories.recall("boat", user_id="ada")).found] == [second.id]
     assert await hf.store.drop_memories(owner) == 2
-
-
-async def test_a_damaged_record_of_redis_is_named_and_deleted(redis_url: str) -> None:
-    """The record is not valid msgpack; the session stays listed and can only be deleted."""
-    async with holdfast.open(redis_url) as hf:
-        for ref in (BAD, GOOD):
-            await hf.create(ref.id, user_id=ref.user_id)
-        await damage_record(hf.store, BAD)
-    async with holdfast.open(redis_url) as hf:  # the process that wrote it remembers the record
-        assert {one.id: bool(one.damaged) for one in (await hf.sessions()).sessions} == {"bad": True, "good": False}
-        with pytest.raises(StoreCorrupt, match="session 'bad' of user 'ada'"):
-            await (await hf.session("bad", user_id="ada")).append("more")
-        with pytest.raises(StoreCorrupt, match="session 'bad' of user 'ada'"):
-            await hf.store.touch(BAD, timestamp=9)
-        assert await hf.delete(BAD)
-        assert [one.id for one in (await hf.sessions()).sessions] == ["good"]
 
 
 @pytest.mark.parametrize("column", ["agent", "status", "end_reason", "identity", "claim_holder"])

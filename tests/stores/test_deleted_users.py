@@ -7,36 +7,18 @@ from typing import Any
 
 import anyio.to_thread
 import apsw
-import pytest
 
 import holdfast
 from holdfast.domain.memory import MemorySource, Owner
 from holdfast.lifecycle.settings import LifeSettings
-from holdfast.stores import open_store
-from holdfast.stores.redis.store import RedisStore
 from tests.stores.servers import reach
-from tests.stores.test_redis_memories import _dump_keys
 
 NAME = "canary-7f3a9c"
 STILL = LifeSettings(session_ttl=0, sweep=False)
 
 
-@pytest.fixture(autouse=True)
-def _beside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The index beside a Redis lies where the process runs."""
-    monkeypatch.chdir(tmp_path)
-
-
 async def _with_name(url: str) -> list[str]:
     """Tables with a row, or keys with a name or value, that have the name of the user."""
-    if url.startswith("redis"):
-        store = await open_store(url, tenant="default")
-        assert isinstance(store, RedisStore)
-        held = await _dump_keys(store)
-        await store.close()
-        # Of a cluster's users who was written for within the last hour is noted with the tenant: see docs/storage-redis.md.
-        keys = [str(name) for name, value in held.items() if NAME.encode() in name + value and b":dirty" not in name]
-        return keys + _in_files(Path())
     if url.startswith("sqlite"):
         return _in_files(Path(url.removeprefix("sqlite:///")).parent)
     server = reach("mysql" if url.startswith("mysql") else "postgres")

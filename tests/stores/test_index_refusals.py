@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from holdfast.errors import HoldfastError, InvalidRequest, StoreClosed
 from holdfast.limits import ID_BYTES
 from holdfast.recall.base import Filters, Index, Lookup, Source, Space, Vectored
-from holdfast.stores import STORES
 from holdfast.stores.indexes import open_index
 from holdfast.stores.logic.index import NAME_BYTES, NOTE_BYTES
 from tests.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, vector
@@ -203,17 +202,6 @@ async def test_a_tenant_has_a_name(index: Index) -> None:
         with pytest.raises(InvalidRequest) as refused:
             index.for_tenant(tenant)
         assert refused.value.param == "tenant"
-
-
-async def test_an_unsupported_index_database_is_named() -> None:
-    """With its scheme, and those that have one."""
-    able = [name for name in STORES if not name.startswith("redis")]
-    for scheme in ("redis", "rediss"):
-        with pytest.raises(InvalidRequest) as refused:
-            await open_index(f"{scheme}://127.0.0.1:6379/0", tenant="acme")
-        assert str(refused.value).startswith(f"{scheme}:// has no full-text engine")
-        assert str(refused.value).endswith(", ".join(f"{name}://" for name in able))
-        assert refused.value.param == "url"
 
 
 async def test_every_method_of_a_closed_index_reports_it(index: Index) -> None:

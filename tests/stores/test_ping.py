@@ -13,12 +13,12 @@ from holdfast.stores.logic.store import PING_BYTES, LogicStore
 from tests.stores.servers import place
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres", "mysql", "redis", "redis-cluster"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "mysql"])
 async def test_a_ping_writes_and_leaves_nothing(kind: str, tmp_path: Path) -> None:
     with place(kind, tmp_path) as url:
         store = await open_store(url, tenant="acme")
         for _ in range(2):  # what the first one left would be in the way of the second
             await store.ping()
-            if isinstance(store, LogicStore):
-                await store.database.write(partial(writes.write_ping, PING_BYTES))
+            assert isinstance(store, LogicStore)
+            await store.database.write(partial(writes.write_ping, PING_BYTES))
         await store.close()

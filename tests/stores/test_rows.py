@@ -10,9 +10,9 @@ from holdfast.stores.base import Store
 from holdfast.stores.logic.steps import Query
 
 
-async def test_abandoned_leases_are_deleted(sql_url: str) -> None:
+async def test_abandoned_leases_are_deleted(shared_url: str) -> None:
     """Long after they expired; the only visible effect is the freed space."""
-    store = await open_store(sql_url, tenant="acme")
+    store = await open_store(shared_url, tenant="acme")
     for at in range(50):
         assert await store.lease(f"session {at}", "one", now=at, until=at + 10)
     day = limits.LEASE_MILLISECONDS

@@ -40,7 +40,7 @@ def _dialect(url: str) -> str:
 
 
 async def test_a_schema_of_the_first_release_is_upgraded_in_place(
-    sql_url: str, monkeypatch: pytest.MonkeyPatch
+    shared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many open it at once: it is upgraded once, what it holds reads as it did, and what is new works on it.
 
@@ -53,13 +53,13 @@ async def test_a_schema_of_the_first_release_is_upgraded_in_place(
             await store.create(session(state={"k": 1, "a:b": 2, "user:k": "old", "app:k": "old"}))
         await store.update(REF, SessionPatch(metadata={"m": 1}), timestamp=2)
 
-    await make_by_the_first_release(sql_url, monkeypatch, fill)
-    assert [step.applied for step in await read_schema(sql_url)] == [
+    await make_by_the_first_release(shared_url, monkeypatch, fill)
+    assert [step.applied for step in await read_schema(shared_url)] == [
         True,
         *[False] * (len(load_migrations("sqlite")) - 1),
     ]
-    stores = await asyncio.gather(*(open_tenant(sql_url) for _ in range(6)))
-    assert all(step.applied for step in await read_schema(sql_url))
+    stores = await asyncio.gather(*(open_tenant(shared_url) for _ in range(6)))
+    assert all(step.applied for step in await read_schema(shared_url))
     assert (await stores[0].get(REF)).state == {"k": 1, "a:b": 2}
     call = ModelCall(model="m", timestamp=7, view="v", hash=b"h" * 16, build=b"b")
     write = Append(
@@ -81,7 +81,7 @@ async def test_a_schema_of_the_first_release_is_upgraded_in_place(
 
 
 async def test_processes_open_a_file_of_the_first_release_at_once(
-    sql_url: str, monkeypatch: pytest.MonkeyPatch
+    shared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One process upgrades it, all append, and no data are lost."""
 
@@ -89,25 +89,25 @@ async def test_processes_open_a_file_of_the_first_release_at_once(
         await store.create(session())
         await store.append(REF, Append(entries=[user("old")], timestamp=2))
 
-    await make_by_the_first_release(sql_url, monkeypatch, fill)
-    writer = writer_of("holdfast.stores:open_store", sql_url)
+    await make_by_the_first_release(shared_url, monkeypatch, fill)
+    writer = writer_of("holdfast.stores:open_store", shared_url)
     for process in [writer(name, 20) for name in ("one", "two", "three")]:
         _, err = process.communicate(timeout=120)
         assert (process.returncode, err) == (0, "")
-    store = await open_tenant(sql_url)
+    store = await open_tenant(shared_url)
     assert (await store.entries(REF))[0].message.text == "old"
     assert await verify(store, REF) == 61
     assert [one.id for one in await store.compactions(REF)][-1] == 60
     await store.close()
 
 
-async def test_inspecting_a_schema_changes_nothing(sql_url: str) -> None:
+async def test_inspecting_a_schema_changes_nothing(shared_url: str) -> None:
     """An empty database needs all migrations, before and after inspection; an upgraded one needs none."""
-    known = load_migrations(_dialect(sql_url))
+    known = load_migrations(_dialect(shared_url))
     for _ in range(2):
-        assert await read_schema(sql_url) == tuple(SchemaStep(one.number, one.name, applied=False) for one in known)
-    await _close_after_opening(sql_url)
-    assert await read_schema(sql_url) == tuple(SchemaStep(one.number, one.name, applied=True) for one in known)
+        assert await read_schema(shared_url) == tuple(SchemaStep(one.number, one.name, applied=False) for one in known)
+    await _close_after_opening(shared_url)
+    assert await read_schema(shared_url) == tuple(SchemaStep(one.number, one.name, applied=True) for one in known)
 
 
 async def _check_refused(server: Server, url: str, spoil: str, says: str) -> None:
@@ -181,11 +181,11 @@ async def _find_entries(store: Store) -> list[tuple[SessionRef, int]]:
     return places
 
 
-async def test_digests_of_the_first_release_are_found(sql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_digests_of_the_first_release_are_found(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Including retired and erased entries, in batches; such entries have no aliases."""
-    await make_by_the_first_release(sql_url, monkeypatch, _write_logs)
+    await make_by_the_first_release(shared_url, monkeypatch, _write_logs)
     monkeypatch.setattr(mark_backfill, "BATCH", 3)
-    store = await open_tenant(sql_url)
+    store = await open_tenant(shared_url)
     assert len(await _find_entries(store)) == 15
     reply = make_alias(b"", assistant("f").message) or b""
     assert await store.sightings("ann", [reply], alias=True) == ()
@@ -194,9 +194,9 @@ async def test_digests_of_the_first_release_are_found(sql_url: str, monkeypatch:
     await store.close()
 
 
-async def test_an_interrupted_digest_upgrade_is_completed(sql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_interrupted_digest_upgrade_is_completed(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It continues or starts again."""
-    await make_by_the_first_release(sql_url, monkeypatch, _write_logs)
+    await make_by_the_first_release(shared_url, monkeypatch, _write_logs)
     done = 0
 
     def failing(scope: bytes, mark: bytes) -> int:
@@ -210,9 +210,9 @@ async def test_an_interrupted_digest_upgrade_is_completed(sql_url: str, monkeypa
         then.setattr(mark_backfill, "BATCH", 2)
         then.setattr(mark_backfill, "make_key", failing)
         with pytest.raises(StoreUnavailable, match="the power is gone"):
-            await _close_after_opening(sql_url)
-    assert {step.number: step.applied for step in await read_schema(sql_url)}[5] is False
-    store = await open_tenant(sql_url)
+            await _close_after_opening(shared_url)
+    assert {step.number: step.applied for step in await read_schema(shared_url)}[5] is False
+    store = await open_tenant(shared_url)
     assert len(await _find_entries(store)) == 15
     await store.close()
 

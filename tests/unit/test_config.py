@@ -107,7 +107,7 @@ databases:
     driver: sqlite
     host: localhost
 storage:
-  sessions: {backend: redis}
+  sessions: {backend: inmemory, database: main}
 short_term: 50
 agents:
   assistant:

@@ -210,14 +210,6 @@ def test_the_only_llm_is_the_default() -> None:
             "postgresql://a%40b:p%3A%2F%3F%23%25@h:5432/d%2Fe?sslmode=require",
         ),
         ("databases: {main: {driver: mysql, host: '::1', port: 1, database: d, user: u}}", "mysql://u@[::1]:1/d"),
-        (
-            "databases: {r: {driver: redis, host: h, password: p}}\nstorage: {sessions: {backend: redis, database: r}}",
-            "redis://:p@h:6379/0",
-        ),
-        (
-            "databases: {main: {driver: redis, host: h, port: 7001, options: {cluster: true, pool: 2, allow_eviction: true}}}",
-            "redis+cluster://h:7001/0?pool=2&allow_eviction=true",
-        ),
         ("databases: {main: {url: 'postgresql://u:p@h/d'}}", "postgresql://u:p@h/d"),
     ],
 )
@@ -231,11 +223,6 @@ def test_store_urls(text: str, url: str) -> None:
         (
             "storage: {sessions: {backend: sql, database: x}}",
             "holdfast.yaml:1: storage.sessions.database: no database 'x'",
-        ),
-        ("storage: {sessions: {backend: redis, database: main}}", "storage.sessions.database: no database 'main'"),
-        (
-            "databases: {r: {driver: redis, host: h}}\nstorage: {sessions: {backend: sql, database: r}}",
-            "holdfast.yaml:2: storage.sessions.backend: 'sql' cannot use 'r', which is redis",
         ),
     ],
 )
@@ -314,7 +301,7 @@ agents:
   reader: {context: {strategy: summary_buffer, summarizer_llm: none}}
   rater: {context: {strategy: salience, scorer: fsat}}
 llms: {fast: {model: gpt-4o-mini}, odd: {model: my-own-model}}
-databases: {cache: {driver: redis, host: h}}
+databases: {other: {driver: mysql, host: h, database: d}}
 gateway: {host: 0.0.0.0, upstream_auth: passthrough, match_system: strict}
 auth: {required: false}
 hooks: {webhooks: [{url: "https://x/?t=sk-not-to-be-seen", secret: sk-not-to-be-seen}]}
@@ -345,7 +332,7 @@ def test_keys_of_later_versions_load_with_a_warning() -> None:
 SECRETS = f"""
 llms: {{a: {{api_key: {SECRET}, headers: {{X: {SECRET}}}, base_url: "https://u:{SECRET}@h/v1", params: {{x_key: {SECRET}, max_completion_tokens: 5}}}}}}
 databases: {{main: {{driver: postgres, host: h, database: d, password: {SECRET}, options: {{sslpassword: {SECRET}}}}},
-  b: {{url: "redis://:{SECRET}@h/0?x={SECRET}"}}}}
+  b: {{url: "mysql://u:{SECRET}@h/d?x={SECRET}"}}}}
 """
 
 

@@ -34,7 +34,7 @@ def find_wrong_advice(text: str) -> list[str]:
         "python -m pip install -q holdfast==0.5.1",
         "uv tool install holdfast",
         "uvx holdfast serve",
-        "needs holdfast[redis]",
+        "needs holdfast[mysql]",
     ],
 )
 def test_install_commands_of_the_unrelated_project_are_found(text: str) -> None:

@@ -28,7 +28,7 @@ def old() -> Release:
     return release
 
 
-@pytest.fixture(params=("sqlite", "postgres", "mysql", "redis"))
+@pytest.fixture(params=("sqlite", "postgres", "mysql"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Return the URL of an empty database."""
     if request.param == "sqlite":

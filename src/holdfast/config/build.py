@@ -265,10 +265,6 @@ def _find_index_url(config: Config, name: str) -> str:
     if database is None:
         known = ", ".join(config.databases) or "none"
         raise ConfigError([f"{where}: no database {name!r}; known: {known}"])
-    if database.kind == "redis":
-        raise ConfigError(
-            [f"{where}: {name!r} is a Redis database, which has no full-text search; name another one, or none"]
-        )
     return make_database_url(database)
 
 

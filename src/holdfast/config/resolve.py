@@ -162,12 +162,10 @@ def find_store_mistake(config: Config) -> Mistake | None:
     if sessions.backend == "inmemory":
         return None
     if database is None:
-        if name in BUILT_IN and sessions.backend != "redis":
+        if name in BUILT_IN:
             return None
         known = ", ".join(config.databases) or "none"
         return "storage.sessions.database", f"no database {name!r}; known: {known}"
-    if sessions.backend and (sessions.backend == "redis") != (database.kind == "redis"):
-        return "storage.sessions.backend", f"{sessions.backend!r} cannot use {name!r}, which is {database.kind}"
     return None
 
 

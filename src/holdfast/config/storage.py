@@ -26,11 +26,10 @@ SCHEMES: Final[dict[str, tuple[str, ...]]] = {
     "sqlite": ("sqlite",),
     "postgres": ("postgresql", "postgres"),
     "mysql": ("mysql",),
-    "redis": ("redis", "rediss", "redis+cluster", "rediss+cluster"),
 }
 
 
-_PORTS: Final = {"postgres": 5432, "mysql": 3306, "redis": 6379}
+_PORTS: Final = {"postgres": 5432, "mysql": 3306}
 _SERVER_KEYS: Final = ("host", "port", "database", "user", "password")
 
 
@@ -39,7 +38,7 @@ class Database(Settings, frozen=True, kw_only=True):
 
     ALIASES: ClassVar[dict[str, str]] = {"username": "user"}
 
-    driver: Literal["sqlite", "postgres", "mysql", "redis"] | None = None
+    driver: Literal["sqlite", "postgres", "mysql"] | None = None
     """Kind of database. Unset: derived from `url`."""
     path: Text | None = None
     """File of an SQLite database, relative to the working directory. `:memory:`: the database is kept in memory, without a file."""
@@ -48,7 +47,7 @@ class Database(Settings, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
     """Port of the database server. Unset: the driver's default."""
     database: Text | None = None
-    """Name of the database; its number for Redis."""
+    """Name of the database."""
     user: Text | None = None
     """User name. It may contain any characters, because it is encoded automatically."""
     password: Secret | None = None
@@ -76,8 +75,8 @@ class Database(Settings, frozen=True, kw_only=True):
         if self.driver == "sqlite":
             missing = [] if self.path else [("path", "missing; driver 'sqlite' needs it, or `url`")]
             return missing + [(key, "not for driver 'sqlite', which uses `path`") for key in given if key != "path"]
-        needs = ("host",) if self.driver == "redis" else ("host", "database")
-        missing = [(key, f"missing; driver {self.driver!r} needs it, or `url`") for key in needs if key not in given]
+        needed = [key for key in ("host", "database") if key not in given]
+        missing = [(key, f"missing; driver {self.driver!r} needs it, or `url`") for key in needed]
         return missing + [("path", f"only for driver 'sqlite', not {self.driver!r}")] * ("path" in given)
 
 
@@ -86,7 +85,6 @@ def make_database_url(database: Database) -> str:
     if database.url is not None:
         return database.url
     options = {key: str(value).lower() if isinstance(value, bool) else value for key, value in database.options.items()}
-    clustered = database.driver == "redis" and options.pop("cluster", "false") == "true"
     query = f"?{urlencode(options)}" if options else ""
     if database.driver == "sqlite":
         return "sqlite://:memory:" if database.path == ":memory:" else f"sqlite:///{database.path}{query}"
@@ -97,15 +95,14 @@ def make_database_url(database: Database) -> str:
     host = f"[{database.host}]" if ":" in database.host else database.host
     port = database.port or _PORTS[database.driver]
     login = f"{user}{password}@" if user or password else ""
-    name = quote(database.database or ("0" if database.driver == "redis" else ""), safe="")
-    scheme = SCHEMES[database.driver][0] + ("+cluster" if clustered else "")
-    return f"{scheme}://{login}{host}:{port}/{name}{query}"
+    name = quote(database.database or "", safe="")
+    return f"{SCHEMES[database.driver][0]}://{login}{host}:{port}/{name}{query}"
 
 
 class SessionStorage(Settings, frozen=True, kw_only=True):
     """Storage of sessions."""
 
-    backend: Literal["inmemory", "sql", "redis"] | None = None
+    backend: Literal["inmemory", "sql"] | None = None
     """Kind of storage. Unset: derived from `database`."""
     database: Text | None = None
     """A name in `databases`. Unset: `main`."""
@@ -119,8 +116,6 @@ class SessionStorage(Settings, frozen=True, kw_only=True):
     def find_mistakes(self) -> list[Mistake]:
         if self.backend == "inmemory" and self.database:
             return [("database", "backend 'inmemory' uses no database; remove one of the two")]
-        if self.backend == "redis" and not self.database:
-            return [("database", "missing; backend 'redis' needs one")]
         return []
 
 
@@ -129,7 +124,7 @@ class Chromem(Settings, frozen=True, kw_only=True):
 
     persist_path: Text | None = None
     """Folder of the index file, which is then called `holdfast.index.db`. Unset: the index is a file next to the sessions' SQLite file. For
-    sessions in PostgreSQL or MySQL, it is in the same database; for Redis, it is a file in the working directory.
+    sessions in PostgreSQL or MySQL, it is in the same database.
     """
     compress: bool = False
     """Store vectors in half of the disk space. Vector search takes longer."""
@@ -178,7 +173,7 @@ class IndexStorage(Settings, frozen=True, kw_only=True):
     embedder: Text | None = None
     """A name in `embedders`; required if `type` is `vector` or `hybrid`. Unset: `storage.memory.embedder`."""
     database: Text | None = None
-    """Database of the index: a name in `databases`, except a Redis database. Unset: the index is stored next to the sessions."""
+    """Database of the index: a name in `databases`. Unset: the index is stored next to the sessions."""
     vector_provider: VectorProvider | None = None
     """Storage of vectors. Unset: `storage.memory.vector_provider`."""
     rerank: Rerank | None = None

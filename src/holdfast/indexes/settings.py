@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,8 +12,6 @@ from holdfast.recall.base import SEARCH_MODES, SearchMode
 
 IN_MEMORY: Final = "sqlite://:memory:"
 _SQLITE: Final = "sqlite:///"
-HERE: Final = Path()
-"""The folder of the index file if sessions are stored in Redis: the working directory."""
 _FILE: Final = "holdfast.index.db"
 _POOL: Final = 4
 """Number of connections that the index opens, if it is in a database on a server."""
@@ -72,7 +69,6 @@ def resolve_index_url(settings: IndexSettings, store: str | None) -> str:
 
     - SQLite: `chat.index.db` next to `chat.db`.
     - PostgreSQL and MySQL: the same database, with a connection pool of its own.
-    - Redis: an SQLite file in the working directory, one for each store.
     - A store in memory, or a store that was given as an open object: in memory.
 
     Args:
@@ -89,8 +85,6 @@ def resolve_index_url(settings: IndexSettings, store: str | None) -> str:
     if scheme == "sqlite":
         path = Path(store.removeprefix(_SQLITE))
         return f"{_SQLITE}{path.with_suffix('')}.index{path.suffix or '.db'}"
-    if scheme.startswith("redis"):
-        return f"{_SQLITE}{HERE / f'holdfast.{_hash_address(store)}.index.db'}"
     return _set_pool_option(store)
 
 
@@ -108,15 +102,6 @@ def avoid_creating_file(settings: IndexSettings, store: str | None) -> IndexSett
     if file is None or file.exists():
         return settings
     return msgspec.structs.replace(settings, url=IN_MEMORY, folder=None)
-
-
-def _hash_address(url: str) -> str:
-    """Return a short hash of a store's address, without its credentials.
-
-    The names of index files contain it, so different stores have different files.
-    """
-    place = _remove_pool_option(url).partition("://")[2].rpartition("@")[2]
-    return blake2b(place.encode(), digest_size=4).hexdigest()
 
 
 def _remove_pool_option(url: str) -> str:

@@ -20,10 +20,6 @@ STORES = {
     "postgres": "holdfast.stores.postgres:PostgresStore",
     "mysql": "holdfast.stores.mysql:MySQLStore",
     "mariadb": "holdfast.stores.mysql:MySQLStore",
-    "redis": "holdfast.stores.redis.store:RedisStore",
-    "rediss": "holdfast.stores.redis.store:RedisStore",
-    "redis+cluster": "holdfast.stores.redis.store:RedisStore",
-    "rediss+cluster": "holdfast.stores.redis.store:RedisStore",
 }
 """The store class for each URL scheme, as `module:class`. A class is imported on first use."""
 
@@ -37,9 +33,6 @@ async def open_store(url: str, *, tenant: str) -> Store:
             - SQLite: `sqlite:///file.db`, `sqlite:////path/file.db` or `sqlite://:memory:`
             - PostgreSQL: `postgresql://user:password@host:port/database`, with `?schema=…`
             - MySQL and MariaDB: `mysql://user:password@host:port/database`, or `mariadb://`
-            - Redis: `redis://user:password@host:port/number` or `redis+cluster://host:port,host:port`, `rediss` instead of
-              `redis` for TLS, with `?prefix=…`, `?pool=…` and `?allow_eviction=true`; docs/storage.md describes how durable its
-              writes are.
 
             PostgreSQL and MySQL URLs also take `?pool=…`, the maximum number of connections,
             `?sslmode=disable|require|verify-full`, and `?socket=…` instead of a host.

@@ -20,8 +20,7 @@ contract consists of one protocol per subject, which is described in the docstri
 | the tenant: leases, data about models, the handle | `holdfast.stores.tenants` |
 
 **Writing.** Every method that writes runs one transaction: it writes everything or nothing. When the method returns, the write
-survives a crash of the process and of the machine; in Redis, as far as the server's configuration provides that. A write that raises
-an error has written nothing.
+survives a crash of the process and of the machine. A write that raises an error has written nothing.
 
 **Reading.** A read sees every write that was acknowledged before the read began. Its cost depends on how much it returns, not on the
 length of the session. A read does not keep a session from expiring.

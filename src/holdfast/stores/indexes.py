@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.errors import InvalidRequest
 from holdfast.recall.base import Index
-from holdfast.stores import STORES, load_opener
+from holdfast.stores import load_opener
 
 
 async def open_index(url: str, *, tenant: str, compress: bool = False) -> Index:
@@ -19,16 +18,9 @@ async def open_index(url: str, *, tenant: str, compress: bool = False) -> Index:
             stored, until these are dropped.
 
     Raises:
-        InvalidRequest: `url` is not the URL of a store, or the store has no full-text engine.
+        InvalidRequest: `url` is not the URL of a store.
         MissingExtra: the database's driver is not installed.
         StoreUnavailable: the database cannot be opened.
     """
-    opener = load_opener(url)
-    if not hasattr(opener, "open_index"):
-        scheme = url.partition("://")[0]
-        able = ", ".join(f"{name}://" for name in STORES if not name.startswith("redis"))
-        raise InvalidRequest(
-            f"{scheme}:// has no full-text engine: configure a separate index at one of {able}", param="url"
-        )
-    index: Index = await opener.open_index(url, tenant=tenant, compress=compress)
+    index: Index = await load_opener(url).open_index(url, tenant=tenant, compress=compress)
     return index

@@ -113,11 +113,6 @@ def make_scope(tenant: str, user_id: str) -> bytes:
     return hashlib.blake2b(data, digest_size=32, person=b"marks").digest()
 
 
-def make_end_key(scope: bytes, digest: bytes) -> int:
-    """Return the key under which a session is indexed by the digest of its last visible message that is not retired."""
-    return make_key(scope, b"end" + digest)
-
-
 def make_key(scope: bytes, mark: bytes) -> int:
     """Return the key under which a digest is indexed: a signed 64-bit number."""
     return int.from_bytes(hashlib.blake2b(mark, digest_size=_SIZE, key=scope).digest(), signed=True)

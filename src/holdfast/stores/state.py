@@ -16,11 +16,6 @@ take effect.
 JSON. A write that would exceed one raises `TooLarge` and writes nothing. A session's own state has the same limits. But the
 state of a session that `replace` installs is only checked for its total size, since another store may have accepted this state
 before keys and values had limits.
-
-**Redis** keeps a user's sessions and `user:` state in one slot of a cluster, and a tenant's `app:` state in another. An
-`append` records its changes of `app:` together with the entries. Right afterwards, any client applies them to
-`app:`, exactly once. The limits are checked before the write. So an accepted write can exceed a limit only if another writer
-reaches the limit at the same moment.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from holdfast.adapters.adk.artifacts import HoldfastArtifactService
 from holdfast.adapters.adk.memories import HoldfastMemoryService
 from holdfast.adapters.adk.sessions import HoldfastSessionService
 
-SCHEMES: Final = ("sqlite", "postgresql", "mysql", "redis")
+SCHEMES: Final = ("sqlite", "postgresql", "mysql")
 """Kinds of databases, as in the URLs of `holdfast.open`."""
 _PREFIX: Final = "holdfast"
 

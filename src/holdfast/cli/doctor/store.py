@@ -17,7 +17,6 @@ from holdfast.errors import HoldfastError, InvalidRequest, MissingExtra, StoreCo
 if TYPE_CHECKING:
     from holdfast.domain.session import Session
     from holdfast.holdfast import Holdfast
-    from holdfast.stores.redis.health import Health
 import re
 from typing import Final
 
@@ -49,8 +48,6 @@ def check_store(url: str) -> Iterator[Finding]:
 
     if not url.startswith("sqlite:"):
         yield from _check_server(url, mask_url(url))
-        if url.startswith(REDIS_SCHEMES):
-            yield from check_redis(url)
         return
     try:
         place = parse_path(url)
@@ -263,68 +260,6 @@ def _read_mounts(rows: list[list[str]]) -> Iterator[tuple[Path, str]]:
     for row in rows:
         if len(row) > 2:
             yield Path(row[1].replace("\\040", " ")), row[2]
-
-
-# -- Redis -----------------------------------------------------------------------
-
-REDIS_SCHEMES = ("redis:", "rediss:", "redis+cluster:", "rediss+cluster:")
-NEARLY_FULL_MEMORY = 0.9
-"""A warning is given if Redis uses more than this fraction of its memory limit."""
-_SURE = ("always", "everysec")
-
-
-def check_redis(url: str) -> Iterator[Finding]:
-    """Check the Redis servers at `url`. If they cannot be reached, yield no findings."""
-    import anyio
-
-    try:
-        from holdfast.stores.redis.store import inspect_servers
-
-        found = anyio.run(inspect_servers, url)
-    except HoldfastError:
-        return
-    for one in found:
-        yield check_redis_durability(one)
-        yield check_redis_memory(one)
-    if found:  # of a cluster, the servers that answer
-        yield _check_replicas(found)
-
-
-def check_redis_durability(one: Health) -> Finding:
-    """Check the durability settings of a Redis server."""
-    if one.appendonly:
-        setting = f"appendonly yes, appendfsync {one.appendfsync or 'unknown'}"
-    elif one.appendonly is None:
-        setting = "its settings are unknown"
-    else:
-        setting = f"appendonly no, save {one.save!r}"
-    message = f"{one.endpoint}: {setting}: a crash can lose {one.possible_loss}"
-    if one.appendonly and one.appendfsync in _SURE:
-        return ok("durability", message)
-    return warn("durability", message, "set appendonly yes and appendfsync everysec, or always to lose nothing")
-
-
-def check_redis_memory(one: Health) -> Finding:
-    """Check the memory limit of a Redis server, and that the server evicts no sessions at the limit."""
-    limit = f"maxmemory {one.maxmemory:,} bytes" if one.maxmemory else "no maxmemory"
-    message = f"{one.endpoint}: {limit}, policy {one.policy or 'unknown'}, {one.used or 0:,} bytes used"
-    if one.can_evict:
-        return warn(
-            "memory",
-            f"{message}: it evicts sessions when it is full",
-            "set maxmemory-policy noeviction, unless sessions may be lost",
-        )
-    if one.maxmemory and (one.used or 0) > NEARLY_FULL_MEMORY * one.maxmemory:
-        return warn("memory", message, "free memory: on a full server every turn fails")
-    return ok("memory", f"{message}: when it is full it rejects writes and loses nothing")
-
-
-def _check_replicas(found: list[Health]) -> Finding:
-    versions = ", ".join(sorted({one.version or "of unknown version" for one in found}))
-    nodes = f"a cluster of {len(found)} nodes with slots" if any(one.cluster for one in found) else "one server"
-    replicas = min(one.replicas or 0 for one in found)
-    copies = f"{replicas} replicas" if replicas else "no replica: if its disk fails, the data is lost"
-    return ok("servers", f"Redis {versions}, {nodes}, {copies}")
 
 
 _POSTGRES_STATES: Final = ("42501", "3F000")

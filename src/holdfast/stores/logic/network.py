@@ -1,4 +1,4 @@
-"""Helpers for stores whose database is a server, SQL or Redis: timeouts, queues, a cache, and the error for an unknown outcome."""
+"""Helpers for stores whose database is a server: timeouts, queues, a cache, and the error for an unknown outcome."""
 
 from __future__ import annotations
 

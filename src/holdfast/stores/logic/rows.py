@@ -467,8 +467,8 @@ def decode_sighting(user_id: str, mark: int, row: Row) -> Sighting:
 
 def decode_key(row: Row) -> ApiKey:
     """Decode a row of `key_get`."""
-    id_, hash_, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, *more = row
-    session_mode, budget = more or (None, None)  # Redis may have keys from before these fields existed
+    id_, hash_, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, *limits = row
+    rate, max_body, session_mode, budget = limits
     return ApiKey(
         id=decode_text(id_),
         hash=hash_,
