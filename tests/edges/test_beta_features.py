@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import pytest
 
 from holdfast.testing import AnthropicUpstream, Reply, ScriptedUpstream
@@ -110,9 +111,77 @@ async def test_native_field_is_refused_for_a_fallback(field: str) -> None:
                 assert len(gpt.requests) == reached
 
 
+async def test_client_of_threads_goes_on_without_them() -> None:
+    """A thread is refused with the code at which the SDK's helper sends the whole conversation instead; no model is called without its history."""
+    async with serve_apis(lambda _: "re", ["ok"]) as both:
+        helper: Any = both.client.beta.messages.thread
+        with pytest.raises(anthropic.BadRequestError) as caught:
+            await helper(model="gpt-4o", max_tokens=9).send(ASK)
+        error: Any = caught.value.body["error"]  # type: ignore[index, call-overload]
+        assert error["details"]["error_code"] == "thread_unsupported_request"
+        assert error["type"] == "invalid_request_error"
+        assert "send the whole conversation without thread" in error["message"]
+        assert not both.gpt.requests
+        thread = helper(model="gpt-4o", max_tokens=9, unsupported_request_behavior="continue_unthreaded")
+        for text in ("a", "b"):
+            await thread.send({"role": "user", "content": text})
+        assert [one["content"] for one in both.gpt.requests[-1].body["messages"]] == ["a", "re", "b"]
+
+
+async def test_thread_is_refused_where_tokens_are_counted() -> None:
+    async with serve_apis(["ok"], ["ok"]) as both:
+        body = {"model": "gpt-4o", "messages": [ASK], "thread": {"type": "create"}}
+        response = await both.served.http.post("/v1/messages/count_tokens", json=body)
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "thread")
+
+
+async def test_messages_change_the_tools_of_a_request() -> None:
+    """The model gets the tools that are in force at the end of the request. A removed tool can be added again by its name."""
+
+    def change(kind: str, tool: dict[str, Any]) -> dict[str, Any]:
+        return {"role": "system", "content": [{"type": kind, "tool": tool}, {"type": "text", "text": "Changed."}]}
+
+    search = {"name": "search", "input_schema": {"type": "object"}}
+    added = change("tool_addition", {"type": "tool_definition", "definition": search})
+    removed = change("tool_removal", {"type": "tool_reference", "name": "read"})
+    back = change("tool_addition", {"type": "tool_reference", "name": "read"})
+    async with serve_apis(lambda _: "ok", ["ok"]) as both:
+        for changes, names in (
+            ([added], ["read", "search"]),
+            ([added, removed], ["search"]),
+            ([added, removed, back], ["search", "read"]),
+        ):
+            assert (await post(both, "openai", {"tools": [TOOL], "messages": [ASK, *changes]}, None)).is_success
+            sent = both.gpt.requests[-1].body
+            assert [tool["function"]["name"] for tool in sent["tools"]] == names
+            assert [one["role"] for one in sent["messages"]] == ["user", *["system"] * len(changes)]
+
+
+@pytest.mark.parametrize(
+    "tool", [{"type": "mcp_toolset_reference"}, {"type": "tool_reference", "name": "unknown"}], ids=["mcp", "unknown"]
+)
+async def test_invalid_tool_change_is_refused_by_name(tool: dict[str, Any]) -> None:
+    async with serve_apis(["ok"], ["ok"]) as both:
+        block = {"type": "tool_removal", "tool": tool}
+        messages = [ASK, {"role": "system", "content": [block]}]
+        response = await post(both, "openai", {"tools": [TOOL], "messages": messages}, None)
+        assert response.status_code == 400
+        assert response.json()["error"]["param"].startswith("messages[1].content[0]")
+
+
+async def test_comparison_of_responses_is_refused() -> None:
+    """OpenAI's field of the same kind is refused by name, too; other cache options are accepted."""
+    async with serve_apis(["ok"], ["ok"]) as both:
+        for options, status in (({"comparison_response_id": "resp_1"}, 400), ({"ttl": "30m"}, 200)):
+            body = {"model": "gpt-4o", "input": "Hi", "prompt_cache_options": options}
+            response = await both.served.http.post("/v1/responses", json=body)
+            assert response.status_code == status, response.text
+        assert len(both.gpt.requests) == 1
+
+
 def test_lists_of_betas_are_merged() -> None:
     """Names in headers and in the body are sent once, without those that Holdfast serves."""
-    header = " pdfs-2024-09-25, message-threads-2026-08-12 ,,compact-2026-09-04"
+    header = " pdfs-2024-09-25, inline-tools-2026-09-15 ,,compact-2026-09-04"
     assert parse_betas(header, ["compact-2026-09-04", "x,y", 7]) == ["pdfs-2024-09-25", "compact-2026-09-04", "x", "y"]
     assert parse_betas("", "pdfs-2024-09-25") == []
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import ThreadAlreadyContinued
 from holdfast.turns.placement import MatchLost, Placement
 
 
@@ -54,8 +53,3 @@ def test_a_named_user_may_append_in_any_case_and_edit_what_did_not_change() -> N
 def test_a_session_that_was_named_is_never_lost() -> None:
     assert not is_lost(Placement(session(1), "new"), 2, 3)
     assert not is_lost(Placement(session(1), "new", follows=4, find_again=find_nothing), 2, 3)
-
-
-def test_a_second_continuation_gets_another_session_or_is_refused() -> None:
-    assert isinstance(Placement(session(1), "new", follows=4, find_again=find_nothing).explain_continued(), MatchLost)
-    assert isinstance(Placement(session(1), "new", follows=4).explain_continued(), ThreadAlreadyContinued)

@@ -67,37 +67,6 @@ class CompactionSize(msgspec.Struct, frozen=True, gc=False):
         return {"kind": fields.pop("kind"), "from": fields.pop("first"), "to": fields.pop("last"), **fields}
 
 
-class Fingerprint(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Hashes of the parts of a request that a provider's prompt cache depends on; see `holdfast.context.cache_diagnosis`."""
-
-    model: str
-    system: str
-    key: str
-    tools: str
-    format: str
-    effort: str
-    verbosity: str
-    tier: str
-    other: str
-    compaction: str
-    """Hash of the compactions and of the shortened messages."""
-    tokens: int
-    """Tokens of the whole prompt, as Holdfast counted them."""
-
-
-class Diagnosis(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The comparison of a prompt with an earlier one; see `holdfast.context.cache_diagnosis`."""
-
-    state: str
-    """`compared`, or the reason why there is no comparison, as in `Comparison.state`."""
-    changed: tuple[str, ...] = ()
-    """Parts that differ: names of fields of `Fingerprint`, and `messages` if the prompt does not begin with the earlier one."""
-    tokens: int = 0
-    """Input tokens of the earlier prompt."""
-    kept: int = 0
-    """Tokens at the beginning of the earlier prompt that are certainly unchanged: of tools and system prompt."""
-
-
 class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The record of a built prompt that is stored with its model call. The prompt can be rebuilt from it and the log."""
 
@@ -132,10 +101,6 @@ class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Name of the strategy; empty if it was not recorded, which is so in records of 0.1."""
     options: dict[str, Any] | None = None
     """Options that were set for the strategy; None if they were not recorded, or need more than `OPTIONS_BYTES`."""
-    fingerprint: Fingerprint | None = None
-    """Hashes of the request, of calls whose message or response can be compared with later ones."""
-    diagnosis: Diagnosis | None = None
-    """The comparison with an earlier prompt, if the request asked for it."""
 
     @property
     def settings(self) -> ContextSettings | None:

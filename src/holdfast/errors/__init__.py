@@ -33,8 +33,6 @@ HoldfastError
 │   ├── StaleSession           the session is not at the expected version
 │   ├── SessionExpired         the session was idle longer than its ttl, but has not been ended yet; only stores raise it
 │   ├── SessionBusy            another turn of the session is running; `until` is the time at which its claim expires
-│   ├── ThreadAlreadyContinued a later message already continues the one that the request names
-│   ├── ThreadContinueInFlight another request is continuing the thread
 │   ├── TurnInterrupted        a newer turn interrupted this one; the part of the reply that had arrived is in the log
 │   ├── TurnLost               another server took over the session; the rest of this turn is not in the log
 │   ├── NoReply                there is no reply to interrupt, or the last reply belongs to another turn
@@ -100,8 +98,6 @@ from holdfast.errors.conflicts import (
     StaleRecord,
     StaleSession,
     StaleState,
-    ThreadAlreadyContinued,
-    ThreadContinueInFlight,
     TurnInterrupted,
     TurnLost,
 )
@@ -201,8 +197,6 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreUnavailable",
-    "ThreadAlreadyContinued",
-    "ThreadContinueInFlight",
     "TooLarge",
     "ToolFailed",
     "TurnInterrupted",

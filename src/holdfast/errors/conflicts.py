@@ -87,32 +87,6 @@ class SessionBusy(Conflict):
         self.until = until
 
 
-class ThreadAlreadyContinued(Conflict):
-    """A request continues after a message that already has a continuation with a complete reply."""
-
-    code = "thread_already_continued"
-    http_status = 400
-
-    def __init__(self, session_id: str) -> None:
-        super().__init__(
-            f"the message has already been continued in session {session_id!r}: continue after the newest message, or send fork: true "
-            "in thread, which continues in a copy"
-        )
-
-
-class ThreadContinueInFlight(Conflict):
-    """A request continues after a message while another turn of the thread is running."""
-
-    code = "thread_continue_in_flight"
-    http_status = 400
-
-    def __init__(self, session_id: str) -> None:
-        super().__init__(
-            f"another request is still continuing the thread in session {session_id!r}: wait for its reply and continue after that, "
-            "or send fork: true in thread"
-        )
-
-
 class TurnInterrupted(Conflict):
     """Another turn interrupted this one. The part of the reply that had arrived is in the log, marked as interrupted."""
 

@@ -58,6 +58,7 @@ from holdfast.server.inspector.access import InspectorMiddleware
 from holdfast.server.inspector.frame import InspectorState
 from holdfast.server.inspector.routes import PAGE_ROUTES
 from holdfast.server.logs import RequestLogMiddleware
+from holdfast.server.message_compaction import resolve_compaction
 from holdfast.server.metrics import Metrics
 from holdfast.server.openapi import describe_api
 from holdfast.server.permissions import METHODS, REST
@@ -67,7 +68,6 @@ from holdfast.server.response_recordings import Recordings
 from holdfast.server.routes import JSON, TEXT, Endpoint, Route, Routes
 from holdfast.server.session_locator import Matching
 from holdfast.server.streaming import ReplyStreams
-from holdfast.server.threads import resolve_messages
 
 description = Routes("server", lenient=True)
 
@@ -142,7 +142,7 @@ API_FORMATS: tuple[ApiFormat, ...] = (ChatCompletions(), Messages(), Responses()
 """The API formats of the gateway."""
 RESOLVERS: Final[Mapping[str, Resolve]] = {
     RESPONSES_PATH: responses.resolve_request,
-    MESSAGES_PATH: resolve_messages,
+    MESSAGES_PATH: resolve_compaction,
 }
 """For API formats whose requests have ids of stored objects, the function that replaces the ids; by path."""
 

@@ -17,7 +17,6 @@ from holdfast.accounting import run_cpu
 from holdfast.agents import Agent, Responder
 from holdfast.context.settings import RequestSettings
 from holdfast.domain.interruptions import HEARD, HeardReport, parse_heard
-from holdfast.domain.messages import Message
 from holdfast.domain.participants import check_compaction_rights
 from holdfast.domain.reconcile import Mode
 from holdfast.engine.session_lock import QueueMode, check_mode
@@ -69,7 +68,7 @@ _SEVERAL = TurnWarning(
 )
 _DELIVERY_FIELDS = frozenset({"stream", "stream_options", "on_disconnect"})
 """Fields in which a repeated request may differ from the first one, because they do not affect the reply."""
-_RESOLVED_FIELDS = ("previous_response_id", "system", "thread")
+_RESOLVED_FIELDS = ("previous_response_id", "system")
 """Fields that the API formats convert or resolve, so that the parsed fields do not contain them. A repeated request may not differ in them."""
 
 
@@ -168,7 +167,7 @@ async def open_turn(
     """
     hf, body, forwarded = call.hf, parsed.body, call.handed
     session_id, unknown, requester = _check_request(call, parsed, rules)
-    (system, incoming), key = _split_messages(parsed), _get_idempotency_key(call)
+    (system, incoming), key = split_system(parsed.messages), _get_idempotency_key(call)
     fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
     attempt_digest = await digest_attempt(call, sent, key, requester, name_session(call, sent, rules))
     wanted = get_requested_mode(call, sent, body)
@@ -234,7 +233,6 @@ def _add_parsed_fields(request: TurnRequest, parsed: ParsedRequest) -> TurnReque
         api=parsed.api,
         note=parsed.note,
         compaction=parsed.compaction,
-        comparison=parsed.comparison,
         cache_key=parsed.hint,
         hosted_tools=parsed.hosted_tools,
         warnings=(*request.warnings, *_warn_of_hosted_tools(request, parsed)),
@@ -256,13 +254,6 @@ def _check_request(call: Call, parsed: ParsedRequest, rules: RequestRules) -> tu
     session_id = name_session(call, parsed.body, rules)
     _check_messages(parsed, session_id)
     return session_id, unknown, identify_requester(call, parsed.body, rules, parsed.api)
-
-
-def _split_messages(parsed: ParsedRequest) -> tuple[tuple[Message, ...], list[Message]]:
-    """Return the system prompt of a request, and its other messages."""
-    if parsed.leading is None:
-        return split_system(parsed.messages)
-    return tuple(parsed.messages[: parsed.leading]), parsed.messages[parsed.leading :]
 
 
 def _release_messages(parsed: ParsedRequest, sent: dict[str, Any]) -> None:

@@ -285,10 +285,6 @@ class MessagesRequest(SessionFields, kw_only=True):
     stop_sequences: list[str] | None = None
     metadata: JsonObject | None = None
     """Anthropic's metadata. `user_id`: user of the session; default: `default`."""
-    thread: JsonObject | None = None
-    """`{type: create}` begins a thread; `{type: continue, previous_message_id}` continues after a message, with `fork: true` in a copy."""
-    diagnostics: JsonObject | None = None
-    """`{previous_message_id}`: report why the provider's prompt cache cannot reuse the prompt of that message. Null begins the comparison."""
 
 
 class CreateResponse(SessionFields, kw_only=True):
@@ -427,8 +423,6 @@ class MessagesReply(OpenObject, kw_only=True):
     stop_sequence: str | None
     usage: JsonObject
     """Token usage: `input_tokens`, which do not include cached tokens, `output_tokens`, …"""
-    diagnostics: JsonObject | None | UnsetType = UNSET
-    """`cache_miss_reason`, if the request has `diagnostics`; null if the prompt begins with the earlier one."""
     session_id: str
     """Id of the session."""
     session: TurnSummary
@@ -510,8 +504,6 @@ class ResponseObject(OpenObject, kw_only=True):
     truncation: str
     user: str | None
     prompt_cache_key: str | UnsetType = UNSET
-    prompt_cache_diagnostics: JsonObject | None | UnsetType = UNSET
-    """Comparison with the response that `prompt_cache_options.comparison_response_id` of the request names."""
     safety_identifier: str | UnsetType = UNSET
     session_id: str | UnsetType = UNSET
     """Id of the session."""

@@ -16,8 +16,6 @@ REMATCHES: Final = 8
 
 After that, the request gets a new session.
 """
-THREAD_SETUP_BYTES: Final = 512 * 1024
-"""Bytes of `system` and `tools` of a thread of Anthropic's API, as JSON."""
 DIARY_PAGE: Final = 100
 """Consolidation sweeps on one page of the diary."""
 ANSWER_BYTES: Final = 64 * 1024

@@ -45,8 +45,7 @@ async def resolve_compaction(call: Call, parsed: ParsedRequest, rules: RequestRu
         parsed = parsed._replace(body=_drop_served(body), compaction=order, clearing=merge_clearing(parsed))
     elif block is None or not is_sealed(block.signature):
         return parsed
-    continues = context.thread is not None and context.thread.previous is not None
-    if block is None or continues:
+    if block is None:
         return _with_messages(parsed, system, drop_blocks(incoming))
     return await _resume(call, parsed, rules, system, block)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from starlette.types import Scope
 
@@ -99,9 +99,6 @@ class Refused(Exception):
 
     The exception has the status, the error code and the headers of the response.
     """
-
-    details: Mapping[str, Any] = {}
-    """More data about the reason, for `error.details` in Anthropic's format."""
 
     def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
         super().__init__(message)

@@ -103,9 +103,7 @@ def _convert_failure(exc: Exception) -> Reply:
     if isinstance(exc, Refused):
         kind = "server_error" if exc.status >= 500 else "invalid_request_error"
         kind = "rate_limit_error" if exc.status == _TOO_MANY else kind
-        body = make_error_body(str(exc), kind=kind, code=exc.code)
-        body["error"] |= {"details": exc.details} if exc.details else {}
-        return Reply(body, exc.status, exc.headers)
+        return Reply(make_error_body(str(exc), kind=kind, code=exc.code), exc.status, exc.headers)
     if isinstance(exc, errors.HoldfastError) and exc.http_status is not None:
         if exc.http_status >= 500:  # not the caller's fault, so the operator needs to know
             _log.error("%s: %s", exc.code, exc)

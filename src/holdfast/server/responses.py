@@ -11,7 +11,6 @@ import anyio
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.context.cache_diagnosis import Comparison, make_comparison
 from holdfast.domain.messages import GENESIS, NOTE, Message
 from holdfast.domain.origins import find_copies, find_origin, get_ranges
 from holdfast.domain.reconcile import is_same_message
@@ -40,7 +39,6 @@ from holdfast.server.stored_responses import (
     is_in_use,
     iterate_input,
     make_cancellation,
-    read_calls,
     to_response,
 )
 from holdfast.sessions.erasure import erase_everywhere
@@ -221,19 +219,8 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
     if request.background:
         context = RecordedRequest(request, call.request.app.state.recordings)
     background = request.background and not body.get("stream")
-    if request.compared is not None:
-        parsed = parsed._replace(comparison=await _find_comparison(call, request.compared, user_id))
     parsed = parsed._replace(body=body, messages=messages, note=note, given=given, context=context)
     return parsed._replace(background=background, predecessor=predecessor)
-
-
-async def _find_comparison(call: Call, response_id: str, user_id: str | None) -> Comparison:
-    """Return the last model call of a response."""
-    stored = await find_response(call.hf, response_id, user_id)
-    if stored is None:
-        return Comparison("not found")
-    calls = await read_calls(call.hf, stored.session, stored.entry, stored.end)
-    return make_comparison(calls[0] if calls else None, stored.session.id)
 
 
 async def _open_item(call: Call, parsed: ParsedRequest, owner: str) -> tuple[SealedItem, int]:
@@ -260,7 +247,6 @@ def _make_note(call: Call, request: ResponsesRequest, body: Mapping[str, Any]) -
         echo=request.echo,
         names=request.tools.names,
         conversation=request.conversation,
-        is_compared=request.compared is not None,
     )
     return make_note(made).to_origin()
 

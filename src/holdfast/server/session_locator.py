@@ -356,8 +356,7 @@ async def place_after(
         async def place_again(_: bool) -> Placement:  # noqa: FBT001 - a callback's argument
             return await place_after(call, body, request_input, await predecessor.find_again(), tries=tries + 1)
 
-        find_again = None if predecessor.is_refused_later else place_again
-        return Placement(session, "new", follows=predecessor.seq, find_again=find_again)
+        return Placement(session, "new", follows=predecessor.seq, find_again=place_again)
     if await _has_key(call.hf, session, request_input.key, request_input.fingerprint):
         return Placement(session, "retry")
     responder = call.hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))

@@ -11,7 +11,6 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
-from holdfast.context.explain import decode_record
 from holdfast.domain.log import to_sent_message
 from holdfast.domain.session import Entry, ModelCall, Session
 from holdfast.errors import InvalidRequest, SessionNotFound
@@ -27,7 +26,6 @@ from holdfast.turns.compaction import restore_item
 from holdfast.turns.respond import COMPACTION, FINISH_REASON
 from holdfast.turns.turn import INPUT_COUNT, MARK, OPENED_BY
 from holdfast.turns.turn_start import find_note
-from holdfast.wire.cache_reports import report_to_openai
 from holdfast.wire.openai import to_chat_message
 from holdfast.wire.response_ids import Place, make_conversation_id, parse_conversation_id, parse_place
 from holdfast.wire.response_notes import ResponseNote, parse_note
@@ -69,22 +67,13 @@ class StoredResponse(NamedTuple):
     @property
     def reply(self) -> Entry | None:
         """The message that ends the reply; None if there is none yet."""
-        return get_last_message(self.replies)
+        last = next((entry for entry in reversed(self.replies) if entry.message.role == "assistant"), None)
+        return last if _is_shown(last) else None
 
     @property
     def end(self) -> int:
         """The `seq` after the last entry of the response."""
         return (self.replies[-1] if self.replies else self.entry).seq + 1
-
-
-def get_last_message(replies: Sequence[Entry]) -> Entry | None:
-    """Return the message that ends a reply; None if there is none yet.
-
-    Args:
-        replies: Entries of the reply, with the calls and results of Holdfast's own tools.
-    """
-    last = next((entry for entry in reversed(replies) if entry.message.role == "assistant"), None)
-    return last if _is_shown(last) else None
 
 
 def _is_shown(entry: Entry | None) -> bool:
@@ -141,7 +130,7 @@ async def _read_response(hf: Holdfast, session: Session, place: Place) -> Stored
     note = None if entry is None else parse_note(entry.message.origin)
     if entry is None or note is None or note.secret != place.secret:
         return None
-    own, is_last = await read_replies(hf, session, entry)
+    own, is_last = await _read_replies(hf, session, entry)
     stored = StoredResponse(session, entry, note, own, is_last)
     if not note.echo.get("background"):
         return stored
@@ -155,7 +144,7 @@ async def read_note_entry(hf: Holdfast, session: Session, seq: int) -> Entry | N
     return found[0] if found and found[0].seq == seq and found[0].is_note else None
 
 
-async def read_replies(hf: Holdfast, session: Session, note: Entry) -> tuple[list[Entry], bool]:
+async def _read_replies(hf: Holdfast, session: Session, note: Entry) -> tuple[list[Entry], bool]:
     """Return the entries of the reply of a turn that began with a note, and True if no later message follows in the log."""
     replies, following = await read_entries_until(
         hf.store, session.ref, partial(_is_of_another_turn, note), start=note.seq + 1
@@ -209,10 +198,7 @@ async def to_response(hf: Holdfast, stored: StoredResponse) -> dict[str, Any]:
     """Return the Response object of a stored response."""
     note, reply = stored.note, stored.reply
     head = ResponseHead(stored.place, note.created_at, note.echo, note.names, note.conversation)
-    own = await read_calls(hf, stored.session, stored.entry, stored.end)
-    if note.is_compared:
-        found = next((record.diagnosis for call in own if (record := decode_record(call.build)) is not None), None)
-        head = head._replace(diagnose=lambda: report_to_openai(found))
+    own = await _read_calls(hf, stored.session, stored.entry, stored.end)
     model = own[0].model if own else note.model
     if reply is None:
         return make_response(head, model=model, **_describe_unfinished(hf, stored))
@@ -233,7 +219,7 @@ async def to_response(hf: Holdfast, stored: StoredResponse) -> dict[str, Any]:
     )
 
 
-async def read_calls(hf: Holdfast, session: Session, note: Entry, end: int) -> list[ModelCall]:
+async def _read_calls(hf: Holdfast, session: Session, note: Entry, end: int) -> list[ModelCall]:
     """Return the model calls of a turn that began with a note, newest first.
 
     Args:

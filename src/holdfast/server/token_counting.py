@@ -37,7 +37,6 @@ from holdfast.turns.prompt import check_body, count_by_provider
 from holdfast.turns.turn import TurnRequest
 from holdfast.wire.anthropic_edits import FIELD
 from holdfast.wire.anthropic_requests import convert_fields, drop_anthropic_fields
-from holdfast.wire.anthropic_threads import THREAD
 from holdfast.wire.anthropic_tools import replace_typed_tools
 from holdfast.wire.objects import Answer, Count, JsonObject, Request
 from holdfast.wire.openai import convert_parts, split_system, to_chat_message
@@ -72,9 +71,6 @@ async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> Token
     """
     parsed = await run_cpu(_FORMAT.parse, body, call.request.headers, long=call.held.size > INLINE_BODY_BYTES)
     check_fields(parsed.body)
-    if body.get(THREAD) is not None:
-        message = "thread is not supported here, because only the messages of the request are counted: send the whole conversation"
-        raise InvalidRequest(message, param=THREAD)
     if not parsed.messages:
         raise InvalidRequest("messages is missing or empty: send at least one message", param="messages")
     responder = call.hf.roster.find_responder(agent=parsed.body.get("agent"), model=parsed.body.get("model"))

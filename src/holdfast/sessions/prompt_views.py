@@ -498,7 +498,7 @@ def _convert(found: Preview, responder: Responder, dialect: Dialect) -> dict[str
 def _show_record(target: _Target, log: Sequence[Entry]) -> dict[str, Any]:
     assert target.call is not None, "only prompts of recorded calls are not rebuilt"
     call, record = target.call.call, target.record
-    total = call.prompt_tokens or (record.fingerprint.tokens if record and record.fingerprint else 0)
+    total = call.prompt_tokens
     sections = divide_record(record, total) if record else ()
     return {
         "exact": None,

@@ -1,9 +1,8 @@
 """Continue a conversation after one of its messages, only once; see `Placement.follows`.
 
-If the message has a continuation already, the request is refused or gets another session; its placement decides that. A continuation
-counts when its reply is complete. If a request failed before that, its messages are in the log without a reply, or with a part
-of one. The same request then continues there, so a client can always try again. Another request replaces them, or gets another
-session.
+If the message has a continuation already, the request gets another session. A continuation counts when its reply is complete. If a
+request failed before that, its messages are in the log without a reply, or with a part of one. The same request then continues there, so
+a client can always try again. Another request gets another session.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from holdfast.errors import StaleSession
 from holdfast.overlays.session_cache import CachedSession
 from holdfast.stores.base import Store
 from holdfast.stores.walk import ENTRIES
+from holdfast.turns.placement import MatchLost
 from holdfast.turns.turn import INPUT_COUNT, Turn
 
 
@@ -24,10 +24,9 @@ async def check_continuation(turn: Turn) -> bool:
     """Return True if the message that the request follows has no complete continuation yet.
 
     Raises:
-        ThreadAlreadyContinued: it has one, or it is not in force any more, and the request gets no other session.
-        MatchLost: the same, and the request gets another session.
+        MatchLost: it has one, or it is not in force any more, so the request gets another session.
 
-    Neither is raised if the request has an idempotency key, because it may repeat the request that made the continuation.
+    The error is not raised if the request has an idempotency key, because it may repeat the request that made the continuation.
     """
     return await _read_attempt(turn) is not None
 
@@ -36,7 +35,7 @@ async def plan_continuation(turn: Turn, session: Session) -> tuple[Plan, int]:
     """Return the changes to the log for a request that follows a message, and the version that the session must have.
 
     Raises:
-        ThreadAlreadyContinued, MatchLost: as `check_continuation`.
+        MatchLost: as `check_continuation`.
     """
     incoming = turn.request.incoming
     attempt = await _read_attempt(turn)
@@ -48,15 +47,13 @@ async def plan_continuation(turn: Turn, session: Session) -> tuple[Plan, int]:
         rest = attempt[len(incoming) :]
         plan = Plan("regenerated", retire_from=rest[0].seq) if rest else Plan("replayed")
         return plan, session.version
-    if turn.placement is None or not turn.placement.is_only_continuation:
-        raise _explain_continued(turn)
-    return Plan("edited", incoming, retire_from=attempt[0].seq), session.version
+    raise MatchLost
 
 
 def explain_refusal(turn: Turn, error: StaleSession) -> Exception:
     """Return the error for a write that was refused because the session did not have the expected version."""
     is_refused = turn.follows is not None and error.expected == NO_VERSION
-    return _explain_continued(turn) if is_refused else error
+    return MatchLost() if is_refused else error
 
 
 def plan_continuation_at_end(turn: Turn, warm: CachedSession) -> Plan | None:
@@ -64,21 +61,16 @@ def plan_continuation_at_end(turn: Turn, warm: CachedSession) -> Plan | None:
     return Plan("delta", turn.request.incoming) if warm.session.tail.last_seq == turn.follows else None
 
 
-def _explain_continued(turn: Turn) -> Exception:
-    assert turn.placement is not None, "the request follows a message"
-    return turn.placement.explain_continued()
-
-
 async def _read_attempt(turn: Turn) -> list[Entry] | None:
     """Return the entries of an attempt to continue after the message that the request follows, as `read_attempt` does.
 
     Raises:
-        ThreadAlreadyContinued, MatchLost: there is no such attempt, and the request has no idempotency key, so it repeats none.
+        MatchLost: there is no such attempt, and the request has no idempotency key, so it repeats none.
     """
     assert turn.follows is not None, "the request follows a message"
     attempt = await read_attempt(turn.engine.store, turn.request.ref, turn.follows)
     if attempt is None and turn.request.idempotency_key is None:
-        raise _explain_continued(turn)
+        raise MatchLost
     return attempt
 
 

@@ -24,16 +24,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
-from holdfast.context.build import WorkingSet
-from holdfast.context.cache_diagnosis import diagnose, make_fingerprint
 from holdfast.context.explain import encode_record
 from holdfast.domain.budget import step_down
 from holdfast.domain.messages import TEXT_PARTS
 from holdfast.domain.refusals import read_refusals
 from holdfast.domain.session import Entry, ModelCall, Session
-from holdfast.engine.entries import is_long
 from holdfast.engine.session_lock import END
 from holdfast.errors import (
     BudgetTooSmall,
@@ -157,20 +153,7 @@ async def _build_body(turn: Turn) -> dict[str, Any]:
         body["max_tokens"] = llm.max_tokens
     if llm.cache_key:
         body.setdefault("prompt_cache_key", turn.request.cache_key or make_cache_key(turn.session))
-    if turn.note is not None or turn.request.comparison is not None:
-        await _compare_prompt(turn, turn.working_set, body)
     return address_model(body, llm, turn.working_set, turn_id=turn.session.tail.turn_id, now=turn.engine.clock)
-
-
-async def _compare_prompt(turn: Turn, built: WorkingSet, body: Mapping[str, Any]) -> None:
-    """Compute the hashes of a request. For the first request of a turn, compare it with the earlier one that the client names."""
-    request, long = turn.request, is_long(built.messages)
-    # Later calls of a turn have another choice, because the requested tool has been called.
-    sent = {**body, "messages": None, "tool_choice": request.body.get("tool_choice")}
-    turn.fingerprint = await run_cpu(make_fingerprint, sent, built, request.responder.llm.name, long=long)
-    if request.comparison is not None and not turn.prompts:
-        compared = (request.comparison, built, turn.fingerprint, request.ref.id)
-        turn.diagnosis = await run_cpu(diagnose, *compared, long=long)
 
 
 def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
@@ -184,8 +167,6 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
         )
     turn.engine.activity.count_call(turn.session, built, tokens)
     record = built.to_record(turn.request.responder.context)
-    if turn.fingerprint is not None:
-        record = msgspec.structs.replace(record, fingerprint=turn.fingerprint, diagnosis=turn.diagnosis)
     return ModelCall(
         model=str(model or turn.request.responder.llm.model)[:_MODEL_NAME],
         timestamp=turn.engine.clock(),

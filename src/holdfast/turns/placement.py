@@ -8,7 +8,6 @@ from typing import Literal
 
 from holdfast.domain.session import Session
 from holdfast.engine.reservations import Reservation
-from holdfast.errors import ThreadAlreadyContinued
 from holdfast.matching.retries import Attempt
 
 PlacementKind = Literal["continuation", "edit", "fork", "own", "new", "retry"]
@@ -84,15 +83,6 @@ class Placement:
         appends = retire_from is None
         if not (self._is_unchanged or appends if self.may_edit else self._is_unchanged and appends):
             raise MatchLost
-
-    @property
-    def is_only_continuation(self) -> bool:
-        """True if the request is refused if another one has continued after the same message."""
-        return self.follows is not None and self._find_again is None
-
-    def explain_continued(self) -> Exception:
-        """Return the error to raise if another request has continued after the same message."""
-        return ThreadAlreadyContinued(self.session.id) if self.is_only_continuation else MatchLost()
 
     async def find_again(self) -> Placement:
         """Find the session of the request again, and return the new placement."""

@@ -22,7 +22,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from holdfast.context.explain import Diagnosis, decode_record
 from holdfast.domain.log import to_sent_message
 from holdfast.domain.messages import Message
 from holdfast.domain.session import STEP, Entry
@@ -305,19 +304,10 @@ def _make_keyed_id(turn: Turn) -> str | None:
     return "chatcmpl-" + hashlib.sha256(f"{turn.session.identity}\0{key}".encode()).hexdigest()[:32]
 
 
-async def _read_diagnosis(turn: Turn, stored: Entry) -> Diagnosis | None:
-    """Return how the prompt of a stored reply was compared with an earlier one; None if that is not recorded."""
-    calls = await turn.engine.store.calls(turn.request.ref, turn_id=stored.turn_id)
-    records = (decode_record(call.build) for call in calls)
-    return next((record.diagnosis for record in records if record is not None and record.diagnosis is not None), None)
-
-
 async def _repeat_reply(turn: Turn, stored: Entry) -> list[dict[str, Any]]:
     """Return the chunks of a stored reply, in the form in which the client received it, for a repeated request."""
     turn.failure = read_failure(stored)
     take_artifacts(turn, stored)
-    if turn.request.comparison is not None:
-        turn.diagnosis = await _read_diagnosis(turn, stored)
     (entry,) = await restore_entries(turn.engine.store, turn.request.ref, [stored])
     message, returned = to_sent_message(entry.message, entry.metadata), (entry.metadata or {}).get("returned")
     if returned is not None:

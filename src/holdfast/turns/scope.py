@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-from holdfast.errors import Conflict, SessionBusy, ThreadContinueInFlight, TurnInterrupted
+from holdfast.errors import TurnInterrupted
 from holdfast.turns.placement import MatchLost
 from holdfast.turns.turn import Turn
 from holdfast.turns.turn_start import open_turn
@@ -43,7 +43,7 @@ class TurnScope:
         """Begin the turn. Raises the errors of `open_turn` and `SessionLock.__aenter__`."""
         turn = self._turn
         while True:
-            await self._take_lock()
+            await turn.lock.__aenter__()
             try:
                 if self._revive:
                     await turn.engine.ensure_present(turn.request.ref)
@@ -56,21 +56,7 @@ class TurnScope:
                 await turn.move()
             except BaseException as exc:
                 await self.__aexit__(type(exc), exc, exc.__traceback__)
-                if isinstance(exc, SessionBusy):
-                    raise self._explain_busy(exc) from exc.__cause__
                 raise
-
-    async def _take_lock(self) -> None:
-        try:
-            await self._turn.lock.__aenter__()
-        except SessionBusy as exc:
-            raise self._explain_busy(exc) from exc.__cause__
-
-    def _explain_busy(self, error: SessionBusy) -> Conflict:
-        """Return the error for a turn that was refused because another one is running."""
-        placement = self._turn.placement
-        is_refused = placement is not None and placement.is_only_continuation
-        return ThreadContinueInFlight(self._turn.request.ref.id) if is_refused else error
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

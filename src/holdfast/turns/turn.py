@@ -18,9 +18,7 @@ import msgspec
 
 from holdfast.agents import Responder
 from holdfast.context.build import WorkingSet
-from holdfast.context.cache_diagnosis import Comparison
 from holdfast.context.dialects import Dialect
-from holdfast.context.explain import Diagnosis, Fingerprint
 from holdfast.context.recalled import Introduction, Recall
 from holdfast.context.settings import RequestSettings
 from holdfast.domain.artifact import format_versions
@@ -126,9 +124,6 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Tools that run at the provider, as sent by a client of the Responses API. Models of other providers do not get them."""
     cache_key: str | None = None
     """The client's own key for prompts in a provider's cache; None: the session's key is sent."""
-    comparison: Comparison | None = None
-    """The earlier call with which the first prompt of the turn is compared, to explain the use of the provider's cache; None: the request
-    does not ask for that."""
 
     def with_key(self, key: str) -> TurnRequest:
         """Return the request with an idempotency key, and with a fingerprint of its messages."""
@@ -180,10 +175,6 @@ class Turn:
     """
     note: Entry | None = None
     """The note that the turn began with, from `TurnRequest.note`; None: the request has none, or the turn has not begun."""
-    fingerprint: Fingerprint | None = None
-    """Hashes of the last request to the model, if the turn has a note or a comparison."""
-    diagnosis: Diagnosis | None = None
-    """The result of `TurnRequest.comparison`; None until the first prompt is built."""
     compacted: Compacted | None = None
     """The compaction that the reply begins with; None: there is none."""
     has_compacted = False

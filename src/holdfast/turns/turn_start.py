@@ -126,7 +126,6 @@ async def _join_attempt(turn: Turn) -> bool:
 
     Raises:
         MatchLost: the retry is a new message, and may belong to another session.
-        ThreadAlreadyContinued: the retry is a new message, and may not be continued.
     """
     placement, request = turn.placement, turn.request
     if (
@@ -144,7 +143,7 @@ async def _join_attempt(turn: Turn) -> bool:
         return False
     if await _is_overtaken(turn, start):
         if not placement.attempt.is_fixed:
-            raise placement.explain_continued()
+            raise MatchLost
         return False
     turn.learned = await turn.engine.learning.get(request.responder.llm)
     check_body(request.responder, request.body, turn.learned)

@@ -28,8 +28,8 @@ class Beta(NamedTuple):
 
 
 BETAS: Final[Mapping[str, Beta]] = {
-    "message-threads-2026-08-12": Beta("served", ("thread",)),
-    "cache-diagnosis-2026-04-07": Beta("served", ("diagnostics",)),
+    "message-threads-2026-08-12": Beta("refused", ("thread",)),
+    "cache-diagnosis-2026-04-07": Beta("refused", ("diagnostics",)),
     "mid-conversation-tool-changes-2026-07-01": Beta("served", ("messages[].content[].tool_addition",)),
     "inline-tools-2026-09-15": Beta("served", ("messages[].content[].tool_addition",)),
     "context-management-2025-06-27": Beta("per edit", ("context_management",)),
@@ -70,6 +70,30 @@ def parse_betas(header: str, given: Any = None) -> list[str]:
 
 def _drop_served(names: Iterable[str]) -> Iterable[str]:
     return (name for name in names if name not in BETAS or BETAS[name].handling != "served")
+
+
+class _ThreadUnsupported(InvalidRequest):
+    """A request with `thread`. The code is the one at which Anthropic's client can go on without a thread."""
+
+    code = "thread_unsupported_request"
+
+
+def check_refused_fields(body: Mapping[str, Any]) -> None:
+    """Check that a request has no field of a beta feature that Holdfast refuses for every model.
+
+    Raises:
+        InvalidRequest: The request has such a field. Without the field, the model would not get the conversation that the request means.
+    """
+    if body.get("thread") is not None:
+        message = (
+            "thread is not supported: send the whole conversation without thread, or only new messages with session_id"
+        )
+        raise _ThreadUnsupported(message, param="thread")
+    if body.get("diagnostics") is not None:
+        message = (
+            "diagnostics is not supported: leave it out; usage has the tokens that the provider read from its cache"
+        )
+        raise InvalidRequest(message, param="diagnostics")
 
 
 def check_native_fields(fields: Mapping[str, Any], llm: str) -> None:

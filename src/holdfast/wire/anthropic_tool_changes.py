@@ -6,11 +6,10 @@ list of tools, for every model. The blocks themselves are not stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from holdfast.errors import InvalidRequest
-from holdfast.wire.anthropic_threads import ThreadSetup
 from holdfast.wire.openai import dump_model
 
 ADDITION: Final = "tool_addition"
@@ -95,14 +94,14 @@ def _parse_change(block: Mapping[str, Any], where: str) -> ToolChange:
     raise InvalidRequest(f"{where}.tool must be {allowed}; other references are not supported", param=f"{where}.tool")
 
 
-def apply_tool_changes(setup: ThreadSetup, changes: Iterable[ToolChange]) -> ThreadSetup:
-    """Return the fields of a conversation after its tools were changed.
+def apply_tool_changes(given: Sequence[Any] | None, changes: Iterable[ToolChange]) -> list[Any] | None:
+    """Return the tools of a request after the changes in its messages; None if none are left.
 
     Raises:
-        InvalidRequest: A change names a tool that the conversation does not have.
+        InvalidRequest: A change names a tool that the request does not have.
     """
-    tools = {_get_name(tool): tool for tool in setup.tools or ()}
-    removed = {_get_name(tool): tool for tool in setup.removed}
+    tools = {_get_name(tool): tool for tool in given or ()}
+    removed = dict[Any, Any]()
     for where, adds, name, definition in changes:
         tool = definition or tools.get(name) or removed.get(name)
         if tool is None:
@@ -112,7 +111,7 @@ def apply_tool_changes(setup: ThreadSetup, changes: Iterable[ToolChange]) -> Thr
             tools[name] = {key: value for key, value in tool.items() if key != "defer_loading"}
         else:
             removed[name] = tools.pop(name, tool)
-    return ThreadSetup(setup.system, list(tools.values()) or None, list(removed.values()))
+    return list(tools.values()) or None
 
 
 def _get_name(tool: Any) -> Any:

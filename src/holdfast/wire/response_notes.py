@@ -56,8 +56,6 @@ class ResponseNote(msgspec.Struct, frozen=True, kw_only=True):
     """The client's tools, by the names of their functions, if the names differ."""
     conversation: str | None = None
     """Id of the conversation that the request named."""
-    is_compared: bool = False
-    """True if the response reports the use of the provider's cache."""
 
     def to_origin(self) -> dict[str, Any]:
         """Return the note as the origin of an entry."""

@@ -6,7 +6,7 @@ of a stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -60,8 +60,6 @@ class ResponseHead(NamedTuple):
     """The client's tools by the names of their functions."""
     conversation: str | None = None
     """Id of the conversation that the request named."""
-    diagnose: Callable[[], Any] | None = None
-    """Returns the report on the use of the provider's cache; None: the request does not ask for it."""
 
     @property
     def id(self) -> str:
@@ -107,7 +105,6 @@ def make_response(
         **head.echo,
         "conversation": None if head.conversation is None else {"id": head.conversation},
         "usage": format_usage(usage) if done else None,
-        **({} if head.diagnose is None else {"prompt_cache_diagnostics": head.diagnose() if done else None}),
     }
 
 

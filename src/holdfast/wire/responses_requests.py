@@ -13,7 +13,6 @@ from holdfast.domain.messages import Message
 from holdfast.domain.sealed_items import is_sealed
 from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_whole
-from holdfast.wire.cache_reports import OPTIONS, parse_comparison
 from holdfast.wire.openai import parse_message
 from holdfast.wire.request_fields import PROVIDER_FIELDS, find_misspelt_name
 from holdfast.wire.response_notes import ECHOED
@@ -92,8 +91,6 @@ class ResponsesRequest(NamedTuple):
     """True: the reply is made even if the client disconnects, and can be read later."""
     references: list[Any]
     """The items of the input, if one of them refers to a stored item: they are not in `messages`. Otherwise empty."""
-    compared: str | None = None
-    """Id of the response with whose prompt the prompt is compared, or None."""
     compaction: CompactionWish | None = None
     """When the conversation is to be compacted; None: never."""
     sealed: SealedInput | None = None
@@ -163,10 +160,9 @@ def parse_request(body: Fields) -> ResponsesRequest:
     if hint is not None and len(hint) > _CACHE_KEY_CHARS:
         message = f"prompt_cache_key must have at most {_CACHE_KEY_CHARS} characters, not {len(hint):,}"
         raise InvalidRequest(message, param="prompt_cache_key")
-    compared = parse_comparison(body.get(OPTIONS))
+    _check_cache_options(body.get("prompt_cache_options"))
     return ResponsesRequest(
         *(fields, messages, tools, echo, conversation, previous, hint, store, background, references),
-        compared,
         wish,
         sealed,
         _parse_truncation(body),
@@ -181,6 +177,14 @@ def _check_names(body: Fields) -> None:
     for name in body.keys() - _READ - PROVIDER_FIELDS:
         if (meant := find_misspelt_name(name, _READ)) is not None:
             raise InvalidRequest(f"unknown field {name!r}: did you mean {meant!r}?", param=name)
+
+
+def _check_cache_options(given: Any) -> None:
+    """Raise `InvalidRequest` if a request asks why the provider's cache was not used."""
+    if isinstance(given, Mapping) and given.get("comparison_response_id") is not None:
+        where = "prompt_cache_options.comparison_response_id"
+        message = f"{where} is not supported: leave it out; usage has the tokens that the provider read from its cache"
+        raise InvalidRequest(message, param=where)
 
 
 def _take_trigger(given: Any) -> tuple[Any, bool]:

@@ -15,16 +15,13 @@ from holdfast.server.replies import Reply, request_id
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.turn import Turn
 from holdfast.wire.anthropic import parse_message_groups, parse_system
-from holdfast.wire.anthropic_betas import HEADER, parse_betas
+from holdfast.wire.anthropic_betas import HEADER, check_refused_fields, parse_betas
 from holdfast.wire.anthropic_compaction import COMPACTION, CompactionWish, make_block, make_iterations, parse_summarize
 from holdfast.wire.anthropic_edits import FIELD, Edits, parse_edits, report_edits
 from holdfast.wire.anthropic_replies import Event, ReplyEvents, format_usage, make_message
 from holdfast.wire.anthropic_requests import parse_fields
-from holdfast.wire.anthropic_threads import THREAD, ThreadRequest, ThreadSetup, parse_message_note, parse_thread
-from holdfast.wire.anthropic_tool_changes import ToolChange, apply_tool_changes, separate_tool_changes
-from holdfast.wire.cache_reports import DIAGNOSTICS, parse_diagnostics, report_to_anthropic
+from holdfast.wire.anthropic_tool_changes import apply_tool_changes, separate_tool_changes
 from holdfast.wire.exports import parse_record_fields
-from holdfast.wire.response_ids import Place
 from holdfast.wire.voice import find_records
 
 PATH: Final = "/v1/messages"
@@ -50,17 +47,8 @@ _PING: Final = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 
 class MessagesContext(NamedTuple):
-    """The parts of a request that name stored messages, or that a later request needs."""
+    """What a request wants to be done with its conversation before a model gets it."""
 
-    thread: ThreadRequest | None
-    setup: ThreadSetup
-    """The fields `system` and `tools` of the request, unchanged."""
-    changes: Sequence[ToolChange]
-    """Changes of the thread's tools in the request's messages."""
-    is_diagnosed: bool = False
-    """True if the reply reports the use of the provider's cache."""
-    compared: str | None = None
-    """Id of the message with whose prompt the report compares; None: there is none yet."""
     compaction: CompactionWish | None = None
     """When the conversation is to be compacted; None: never."""
     thinking: int | None = None
@@ -77,13 +65,11 @@ class Messages:
     def parse(self, body: dict[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
         """Parse a request. Unlike in Anthropic's API, `max_tokens` is optional; the default is the model's own limit."""
         given, name = find_records(body)
-        setup, changes = ThreadSetup(body.get("system"), body.get("tools")), list[ToolChange]()
+        check_refused_fields(body)
         if isinstance(given, list):
             given, changes = separate_tool_changes(given, name)
-        thread = parse_thread(body.get(THREAD))
-        if changes and (thread is None or thread.previous is None):
-            setup = apply_tool_changes(setup, changes)
-            body = {**body, "tools": setup.tools}
+            if changes:
+                body = {**body, "tools": apply_tool_changes(body.get("tools"), changes)}
         system = parse_system(body.get("system"))
         groups = parse_message_groups(given, name) if given else []
         _check_messages(given or (), name)
@@ -91,12 +77,8 @@ class Messages:
         fields = parse_fields(body)
         if betas := parse_betas(headers.get(HEADER, ""), fields.pop("betas", None)):
             fields["betas"] = betas
-        fields.pop(THREAD, None)
-        context = MessagesContext(thread, setup, changes, *parse_diagnostics(fields.pop(DIAGNOSTICS, None)))
         edits = parse_edits(managed := fields.pop(FIELD, None))
-        context = context._replace(
-            compaction=_get_compaction(fields, edits), thinking=edits.thinking, has_edits=managed is not None
-        )
+        context = MessagesContext(_get_compaction(fields, edits), edits.thinking, has_edits=managed is not None)
         if edits.others:
             fields[FIELD] = {"edits": edits.others}
         messages = [message for group in groups for message in group]
@@ -163,12 +145,12 @@ class MessageEvents:
         self._failed = False
 
     def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        message = make_message(self._set_id(completion))
+        message = make_message(completion)
         done = self._turn.compacted
         if done is not None:
             message["content"] = [make_block(done.text, done.signature), *message["content"]]
             message["usage"] = {**message["usage"], **self._report_iterations(message["usage"])}
-        return {**message, **self._report_stop(), **self._diagnose(), **self._report_edits(), **session}
+        return {**message, **self._report_stop(), **self._report_edits(), **session}
 
     def _report_stop(self) -> dict[str, Any]:
         return {"stop_reason": COMPACTION} if self._turn.is_answered_by_compaction else {}
@@ -180,19 +162,6 @@ class MessageEvents:
             return {}
         own = None if self._turn.is_answered_by_compaction else usage
         return {"iterations": make_iterations(format_usage(done.usage), own)}
-
-    def _diagnose(self) -> dict[str, Any]:
-        """Return the report on the use of the provider's cache, if the request asks for it."""
-        is_asked = self._turn.request.comparison is not None
-        return {DIAGNOSTICS: report_to_anthropic(self._turn.diagnosis)} if is_asked else {}
-
-    def _set_id(self, completion: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a completion or a chunk with the id that contains the message's place, if later requests may name the message."""
-        entry = self._turn.note
-        note = None if entry is None else parse_message_note(entry.message.origin)
-        if entry is None or note is None:
-            return completion
-        return {**completion, "id": Place(self._turn.request.ref.id, entry.seq, note.secret).make_id("msg")}
 
     def _report_edits(self) -> dict[str, Any]:
         if not self._clears:
@@ -208,8 +177,7 @@ class MessageEvents:
             return _encode_events(self._events.add(chunk))
         done = self._turn.compacted
         block = None if done is None else make_block(done.text, done.signature)
-        start, *events = self._events.add(self._set_id(chunk), block)
-        return _encode_events([{**start, "message": {**start["message"], **self._diagnose()}}, *events])
+        return _encode_events(self._events.add(chunk, block))
 
     def encode_progress(self, progress: Progress) -> bytes:
         """Encode progress as an SSE comment, as `ChunkEvents` does."""
@@ -263,7 +231,7 @@ def _make_error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
     given = body["error"]
     kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
     error = {"type": kind, "message": given.get("message"), "param": given.get("param")}
-    error["details"] = {"error_code": given.get("code"), **(given.get("details") or {})}
+    error["details"] = {"error_code": given.get("code")}
     return {"type": "error", "error": error, "request_id": request_id.get()}
 
 

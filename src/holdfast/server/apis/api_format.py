@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.context.cache_diagnosis import Comparison
 from holdfast.context.dialects import Dialect
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Session
@@ -20,9 +19,9 @@ from holdfast.turns.turn import Turn, TurnWarning
 
 
 class Predecessor(NamedTuple):
-    """The message that a request continues after, because the client named it, or a response that ends with it.
+    """The message that a request continues after, because the client named a response that ends with it.
 
-    Only one request can continue after a message in its session. Another one gets a fork, or is refused.
+    Only one request can continue after a message in its session. Another one gets a fork.
     """
 
     session: Session
@@ -34,8 +33,6 @@ class Predecessor(NamedTuple):
     """Function that finds the message again after the session has changed, or raises `Refused`."""
     is_forked: bool = False
     """True: the request gets a fork that ends with the message."""
-    is_refused_later: bool = False
-    """True: if another request continues after the message first, this one is refused. False: it then gets a fork."""
 
 
 class ParsedRequest(NamedTuple):
@@ -75,11 +72,6 @@ class ParsedRequest(NamedTuple):
     """Warnings about the request."""
     note: Any = None
     """Payload of a note to write after the request's messages; None: no note."""
-    leading: int | None = None
-    """Number of messages that are the request's system prompt. System messages after them are part of the conversation. None: all leading
-    system messages are the system prompt."""
-    comparison: Comparison | None = None
-    """The earlier call with which the prompt is compared; see `TurnRequest.comparison`."""
 
 
 class ReplyEncoder(Protocol):

@@ -15,7 +15,6 @@ from holdfast.server.response_recordings import Recordings
 from holdfast.turns.compaction import CompactionOrder
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.turn import Turn
-from holdfast.wire.cache_reports import report_to_openai
 from holdfast.wire.response_ids import Place
 from holdfast.wire.response_notes import parse_note
 from holdfast.wire.responses_events import Event, ResponseEvents
@@ -124,15 +123,12 @@ class ResponseEncoder:
     def _make_head(self) -> ResponseHead:
         """Return the fields of the response. Its id contains the position of its note, so the request must be in the log."""
         turn, request = self._turn, self._request
-        diagnose = None if turn.request.comparison is None else lambda: report_to_openai(turn.diagnosis)
         note = None if turn.note is None else parse_note(turn.note.message.origin)
         if turn.note is None or note is None:  # the response is not stored
             place = Place(turn.request.ref.id, 0, make_secret())
-            return ResponseHead(
-                place, self._created_at, request.echo, request.tools.names, request.conversation, diagnose
-            )
+            return ResponseHead(place, self._created_at, request.echo, request.tools.names, request.conversation)
         place = Place(turn.request.ref.id, turn.note.seq, note.secret)
-        head = ResponseHead(place, note.created_at, request.echo, request.tools.names, request.conversation, diagnose)
+        head = ResponseHead(place, note.created_at, request.echo, request.tools.names, request.conversation)
         if self._recordings is not None and self._recording is not None:
             self._recording.version = turn.session.version
             self._recordings.keep(head.id, self._recording)
