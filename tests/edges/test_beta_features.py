@@ -117,7 +117,7 @@ async def test_client_of_threads_goes_on_without_them() -> None:
         helper: Any = both.client.beta.messages.thread
         with pytest.raises(anthropic.BadRequestError) as caught:
             await helper(model="gpt-4o", max_tokens=9).send(ASK)
-        error: Any = caught.value.body["error"]  # type: ignore[index, call-overload]
+        error: Any = caught.value.body["error"]  # type: ignore[index]
         assert error["details"]["error_code"] == "thread_unsupported_request"
         assert error["type"] == "invalid_request_error"
         assert "send the whole conversation without thread" in error["message"]
