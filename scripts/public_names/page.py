@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 import holdfast
-from holdfast.deprecations import DEPRECATIONS
 from scripts.public_names import python_names, server_names
 from scripts.site.markdown import escape_prose, format_code, format_table
 from scripts.site.python_api import find_packages
@@ -75,7 +74,7 @@ PAGES: Final[Mapping[str, str]] = {
 _HEAD: Final = """\
 # Public names
 
-These are the names that you can rely on. After a rename, the [former name](deprecations.md) works for one minor version. Every other name may change at any time.
+These are the names that you can rely on. Every other name may change at any time.
 A test fails if one of these names, or a parameter or default of it, changes without this page and the pinned list `tests/public_names.txt`.
 """
 
@@ -137,12 +136,12 @@ def _format_routes() -> Iterator[str]:
     yield from ("## HTTP", "", "The routes. A running server describes their parameters and objects at `/docs`.", "")
     subject = ""
     rows: list[tuple[str, str]] = []
-    for tag, route, summary, is_deprecated in server_names.list_routes():
+    for tag, route, summary in server_names.list_routes():
         if tag != subject:
             yield from format_table(("route", ""), rows)
             yield from (f"### Routes: {tag}", "")
             subject, rows = tag, []
-        rows.append((format_code(route), escape_prose(f"{'Deprecated. ' if is_deprecated else ''}{summary}")))
+        rows.append((format_code(route), escape_prose(summary)))
     yield from format_table(("route", ""), rows)
     yield from ("### Headers", "", "[Keys](access.md) and [sessions](gateway.md) explain how to use them.", "")
     rows = [(format_code(name), escape_prose(text)) for name, text in server_names.list_headers().items()]
@@ -171,35 +170,6 @@ def _format_server() -> Iterator[str]:
     yield from format_table(("variable", ""), rows)
 
 
-_DEPRECATIONS: Final = """\
-# Former names
-
-These names still work, but each has a replacement. A Python name issues a `DeprecationWarning` where a program uses it. Fields are sent under both names; the
-[OpenAPI document](rest.md) marks the former ones as deprecated. The first use of a former route is logged. A former command prints a warning to stderr.
-
-To find uses in your program, run its tests with `python -W error::DeprecationWarning`.
-"""
-_KINDS: Final = {"name": "Python names", "route": "Routes", "field": "Fields of the REST API", "command": "Commands"}
-_ALIASES: Final = """\
-## Other names that stay
-
-[Configuration keys of Holdfast 0.1 and of other systems](configuration-aliases.md) stay valid, for example `short_term` for `sessions` and `dreaming` for `consolidation`.
-"""
-
-
-def make_deprecations() -> str:
-    """Return the page of former names."""
-    lines = [_DEPRECATIONS, "<!-- made by `python -m scripts.public_names` -->", ""]
-    for kind, title in _KINDS.items():
-        rows = [
-            (format_code(one.old), format_code(one.new), one.since, one.removed)
-            for one in DEPRECATIONS
-            if one.kind == kind
-        ]
-        lines += [f"## {title}", "", *format_table(("former name", "replacement", "since", "removed in"), rows)]
-    return "\n".join([*lines, _ALIASES])
-
-
 def make_pin() -> str:
     """Return the pinned list: each name with its parameters and defaults, one a line."""
     parts: Mapping[str, Callable[[], Iterator[str]]] = {
@@ -225,6 +195,5 @@ def make_pin() -> str:
 
 FILES: Final[Mapping[Path, Callable[[], str]]] = {
     ROOT / "docs" / "public-names.md": make_page,
-    ROOT / "docs" / "deprecations.md": make_deprecations,
     ROOT / "tests" / "public_names.txt": make_pin,
 }

@@ -52,14 +52,14 @@ def get_document() -> Mapping[str, Any]:
     return load_document()
 
 
-def list_routes() -> Iterator[tuple[str, str, str, bool]]:
-    """Yield subject, route and summary of each route, and if it is deprecated, in the order of the OpenAPI document."""
+def list_routes() -> Iterator[tuple[str, str, str]]:
+    """Yield subject, route and summary of each route, in the order of the OpenAPI document."""
     document = get_document()
     for tag in document["tags"]:
         for path, item in document["paths"].items():
             for method, one in item.items():
                 if tag["name"] in one["tags"]:
-                    yield tag["name"], f"{method.upper()} {path}", one["summary"], bool(one.get("deprecated"))
+                    yield tag["name"], f"{method.upper()} {path}", one["summary"]
 
 
 def pin_routes() -> Iterator[str]:
@@ -92,7 +92,7 @@ def _format_reference(schema: Mapping[str, Any]) -> str:
 
 
 def pin_objects() -> Iterator[str]:
-    """Yield a line for each object of the REST API with its fields. A required field has `*`, a deprecated one `(deprecated)`."""
+    """Yield a line for each object of the REST API with its fields. A required field has `*`."""
     for name, schema in sorted(get_document()["components"]["schemas"].items()):
         parts = [list(_list_fields(one)) for one in schema.get("anyOf", (schema,))]
         yield f"{name}: {' | '.join(', '.join(part) for part in parts)}"
@@ -100,8 +100,8 @@ def pin_objects() -> Iterator[str]:
 
 def _list_fields(schema: Mapping[str, Any]) -> Iterator[str]:
     required = schema.get("required", ())
-    for name, field in schema.get("properties", {}).items():
-        yield f"{name}{'*' if name in required else ''}{' (deprecated)' if field.get('deprecated') else ''}"
+    for name in schema.get("properties", {}):
+        yield f"{name}{'*' if name in required else ''}"
 
 
 def list_commands() -> Iterator[tuple[str, str]]:

@@ -207,9 +207,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
-        from holdfast.deprecations import load_renamed
-
-        return load_renamed(__name__, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = home.partition(":")
     value = getattr(import_module(module), attribute or name)
     globals()[name] = value

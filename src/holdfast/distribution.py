@@ -11,8 +11,6 @@ from typing import Final
 
 NAME: Final = "holdfast-memory"
 """Name of the distribution, for installers. The package to import is `holdfast`."""
-FORMER_NAME: Final = "holdfast"
-"""Name of the distribution in 0.1. On the package index, this name belongs to another project."""
 INSTALL: Final = "from a clone: pip install ."
 """Instruction for installing Holdfast without extras."""
 

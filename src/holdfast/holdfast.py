@@ -19,7 +19,6 @@ from holdfast.consolidation.proposals import Proposer
 from holdfast.consolidation.sweeps import Consolidation, ConsolidationSettings
 from holdfast.context.settings import parse, without_recall
 from holdfast.context.strategies import WITHOUT_MODEL, StrategyFunction, forget_strategies, register_strategies
-from holdfast.deprecations import warn_renamed
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.session import EndReason, SessionRef
 from holdfast.engine.engine import Engine, Indexer, make_session_id
@@ -125,7 +124,6 @@ class Holdfast(Sessions):
             uses at most half of them. See docs/sizing.md.
         consolidation: settings for promoting memories that are recalled often, and for the number of promoted memories in
             prompts. See docs/consolidation.md.
-        dreaming: former name of `consolidation` (0.1); removed in 0.3.
     """
 
     _engine: Engine | None = None
@@ -168,7 +166,6 @@ class Holdfast(Sessions):
         memory: MemorySettings | None = None,
         memory_store: Callable[[str], MemoryStore] | None = None,
         consolidation: ConsolidationSettings = ConsolidationSettings(),  # noqa: B008 - it is frozen
-        dreaming: ConsolidationSettings | None = None,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         _check_kinds(locals())
@@ -194,9 +191,6 @@ class Holdfast(Sessions):
             _resolve_roster(roster, strategy, budget, preset), summarizers or {}, scorers or {}
         )
         self.workspaces = None if workspaces is None else Workspaces.from_settings(workspaces, clock, guard)
-        if dreaming is not None:
-            warn_renamed("holdfast.open(dreaming=)")
-            consolidation = dreaming
         proposer = self._make_proposer(consolidation.model, clock)
         self._consolidation = Consolidation(consolidation, clock, self.workspaces, proposer)
         self.clock = clock
@@ -553,7 +547,6 @@ _KINDS: Final[Mapping[str, Any]] = {
     "memory": MemorySettings,
     "memory_store": Callable,
     "consolidation": ConsolidationSettings,
-    "dreaming": ConsolidationSettings,
     "summarizers": Mapping,
     "scorers": Mapping,
     "strategies": Mapping,

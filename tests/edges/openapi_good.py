@@ -345,7 +345,6 @@ async def consolidate(walk: Walk) -> None:
         await walk("GET", MEMORIES, f"?user_id=ann&q={question}")
     for body in ({"user_id": "ann", "dry_run": True}, {"user_id": "ann"}, {"scope": "app"}, {"agent": "desk"}):
         await walk("POST", f"{MEMORIES}/consolidate", body=body)
-    await walk("POST", f"{MEMORIES}/dream", body={"scope": "app"})
     for query in ("?user_id=ann&limit=1", "?scope=app", "?agent=desk"):
         await walk("GET", f"{MEMORIES}/diary", query)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 KNOWN = frozenset(
     {"$ref", "additionalProperties", "anyOf", "const", "description", "enum", "exclusiveMaximum", "exclusiveMinimum"}
-    | {"deprecated", "format", "items", "maximum", "minItems", "minLength", "minimum", "properties", "required", "type"}
+    | {"format", "items", "maximum", "minItems", "minLength", "minimum", "properties", "required", "type"}
 )
 TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,

@@ -92,7 +92,7 @@ async def test_token_budget_limits_the_prompt(block: str) -> None:
         budget, newest = (8000, 5) if "8000" in block else (4000, 3)
         texts = await fill_session(served, 60, 200, **({"agent": "assistant"} if "agents" in block else {}))
         answer = await served.chat("now")
-        assert answer["session"]["working_set"]["tokens"] <= budget
+        assert answer["session"]["working_set"]["conversation_tokens"] <= budget
         kept = list_received(asked[-1])
         assert kept[-newest:] == [*texts, "now"][-newest:]
         assert len(kept) < 60

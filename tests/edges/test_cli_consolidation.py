@@ -91,7 +91,7 @@ def test_forgotten_memory_is_hidden_in_the_diary(store: str) -> None:
 
 
 def test_empty_results_are_reported(store: str) -> None:
-    assert read_output(store, "dream", "--app") == "No memory was recalled.\n"
+    assert read_output(store, "consolidate", "--app") == "No memory was recalled.\n"
     assert memories(store, "diary", "--app").stderr == "No consolidation of memories of the app has written anything.\n"
 
 

@@ -58,15 +58,6 @@ def test_any_distribution_with_the_package_is_named(tmp_path: Path, record: list
     assert "pip uninstall Bulk_Heads;" in told
 
 
-def test_former_name_of_an_editable_installation_is_named(tmp_path: Path) -> None:
-    """Version 0.1 was named `holdfast`; the record of an editable installation lists no file of the package."""
-    install(tmp_path, "holdfast", "0.1.0", record=["_editable_impl_holdfast.pth,,"])
-    (tmp_path / "holdfast-0.1.0.dist-info" / "entry_points.txt").write_text(
-        "[console_scripts]\nholdfast = holdfast.cli:main\n", encoding="utf-8"
-    )
-    assert "holdfast 0.1.0 is Holdfast under its former name" in warning(check_distribution())
-
-
 def test_doctor_shows_the_warning(tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()

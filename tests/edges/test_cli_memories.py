@@ -184,7 +184,7 @@ def test_unconfigured_agent_is_reported(store: str) -> None:
     assert memories(store, "list", "--agent", "writr").stderr == ""
     read_output(store, "forget", read_json(store, "list", "--agent", "writr")[0]["id"])
     assert memories(store, "list", "--agent", "writr", "--json").stderr == doubt
-    for args in (("list",), ("review",), ("recall", "tea"), ("dream",), ("diary",)):
+    for args in (("list",), ("review",), ("recall", "tea"), ("consolidate",), ("diary",)):
         assert doubt in memories(store, *args, "--agent", "writr").stderr, args
         assert "The configuration" not in memories(store, *args, "--agent", "writer").stderr, args
     assert memories(store, "list", "--agent", "zebra").stderr.startswith(
@@ -223,7 +223,7 @@ def test_changes_are_written_to_the_workspace(store: str, tmp_path: Path) -> Non
                 await hf.memories.recall(query, user_id="ann")
 
     anyio.run(recall_memories)
-    read_output(store, "dream", *mine)
+    read_output(store, "consolidate", *mine)
     assert [word in file.read_text() for word in ("blue", "short", "soup")] == [True, True, True]
     ids = {one["content"]: one["id"] for one in read_json(store, "list", *mine)}
     read_output(store, "update", ids["My favourite colour is blue"], "--content", "My favourite colour is green")

@@ -47,7 +47,7 @@ async def test_evicted_message_is_recalled_into_the_prompt(index: str) -> None:
         assert sent[-1]["content"] == ASKED
         told = reply.model_extra["session"]
         assert told["overhead"]["recalled"] == told["recalled"]["tokens"] > 0
-        assert told["working_set"]["tokens"] + told["overhead"]["recalled"] <= 1000
+        assert told["working_set"]["conversation_tokens"] + told["overhead"]["recalled"] <= 1000
         await say(served, ASKED + " Tell me.", recall="off")
         assert "420" not in str(upstream.requests[-1].body["messages"])
         with pytest.raises(openai.BadRequestError, match="recall: expected auto, on or off"):

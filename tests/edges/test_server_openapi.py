@@ -92,7 +92,7 @@ async def test_answers_match_the_description(monkeypatch: pytest.MonkeyPatch, tm
     elsewhere |= {one for one in described if one[1].startswith((RECORDS[1], FILES)) and one[2] == 404}
     elsewhere |= {("GET", SEARCH, 404)}
     elsewhere |= {(method, MEMORIES, 404) for method in ("GET", "DELETE")}
-    elsewhere |= {("POST", f"{MEMORIES}/{name}", status) for name in ("consolidate", "dream") for status in (404, 412)}
+    elsewhere |= {("POST", f"{MEMORIES}/consolidate", status) for status in (404, 412)}
     elsewhere |= {("GET", f"{MEMORIES}/diary", 404)}
     elsewhere |= {("POST", "/mcp", status) for status in (404, 501)}  # test_mcp_server.py
     assert described - walk.seen - elsewhere == set()

@@ -24,7 +24,7 @@ async def test_strategy_and_budget_apply_to_one_turn() -> None:
         session = await hf.session("s")
         await session.append(LONG)
         async with session.turn("short", budget=300, strategy="token_window") as turn:
-            assert turn.explanation()["policy"]["strategy"] == "token_window"
+            assert turn.explanation()["strategy"]["strategy"] == "token_window"
             assert len(turn.messages) < 8
             turn.add("ok")
         async with session.turn("whole") as turn:

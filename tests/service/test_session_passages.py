@@ -92,7 +92,7 @@ async def test_recall_setting_of_the_turn_overrides_the_strategy(given: dict[str
         session = await hf.session("s")
         async with session.turn(ASKED, budget=1000, **given) as turn:
             turn.add("So it is.")
-            assert turn.explanation()["policy"]["recall"] == recalls
+            assert turn.explanation()["strategy"]["recall"] == recalls
 
 
 async def test_text_in_the_digest_is_not_recalled_again() -> None:

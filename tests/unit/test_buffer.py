@@ -174,7 +174,7 @@ def test_decisions_name_the_history_limit_as_reason() -> None:
         (9, 9, "kept", "recent"),
     ]
     assert built.sum_decisions()["evicted"] == sum(entry.tokens for entry in entries[1:6])
-    assert built.explain()["policy"] == {
+    assert built.explain()["strategy"] == {
         "strategy": "none",
         "facts": False,
         "recall": False,

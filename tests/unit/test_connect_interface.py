@@ -46,7 +46,6 @@ MISSING: Final[dict[str, set[str]]] = {
     "Memories": {"forget_source", "page", "settled"},
 }
 """Members of the library that `holdfast.connect` does not have."""
-DEPRECATED: Final = {"dreams"}
 ADDED: Final = {("RemoteMemories", "list")}
 OTHER_PARAMETERS: Final[dict[str, set[str]]] = {
     "Holdfast.create": {"greet"},
@@ -87,7 +86,7 @@ def test_both_have_the_same_members(local: str, remote: str) -> None:
     """Those that are missing are listed above."""
     classes = python_names.list_interfaces()
     here, there = (set(python_names.list_members(classes[name])) for name in (local, remote))
-    assert here - there - DEPRECATED == MISSING.get(local, set())
+    assert here - there == MISSING.get(local, set())
     assert {(remote, name) for name in there - here} <= ADDED
 
 

@@ -331,7 +331,7 @@ def test_selected_messages_are_kept() -> None:
     newest = max(seq for seq in range(len(entries)) if seq not in kept)
     assert kept >= {seq for seq in range(newest) if seq % 3 == 0}
     assert not any(seq % 3 for seq in kept if seq < newest)
-    assert built.explain()["policy"] == {
+    assert built.explain()["strategy"] == {
         "strategy": "token_window",
         "budget": 600,
         "preserve_recent": 5,

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain import history
 from holdfast.domain.history import OldEntry, Past, rebuild_log, to_old_entry
 from holdfast.domain.log import extend, rewind
 from holdfast.domain.messages import Message
@@ -285,9 +284,3 @@ def test_decreasing_turns_are_rejected_only_on_the_live_path() -> None:
     assert rebuild_log(old)[1].turn_id == 3
     with pytest.raises(InvalidMessage):
         rebuild_log([*old, msgspec.structs.replace(old[0], turn_id=1)])
-
-
-def test_the_0_1_name_of_continue_log_still_works() -> None:
-    with pytest.warns(DeprecationWarning, match="continue_log"):
-        assert history.continued is history.continue_log
-    assert not hasattr(history, "no_such_name")

@@ -146,7 +146,7 @@ def describe(name: str, entries: list[Entry]) -> Iterator[str]:
     for run in made.list_decisions():
         yield f"{run.first}-{run.last} {run.decision}: {run.reason} ({run.tokens})"
     yield str(made.sum_decisions())
-    yield str({key: value for key, value in made.explain().items() if key not in ("hash", "strategy", "policy")})
+    yield str({key: value for key, value in made.explain().items() if key not in ("hash", "strategy")})
     yield str(encode_record(made.to_record()), "utf-8")
     texts = {entry.message.text for entry in entries}
     yield from (f"\n{message.role}: {message.text}" for message in made.messages if message.text not in texts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -465,12 +464,6 @@ def consolidate(
         _show_report(_build_report(one), dry_run=dry_run)
     if not any(one.report["candidates"] for one in found):
         warn_unknown_agent(options["agent"], config)
-
-
-_dream = copy(consolidate)
-_dream.hidden = True
-_dream.deprecated = "use `holdfast memories consolidate`"
-memories.add_command(_dream, "dream")  # its name in 0.1
 
 
 @memories.command

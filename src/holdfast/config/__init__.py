@@ -12,14 +12,11 @@
 - `reference`: generates the table of all keys, and the JSON Schema for editors
 """
 
-from typing import Any
-
 from holdfast.config.check import Report, check_config, list_warnings
 from holdfast.config.loader import ServerSettings, load, load_default, load_file, load_settings
 from holdfast.config.model import Config
 from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm, resolve_store_url
 from holdfast.config.show import describe, show_config
-from holdfast.deprecations import load_renamed
 
 __all__ = [
     "Config",
@@ -38,7 +35,3 @@ __all__ = [
     "resolve_store_url",
     "show_config",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    return load_renamed(__name__, name)

@@ -20,7 +20,6 @@ from holdfast.config.storage import Database, Storage
 from holdfast.consolidation.promotion import PromotionWeights
 from holdfast.consolidation.sweeps import LEAST_INTERVAL
 from holdfast.context.settings import ContextSettings
-from holdfast.deprecations import warn_renamed
 from holdfast.embedders.settings import EmbedderEntry
 from holdfast.limits import HISTORY_TURNS, MEMORIES_AT_ONCE
 from holdfast.memory.ranking import DAY
@@ -100,18 +99,6 @@ class Sessions(Settings, frozen=True, kw_only=True):
     max_messages: Annotated[int, Meta(ge=0, le=HISTORY_TURNS)] = 0
     """Maximum number of messages of a session that a strategy sees. It sees the newest. 0: all messages."""
 
-    @property
-    def session_ttl(self) -> float:
-        """Value of `ttl`, by its name in 0.1. The name will be removed in 0.3."""
-        warn_renamed("Config.sessions.session_ttl")
-        return self.ttl
-
-    @property
-    def max_history_turns(self) -> int:
-        """Value of `max_messages`, by its name in 0.1. The name will be removed in 0.3."""
-        warn_renamed("Config.sessions.max_history_turns")
-        return self.max_messages
-
 
 class Mcp(Settings, frozen=True, kw_only=True):
     """Holdfast as an MCP server: `/mcp` and `holdfast mcp`."""
@@ -160,18 +147,6 @@ class Document(Settings, frozen=True, kw_only=True):
     """Name of a set of defaults of `sessions`, `storage.sessions` and `gateway` that behaves like another system. Keys in the file override
     these defaults.
     """
-
-    @property
-    def short_term(self) -> Sessions:
-        """Value of `sessions`, by its name in 0.1. The name will be removed in 0.3."""
-        warn_renamed("Config.short_term")
-        return self.sessions
-
-    @property
-    def dreaming(self) -> Consolidation:
-        """Value of `consolidation`, by its name in 0.1. The name will be removed in 0.3."""
-        warn_renamed("Config.dreaming")
-        return self.consolidation
 
 
 class Config(Document, frozen=True, kw_only=True):

@@ -39,7 +39,6 @@ from holdfast.consolidation.diary import (
 )
 from holdfast.consolidation.promotion import Finding, PromotionSettings, group_themes, make_findings, promote
 from holdfast.consolidation.proposals import Proposer, SweepProposals
-from holdfast.deprecations import warn_renamed
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.domain.session import DEFAULT_USER
 from holdfast.errors import HoldfastError, InvalidRequest, StaleMemories
@@ -143,11 +142,6 @@ class Consolidator:
                 await self._notify(swept)
             return swept
         raise AssertionError("the loop ends before")
-
-    async def dream(self, owner: Owner, *, dry_run: bool = False, ask: bool = True) -> SweepResult:
-        """Run a sweep, as `consolidate` does. This name is from 0.1 and will be removed in 0.3."""
-        warn_renamed("Holdfast.consolidation.dream")
-        return await self.consolidate(owner, dry_run=dry_run, ask=ask)
 
     async def diary(self, owner: Owner, limit: int = 20) -> list[dict[str, Any]]:
         """Return the reports of the latest sweeps, newest first, each with its id and time; see `show_report`.

@@ -352,10 +352,8 @@ class WorkingSet:
     def explain(self) -> dict[str, Any]:
         """Return the explanation that the API shows: strategy, budget, frontier, compactions, common prefix with the previous prompt."""
         recalled = self.describe_recalled()
-        strategy = explain.describe_strategy(self.request.strategy)
         return {
-            "strategy": strategy,
-            "policy": strategy,  # the name in 0.1, kept until 0.3
+            "strategy": explain.describe_strategy(self.request.strategy),
             "budget": self._describe_budget(),
             "overhead": self.overhead.to_wire(self.recalled_tokens),
             **({"recalled": recalled} if recalled else {}),

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace as evolve
 
-from holdfast.deprecations import load_renamed
 from holdfast.domain.log import erase_content as erased_message
 from holdfast.domain.log import extend_by_one
 from holdfast.domain.session import EndReason, Entry, ModelCall, NewEntry, Tail, Usage
@@ -225,8 +224,3 @@ def _make_erased(entry: Entry, stands_for: bytes, base: Tail, tail: Tail) -> tup
     digest = stands_for if message.visible else base.digest
     entry = evolve(entry, message=message, metadata=None, digest=stands_for, erased=True, alias=None)
     return entry, evolve(tail, digest=digest)
-
-
-def __getattr__(name: str) -> Any:
-    """Return the value of a former name, which third-party stores import."""
-    return load_renamed(__name__, name)

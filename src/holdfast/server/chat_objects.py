@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.server.context import Overhead, Recalled
 from holdfast.server.routes import BODY, JSON, KEY, Route, describe_header, describe_headers
 from holdfast.server.schema import Schema
-from holdfast.wire.objects import DEPRECATED, Answer, Count, JsonObject, NonEmpty, OpenObject, json_schema, same_as
+from holdfast.wire.objects import Answer, Count, JsonObject, NonEmpty, OpenObject, json_schema, same_as
 from holdfast.wire.sessions import ChatMessage, Message
 
 # -- errors ----------------------------------------------------------------------
@@ -78,10 +78,6 @@ class WorkingSetSize(Answer):
     """Number of messages in the prompt."""
     tokens_by_decision: dict[str, Count]
     """Tokens of the messages in the log, added up by decision, such as `kept`, `compacted` or `evicted`."""
-    tokens: Annotated[Count, DEPRECATED]
-    """Old name of `conversation_tokens`, from 0.1. It will be removed in 0.3."""
-    kept: Annotated[dict[str, Count], DEPRECATED]
-    """Old name of `tokens_by_decision`, from 0.1. It will be removed in 0.3."""
 
 
 class TurnWarningObject(Answer, kw_only=True):

@@ -22,7 +22,6 @@ from holdfast.sessions.message_explanations import MATCHES
 from holdfast.sessions.preview_objects import PreviewRequest, to_context
 from holdfast.wire.exports import parse_system_messages
 from holdfast.wire.objects import (
-    DEPRECATED,
     Answer,
     Count,
     Id,
@@ -205,8 +204,6 @@ class Build(Answer, kw_only=True):
 
     strategy: JsonObject
     """`strategy` and its options, including defaults. A request with these fields builds the same prompt."""
-    policy: Annotated[JsonObject, DEPRECATED]
-    """Old name of `strategy`, from 0.1. It will be removed in 0.3."""
     budget: JsonObject
     """Token budget: how the model's context window is divided, the tokens for the conversation, the tokens used, and how they were
     counted."""
@@ -252,10 +249,6 @@ class Context(Answer, kw_only=True):
     """Maximum of `conversation_tokens`."""
     provider_count: Annotated[JsonObject, same_as(CountedTokens)]
     """Tokens of the whole prompt according to the provider, or the best estimate of that number."""
-    tokens: Annotated[Count, DEPRECATED]
-    """Old name of `conversation_tokens`, from 0.1. It will be removed in 0.3."""
-    counted: Annotated[JsonObject, same_as(CountedTokens), DEPRECATED]
-    """Old name of `provider_count`, from 0.1. It will be removed in 0.3."""
     hash: str
     """Hash of the prompt. The same log, strategy and budget have the same hash."""
     system: list[JsonObject] | JsonObject | UnsetType = UNSET
@@ -286,8 +279,6 @@ async def context(call: Call, query: SessionQuery, body: ContextFields) -> Conte
         shown,
         session_id=session.id,
         version=session.version,
-        tokens=shown.conversation_tokens,
-        counted=shown.provider_count,
         system=UNSET if shown.system is None else shown.system,
         sent_hash=UNSET if shown.sent_hash is None else shown.sent_hash,
         decisions=decisions if body.explain or body.details else UNSET,

@@ -591,18 +591,6 @@ async def consolidate(call: Call, body: ConsolidationRequest) -> ConsolidationRe
     return ConsolidationResult(dry_run=dry_run, written=swept.written, promotions=swept.promotions, **report)
 
 
-@routes.add(
-    "POST",
-    "/v1/memories/dream",
-    "write",
-    error_statuses=(*BODY, 404, 412, 503),
-    replaced_by="POST /v1/memories/consolidate",
-)
-async def dream(call: Call, body: ConsolidationRequest) -> ConsolidationResult:
-    """Consolidate memories, as `POST /v1/memories/consolidate` does. This name is from 0.1 and will be removed in 0.3."""
-    return await consolidate(call, body)
-
-
 @routes.add("GET", "/v1/memories/diary", "read", error_statuses=(*STORE, 404))
 async def diary(call: Call, query: DiaryQuery) -> Diary:
     """List past consolidations of an owner's memories with their decisions, newest first.

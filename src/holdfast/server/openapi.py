@@ -134,7 +134,6 @@ def _describe_operation(route: Route, *, requires_key: bool) -> Schema:
         **({"description": " ".join(description.split())} if description else {}),
         "operationId": f"{route.method.lower()}_{re.sub(r'[^a-z0-9]+', '_', route.path.lower()).strip('_') or 'home'}",
         "tags": [route.tag],
-        **({"deprecated": True} if route.replaced_by else {}),
         "parameters": [*_describe_path(route.path), *_describe_query(route), *route.request_headers],
         "responses": _describe_responses(route),
         **_describe_security(route.need, requires_key=requires_key),

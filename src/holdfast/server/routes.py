@@ -12,7 +12,6 @@ is the type of the body. The return annotation is the type of the response. `hol
 from __future__ import annotations
 
 import inspect
-import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.deprecations import REMOVED
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.limits import PAGE
@@ -34,9 +32,6 @@ from holdfast.server.replies import Reply, encode_json, make_error_body, make_fa
 from holdfast.server.schema import Schema, make_parameters_schema
 from holdfast.wire.objects import Count, NonEmpty, Request, json_schema
 
-_log: Final = logging.getLogger("holdfast.server")
-_reported: set[str] = set()
-"""Paths of deprecated routes whose use was logged."""
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 S = TypeVar("S", bound=msgspec.Struct)
 JSON: Final = "application/json"
@@ -80,25 +75,10 @@ class Route:
     """Descriptions of other successful statuses. Of these, 200 and 206 have a body of the type `answer`; the others have no body."""
     lenient: bool = False
     """True: ignore unknown query parameters."""
-    replaced_by: str | None = None
-    """For a deprecated route: method and path of the route that replaces it."""
-
-    def report_use(self) -> None:
-        """Log, once in this process, that a client uses this route although it is deprecated."""
-        if self.replaced_by is not None and self.path not in _reported:
-            _reported.add(self.path)
-            _log.warning(
-                "%s %s is deprecated and will be removed in %s; use %s",
-                self.method,
-                self.path,
-                REMOVED,
-                self.replaced_by,
-            )
 
     async def __call__(self, call: Call) -> Reply:
         """Parse the request, call the handler, and return its reply. Raise `InvalidRequest` if parameters or body are not valid."""
         assert self.handler is not None, "an ASGI app answers this route"
-        self.report_use()
         given: dict[str, Any] = {}
         if self.query is not None:
             given["query"] = read_query(call.parameters, self.query)

@@ -122,7 +122,7 @@ def _simplify(schema: Any) -> Any:
     if "properties" in schema:
         tidy["properties"] = {name: _simplify(one) for name, one in schema["properties"].items()}
     if isinstance(place := tidy.get("$ref"), str):
-        return {"$ref": _format_name(place), **{key: tidy[key] for key in ("description", "deprecated") if key in tidy}}
+        return {"$ref": _format_name(place), **({"description": tidy["description"]} if "description" in tidy else {})}
     if not tidy.get("required", True):
         del tidy["required"]
     if len(tidy.get("enum", ())) == 1:

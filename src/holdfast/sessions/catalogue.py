@@ -12,7 +12,6 @@ from msgspec import UNSET, UnsetType
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder, Roster
 from holdfast.consolidation.sweeps import Consolidator
-from holdfast.deprecations import warn_renamed
 from holdfast.domain.messages import Message
 from holdfast.domain.session import DEFAULT_USER, Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
@@ -69,12 +68,6 @@ class Sessions:
     def consolidation(self) -> Consolidator:
         """Service that promotes memories that were recalled often and with good scores; see docs/consolidation.md."""
         return self.engine.consolidator
-
-    @property
-    def dreams(self) -> Consolidator:
-        """Former name of `consolidation` (0.1); removed in 0.3."""
-        warn_renamed("Holdfast.dreams")
-        return self.consolidation
 
     @property
     def store(self) -> Store:

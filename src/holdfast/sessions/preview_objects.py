@@ -14,7 +14,6 @@ from holdfast.context.explain import BuildRecord, Run
 from holdfast.context.presence import Departure
 from holdfast.context.settings import ContextSettings
 from holdfast.context.sources import MessageSource, join_sources, list_message_sources
-from holdfast.deprecations import warn_renamed
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall
 from holdfast.sessions.prompt_sections import DividedPrompt
@@ -50,18 +49,6 @@ class Context(msgspec.Struct, frozen=True):
     """The system prompt, if the dialect sends it apart from the messages: Anthropic's `system` or Gemini's `systemInstruction`."""
     sources: list[MessageSource] = []
     """For each item of `messages`: the log entries that the message comes from. Empty for Gemini."""
-
-    @property
-    def tokens(self) -> int:
-        """Former name of `conversation_tokens` (0.1); removed in 0.3."""
-        warn_renamed("Context.tokens")
-        return self.conversation_tokens
-
-    @property
-    def counted(self) -> dict[str, Any]:
-        """Former name of `provider_count` (0.1); removed in 0.3."""
-        warn_renamed("Context.counted")
-        return self.provider_count
 
     def __repr__(self) -> str:
         size = f"{self.conversation_tokens:,} of {self.budget:,} tokens"

@@ -368,15 +368,12 @@ class Turn:
                 summary["edited_at"] = self.plan.retire_from
         if self.working_set is not None:
             built = self.working_set
-            by_decision = built.sum_decisions()
             summary["working_set"] = {
                 "conversation_tokens": built.tokens,
                 "total_tokens": built.total_tokens,
                 "budget": built.budget,
                 "messages": len(built.messages),
-                "tokens_by_decision": by_decision,
-                "tokens": built.tokens,  # names of 0.1, until 0.3
-                "kept": by_decision,
+                "tokens_by_decision": built.sum_decisions(),
             }
             summary["overhead"] = built.overhead.to_wire(built.recalled_tokens)
             if recalled := built.describe_recalled():

@@ -27,10 +27,6 @@ def same_as(kind: type) -> msgspec.Meta:
     return json_schema(**{"$ref": REF.format(name=kind.__name__)})
 
 
-DEPRECATED: Final = json_schema(deprecated=True)
-"""Annotation for a field that has a new name and will be removed."""
-
-
 class Answer(msgspec.Struct, forbid_unknown_fields=True):
     """An object in a response. Fields with the default UNSET may be missing; all others are present."""
 

@@ -147,11 +147,10 @@ def _parse_version(version: str) -> tuple[int, ...]:
 
 _PACKAGE = re.compile(r'^"?holdfast/', re.MULTILINE)
 """Matches a file of the package `holdfast` in a distribution's file RECORD, in which each line begins with a path."""
-_OUR_COMMAND = "holdfast.cli:main"
 
 
 def check_distribution() -> Finding:
-    """Warn if an unrelated distribution provides the package `holdfast`, or if Holdfast is also installed under its former name."""
+    """Warn if an unrelated distribution provides the package `holdfast`."""
     others = list(_find_others())
     if others:
         names = sorted({one.metadata["Name"] for one in others})
@@ -169,7 +168,7 @@ def _find_others() -> Iterator[Distribution]:
         canonical = re.sub(r"[-_.]+", "-", name).lower()
         if canonical == distribution.NAME:
             continue
-        if canonical == distribution.FORMER_NAME or _has_package(found):
+        if _has_package(found):
             yield found
 
 
@@ -180,6 +179,4 @@ def _has_package(found: Distribution) -> bool:
 
 def _describe(found: Distribution) -> str:
     title = f"{format_line(found.metadata['Name'])} {format_line(found.version)}"
-    if any(point.value == _OUR_COMMAND for point in found.entry_points):
-        return f"{title} is Holdfast under its former name, next to {distribution.NAME}"
     return f"{title} is not {distribution.NAME} but also provides the package holdfast"
