@@ -1,7 +1,7 @@
 """Limits and their values, in one table for the whole program. `holdfast.server.limits` has those that only the server uses.
 
 Operators can set the values of `Limits`, with keys of `gateway` that begin with `max_`. All others are fixed, because schemas, Python's stack,
-or readers of existing logs depend on them. A test compares docs/limits.md with both tables.
+or readers of existing logs depend on them. docs/limits.md lists those that users meet, and a test compares it with both tables.
 """
 
 from __future__ import annotations

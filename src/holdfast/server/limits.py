@@ -1,6 +1,7 @@
 """Limits of HTTP requests and responses, of sign-ins, and of the pages of the inspector.
 
-Only the server uses these. `holdfast.limits` has all others, and the limits that operators can set. A test compares docs/limits.md with both.
+Only the server uses these. `holdfast.limits` has all others, and the limits that operators can set. docs/limits.md lists those that users meet,
+and a test compares it with both tables.
 """
 
 from __future__ import annotations
