@@ -51,8 +51,8 @@ def test_message_is_explained_in_words() -> None:
     assert "  why: compacted, condensed\n" in text
     assert "  removed in turn " in text
     assert "  to get it back: pin it, which adds its " in text
-    assert " tokens to every prompt: holdfast sessions pin trip 4\n" in text
-    assert ": holdfast sessions pin --user ada --store sqlite:///holdfast.db trip 4\n" in explain_output(
+    assert " tokens to every prompt: holdfast sessions annotate --pin trip 4\n" in text
+    assert ": holdfast sessions annotate --pin --user ada --store sqlite:///holdfast.db trip 4\n" in explain_output(
         "trip", "--seq", "4", "--user", "ada", "--store", "sqlite:///holdfast.db", "--agent", "planner"
     )
     assert "\x1b" not in text
@@ -148,20 +148,22 @@ def test_prompt_is_explained_without_a_message() -> None:
 @pytest.mark.usefixtures("trip")
 def test_suggested_command_pins_the_message() -> None:
     text = explain_output("trip", "--seq", "4")
-    (command,) = [row.partition("prompt: ")[2] for row in text.splitlines() if ": holdfast sessions pin" in row]
+    (command,) = [row.partition("prompt: ")[2] for row in text.splitlines() if ": holdfast sessions annotate" in row]
     pinned = CliRunner().invoke(commands, command.split()[1:], prog_name="holdfast")
     assert (pinned.exit_code, pinned.stdout) == (
         0,
-        "Pinned message 4: By the way, I get seasick \\x1b[2J\\u202e always.\n",
+        "Message 4, pinned: By the way, I get seasick \\x1b[2J\\u202e always.\n",
     )
     assert "in the prompt, whole" in explain_output("trip", "--seq", "4")
-    unpinned = CliRunner().invoke(commands, ["sessions", "pin", "trip", "4", "--off", "--json"], prog_name="holdfast")
+    unpinned = CliRunner().invoke(
+        commands, ["sessions", "annotate", "trip", "4", "--unpin", "--json"], prog_name="holdfast"
+    )
     assert "pinned" not in json.loads(unpinned.stdout)
     assert "in the prompt in part" in explain_output("trip", "--seq", "4")
     chat = CliRunner().invoke(commands, ["chat", "--session", "trip"], prog_name="holdfast", input="/explain 4\n")
     assert " tokens to every prompt: /pin 4\n" in chat.stdout
     for args in (("trip", "99"), ("nowhere", "1")):
-        refused = CliRunner().invoke(commands, ["sessions", "pin", *args], prog_name="holdfast")
+        refused = CliRunner().invoke(commands, ["sessions", "annotate", "--pin", *args], prog_name="holdfast")
         assert (refused.exit_code, len(refused.stderr.strip().splitlines())) == (1, 1)
 
 

@@ -68,8 +68,8 @@ search --user USER nuts
 """
 CHANGING = """\
 sessions fork ID --at-turn 0
-sessions pin ID 0
-sessions lift ID 9
+sessions annotate ID 0 --pin
+sessions annotate ID 9 --lift all
 sessions close ID
 sessions rewind ID --at-turn 0
 sessions delete --yes no-such-ID

@@ -12,8 +12,6 @@ from click.testing import CliRunner, Result
 
 import holdfast
 from holdfast.cli import commands
-from holdfast.indexes.rebuild import IndexReport, LastError
-from holdfast.indexes.service import IndexService
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import gateway
 
@@ -44,58 +42,35 @@ def read_output(*args: str) -> str:
     return result.output
 
 
+def report_index() -> str:
+    """Return the output of `holdfast doctor`, which has a line about the index."""
+    return CliRunner().invoke(commands, ["doctor"]).output
+
+
 def read_json(*args: str) -> dict[str, Any]:
     """Return the JSON output of a successful command."""
     found: dict[str, Any] = json.loads(read_output(*args, "--json"))
     return found
 
 
-def test_status_reports_missing_sessions_and_rebuild_adds_them() -> None:
-    assert "2 sessions not indexed yet, 2 messages" in read_output("status")
+def test_doctor_reports_missing_sessions_and_rebuild_adds_them() -> None:
+    read_output("rebuild", "--user", "bob")
+    assert "1 text of 1 source; 1 session not indexed yet, 1 message" in report_index()
     assert read_output("rebuild") == "Rebuilt 2 sessions, 2 messages.\n"
-    assert "2 texts of 2 sources, keyword search\nall sessions are indexed\n" in read_output("status")
-    status = read_json("status")
-    assert (status["documents"], status["behind"], status["last_error"]) == (2, 0, None)
-
-
-def test_status_does_not_create_a_missing_index(here: Path) -> None:
-    before = {path.name for path in here.iterdir()}
-    assert (read_json("status")["documents"], read_json("status")["behind"]) == (0, 2)
-    assert {path.name for path in here.iterdir()} == before
+    assert "2 texts of 2 sources; all sessions are indexed" in report_index()
 
 
 def test_rebuild_of_one_user_or_session_indexes_only_that() -> None:
     assert read_json("rebuild", "--user", "bob")["sessions"] == 1
-    assert read_json("status")["documents"] == 1
+    assert "1 text of 1 source" in report_index()
     assert read_json("rebuild", "--user", "ada", "--session", "s")["sessions"] == 1
-    assert read_json("status")["documents"] == 2
+    assert "2 texts of 2 sources" in report_index()
 
 
 def test_user_without_sessions_is_reported() -> None:
     """It is not a failure: a user's sessions may all be deleted."""
     result = index("rebuild", "--user", "bab")
     assert (result.exit_code, result.stderr) == (0, "User bab has no sessions.\n")
-
-
-def test_status_reports_pending_vectors_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    report = IndexReport(
-        mode="hybrid",
-        sources=2,
-        incomplete=0,
-        documents=1200,
-        pending=1000,
-        unembedded=3,
-        last_error=LastError(1_700_000_000_000, "embedding", "EmbeddingFailed"),
-    )
-
-    async def status(_: IndexService) -> IndexReport:
-        return report
-
-    monkeypatch.setattr(IndexService, "status", status)
-    shown = read_output("status")
-    assert "1,000+ texts wait for a vector: a running server makes them; `holdfast embeddings check` tests" in shown
-    assert "3 texts cannot be embedded" in shown
-    assert "embedding failed at 2023-11-14" in shown
 
 
 @pytest.mark.parametrize(
@@ -112,11 +87,10 @@ def test_rebuild_of_a_missing_session_fails(args: tuple[str, ...], message: str)
     assert message in result.output
 
 
-def test_disabled_index_is_reported_by_both_commands(here: Path) -> None:
+def test_disabled_index_cannot_be_rebuilt(here: Path) -> None:
     (here / "holdfast.yaml").write_text("storage: {index: {enabled: false}}\n")
-    for command in ("status", "rebuild"):
-        result = index(command)
-        assert (result.exit_code, "storage.index.enabled" in result.output) == (1, True)
+    result = index("rebuild")
+    assert (result.exit_code, "storage.index.enabled" in result.output) == (1, True)
     assert not (here / "holdfast.index.db").exists()
 
 
@@ -126,13 +100,6 @@ def test_index_is_stored_where_the_configuration_says(here: Path) -> None:
     read_output("rebuild")
     assert (here / ".hector" / "memory_vectors" / "holdfast.index.db").exists()
     assert not (here / "holdfast.index.db").exists()
-
-
-def test_file_that_is_no_index_is_an_error(here: Path) -> None:
-    (here / "holdfast.index.db").write_text("no database" * 1000)
-    result = index("status")
-    assert result.exit_code == 1
-    assert "Traceback" not in result.output
 
 
 async def test_server_reports_the_state_of_its_index() -> None:

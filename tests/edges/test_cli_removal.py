@@ -62,11 +62,12 @@ def test_lift_sends_a_refused_message_again() -> None:
         "metadata": {"refused_by": {"main": "400", "other": "400"}, "kept": 1},
     }
     store({"schema": 1, "id": "a", "messages": [refused]})
-    kept = json.loads(sessions("lift", "a", "0", "--upstream", "main", "--json").stdout)
+    kept = json.loads(sessions("annotate", "a", "0", "--lift", "main", "--json").stdout)
     assert kept["metadata"] == {"refused_by": {"other": "400"}, "kept": 1}
-    assert sessions("lift", "a", "0").stdout == "Message 0 will be sent again.\n"
+    assert sessions("annotate", "a", "0", "--lift", "all").stdout == "Message 0, will be sent again: look\n"
     assert json.loads(sessions("export", "a").stdout)["messages"][0]["metadata"] == {"kept": 1}
-    assert sessions("lift", "a", "7").exit_code == 1
+    assert sessions("annotate", "a", "7", "--lift", "all").exit_code == 1
+    assert sessions("annotate", "a", "0").exit_code == 2
 
 
 def test_move_to_another_user_and_id() -> None:

@@ -66,14 +66,14 @@ def test_set_get_unset(store: str) -> None:
 
 def test_increment_and_append(store: str) -> None:
     """For a user and for the app."""
-    assert read_output(store, "increment", "user:n", "--user", "ada") == "1"
-    assert read_output(store, "increment", "user:n", "--by", "-2.5", *ADA) == "-1.5"
-    assert read_json(store, "increment", "app:n", "--by", "3", "--app") == {"app:n": 3}
-    assert read_output(store, "append", "app:l", "1", "two", "--app") == "app:l has 2 values."
+    assert read_output(store, "set", "user:n", "--increment", "1", "--user", "ada") == "1"
+    assert read_output(store, "set", "user:n", "--increment", "-2.5", *ADA) == "-1.5"
+    assert read_json(store, "set", "app:n", "--increment", "3", "--app") == {"app:n": 3}
+    assert read_output(store, "set", "--append", "app:l", "1", "two", "--app") == "app:l has 2 values."
     below = ["state", "set", "app:n", "--app", "--store", store, "--", "-1.5"]
     assert CliRunner().invoke(commands, below).exit_code == 0
-    assert read_json(store, "increment", "app:n", "--by", "4.5", "--app") == {"app:n": 3}
-    assert read_json(store, "append", "app:l", "3", "--text", "--app") == {"key": "app:l", "length": 3}
+    assert read_json(store, "set", "app:n", "--increment", "4.5", "--app") == {"app:n": 3}
+    assert read_json(store, "set", "--append", "app:l", "3", "--text", "--app") == {"key": "app:l", "length": 3}
     assert read_json(store, "get", "--app") == {"app:n": 3, "app:l": [1, "two", "3"]}
     assert read_json(store, "get", "--user", "ada") == {"user:n": -1.5}
     empty = state(store, "get", "--user", "nobody")
@@ -92,12 +92,15 @@ def test_mistakes_are_reported(store: str) -> None:
         ("set", "x", "1", "--app"),
         ("set", "user:", "1", *ADA),
         ("set", "x", "null", *ADA),
-        ("increment", "n", "--by", "many", *ADA),
-        ("increment", "n", "--by", "true", *ADA),
-        ("increment", "word", *ADA),
+        ("set", "n", "--increment", "many", *ADA),
+        ("set", "n", "--increment", "true", *ADA),
+        ("set", "n", "7", "--increment", "1", *ADA),
+        ("set", "l", "--append", *ADA),
+        ("set", "word", "--increment", "1", *ADA),
+        ("set", "n", "1", "2", *ADA),
         ("set", "temp:x", "1", *ADA),
-        ("increment", "temp:x", *ADA),
-        ("append", "temp:x", "1", *ADA),
+        ("set", "temp:x", "--increment", "1", *ADA),
+        ("set", "--append", "temp:x", "1", *ADA),
         ("unset", "x", "temp:x", *ADA),
     ):
         result = state(store, *args)

@@ -148,8 +148,9 @@ def _make_commands(
         store = "URL"  # the URL of a server may contain a password
     options = [("--user", user), ("--store", store), ("--config", config)]
     given = [part for name, value in options if value is not None for part in (name, value)]
-    kinds: dict[RemedyKind, str] = {"pin": "pin", "send": "lift"}
-    return {kind: shlex.join(["holdfast", "sessions", name, *given, session_id]) for kind, name in kinds.items()}
+    kinds: dict[RemedyKind, Sequence[str]] = {"pin": ["--pin"], "send": ["--lift", "all"]}
+    start = ["holdfast", "sessions", "annotate"]
+    return {kind: shlex.join([*start, *flags, *given, session_id]) for kind, flags in kinds.items()}
 
 
 # -- facts -----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`holdfast index` (status, rebuild) and `holdfast embeddings` (install, check)."""
+"""`holdfast index rebuild` and `holdfast embeddings` (install, check)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from holdfast.cli.memories import NAME_CHARACTERS
 from holdfast.cli.stores import config_option, json_option, run_with_store, store_options, user_option
 from holdfast.cli.terminal import (
     format_line,
-    format_time,
     is_interactive,
     show_busy,
     show_json,
@@ -32,62 +31,13 @@ if TYPE_CHECKING:
     from holdfast.config import ServerSettings
     from holdfast.embedders import EmbedderSettings
     from holdfast.holdfast import Holdfast
-    from holdfast.indexes.rebuild import IndexReport, RebuildResult
+    from holdfast.indexes.rebuild import RebuildResult
     from holdfast.indexes.service import IndexService
 
 
 @click.group
 def index() -> None:
-    """Show and rebuild the search index. It is derived from the sessions, so rebuilding it loses nothing."""
-
-
-@index.command
-@store_options
-@json_option
-def status(store: str | None, config: str | None, *, as_json: bool) -> None:
-    """Show the contents of the index, and what is not indexed yet."""
-
-    async def do(hf: Holdfast) -> IndexReport:
-        return await _get_service(hf).status()
-
-    report = run_with_store(do, store=store, config=config, index_read_only=True)
-    if as_json:
-        show_json(report)
-        return
-    for text in _format_status(report):
-        click.echo(format_line(text))
-
-
-def _format_status(report: IndexReport) -> list[str]:
-    lines = [f"{_format_size(report)}, {report.mode} search"]
-    for model, number in report.vectors.items():
-        lines.append(f"{format_count(number, 'vector')} of {model}, searched by {report.vector_engine}")
-    if report.pending:
-        waiting = f"{report.pending:,}{'+' if report.pending >= 1000 else ''} texts wait for a vector"
-        lines.append(f"{waiting}: a running server makes them; `holdfast embeddings check` tests the embedder")
-    if report.unembedded:
-        lines.append(f"{format_count(report.unembedded, 'text')} cannot be embedded; only keyword search finds them")
-    if report.behind:
-        behind = f"{format_count(report.behind, 'session')} not indexed yet, {format_count(report.entries_behind, 'message')}"
-        lines.append(f"{behind}; the oldest has waited for {report.lag / 1000:,.1f} s")
-    else:
-        lines.append("all sessions are indexed")
-    if report.last_error is not None:
-        failed = f"{report.last_error.doing} failed at {format_time(report.last_error.at)}"
-        lines.append(f"{failed} ({report.last_error.error}); it will be retried")
-    if report.rebuilding is not None:
-        lines.append("a rebuild is incomplete: continue it with `holdfast index rebuild`")
-    checked = "never" if report.walked_at is None else f"at {format_time(report.walked_at)}"
-    lines.append(f"last compared with the sessions: {checked}")
-    return lines
-
-
-def _format_size(report: IndexReport) -> str:
-    """Format the size of the index as numbers of texts and of sources.
-
-    A text is a message that is not empty, or a memory. A source is a session, or an owner of memories.
-    """
-    return f"{format_count(report.documents, 'text')} of {format_count(report.sources, 'source')}"
+    """Rebuild the search index. It is derived from the sessions, so rebuilding it loses nothing."""
 
 
 @index.command

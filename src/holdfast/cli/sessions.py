@@ -1,4 +1,4 @@
-"""`holdfast sessions`: list, show, verify, export, import, fork, move, rewind, lift, pin, close, delete and prune."""
+"""`holdfast sessions`: list, show, verify, export, import, fork, move, rewind, annotate, close, delete and prune."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def close(ids: Sequence[str], user: str | None, store: str | None, config: str |
         click.echo(f"Closed {format_count(len(closed), 'session')}.")
 
 
-# -- fork, move, rewind, lift, pin -----------------------------------------------
+# -- fork, move, rewind, annotate ------------------------------------------------
 
 
 @sessions.command
@@ -305,21 +305,30 @@ def rewind(
 @sessions.command
 @click.argument("session_id", metavar="ID")
 @click.argument("seq", type=click.IntRange(0))
+@click.option("--pin/--unpin", "pinned", default=None, help="Whether every prompt includes the message.")
+@click.option("--importance", type=click.FloatRange(0, 1), help="Importance for the strategy salience.")
+@click.option(
+    "--lift", metavar="UPSTREAM", help="Send the message again to this upstream, which refused it; `all`: to all."
+)
 @session_user_option
-@click.option("--upstream", metavar="NAME", help="Only for this upstream.  [default: all that rejected it]")
 @store_options
 @json_option
-def lift(
+def annotate(
     session_id: str,
     seq: int,
     user: str | None,
     store: str | None,
     config: str | None,
     *,
-    upstream: str | None,
+    pinned: bool | None,
+    importance: float | None,
+    lift: str | None,
     as_json: bool,
 ) -> None:
-    """Include message SEQ again in prompts for upstreams that rejected it."""
+    """Pin or rate message SEQ, or send it again to an upstream that refused it."""
+    changes = {name: value for name, value in (("pinned", pinned), ("importance", importance)) if value is not None}
+    if not changes and lift is None:
+        raise click.UsageError("Name a change: --pin, --unpin, --importance or --lift.")
 
     async def do(hf: Holdfast) -> Entry:
         from holdfast.domain.refusals import read_refusals
@@ -327,44 +336,24 @@ def lift(
         from holdfast.sessions.annotations import annotate
 
         ref = (await find_session(hf, session_id, user)).ref
+        if lift is None:
+            return await annotate(hf.store, ref, seq, **changes)
         entries = await hf.store.entries(ref, start=seq, stop=seq + 1)
         if not entries:
             raise EntryNotFound(ref.id, seq)
-        kept = [name for name in read_refusals(entries[0].metadata) if upstream not in (None, name)]
-        return await annotate(hf.store, ref, seq, refused_by=kept)
+        kept = [name for name in read_refusals(entries[0].metadata) if lift not in ("all", name)]
+        return await annotate(hf.store, ref, seq, refused_by=kept, **changes)
 
     entry = run_with_store(do, store=store, config=config, writes=True)
     if as_json:
         from holdfast.wire.openai import to_entry_json
 
         show_json(to_entry_json(entry))
-    else:
-        click.echo(f"Message {seq} will be sent again.")
-
-
-@sessions.command
-@click.argument("session_id", metavar="ID")
-@click.argument("seq", type=click.IntRange(0))
-@click.option("--off", is_flag=True, help="Unpin the message.")
-@session_user_option
-@store_options
-@json_option
-def pin(
-    session_id: str, seq: int, user: str | None, store: str | None, config: str | None, *, off: bool, as_json: bool
-) -> None:
-    """Pin message SEQ, so that every prompt includes it."""
-
-    async def do(hf: Holdfast) -> Entry:
-        return await hf.store.annotate((await find_session(hf, session_id, user)).ref, seq, pinned=not off)
-
-    entry = run_with_store(do, store=store, config=config, writes=True)
-    if as_json:
-        from holdfast.wire.openai import to_entry_json
-
-        show_json(to_entry_json(entry))
-    else:
-        verb = "Unpinned" if off else "Pinned"
-        click.echo(f"{verb} message {seq}: {format_line(entry.message.text, CALL_CHARACTERS)}")
+        return
+    done = [] if pinned is None else ["pinned" if pinned else "unpinned"]
+    done += [] if importance is None else [f"importance {importance:g}"]
+    done += [] if lift is None else ["will be sent again"]
+    click.echo(f"Message {seq}, {', '.join(done)}: {format_line(entry.message.text, CALL_CHARACTERS)}")
 
 
 def _report(verb: str, session: Session, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`holdfast state`: get, set, unset, increment and append; for a session, a user, or all sessions."""
+"""`holdfast state`: get, set and unset; for a session, a user, or all sessions."""
 
 from __future__ import annotations
 
@@ -111,17 +111,44 @@ def _show_all(values: Mapping[str, Any], *, as_json: bool) -> None:
 
 @state.command(name="set")
 @click.argument("key", metavar="KEY")
-@click.argument("value", metavar="VALUE")
+@click.argument("values", metavar="VALUE...", nargs=-1)
 @click.option("--text", is_flag=True, help="Treat VALUE as text even if it is valid JSON.")
+@click.option(
+    "--increment", metavar="NUMBER", help="Add to the number under KEY, 0 if there is none, and show the result."
+)
+@click.option("--append", is_flag=True, help="Append each VALUE to the list under KEY, empty if there is none.")
 @_add_options
-def set_(key: str, value: str, *, text: bool, as_json: bool, **target: Any) -> None:
+def set_(
+    key: str, values: Sequence[str], *, text: bool, increment: str | None, append: bool, as_json: bool, **target: Any
+) -> None:
     """Set a key to VALUE, read as JSON if it is valid JSON, otherwise as text. Put -- before a VALUE that begins with -."""
     _refuse_temporary(key)
-    taken = value if text else _parse_value(value)
-    if taken is None:
+    if increment is not None:
+        _increment(key, increment, values or append or text, as_json=as_json, **target)
+        return
+    taken = [value if text else _parse_value(value) for value in values]
+    place = _StateTarget(**target)
+    if append and taken:
+        length = place.do(lambda handle: handle.append(key, *taken))
+        _report(
+            f"{format_line(key)} has {format_count(length, 'value')}.", {"key": key, "length": length}, as_json=as_json
+        )
+        return
+    if len(taken) != 1:
+        raise Misuse("give one VALUE, quoted if it has spaces; only --append takes several")
+    (value,) = taken
+    if value is None:
         raise Misuse("null cannot be stored: use `holdfast state unset` to delete a key, or --text for the word null")
-    _StateTarget(**target).do(lambda handle: handle.set(key, taken))
-    _report(f"Set {format_line(key)}.", {key: taken}, as_json=as_json)
+    place.do(lambda handle: handle.set(key, value))
+    _report(f"Set {format_line(key)}.", {key: value}, as_json=as_json)
+
+
+def _increment(key: str, by: str, more: object, *, as_json: bool, **target: Any) -> None:
+    amount = _parse_value(by)
+    if more or not is_number(amount):
+        raise Misuse(f"--increment: expected a number and no VALUE, got {by!r}")
+    number = _StateTarget(**target).do(lambda handle: handle.increment(key, amount))
+    _report(_to_json(number), {key: number}, as_json=as_json)
 
 
 @state.command
@@ -133,33 +160,6 @@ def unset(keys: Sequence[str], *, as_json: bool, **target: Any) -> None:
     nothing = dict.fromkeys(keys)
     _StateTarget(**target).do(lambda handle: handle.update(nothing))
     _report(f"Deleted {format_count(len(nothing), 'key')}.", nothing, as_json=as_json)
-
-
-@state.command
-@click.argument("key", metavar="KEY")
-@click.option("--by", metavar="NUMBER", default="1", show_default=True, help="Amount to add; may be negative.")
-@_add_options
-def increment(key: str, by: str, *, as_json: bool, **target: Any) -> None:
-    """Add to the number stored under a key and show the result. A missing key counts as 0."""
-    _refuse_temporary(key)
-    amount = _parse_value(by)
-    if not is_number(amount):
-        raise Misuse(f"--by: expected a number, got {by!r}")
-    number = _StateTarget(**target).do(lambda handle: handle.increment(key, amount))
-    _report(_to_json(number), {key: number}, as_json=as_json)
-
-
-@state.command
-@click.argument("key", metavar="KEY")
-@click.argument("values", metavar="VALUE...", nargs=-1, required=True)
-@click.option("--text", is_flag=True, help="Treat each VALUE as text even if it is valid JSON.")
-@_add_options
-def append(key: str, values: Sequence[str], *, text: bool, as_json: bool, **target: Any) -> None:
-    """Append values to the list stored under a key. A missing key counts as an empty list. Put -- before a VALUE that begins with -."""
-    _refuse_temporary(key)
-    taken = [value if text else _parse_value(value) for value in values]
-    length = _StateTarget(**target).do(lambda handle: handle.append(key, *taken))
-    _report(f"{format_line(key)} has {format_count(length, 'value')}.", {"key": key, "length": length}, as_json=as_json)
 
 
 def _report(words: str, data: Any, *, as_json: bool) -> None:

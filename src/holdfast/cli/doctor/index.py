@@ -71,6 +71,8 @@ async def _inspect(settings: IndexSettings, url: str) -> IndexReport:
 def _report(report: IndexReport, place: Path | None) -> Finding:
     where = "" if place is None else f"{place}: "
     size = f"{where}{format_count(report.documents, 'text')} of {format_count(report.sources, 'source')}"
+    for model, number in report.vectors.items():
+        size += f"; {format_count(number, 'vector')} of {model}, searched by {report.vector_engine}"
     if report.rebuilding is not None:
         return warn(
             "index",
