@@ -17,7 +17,7 @@ from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService, ArtifactSettings, SessionArtifacts, open_blobs
 from holdfast.consolidation.proposals import Proposer
 from holdfast.consolidation.sweeps import Consolidation, ConsolidationSettings
-from holdfast.context.settings import parse, without_recall
+from holdfast.context.settings import parse
 from holdfast.context.strategies import WITHOUT_MODEL, StrategyFunction, forget_strategies, register_strategies
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.session import EndReason, SessionRef
@@ -59,7 +59,6 @@ from holdfast.workspace import Workspaces, WorkspaceSettings
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 DEFAULT_TENANT = "default"
-MEMORY_URL = "sqlite://:memory:"
 _NOT_OPEN = "this Holdfast is not open: use it as `async with holdfast.open(…) as hf`"
 
 
@@ -73,12 +72,10 @@ class Holdfast(Sessions):
 
     Args:
         url: the store: `sqlite:///file.db`, `sqlite://:memory:`, `postgresql://…` or `mysql://…`. None:
-            `sqlite:///holdfast.db`, or in memory if there is a `preset`.
+            `sqlite:///holdfast.db`.
         strategy: name of the strategy that chooses the messages a model sees (the working set), for sessions without an agent; for
             example `digest` or `token_window`. None: the default strategy. See docs/strategies.md.
         budget: token limit for the conversation in a working set; None: as much as fits into the model's context window.
-        preset: `mistralrs` sets defaults like those of mistral.rs: 128 sessions that end after half an hour, in memory,
-            without recall. Other parameters override the preset.
         session_ttl: idle time after which a session ends: text like `24h` (the default) or `90s`, or a number of seconds; 0
             or None: no limit.
         retention: time for which an ended session is kept, written like `session_ttl`; 0 (the default) or None: no limit.
@@ -93,8 +90,8 @@ class Holdfast(Sessions):
             `holdfast.agents.Summarizer`.
         artifacts: where artifact contents are stored, and which artifacts are accepted. By default, contents are stored on
             disk next to an SQLite file, or in the store if it is not an SQLite file.
-        life: lifetime and maximum number of sessions; not together with `preset`, `session_ttl`, `retention`, `max_sessions`
-            or `max_history_turns`. See `holdfast.lifecycle.settings.LifeSettings`.
+        life: lifetime and maximum number of sessions; not together with `session_ttl`, `retention`, `max_sessions` or
+            `max_history_turns`. See `holdfast.lifecycle.settings.LifeSettings`.
         hooks: hooks that are notified when sessions end, as with `add_hook`; a `Transcripts` hook also receives every write.
         guard: masks or refuses secrets before anything is stored; see `holdfast.secrets`. None: secrets are stored unchanged.
         scorers: functions that rate messages, by name; `scorer` can refer to these names. A function gets a list of Chat
@@ -136,7 +133,6 @@ class Holdfast(Sessions):
         *,
         strategy: str | None = None,
         budget: int | None = None,
-        preset: str | None = None,
         session_ttl: str | float | None | UnsetType = UNSET,
         retention: str | float | None | UnsetType = UNSET,
         max_sessions: int | None | UnsetType = UNSET,
@@ -180,16 +176,14 @@ class Holdfast(Sessions):
         register_strategies(strategies or {})
         self._forget_strategies = weakref.finalize(self, forget_strategies, tuple(strategies or ()))
         self._given = _check_store(store)
-        self.url = _resolve_url(url, preset)
+        self.url = _resolve_url(url)
         self.tenant = tenant if store is None else store.tenant
         self._indexer = indexer
         self._index = parse_index_settings(index)
         self._memory, self._memory_store = memory, memory_store
         self.guard = guard
         self._artifacts = artifacts or ArtifactSettings()
-        self.roster = _add_functions(
-            _resolve_roster(roster, strategy, budget, preset), summarizers or {}, scorers or {}
-        )
+        self.roster = _add_functions(_resolve_roster(roster, strategy, budget), summarizers or {}, scorers or {})
         self.workspaces = None if workspaces is None else Workspaces.from_settings(workspaces, clock, guard)
         proposer = self._make_proposer(consolidation.model, clock)
         self._consolidation = Consolidation(consolidation, clock, self.workspaces, proposer)
@@ -200,7 +194,7 @@ class Holdfast(Sessions):
         )
         self._cache = SessionCache(cache_bytes)
         self.queueing = QueueSettings(mode=session_queue, timeout=queue_timeout)
-        self.life = _make_life_settings(life, preset, lifetimes)
+        self.life = _make_life_settings(life, lifetimes)
         self.roster.max_history_turns = self.life.max_history_turns
         self.hooks = HookRegistry()
         for hook in (*hooks, *([] if self.workspaces is None else [WorkspaceGit(self.workspaces)])):
@@ -494,14 +488,14 @@ class Holdfast(Sessions):
         return swept
 
 
-def _resolve_url(url: str | None, preset: str | None) -> str:
+def _resolve_url(url: str | None) -> str:
     if url is None:
-        return DEFAULT_URL if preset is None else MEMORY_URL
+        return DEFAULT_URL
     check_text(url, "url")
     return url
 
 
-def _resolve_roster(roster: Roster | None, strategy: str | None, budget: int | None, preset: str | None) -> Roster:
+def _resolve_roster(roster: Roster | None, strategy: str | None, budget: int | None) -> Roster:
     """Return `roster`, or a new one with the built-in agents and models and the given context settings."""
     chosen = {name: value for name, value in (("strategy", strategy), ("budget", budget)) if value is not None}
     if roster is not None:
@@ -511,18 +505,15 @@ def _resolve_roster(roster: Roster | None, strategy: str | None, budget: int | N
                 f"{names} cannot be combined with roster: set it with Roster(context=…)", param=next(iter(chosen))
             )
         return roster
-    context = parse(chosen, where="")
-    return Roster(context=context if preset is None else without_recall(context))
+    return Roster(context=parse(chosen, where=""))
 
 
-def _make_life_settings(life: LifeSettings | None, preset: str | None, lifetimes: Mapping[str, Any]) -> LifeSettings:
+def _make_life_settings(life: LifeSettings | None, lifetimes: Mapping[str, Any]) -> LifeSettings:
     given = {name: value for name, value in lifetimes.items() if value is not UNSET}
     if life is None:
-        return LifeSettings.of(preset, **given)
-    if preset is not None or given:
-        raise InvalidRequest(
-            f"{', '.join(given) or 'preset'} cannot be combined with life: set it in LifeSettings", param="life"
-        )
+        return LifeSettings.of(**given)
+    if given:
+        raise InvalidRequest(f"{', '.join(given)} cannot be combined with life: set it in LifeSettings", param="life")
     return life
 
 

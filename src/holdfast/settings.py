@@ -38,8 +38,6 @@ Tokens = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Most = Annotated[int, Meta(ge=1, le=1_000_000)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-Hidden = Annotated[dict[str, Any], Meta(extra={"form": "hidden"})]
-"""Arbitrary data whose values are never displayed, because any of them may be a secret."""
 Names = Annotated[tuple[Text, ...], Meta(extra={"form": "names"})]
 """Several names; a single one may be written without a list."""
 Free = dict[str, Any]
@@ -50,7 +48,7 @@ Mistake = tuple[str, str]
 _FREE: Final = frozenset(
     {
         *("args", "auth", "base_url", "env", "headers", "hooks"),
-        *("options", "params", "regex", "state", "telemetry", "url"),
+        *("options", "params", "regex", "state", "url"),
     }
 )
 """Fields that may contain anything, including secrets, so their values are hidden."""

@@ -81,10 +81,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("block", [IN_MEMORY, "preset: mistralrs"], ids=["inmemory", "preset"])
-def test_in_memory_sessions_end_with_the_process(here: Path, block: str) -> None:
+def test_in_memory_sessions_end_with_the_process(here: Path) -> None:
     """Closed sessions are deleted earlier."""
-    served = Served(here, block)
+    served = Served(here, IN_MEMORY)
     answers = served.run(CREATE, SAY, GET, CLOSE, GET, CREATE)
     assert [answer["status_code"] for answer in answers] == [201, 200, 200, 200, 404, 201]
     assert served.run(GET)[0]["status_code"] == 404
@@ -136,8 +135,7 @@ def test_max_history_turns_limits_the_prompt_not_the_log(here: Path) -> None:
         ("short_term:\n  max_sessions: 10000\n", DAY, 10_000),
         ("short_term: {max_sessions: 3, session_ttl: 90s}", 90_000, 3),
         ("short_term: {max_sessions: 0, session_ttl: 0}", 0, 0),
-        ("preset: mistralrs", 1_800_000, 128),
-        ("{preset: mistralrs, short_term: {session_ttl: 7d}}", 7 * DAY, 128),
+        ("sessions: {max_sessions: 128, ttl: 30m}", 1_800_000, 128),
     ],
 )
 async def test_session_ttl_and_max_sessions_follow_the_block(tmp_path: Path, block: str, ttl: int, cap: int) -> None:

@@ -285,9 +285,11 @@ def test_every_configuration_problem_is_a_finding() -> None:
     assert [one["level"] for one in told["config"]] == ["fail"] * 3
     assert "did you mean 'host'?" in told["config"][1]["message"] + told["config"][0]["message"]
     assert "store" not in told
-    Path("holdfast.yaml").write_text("telemetry: {}\ngateway: {host: 0.0.0.0}\nauth: {required: false}\n")
+    Path("holdfast.yaml").write_text(
+        "llms: {odd: {model: my-own-model}}\ngateway: {host: 0.0.0.0}\nauth: {required: false}\n"
+    )
     told = run_checks()
-    # Settings that `serve` refuses are failures; unused ones are not.
+    # Settings that `serve` refuses are failures; doubtful ones are not.
     assert {one["level"]: one["message"] for one in told["config"]}.keys() == {"warn", "fail"}
     assert only_finding(told["host"])[0] == "fail"
     for auth, level in (("{}", "warn"), ("{required: true}", "ok")):

@@ -71,10 +71,3 @@ async def test_top_level_search_and_memory_apply_to_agents_and_models() -> None:
         responder = served.hf.roster.find_responder(agent="clerk")
         assert (responder.recalls["memory"].max_results, responder.recalls["memory"].budget) == (2, 300)
         assert not responder.recalls["conversation"].inject
-
-
-async def test_mistralrs_preset_recalls_nothing_unless_enabled() -> None:
-    async with gateway(lambda _: "ok", "preset: mistralrs") as (served, _):
-        assert not served.hf.roster.find_responder().strategy.recall
-    async with gateway(lambda _: "ok", "preset: mistralrs", "context: {recall: auto}") as (served, _):
-        assert served.hf.roster.find_responder().strategy.recall

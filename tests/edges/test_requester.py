@@ -12,7 +12,6 @@ from holdfast import config
 from holdfast.domain.session import SessionRef
 from holdfast.errors import ConfigError
 from holdfast.limits import TURN_WARNINGS
-from holdfast.server.requester import RequestRules
 from holdfast.turns.turn import TurnWarning, TurnWarnings
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
@@ -112,17 +111,6 @@ async def test_user_can_be_required() -> None:
             assert (answer["status"], answer["error"]["param"]) == (400, "user_id"), "nor with the id of a session"
             assert await owner_of(served, await post(served, path, {"x-user": "ada"}, max_tokens=50)) == "ada"
         assert len(upstream.requests) == 2
-
-
-async def test_single_user_setting_and_presets() -> None:
-    """`single_user` decides; the preset mistralrs sets it unless the file overrides it."""
-    for text, single in (
-        ("{}", False),
-        ("gateway: {single_user: true}", True),
-        ("preset: mistralrs", True),
-        ("{preset: mistralrs, gateway: {single_user: false}}", False),
-    ):
-        assert RequestRules.from_gateway(config.load(text, env={}).gateway).single_user is single
 
 
 def test_header_name_is_validated() -> None:

@@ -274,7 +274,6 @@ async def test_number_of_remembered_clients_is_limited() -> None:
     ("config", "key", "body", "header", "doubled"),
     [
         ("gateway: {session_mode: transcript}", None, None, None, False),
-        ("preset: mistralrs", None, None, None, False),
         ("gateway: {session_mode: transcript}", "delta", None, None, True),
         ("agents: {a: {session_mode: transcript}}", None, None, None, False),
         ("agents: {a: {session_mode: transcript}}", "delta", None, None, True),

@@ -44,14 +44,6 @@ async def test_durations_accept_units_seconds_zero_and_none() -> None:
     assert (LifeSettings().session_ttl, LifeSettings().max_sessions) == (DAY, 10_000)
 
 
-async def test_preset_sets_only_omitted_settings() -> None:
-    """`mistralrs`: 128 sessions, 30 minutes, in memory. Explicit settings win."""
-    hf = holdfast.open(preset="mistralrs")
-    assert (hf.url, hf.life.max_sessions, hf.life.session_ttl) == (MEMORY, 128, 1_800_000)
-    hf = holdfast.open("sqlite:///x.db", preset="mistralrs", max_sessions=7)
-    assert (hf.url, hf.life.max_sessions, hf.life.session_ttl) == ("sqlite:///x.db", 7, 1_800_000)
-
-
 @pytest.mark.parametrize(
     ("settings", "param"),
     [
@@ -65,7 +57,6 @@ async def test_preset_sets_only_omitted_settings() -> None:
         ({"max_sessions": "many"}, "max_sessions"),
         ({"max_sessions": 1.5}, "max_sessions"),
         ({"max_history_turns": 10_001}, "max_history_turns"),
-        ({"preset": "nexo"}, "preset"),
         ({"life": LifeSettings(), "max_sessions": 5}, "life"),
     ],
 )

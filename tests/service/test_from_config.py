@@ -77,12 +77,10 @@ def test_every_holdfast_setting_is_configurable_or_listed_as_code_only() -> None
         "strategies",
         "strategy",
         "budget",
-        "preset",
         "session_ttl",
         "retention",
         "max_sessions",
         "max_history_turns",
-        "dreaming",
     }
     assert own.isdisjoint(BUILDERS)
     assert own | BUILDERS.keys() == signature(Holdfast).parameters.keys()

@@ -16,7 +16,7 @@ from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.session import SessionRef
 from holdfast.errors import BudgetTooSmall, InvalidRequest
-from holdfast.holdfast import MEMORY_URL, Holdfast
+from holdfast.holdfast import Holdfast
 from holdfast.limits import CACHE_BYTES
 from holdfast.models import to_chunks
 from holdfast.overlays.session_cache import LAST
@@ -60,7 +60,7 @@ class Side:
     """One Holdfast under test, which may clear its cache before each turn."""
 
     def __init__(
-        self, context: ContextSettings, *, forgets: bool, cache_bytes: int = CACHE_BYTES, url: str = MEMORY_URL
+        self, context: ContextSettings, *, forgets: bool, cache_bytes: int = CACHE_BYTES, url: str = "sqlite://:memory:"
     ) -> None:
         self.model = Parrot()
         self.forgets = forgets

@@ -176,9 +176,9 @@ async def active_names(gateway: Gateway) -> set[str]:
 
 @asynccontextmanager
 async def open_with_cap() -> AsyncIterator[tuple[Gateway, Seconds]]:
-    """Open a gateway with the limits of mistral.rs, and its clock."""
+    """Open a gateway with 128 sessions of half an hour, and its clock."""
     clock = Seconds()
-    async with open_gateway(life=LifeSettings.of("mistralrs"), clock=clock) as gateway:
+    async with open_gateway(life=LifeSettings.of(session_ttl="30m", max_sessions=128), clock=clock) as gateway:
         yield gateway, clock
 
 

@@ -47,7 +47,6 @@ def problems(text: str = "", **env: str) -> list[str]:
 def test_variables_are_converted_to_the_type_of_their_key() -> None:
     found = load(
         "agents: {a: {tools: [x]}}\nllms: {Fast-1: {model: x, timeout: 60s, params: {seed: 1}}}",
-        HOLDFAST_PRESET="mistralrs",
         HOLDFAST_GATEWAY__PORT="9000",
         HOLDFAST_GATEWAY__MAX_BODY="1MiB",
         HOLDFAST_GATEWAY__QUEUE_TIMEOUT="1m30s",
@@ -70,7 +69,7 @@ def test_variables_are_converted_to_the_type_of_their_key() -> None:
         HOLDFAST_GATEWAY__HOST="",
     )
     gateway, llm = found.gateway, found.llms["Fast-1"]
-    assert (found.sessions.max_sessions, found.storage.sessions.retention) == (128, 7 * 86_400)
+    assert (found.sessions.max_sessions, found.storage.sessions.retention) == (10_000, 7 * 86_400)
     assert (gateway.host, gateway.port, gateway.max_body, gateway.match) == ("127.0.0.1", 9000, 1 << 20, "off")
     assert (gateway.queue_timeout, gateway.allowed_hosts) == (90.0, ("a.example", "b.example"))
     assert found.python.enabled
@@ -79,7 +78,7 @@ def test_variables_are_converted_to_the_type_of_their_key() -> None:
     assert (llm.timeout.total, llm.timeout.read) == (60.0, 5.0)
     assert found.llms["other"].provider == "anthropic"
     assert found.agents["a"].tools == ("y", "z")
-    assert config.resolve_context(found, "a").options == {"budget": 500, "exclude_tools": ["x", "y"], "recall": "off"}
+    assert config.resolve_context(found, "a").options == {"budget": 500, "exclude_tools": ["x", "y"]}
     assert found.hooks.webhooks[0].secret == SECRET
 
 

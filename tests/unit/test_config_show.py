@@ -15,8 +15,8 @@ from holdfast.settings import mask_url
 
 SECRET = "sk-not-to-be-seen"
 FILE = """\
-preset: mistralrs
-server: {port: 9001}
+storage: {sessions: {backend: inmemory}}
+gateway: {port: 9001}
 databases:
   main: {driver: postgres, host: "${HOST:-db}", database: d, password: "${PASSWORD}", options: {sslmode: require}}
 context: {strategy: token_window, budget: 4000}
@@ -28,9 +28,9 @@ mcp_servers: {m: {command: c, args: [--key, sk-not-to-be-seen], env: {A: sk-not-
 """
 SOURCES = {
     "model": "llms.default",
-    "store": "preset mistralrs",
-    "sessions.ttl": "preset mistralrs",
-    "sessions.max_sessions": "HOLDFAST_SHORT_TERM__MAX_SESSIONS",
+    "store": "own.yaml:1",
+    "sessions.ttl": "default",
+    "sessions.max_sessions": "HOLDFAST_SESSIONS__MAX_SESSIONS",
     "gateway.port": "own.yaml:2",
     "gateway.host": "HOLDFAST_HOST",
     "gateway.keep_alive": ".env:2: HOLDFAST_GATEWAY__KEEP_ALIVE",
@@ -71,12 +71,12 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "KEY": SECRET,
         "HOLDFAST_CONFIG": "own.yaml",
         "HOLDFAST_HOST": "127.0.0.2",
-        "HOLDFAST_SHORT_TERM__MAX_SESSIONS": "7",
+        "HOLDFAST_SESSIONS__MAX_SESSIONS": "7",
     }
 
 
 def test_every_value_has_its_source(env: dict[str, str]) -> None:
-    """File and line, variable, `.env`, preset or default."""
+    """File and line, variable, `.env` or default."""
     text, data = config.show_config(None, env)
     sources = {value["key"]: value["source"] for value in data}
     assert {key: sources[key] for key in SOURCES} == SOURCES
@@ -91,7 +91,7 @@ def test_every_value_has_its_source(env: dict[str, str]) -> None:
 
 def test_the_store_is_shown_with_its_source(env: dict[str, str]) -> None:
     """From the file, or from the variable that overrides it."""
-    Path("own.yaml").write_text(FILE.replace("preset: mistralrs", ""))
+    Path("own.yaml").write_text(FILE.replace("storage: {sessions: {backend: inmemory}}", ""))
     _, data = config.show_config(None, env)
     assert data[1] == {
         "key": "store",

@@ -17,7 +17,7 @@ from holdfast.config.aliases import DATABASE_IGNORED, DATABASE_KEYS, MEMORY_KEYS
 from holdfast.config.gateway import Auth, Gateway, Jwt, Timeouts, is_loopback
 from holdfast.config.hooks import Redaction, SecretGuard, SecretPattern
 from holdfast.config.llms import LLM
-from holdfast.config.model import NOT_USED_YET, Document, Sessions
+from holdfast.config.model import Document, Sessions
 from holdfast.config.reference import format_table, list_rows
 from holdfast.config.storage import Database, SessionStorage
 from holdfast.context.settings import ContextSettings
@@ -286,7 +286,7 @@ def test_not_loopback(host: str) -> None:
 
 # -- warnings and output ---------------------------------------------------------
 
-LATER = """
+DOUBTFUL = """
 storage:
   memory:
     backend: vector
@@ -307,14 +307,11 @@ auth: {required: false}
 hooks: {webhooks: [{url: "https://x/?t=sk-not-to-be-seen", secret: sk-not-to-be-seen}]}
 dreaming: {enabled: true}
 short_term: {session_ttl: 2s}
-telemetry: {headers: sk-not-to-be-seen}
 """
 
 
-def test_keys_of_later_versions_load_with_a_warning() -> None:
-    warnings = config.list_warnings(load(LATER, KEY="k"))
-    not_used = {line.split(": ")[1] for line in warnings if line.endswith("not used yet by this version")}
-    assert not_used == {pattern.replace("*", "coordinator.v1") for pattern in NOT_USED_YET}
+def test_doubtful_settings_load_with_a_warning() -> None:
+    warnings = config.list_warnings(load(DOUBTFUL, KEY="k"))
     text = "\n".join(warnings)
     assert "no llm 'fsat': used as a model's name; did you mean 'fast'?" in text
     assert (
@@ -338,8 +335,8 @@ databases: {{main: {{driver: postgres, host: h, database: d, password: {SECRET},
 
 def test_secrets_are_never_shown(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.yaml"
-    later = [line for line in LATER.splitlines() if not line.startswith(("llms:", "databases:"))]
-    file.write_text("\n".join([SECRETS, *later]))
+    doubtful = [line for line in DOUBTFUL.splitlines() if not line.startswith(("llms:", "databases:"))]
+    file.write_text("\n".join([SECRETS, *doubtful]))
     report = config.check_config(str(file), {"KEY": SECRET})
     found = config.load_file(file, {"KEY": SECRET})
     assert report.exit_code == 1, "its database is not in this version"

@@ -97,7 +97,7 @@ def prepare_server(settings: ServerSettings) -> object:
 def show(file: str | None, config: str | None, *, as_json: bool) -> None:
     """Show every effective value and its source.
 
-    The source is a line, a variable, a preset or the default. Secrets are hidden.
+    The source is a line, a variable or the default. Secrets are hidden.
 
     The default FILE is the one that `serve` reads; --config is another way to name it.
     """

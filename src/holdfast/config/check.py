@@ -15,7 +15,7 @@ from holdfast.config.agents import Agent
 from holdfast.config.convert import suggest
 from holdfast.config.gateway import is_loopback
 from holdfast.config.loader import ExaminedSettings, ServerSettings, examine_settings
-from holdfast.config.model import BUILT_IN, NOT_USED_YET, OFFLINE, Config
+from holdfast.config.model import BUILT_IN, OFFLINE, Config
 from holdfast.config.resolve import ANTHROPIC_URL, OPENAI_URL, find_store_mistake, resolve_context, resolve_llm
 from holdfast.config.show import describe
 from holdfast.context.strategies import WITHOUT_MODEL
@@ -197,7 +197,6 @@ def find_refusals(config: Config) -> list[tuple[str, str]]:
 def find_doubts(config: Config) -> Findings:
     """Yield warnings about settings that are accepted but will not work as intended."""
     yield from _find_exposed(config)
-    yield from ((key, "not used yet by this version") for key in NOT_USED_YET if key in config.lines)
     yield from _find_unknown_names(config)
     yield from _find_unknown_tools(config)
     yield from _find_unknown_models(config)

@@ -42,10 +42,6 @@ class Timeouts(Settings, frozen=True, kw_only=True):
 _LIMITS: Final = Limits()
 
 
-PRESETS: Final = {"mistralrs": {"single_user": True, "session_mode": "transcript"}}
-"""Keys of `gateway` that a preset sets, by the name of the preset."""
-
-
 class Gateway(Settings, frozen=True, kw_only=True):
     """The HTTP server."""
 

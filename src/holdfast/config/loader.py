@@ -13,14 +13,11 @@ from holdfast.agents.team import find_wrong_relations
 from holdfast.config.aliases import apply_aliases
 from holdfast.config.convert import Converter
 from holdfast.config.environment import Variables, apply_overrides, is_file, load_variables
-from holdfast.config.gateway import PRESETS as GATEWAY_PRESETS
 from holdfast.config.llms import LLM
-from holdfast.config.model import Config, Document, Sessions
+from holdfast.config.model import Config, Document
 from holdfast.config.resolve import DEFAULT_STORE, find_store_mistake, find_store_name, resolve_store_url
 from holdfast.config.yaml_tree import Listing, Node, Problems, Scalar, Section, find_kind, parse_yaml
-from holdfast.context.settings import without_recall
 from holdfast.errors import ConfigError
-from holdfast.lifecycle.settings import PRESETS
 from holdfast.limits import CONFIG_BYTES
 
 DEFAULT_FILE: Final = "holdfast.yaml"
@@ -104,7 +101,7 @@ def examine_text(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FIL
     environment, anthropic = _load_upstream(env, problems, "openai"), _load_upstream(env, problems, "anthropic")
     named = [llm for llm in (environment, anthropic) if llm.base_url or llm.api_key]
     config = Config(
-        **msgspec.structs.asdict(_apply_preset(found, lines)),
+        **msgspec.structs.asdict(found),
         source=source,
         lines=lines,
         spelt=problems.written,
@@ -153,32 +150,6 @@ def _list_variables(node: Node, env: Mapping[str, str], path: str = "") -> dict[
             sources = ", ".join(f"{name} from {places.get(name, 'environment')}" for name in names)
             return {path: sources} if names else {}
     return {where: sources for child, inner in below for where, sources in _list_variables(child, env, inner).items()}
-
-
-def _apply_preset(found: Document, lines: Mapping[str, int]) -> Document:
-    """Return the document with its preset applied: keys that the document itself does not set get the values of the preset."""
-    if found.preset is None:
-        return found
-    life = {
-        Sessions.ALIASES.get(name, name): value / 1000 if name == "session_ttl" else value
-        for name, value in PRESETS[found.preset].items()
-    }
-    served = GATEWAY_PRESETS[found.preset]
-    sessions = found.storage.sessions
-    if sessions.backend is None and sessions.database is None:
-        sessions = msgspec.structs.replace(sessions, backend="inmemory")
-    replace = msgspec.structs.replace
-    return replace(
-        found,
-        sessions=replace(found.sessions, **{k: v for k, v in life.items() if f"sessions.{k}" not in lines}),
-        storage=replace(found.storage, sessions=sessions),
-        gateway=replace(found.gateway, **{k: v for k, v in served.items() if f"gateway.{k}" not in lines}),
-        context=without_recall(found.context),
-        agents={
-            name: replace(agent, context=agent.context and without_recall(agent.context))
-            for name, agent in found.agents.items()
-        },
-    )
 
 
 def _load_upstream(env: Mapping[str, str], problems: Problems, provider: Literal["openai", "anthropic"]) -> LLM:

@@ -1,8 +1,6 @@
 """Define every key of `holdfast.yaml`: its type, range, default and description.
 
 Large sections are in the modules that this module imports. The method `find_mistakes()` checks constraints that a type cannot express.
-Keys that only later versions use are included, so that files with these keys load. `NOT_USED_YET` lists the keys, and
-`holdfast config check` warns about them.
 """
 
 from __future__ import annotations
@@ -23,12 +21,10 @@ from holdfast.context.settings import ContextSettings
 from holdfast.embedders.settings import EmbedderEntry
 from holdfast.limits import HISTORY_TURNS, MEMORIES_AT_ONCE
 from holdfast.memory.ranking import DAY
-from holdfast.settings import Count, Duration, Hidden, Mistake, Settings, Share
+from holdfast.settings import Count, Duration, Mistake, Settings, Share
 from holdfast.tools.mcp.settings import McpServer
 from holdfast.tools.python.settings import PythonLimits
 
-NOT_USED_YET: Final = ("telemetry",)
-"""Top-level keys that are accepted, but have no effect yet."""
 BUILT_IN: Final = ("default", "main")
 """Names of models, embedders and databases that need no entry in the file. Without an entry, they mean the built-in one."""
 OFFLINE: Final = "offline"
@@ -141,12 +137,6 @@ class Document(Settings, frozen=True, kw_only=True):
     memory: AgentMemory = AgentMemory()
     """Long-term memory, for every agent and for requests that name a model without an agent."""
     consolidation: Consolidation = Consolidation()
-    telemetry: Hidden | None = None
-    """Reserved for a later version."""
-    preset: Literal["mistralrs"] | None = None
-    """Name of a set of defaults of `sessions`, `storage.sessions` and `gateway` that behaves like another system. Keys in the file override
-    these defaults.
-    """
 
 
 class Config(Document, frozen=True, kw_only=True):

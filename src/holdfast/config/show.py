@@ -9,13 +9,11 @@ import yaml
 from msgspec import inspect
 
 from holdfast.config.convert import join_path
-from holdfast.config.gateway import PRESETS as GATEWAY_PRESETS
 from holdfast.config.loader import ServerSettings, load_settings
-from holdfast.config.model import Config, Document, Sessions
+from holdfast.config.model import Config, Document
 from holdfast.config.resolve import resolve_llm
 from holdfast.context.settings import ContextSettings
 from holdfast.durations import format_duration
-from holdfast.lifecycle.settings import PRESETS
 from holdfast.settings import MASK, Settings, format_size, get_fields, is_secret_name, mask_url, unwrap_type
 
 DEFAULT: Final = "default"
@@ -52,8 +50,6 @@ def _describe_leaf(value: Any, form: str | None, name: str) -> Any:
     match form:
         case "secret":
             return MASK
-        case "hidden":
-            return dict.fromkeys(value, MASK)
         case "url":
             return mask_url(value)
         case "duration":
@@ -85,7 +81,7 @@ class ShownValue(NamedTuple):
     value: Any
     """The value as a file would contain it. A secret is `***`."""
     source: str
-    """Where the value is set, for example `holdfast.yaml:3`, the name of a variable, `.env:2: NAME`, `--port`, `preset NAME` or `default`."""
+    """Where the value is set, for example `holdfast.yaml:3`, the name of a variable, `.env:2: NAME`, `--port` or `default`."""
 
 
 def show_config(file: str | None, env: Mapping[str, str]) -> tuple[str, list[dict[str, Any]]]:
@@ -162,23 +158,9 @@ def _find_source(config: Config, path: str) -> str:
     if line := config.lines.get(path):
         used = config.variables.get(path) or config.variables.get(config.spelt.get(path, path))
         return f"{config.source}:{line}" + (f", {used}" if used else "")
-    if path in _list_preset_paths(config):
-        return f"preset {config.preset}"
     above, _, last = path.rpartition(".")
     parts = above.split(".")
     if parts[-1] == "context" and len(parts) > 1:  # an agent's keys are added to those of the top level
         return _find_source(config, f"context.{last}")
     free = parts[-1] in {"params", "options", "headers", "state", "env"}
     return _find_source(config, above) if free and above else DEFAULT
-
-
-def _list_preset_paths(config: Config) -> set[str]:
-    """Return the paths of keys that the preset sets unless the file sets them."""
-    if config.preset is None:
-        return set()
-    gateway = (f"gateway.{name}" for name in GATEWAY_PRESETS[config.preset])
-    return {
-        "storage.sessions.backend",
-        *(f"sessions.{Sessions.ALIASES.get(name, name)}" for name in PRESETS[config.preset]),
-        *gateway,
-    }

@@ -257,11 +257,6 @@ def remove_strategy(name: str) -> None:
 # -- parsing -------------------------------------------------------------------
 
 
-def without_recall(settings: ContextSettings) -> ContextSettings:
-    """Return `settings` with `recall` off unless they set it. Used for settings of other systems, which do not recall by default."""
-    return ContextSettings(settings.strategy, {RECALL: "off", **settings.options})
-
-
 def is_recalling(strategy: str, given: object) -> bool:
     """Return True if a strategy recalls evicted messages when its key `recall` has the value `given`."""
     return strategy in RECALLING if given in ("auto", None) else given in ("on", True)

@@ -12,8 +12,6 @@ from holdfast.limits import HISTORY_TURNS
 from holdfast.numbers import check_whole
 
 DAY: Final = 86_400_000
-PRESETS: Final = {"mistralrs": {"session_ttl": 1_800_000, "max_sessions": 128}}
-"""Settings by name of the preset. mistral.rs keeps 128 sessions for half an hour, in memory."""
 
 
 class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,19 +36,16 @@ class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     @classmethod
-    def of(cls, preset: str | None = None, **given: Any) -> Self:
-        """Create settings from a preset and from values by name.
+    def of(cls, **given: Any) -> Self:
+        """Create settings from values by name.
 
         Args:
-            preset: name of a preset, whose values apply unless `given` has them; None: the defaults apply instead.
             given: values by name. Durations are texts like `24h`, or seconds.
 
         Raises:
-            InvalidRequest: a preset or setting is unknown, or a duration or number is invalid.
+            InvalidRequest: a setting is unknown, or a duration or number is invalid.
         """
-        if preset is not None and preset not in tuple(PRESETS):
-            raise InvalidRequest(f"preset must be one of {', '.join(PRESETS)}, not {preset!r}"[:300], param="preset")
-        found: dict[str, Any] = dict(PRESETS[preset]) if preset else {}
+        found: dict[str, Any] = {}
         for name, value in given.items():
             if name in ("session_ttl", "retention"):
                 found[name] = parse_milliseconds(value, name)
