@@ -8,23 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.evaluation.prompt_sessions import Run as StrategyRun
+from benchmarks.evaluation.statements.conversations import Conversation, read_conversations
+from benchmarks.evaluation.statements.figures import Figures, Prompt, Tally, find_asked, make_prompt
+from benchmarks.evaluation.statements.prompts import DEFAULT_STRATEGIES, measure_statements
 from benchmarks.peers import Trimmer, open_agents_session, to_items
 from benchmarks.run import Run
 from benchmarks.tables import Column, Figure, Table, format_count, format_decimal, format_share
 from benchmarks.timing import report
-from holdfast.cli.evaluate import DEFAULT_STRATEGIES
 from holdfast.domain.messages import Message
-from holdfast.evaluation.statements import (
-    Conversation,
-    Figures,
-    Prompt,
-    Tally,
-    find_asked,
-    make_prompt,
-    measure_statements,
-    read_conversations,
-)
-from holdfast.evaluation.statements import Run as StrategyRun
 from holdfast.replay import parse_specs
 from holdfast.tokens import STORED
 

@@ -17,8 +17,11 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.evaluation import WEIGHTS, Dataset, Direct, Evaluator, Query, Sample, Turn, read
-from holdfast.recall.scoring import FormWeights, Weights
+from benchmarks.evaluation.dataset import Dataset, Query, Sample, Turn
+from benchmarks.evaluation.direct import Direct
+from benchmarks.evaluation.evaluator import Evaluator
+from benchmarks.evaluation.readers import read
+from holdfast.recall.scoring import WEIGHTS, FormWeights, Weights
 
 FACTORS: Final = (0.5, 0.75, 1.33, 2.0)
 STARTS: Final = (0.0, 0.1, 0.2, 0.4)

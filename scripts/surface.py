@@ -30,7 +30,7 @@ def count_surface() -> dict[str, int]:
 
 def count_floors() -> int:
     """Return the length of the longest chain of imports between rooms: the packages and modules directly in `holdfast`."""
-    graph = grimp.build_graph("holdfast")
+    graph = grimp.build_graph("holdfast", cache_dir=".import_linter_cache")
     rooms = graph.find_children("holdfast") - {"holdfast.__main__"}
     for room in rooms:
         graph.squash_module(room)

@@ -59,8 +59,6 @@ PAGES: Final[Mapping[str, str]] = {
     "holdfast.config": "configuration.md",
     "holdfast.embedders": "custom-embedders.md",
     "holdfast.errors": "errors.md",
-    "holdfast.evaluation": "evaluation.md",
-    "holdfast.evaluation.statements": "evaluation-statements.md",
     "holdfast.hooks": "hooks.md",
     "holdfast.models": "upstreams.md",
     "holdfast.replay": "replay.md",

@@ -472,8 +472,6 @@ IMPORT_LINE_BYTES: Final = 256 * MIB
 """Longest line of an imported file. A line is one session; longer lines are not read to their end."""
 IMPORT_VALUES: Final = 8_000_000
 """Keys and values in one line of an imported file."""
-EVALUATION_FILE_BYTES: Final = 512 * MIB
-"""Largest file of questions and conversations that `eval` reads to measure recall."""
 
 # -- fixed, of requests, explanations and views of sessions -------------------
 

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.evaluation.direct import Direct
+from benchmarks.evaluation.evaluator import Evaluator
+from benchmarks.evaluation.readers import read
 from holdfast.agents import Agent
 from holdfast.context.recalled import OPENING, RecallSettings
 from holdfast.embedders import EmbedderSettings, embedder_of, weights
 from holdfast.errors import EmbeddingFailed
-from holdfast.evaluation import Direct, Evaluator, read
 from holdfast.indexes.settings import IndexSettings
 from holdfast.recall.vectors import to_vector
 from holdfast.search.conversations import search_conversations

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
+from benchmarks.evaluation.dataset import Dataset, Query, Sample, SearchResult
+from benchmarks.evaluation.plain import TOOL
 from holdfast.context.recalled import RecallSettings
 from holdfast.errors import EmbeddingFailed
-from holdfast.evaluation.dataset import Dataset, Query, Sample, SearchResult
-from holdfast.evaluation.plain import TOOL
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
 from holdfast.lifecycle.settings import LifeSettings

@@ -11,10 +11,9 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from benchmarks.evaluation.statements.matching import Matcher, normalize
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.evaluation.statements.matching import Matcher, normalize
-from holdfast.limits import EVALUATION_FILE_BYTES
 from holdfast.tokens import STORED
 from holdfast.wire.openai import split_system
 from holdfast.wire.sendable import get_own_fields, to_messages
@@ -136,8 +135,6 @@ def _find_files(paths: Iterable[Path]) -> Iterator[Path]:
 
 def _read_file(path: Path) -> Conversation:
     try:
-        if path.stat().st_size > EVALUATION_FILE_BYTES:
-            raise InvalidRequest(f"{path} has more than {EVALUATION_FILE_BYTES:,} bytes", param="FILE")
         data = path.read_bytes()
     except OSError as exc:
         raise InvalidRequest(f"{path}: {exc.strerror or exc}", param="FILE") from exc

@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.evaluation.dataset import Dataset, Finder, Query, Sample, SearchResult
-from holdfast.evaluation.measures import DIGITS, Figures, Outcome, compute_figures, compute_share, list_sessions
-from holdfast.evaluation.plain import FullText, PlainBM25
+from benchmarks.evaluation.dataset import Dataset, Finder, Query, Sample, SearchResult
+from benchmarks.evaluation.measures import DIGITS, Figures, Outcome, compute_figures, compute_share, list_sessions
+from benchmarks.evaluation.plain import FullText, PlainBM25
 from holdfast.tokens import get_counter
 
 Mode = Literal["bm25", "fts5", "keyword", "vector", "hybrid"]
@@ -171,7 +171,7 @@ def resample(differences: Sequence[tuple[float, ...]]) -> list[Difference]:
     Args:
         differences: One row for each question. All rows have the same length.
     """
-    chosen, count = random.Random(_SEED), len(differences)  # noqa: S311 - not used for secrets
+    chosen, count = random.Random(_SEED), len(differences)
     means = [
         [sum(column) / count for column in zip(*chosen.choices(differences, k=count), strict=True)]
         for _ in range(RESAMPLES)

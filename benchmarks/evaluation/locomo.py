@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from benchmarks.evaluation.dataset import Query, Sample, Turn
 from holdfast.errors import InvalidMessage
-from holdfast.evaluation.dataset import Query, Sample, Turn
 
 CATEGORIES: Final = {"1": "multi-hop", "2": "temporal", "3": "open-domain", "4": "single-hop", "5": "adversarial"}
 ADVERSARIAL: Final = CATEGORIES["5"]

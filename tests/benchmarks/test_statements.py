@@ -11,22 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.evaluation import prompt_sessions
+from benchmarks.evaluation.prompt_sessions import Run
+from benchmarks.evaluation.statements import prompts
+from benchmarks.evaluation.statements.conversations import Conversation, read_conversations
+from benchmarks.evaluation.statements.figures import Figures, Tally, find_asked, make_prompt
+from benchmarks.evaluation.statements.matching import Matcher, normalize
+from benchmarks.evaluation.statements.prompts import measure_statements
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.evaluation import prompt_sessions
-from holdfast.evaluation.statements import (
-    Conversation,
-    Figures,
-    Matcher,
-    Run,
-    Tally,
-    find_asked,
-    make_prompt,
-    measure_statements,
-    normalize,
-    prompts,
-    read_conversations,
-)
 from holdfast.holdfast import Holdfast
 from holdfast.replay import parse_spec
 

@@ -18,14 +18,14 @@ from typing import Any, Final
 
 import msgspec
 
+from benchmarks.evaluation.dataset import Dataset, Query, Sample
+from benchmarks.evaluation.library import make_messages
+from benchmarks.evaluation.measures import mean
+from benchmarks.evaluation.prompt_sessions import Built, Run, find_current, is_block, open_session
+from benchmarks.evaluation.statements.matching import Matcher, normalize
 from holdfast.context.build import WorkingSet
 from holdfast.context.settings import DEFAULT_STRATEGY, ContextSettings
 from holdfast.context.standing_facts import HEADER
-from holdfast.evaluation.dataset import Dataset, Query, Sample
-from holdfast.evaluation.library import make_messages
-from holdfast.evaluation.measures import mean
-from holdfast.evaluation.prompt_sessions import Built, Run, find_current, is_block, open_session
-from holdfast.evaluation.statements.matching import Matcher, normalize
 from holdfast.recall.chunks import find_sentences
 from holdfast.recall.terms import choose_language, count_terms, split_words
 from holdfast.wire.sendable import get_own_fields, to_messages

@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from holdfast.evaluation.dataset import Query, Sample
+from benchmarks.evaluation.dataset import Query, Sample
 
 DIGITS = 4
 

@@ -8,23 +8,15 @@ from typing import Any
 
 import pytest
 
+from benchmarks.evaluation.dataset import Dataset, Query, Sample, Turn
+from benchmarks.evaluation.direct import Direct
+from benchmarks.evaluation.evaluator import MODES, Evaluator
+from benchmarks.evaluation.library import Library
+from benchmarks.evaluation.measures import Outcome, compute_figures, compute_session_share, fit_budget, list_sessions
+from benchmarks.evaluation.plain import FullText, PlainBM25
+from benchmarks.evaluation.readers import read
+from benchmarks.evaluation.unrelated import can_ask, count_unrelated, measure_unrelated
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.evaluation import (
-    MODES,
-    Dataset,
-    Direct,
-    Evaluator,
-    Library,
-    Query,
-    Sample,
-    Turn,
-    can_ask,
-    count_unrelated,
-    measure_unrelated,
-    read,
-)
-from holdfast.evaluation.measures import Outcome, compute_figures, compute_session_share, fit_budget, list_sessions
-from holdfast.evaluation.plain import FullText, PlainBM25
 
 CONVERSATIONS = Path(__file__).parents[2] / "benchmarks" / "conversations"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.evaluation import Query, Sample, Turn, compare
-from holdfast.evaluation.evaluator import Difference, resample
-from holdfast.evaluation.measures import Outcome
+from benchmarks.evaluation.dataset import Query, Sample, Turn
+from benchmarks.evaluation.evaluator import Difference, compare, resample
+from benchmarks.evaluation.measures import Outcome
 
 
 def make_sample(name: str, questions: int) -> Sample:

@@ -16,7 +16,7 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Final
 
-from holdfast.evaluation.dataset import Query, Sample, Turn
+from benchmarks.evaluation.dataset import Query, Sample, Turn
 
 K1, B = 1.2, 0.75
 _SCRIPTS: Final = (

@@ -8,11 +8,13 @@ from typing import Final
 
 import msgspec
 
+from benchmarks.evaluation.prompt_sessions import Built, PromptSession, Run, find_current, is_block, open_session
+from benchmarks.evaluation.statements.conversations import Conversation
+from benchmarks.evaluation.statements.figures import Figures, Prompt, Tally, find_asked, make_prompt
 from holdfast.context.build import WorkingSet
-from holdfast.evaluation.prompt_sessions import Built, PromptSession, Run, find_current, is_block, open_session
-from holdfast.evaluation.statements.conversations import Conversation
-from holdfast.evaluation.statements.figures import Figures, Prompt, Tally, find_asked, make_prompt
 
+DEFAULT_STRATEGIES: Final = "digest,salience,token_window,head_tail,buffer_window,clear_tool_results"
+"""Strategies that need no model. `none` needs none either, but is left out because it sends everything."""
 _START: Final = 1_767_225_600_000
 """Time of the first message, in milliseconds since the epoch. Each message is a minute later than the message before it."""
 _MINUTE: Final = 60_000

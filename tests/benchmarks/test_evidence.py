@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from benchmarks.evaluation import prompt_contents
+from benchmarks.evaluation.dataset import Dataset, Query, Sample, Turn
+from benchmarks.evaluation.library import make_messages
+from benchmarks.evaluation.prompt_contents import PARTS, Contents, measure_prompts
+from benchmarks.evaluation.prompt_sessions import MARKER, Run, open_session
+from benchmarks.evaluation.statements.matching import normalize
 from holdfast.context.settings import ContextSettings
-from holdfast.evaluation import Dataset, Query, Sample, Turn, measure_prompts, prompt_contents
-from holdfast.evaluation.library import make_messages
-from holdfast.evaluation.prompt_contents import PARTS, Contents
-from holdfast.evaluation.prompt_sessions import MARKER, Run, open_session
-from holdfast.evaluation.statements.matching import normalize
 from holdfast.holdfast import Holdfast
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.recall.vectors import to_vector

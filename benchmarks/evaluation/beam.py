@@ -23,8 +23,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.evaluation.dataset import Query, Sample, Turn
 from holdfast.errors import InvalidMessage
-from holdfast.evaluation.dataset import Query, Sample, Turn
 
 UNANSWERABLE: Final = "abstention"
 """Ability of the questions that have no answer."""

@@ -1,6 +1,6 @@
 """Search a dataset with Holdfast's ranking alone, without a store or an index.
 
-This search is used to try other weights in seconds, and to verify the results of `holdfast.evaluation.library`.
+This search is used to try other weights in seconds, and to verify the results of `benchmarks.evaluation.library`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from benchmarks.evaluation.dataset import Dataset, Query, Sample, SearchResult, Turn
+from benchmarks.evaluation.measures import list_sessions
+from benchmarks.evaluation.plain import TOOL
 from holdfast.embedders import Embedder
 from holdfast.embedders.base import can_read_language, get_floor, make_query_vectors
-from holdfast.evaluation.dataset import Dataset, Query, Sample, SearchResult, Turn
-from holdfast.evaluation.measures import list_sessions
-from holdfast.evaluation.plain import TOOL
 from holdfast.recall.base import NEAR, NEAREST, Candidate, Candidates, SearchMode, Similar
 from holdfast.recall.details import analyse
 from holdfast.recall.questions import Question, parse_question

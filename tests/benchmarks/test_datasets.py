@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.evaluation.dataset import Query, Sample
+from benchmarks.evaluation.readers import read
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.evaluation import Query, Sample, read
 
 MARCH_15 = 1_710_460_800_000
 DAY = 86_400_000

@@ -7,9 +7,9 @@ from typing import Final, Literal, Protocol, get_args
 
 import msgspec
 
+from benchmarks.evaluation.dataset import Dataset, Query
+from benchmarks.evaluation.measures import compute_share, mean
 from holdfast.errors import InvalidRequest
-from holdfast.evaluation.dataset import Dataset, Query
-from holdfast.evaluation.measures import compute_share, mean
 from holdfast.recall.base import SearchMode
 
 Kind = Literal["here", "wrong", "unanswerable", "elsewhere"]

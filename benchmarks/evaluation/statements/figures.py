@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
+from benchmarks.evaluation.statements.conversations import Conversation, Statement
+from benchmarks.evaluation.statements.matching import normalize
 from holdfast.domain.messages import Message
-from holdfast.evaluation.statements.conversations import Conversation, Statement
-from holdfast.evaluation.statements.matching import normalize
 from holdfast.tokens import STORED
 
 SUPERSEDED: Final = "superseded"

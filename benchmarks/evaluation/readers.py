@@ -19,10 +19,9 @@ from typing import Any, Final
 
 import msgspec
 
+from benchmarks.evaluation import beam, locomo
+from benchmarks.evaluation.dataset import Dataset, Query, Sample, Turn
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.evaluation import beam, locomo
-from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
-from holdfast.limits import EVALUATION_FILE_BYTES
 from holdfast.search.queries import SEARCH_ROLES
 
 SUFFIXES: Final = (".json", ".jsonl")
@@ -89,8 +88,6 @@ def _read_folder(folder: Path) -> dict[str, Any]:
 
 def _read_file(path: Path) -> bytes:
     try:
-        if path.stat().st_size > EVALUATION_FILE_BYTES:
-            raise InvalidRequest(f"{path} has more than {EVALUATION_FILE_BYTES:,} bytes", param="DATASET")
         return path.read_bytes()
     except OSError as exc:
         raise InvalidRequest(f"{path}: {exc.strerror or exc}", param="DATASET") from exc
