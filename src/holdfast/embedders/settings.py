@@ -36,7 +36,7 @@ class LocalModel(NamedTuple):
     """Defaults for a local model."""
 
     floor: float
-    """Cosine below which texts are unrelated, as measured in docs/recall-quality.md."""
+    """Cosine below which texts are unrelated, as measured in docs/quality.md."""
     context: bool
     """True if searches find more when each turn is embedded with its speaker and the end of the previous turn."""
 
