@@ -26,8 +26,6 @@ CACHE_BYTES: Final = 256 * MIB
 """Estimated size of all session data that a process caches between turns, unless `storage.sessions.cache_bytes` is set."""
 METADATA_BYTES: Final = 1 * MIB
 """Metadata of a session, or of one message, as JSON."""
-PARTICIPANTS: Final = 100
-"""Users who take part in a session, in addition to its owner."""
 STATE_BYTES: Final = 1 * MIB
 """State of one scope (a session's own, a user's, a tenant's) as JSON, after a change."""
 STATE_KEYS: Final = 10_000

@@ -90,7 +90,6 @@ async def chat(world: World, who: Who) -> None:
         "messages": [{"role": "user", "content": f"hello {who.marker}"}],
         "session_id": world.chance.choice(SESSIONS),
         "user": world.chance.choice(USERS),
-        "session_user": world.chance.choice([None, None, None, *USERS]) if who.user is not None else None,
         "stream": world.chance.random() < 0.3,
     }
     if who.user is None:  # then the named user writes

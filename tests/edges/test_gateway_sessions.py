@@ -468,3 +468,14 @@ async def test_many_concurrent_requests_keep_logs_separate() -> None:
             log = await contents(served, name)
             assert sorted(log[::2]) == [f"{name}{at}" for at in range(8)]
             assert log[1::2] == [f"re: {text}" for text in log[::2]]
+
+
+async def test_chat_never_moves_a_session() -> None:
+    """A request that names another agent or user uses that agent, or that user's own session."""
+    async with gateway(reply_to_last, "agents: {writer: {}}") as (served, _):
+        ada = SessionRef("ada", "s")
+        await served.chat("hi", "s", user="ada", agent="writer")
+        for fields in ({"user": "bob"}, {"user": "ada", "model": "gpt-4o"}):
+            await served.chat("hi", "s", **fields)
+        assert {one.ref for one in (await served.hf.sessions()).sessions} == {ada, SessionRef("bob", "s")}
+        assert (await served.hf.store.get(ada)).agent == "writer"

@@ -232,17 +232,6 @@ async def test_roles_without_content_see_no_values_and_get_no_downloads() -> Non
         await read(served, "/inspect/state/records?session_id=s&q=red", 403)
 
 
-async def test_participant_of_a_session_reaches_neither_its_state_nor_its_files() -> None:
-    async with serve_filled() as served:
-        await served.http.patch("/v1/sessions/s", json={"metadata": {"participants": ["bob"]}})
-        await sign_in(served, await add_key(served, "write", user_id="bob"))
-        assert "State and files" not in await read(served, "/inspect/sessions/s?user_id=default")
-        for path in ("state", "artifacts/dot.png", "artifacts/dot.png/content"):
-            await read(served, f"/inspect/sessions/s/{path}?user_id=default", 404)
-        await read(served, "/inspect/state/records?session_id=s&user_id=default", 404)
-        await read(served, "/inspect/state/edit?session_id=s&user_id=default&key=note", 404)
-
-
 async def test_key_of_one_user_reaches_only_data_of_this_user() -> None:
     async with serve_filled() as served:
         await sign_in(served, await add_key(served, "write", user_id="ada"))

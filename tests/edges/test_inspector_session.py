@@ -617,26 +617,6 @@ async def test_key_of_another_user_reaches_nothing() -> None:
                 assert "swordfish" not in await read(served, f"{URL}{path}{query}", 404)
 
 
-async def test_participant_sees_the_conversation_but_nothing_that_left_it() -> None:
-    async with gateway([]) as (served, _):
-        await served.http.post("/v1/sessions", json={"id": "s", "metadata": {"participants": ["bob"]}})
-        await append(served, [{"role": "user", "content": "Shown"}, {"role": "note", "origin": "hidden note"}])
-        await append(served, [{"role": "assistant", "content": "withdrawn"}])
-        await append(served, [{"role": "assistant", "content": "Kept"}], retire_from=2)
-        await sign_in(served, await add_key(served, "admin", user_id="bob"))
-        for path in ("", "?q=withdrawn", "/export", "/export?format=jsonl", "/export?format=markdown"):
-            separator = "&" if "?" in path else "?"
-            text = await read(served, f"{URL}{path}{separator}user_id=default")
-            assert "hidden note" not in text
-            assert "withdrawn" not in text.replace("“withdrawn”", "").replace("=withdrawn", "").replace(
-                '"withdrawn"', ""
-            )
-        html = await read(served, f"{URL}?user_id=default")
-        assert "Shown" in html
-        assert 'action="/inspect/do"' not in html
-        await read(served, f"{URL}/messages/2?user_id=default", 404)
-
-
 async def test_hostile_texts_are_text_everywhere() -> None:
     async with serve_filled() as served:
         name = f"x{HOSTILE}"[:60]

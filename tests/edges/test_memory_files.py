@@ -433,26 +433,6 @@ async def test_versions_say_session_turn_and_agent() -> None:
         assert entries[2].metadata == {"memory_file": True}
 
 
-async def test_several_users_of_a_session_see_no_files() -> None:
-    """Neither the participant nor the owner gets the owner's files there, because the other one would read the reply."""
-    async with gateway([Reply(tool_calls=[VIEW]), "A.", Reply(tool_calls=[VIEW, NOTE]), "B."], PLANNER) as (
-        served,
-        upstream,
-    ):
-        await files(served, "ada", "planner").create("/memories/salary.md", "a lot")
-        session = await served.hf.session("shared", user_id="ada", agent="planner")
-        await session.update(metadata={"participants": ["bob"]})
-        for user in ("bob", "ada"):
-            body = {"model": "planner", "session_id": "shared", "session_user": "ada", "user_id": user}
-            answer = await served.http.post(
-                "/v1/chat/completions", json={**body, "messages": [{"role": "user", "content": "What is there?"}]}
-            )
-            assert answer.status_code == 200, answer.text
-        refused = "The memory directory is not available in this conversation, because several users take part in it."
-        assert results(upstream) == [refused] * 3
-        assert await files(served, "ada", "planner").list_paths(9) == ["/memories/salary.md"]
-
-
 # -- crashes -------------------------------------------------------------------------
 
 

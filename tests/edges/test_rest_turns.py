@@ -79,20 +79,6 @@ async def test_an_append_retires_and_changes_state_in_one_write() -> None:
         assert_error(await served.http.post(MESSAGES, json={"messages": []}), 400)
 
 
-async def test_a_participant_neither_retires_nor_changes_state() -> None:
-    async with gateway(lambda _: "ok", "auth: {required: true}") as (served, _):
-        owner, guest = [bearer(await create_stored_key(served.hf, user_id=user)) for user in ("ada", "bob")]
-        shared = {"id": "s", "metadata": {"participants": ["ada", "bob"]}}
-        assert (await served.http.post("/v1/sessions", json=shared, headers=owner)).status_code == 201
-        assert (await served.http.post(TURNS, json={"messages": [HI]}, headers=owner)).status_code == 200
-        place = f"{MESSAGES}?user_id=ada"
-        assert (await served.http.post(place, json={"messages": [HI]}, headers=guest)).status_code == 200
-        for more in ({"retire_from": 0}, {"changes": [{"op": "set", "key": "a", "value": 1}]}):
-            assert_error(await served.http.post(place, json={"messages": [HI], **more}, headers=guest), 400)
-        assert_error(await served.http.post(f"{TURNS}?user_id=ada", json={"messages": [HI]}, headers=guest), 404)
-        assert len(await served.log(user_id="ada")) == 2
-
-
 async def test_app_state_needs_a_key_that_may_change_it() -> None:
     async with gateway(lambda _: "ok", "auth: {required: true}") as (served, _):
         headers = bearer(await create_stored_key(served.hf, user_id="ada"))

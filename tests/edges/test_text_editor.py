@@ -186,14 +186,3 @@ async def test_a_function_with_the_name_of_the_editor_is_refused() -> None:
             answer = await served.http.post("/v1/chat/completions", json={**body, "tools": [tool]})
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools[0]")
         assert not upstream.requests
-
-
-async def test_participants_cannot_read_or_write_files() -> None:
-    async with gateway([edit({"command": "view", "path": "/a.md"}, CREATE), "Done."], WRITER) as (served, upstream):
-        session = await served.hf.session("s", user_id="ada", agent="writer")
-        await session.artifacts.save("a.md", "secret")
-        await session.update(metadata={"participants": ["bob"]})
-        await ask(served, user="bob", session_user="ada")
-        assert all("belong to the owner" in one for one in results(upstream))
-        assert len(results(upstream)) == 2
-        assert [one.name for one in await session.artifacts.list()] == ["a.md"]

@@ -116,15 +116,6 @@ async def test_introduced_memories_stay_the_same_in_a_session() -> None:
             turn.add({"role": "assistant", "content": "Hello"})
 
 
-async def test_user_memories_are_left_out_with_other_participants() -> None:
-    async with open_bench(Clock()) as made:
-        await store_memories(
-            made, make_promoted(1, "Mine"), make_promoted(2, "The desk's", DESK), make_promoted(3, "Everybody's", APP)
-        )
-        await made.session.update(metadata={"participants": ["bob"]})
-        assert sorted(await ask(made)) == ["Everybody's", "The desk's"]
-
-
 async def test_forgotten_and_superseded_memories_are_removed() -> None:
     async with open_bench(Clock()) as made:
         await store_memories(

@@ -6,19 +6,15 @@ from __future__ import annotations
 
 import base64
 import codecs
-from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
 
 from holdfast.agents import Agent
-from holdfast.context.recalled import RecallSettings
-from holdfast.domain.memory import Memory, MemorySource
+from holdfast.domain.memory import MemorySource
 from holdfast.limits import LOOKED_BACK
 from holdfast.memory.provenance import find_origin, list_hidden_forms, make_heard
 from tests.service.memory_tool_kit import (
-    DEFAULT,
     PLANTED,
     list_memories,
     make_tool,
@@ -28,8 +24,7 @@ from tests.service.memory_tool_kit import (
     results,
     script,
 )
-from tests.service.tools_kit import Bench, bench, make_reply
-from tests.words import says
+from tests.service.tools_kit import bench, make_reply
 
 GERMAN = (
     "Die Rechnungen werden von der Buchhaltung geprüft und dann an das Amt geschickt, das sie nicht mehr ändern kann. "
@@ -169,10 +164,10 @@ async def test_text_planted_before_the_inspected_window_is_quarantined() -> None
     assert one.status == "quarantined"
 
 
-async def test_guest_words_from_another_session_are_not_attributed_to_the_owner() -> None:
+async def test_words_of_another_speaker_from_another_session_are_not_attributed_to_the_owner() -> None:
     async with bench(lambda _: next(replies), agents={"a": Agent(name="a", tools=("memory",))}) as made:
         replies = iter(["ok"])
-        await made.ask(PLANTED, agent="a", speaker="eve")
+        await made.ask(PLANTED, agent="a", own=[{"metadata": {"user": "eve"}}])
         assert made.hf.engine.index is not None
         await made.hf.engine.index.settled()
         other = await made.hf.session("other", agent="a")
@@ -195,67 +190,6 @@ async def test_similar_quarantined_memory_is_marked_and_its_text_cut() -> None:
     assert other["origin"] == "web"
     assert "\u202e" not in told
     assert "[end" not in told
-
-
-# -- sessions with several users -----------------------------------------------------
-
-
-SECRET = "The gate code of the cellar is 4711"
-RECALLS = {
-    "a": Agent(name="a", recalls={"memory": RecallSettings()}, agent_tools=("helper",)),
-    "helper": Agent(name="helper", recalls={"memory": RecallSettings()}),
-}
-
-
-async def share_session(made: Bench) -> Memory:
-    one = (await made.hf.memories.remember(SECRET, user_id="default")).memory
-    await made.hf.memories.remember("The cellar of the house is dry", app=True)
-    await made.session.update(metadata={"participants": ["bob"]})
-    return one
-
-
-def read_sent_text(made: Bench) -> str:
-    return "\n".join(msgspec.json.encode(body).decode() for body in made.model.bodies)
-
-
-async def test_memories_of_a_user_are_not_recalled_for_participants() -> None:
-    async with bench(lambda _: next(replies), agents=RECALLS) as made:
-        one = await share_session(made)
-        replies = iter(
-            script(
-                ("memory", {"action": "recall", "query": "gate code cellar"}),
-                ("memory", {"action": "forget", "id": one.id}),
-            )
-        )
-        await results(made, "What is the gate code of the cellar?", speaker="bob", guest=True)
-        assert not says(read_sent_text(made), "4711")
-        assert "cellar of the house" in read_sent_text(made)
-        assert "several users" in read_sent_text(made)
-        assert await made.hf.memories.get(one.id) == one
-
-
-async def test_memories_of_a_user_are_not_recalled_for_participants_through_another_agent() -> None:
-    async with bench(lambda _: next(replies), agents=RECALLS) as made:
-        await share_session(made)
-        ask: Callable[..., Any] = make_reply
-        replies = iter(
-            [
-                ask(None, ("c", "helper", {"request": "gate code of the cellar?"})),
-                *script(("memory", {"action": "recall", "query": "gate code cellar"})),
-                ask("done"),
-            ]
-        )
-        await made.ask("Have the helper look up the gate code", agent="a", speaker="bob", guest=True)
-    assert len(made.model.bodies) == 4
-    assert not says(read_sent_text(made), "4711")
-
-
-async def test_similar_memories_of_a_user_are_not_shown_to_participants() -> None:
-    async with bench(script(remember("The gate code of the cellar is known")), agents=RECALLS) as made:
-        await share_session(made)
-        await results(made, "The gate code of the cellar is known", speaker="bob", guest=True)
-        assert not says(read_sent_text(made), "4711")
-        assert len(await list_memories(made, DEFAULT)) == 2
 
 
 # -- cost ----------------------------------------------------------------------------

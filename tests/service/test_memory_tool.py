@@ -244,9 +244,9 @@ async def test_user_saying_yes_does_not_vouch_for_a_tool_result() -> None:
     assert one.status == "quarantined"
 
 
-async def test_guest_words_are_not_attributed_to_the_owner() -> None:
+async def test_words_of_another_speaker_are_not_attributed_to_the_owner() -> None:
     async with bench(script(remember("The user likes rum")), agents=AGENT) as made:
-        await results(made, "I like rum", speaker="eve")
+        await results(made, "I like rum", own=[{"metadata": {"user": "eve"}}])
         (one,) = await list_memories(made)
     assert one.origin == "import"
 

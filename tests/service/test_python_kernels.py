@@ -210,7 +210,7 @@ async def test_ending_a_session_while_its_process_is_created(tmp_path: Path, mon
         monkeypatch.setattr(made._folders, "make", slowly)
         task = asyncio.ensure_future(run_code(made, A))
         await until(making.is_set)
-        made._end(made._kernels[A, False])
+        made._end(made._kernels[A])
         await made.wait_until_ended()
         go_on.set()
         with pytest.raises(NoKernel, match="ended"):

@@ -273,11 +273,11 @@ async def test_handing_over_the_conversation_does_not_cause_quarantine() -> None
     assert (one.status, one.origin) == ("active", "assistant")
 
 
-async def test_memory_from_guest_words_is_quarantined() -> None:
+async def test_memory_from_words_of_another_speaker_is_quarantined() -> None:
     replies: list[Any] = []
     async with bench(lambda _: replies.pop(0), make_lookup(), agents=AGENTS) as made:
         replies[:] = ["I see"]
-        await made.ask(PAGE, agent="a", speaker="eve")
+        await made.ask(PAGE, agent="a", own=[{"metadata": {"user": "eve"}}])
         replies[:] = script(remember(REWORDED))
         await results(made, "Keep that")
         (one,) = await list_memories(made)

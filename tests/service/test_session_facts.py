@@ -313,10 +313,9 @@ async def test_session_of_an_agent_call_has_no_facts_of_the_user(hf: Holdfast) -
     assert NUTS not in [one.text for one in await session.facts()]
 
 
-async def test_participants_state_facts_like_the_owner(hf: Holdfast) -> None:
+async def test_other_speakers_state_facts_like_the_owner(hf: Holdfast) -> None:
     session = await hf.session("s", user_id="ada")
     messages = make_conversation(NUTS)
     messages[2]["metadata"] = {"user": "bob"}
-    await session.update(metadata={"participants": ["bob"]})
     await session.append(messages)
     assert NUTS in await facts_block(session)

@@ -505,29 +505,6 @@ async def test_users_with_the_same_words_never_see_each_others_text() -> None:
             assert others not in told
 
 
-async def test_other_conversations_of_the_owner_are_not_recalled_for_participants() -> None:
-    """A session with several users recalls only itself, in prompts and by the tool."""
-    script = [make_reply(None, ("c", "search_conversations", {"query": "gate code"})), make_reply("done")] * 2
-    async with open_talks(script) as at:
-        await at.add_messages("private", SECRET)
-        session = await at.hf.session("together", user_id="ada", agent="finder")
-        await session.update(metadata={"participants": ["bob"]})
-        await session.send("What is the gate code?")
-        assert all("4711" not in json.dumps(prompt) for prompt in at.model.prompts)
-    elsewhere = [
-        make_reply(None, ("c", "search_conversations", {"query": "gate", "session_id": "private"})),
-        make_reply("done"),
-    ]
-    async with open_talks(elsewhere) as at:
-        await at.add_messages("private", SECRET)
-        session = await at.hf.session("together", user_id="ada", agent="finder")
-        await session.update(metadata={"participants": ["bob"]})
-        await session.send("Look it up.")
-        told = json.dumps(at.model.prompts[-1])
-        assert "several users" in told
-        assert "4711" not in told
-
-
 async def test_message_refused_by_a_provider_is_not_recalled() -> None:
     """It might be refused again. The user's own search finds it."""
     async with open_talks() as at:

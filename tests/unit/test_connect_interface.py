@@ -50,7 +50,6 @@ ADDED: Final = {("RemoteMemories", "list")}
 OTHER_PARAMETERS: Final[dict[str, set[str]]] = {
     "Holdfast.create": {"greet"},
     "Holdfast.erase": {"tokens"},
-    "Holdfast.export": {"viewer"},
     "Holdfast.handle": {"model"},
     "Holdfast.sessions": {"more"},
     "SessionHandle.send": {"idempotency_key"},

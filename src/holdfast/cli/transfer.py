@@ -40,7 +40,6 @@ STDIO = "-"
     help="Include the hashes of erased messages. With a hash, a guess of an erased text can be confirmed.",
 )
 @click.option("--no-records", is_flag=True, help="Leave out the records that the sessions own.")
-@click.option("--viewer", metavar="ID", help="Only what this user may read in sessions of other users.")
 @click.option(
     "-o",
     "--output",
@@ -57,7 +56,6 @@ def export(
     config: str | None,
     *,
     status: str | None,
-    viewer: str | None,
     everything: bool,
     retired: bool,
     calls: bool,
@@ -75,8 +73,7 @@ def export(
     if calls and not retired:
         raise click.UsageError("--calls needs --retired: model calls refer to messages by their number in the log.")
 
-    included = {"retired": retired, "calls": calls, "digests": digests, "records": not no_records, "viewer": viewer}
-    is_named = viewer is not None and not everything
+    included = {"retired": retired, "calls": calls, "digests": digests, "records": not no_records}
 
     async def do(hf: Holdfast) -> int:
         chosen = None if everything else await find_sessions(hf, ids, user)
@@ -87,7 +84,7 @@ def export(
                 bar.describe(session.id)
                 try:
                     session.require_intact()
-                    count += await _write_session(hf, session.ref, file, required=is_named, **included)
+                    count += await _write_session(hf, session.ref, file, **included)
                 except StoreCorrupt as exc:
                     if not everything:
                         raise
@@ -106,18 +103,13 @@ def export(
         )
 
 
-async def _write_session(hf: Holdfast, ref: SessionRef, file: IO[bytes], *, required: bool, **options: Any) -> bool:
-    """Write one session to the file. Return False if the session was deleted meanwhile, or the viewer may not read it.
-
-    If `required`, raise `SessionNotFound` instead.
-    """
+async def _write_session(hf: Holdfast, ref: SessionRef, file: IO[bytes], **options: Any) -> bool:
+    """Write one session to the file. Return False if the session was deleted meanwhile."""
     from holdfast.limits import IMPORT_LINE_BYTES
 
     try:
         text = json_line(await hf.export(ref, **options))
     except SessionNotFound:
-        if required:
-            raise
         return False
     if len(text) > IMPORT_LINE_BYTES:
         message = f"{format_line(ref.id)} has {len(text):,} bytes; an import accepts at most {IMPORT_LINE_BYTES:,}"

@@ -16,7 +16,6 @@ state          state by scope
 templates      placeholders in agents' texts
 artifact       named, versioned contents
 memory         facts that outlive their session
-participants   several users in one session
 fact_choices   statements that a caller pinned or dropped
 provider_items items of the Responses API that only their provider can read
 refusals       messages that a model's provider refused

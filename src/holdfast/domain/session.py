@@ -70,6 +70,8 @@ TRANSFER: Final = "transfer_to_agent"
 """Name of the tool with which a model transfers the conversation to another agent."""
 TRANSFERRED: Final = "transfer"
 """Key in the `metadata` of the result of a successful `TRANSFER`: the agent that answers from there on."""
+SPEAKER: Final = "user"
+"""Key in a message's metadata: id of its author, if this is not the session's user."""
 DEFAULT_USER: Final = "default"
 """The user of requests that do not name one."""
 

@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.domain.memory import Memory
 from holdfast.domain.messages import UNSPOKEN_PARTS, Message, Part
-from holdfast.domain.participants import SPEAKER
 from holdfast.domain.record import SearchableRecord, encode_place
-from holdfast.domain.session import JOINED, Entry
+from holdfast.domain.session import JOINED, SPEAKER, Entry
 from holdfast.limits import INDEX_TERMS
 from holdfast.recall.base import PLACES, Channel, Document
 from holdfast.recall.details import analyse
@@ -152,7 +151,7 @@ def make_document(findable: FindableEntry, place: int) -> Document:
 def find_speaker(entry: Entry) -> str | None:
     """Return the speaker's name, or None if it is not known.
 
-    The speaker's name is the message's `name`, if it has one. Otherwise it is the name of the participant for a user's message,
+    The speaker's name is the message's `name`, if it has one. Otherwise it is `metadata.user` for a user's message,
     and the agent's name for an assistant's message.
     """
     if entry.message.name is not None:

@@ -1,6 +1,6 @@
 """The memories that an agent can use in a session: those of the session's user, of the agent and of the app.
 
-New memories belong to the user. In a session with several users, the user's memories are not visible, and nothing can be deleted.
+New memories belong to the user.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 from holdfast.accounting import run_cpu
 from holdfast.domain.memory import MemorySource, MemoryType, Origin, Owner
 from holdfast.domain.session import SessionRef
-from holdfast.errors import InvalidRequest, MemoryNotFound, StoreError
+from holdfast.errors import MemoryNotFound, StoreError
 from holdfast.memory.checks import find_owners
 from holdfast.memory.lookup import RecalledMemories
 from holdfast.memory.memories import Memories, Remembered
@@ -38,7 +38,7 @@ async def _return_false(before: int) -> bool:
 class SessionMemories:
     """The memories that can be used in a session. No call can reach another user's memories.
 
-    The arguments `ref`, `identity`, `shared` and `is_in_prompt` become attributes.
+    The arguments `ref`, `identity` and `is_in_prompt` become attributes.
 
     Args:
         service: the tenant's memories.
@@ -47,7 +47,6 @@ class SessionMemories:
         agent: the agent that answers in the session; None: no agent.
         most: the default limit of a recall; None: `USUAL`.
         is_in_prompt: returns True if the prompt contains a memory's content already.
-        shared: True if other users may read the session.
         quotes: returns True if the prompt contains recalled words that are not the user's own.
         read: reads an entry; see `Reading`.
         root: id of the session that signals of recalls name. It differs from this session's id if this session works on behalf of another
@@ -63,7 +62,6 @@ class SessionMemories:
         *,
         most: int | None = None,
         is_in_prompt: Callable[[str], bool] = lambda _: False,
-        shared: bool = False,
         quotes: Callable[[], bool] = lambda: False,
         read: Reading = _read_nothing,
         root: str | None = None,
@@ -71,7 +69,6 @@ class SessionMemories:
         self._service = service
         self._most = most or USUAL
         self.is_in_prompt = is_in_prompt
-        self.shared = shared
         self.ref = ref
         self.identity = identity
         self._agent = agent
@@ -82,7 +79,7 @@ class SessionMemories:
     @property
     def owners(self) -> tuple[Owner, ...]:
         """The owners whose memories are visible in the session."""
-        return find_owners(None if self.shared else self.ref.user_id, self._agent)
+        return find_owners(self.ref.user_id, self._agent)
 
     async def remember(
         self,
@@ -154,10 +151,7 @@ class SessionMemories:
         Raises:
             MemoryNotFound: the user has no memory with this id, or the memory is rejected or a model's proposal. A rejected memory must be
                 kept, because otherwise the rejection would be forgotten.
-            InvalidRequest: the session has several users.
         """
-        if self.shared:
-            raise InvalidRequest("several users take part in this conversation, so nothing can be forgotten here")
         owners = (Owner("user", self.ref.user_id),)
         found = await self._service.get(memory_id, owners=owners)
         if found.status == "rejected" or found.is_proposal:

@@ -97,7 +97,7 @@ class DeletedArtifact(Answer, kw_only=True):
 @routes.add("GET", _ARTIFACTS, "read", error_statuses=OF_SESSION)
 async def list_artifacts(call: Call, query: ArtifactsQuery) -> ArtifactList:
     """List the newest version of each artifact of a session. The session's own artifacts come first, then those of its user."""
-    session = await call.get_session("artifacts", "read")
+    session = await call.get_session()
     found = await call.hf.artifacts.page(session.ref, limit=query.limit, after=query.after)
     return ArtifactList.of(
         [ArtifactObject.from_artifact(one) for one in found.artifacts], has_more=found.has_more, by="name"
@@ -107,7 +107,7 @@ async def list_artifacts(call: Call, query: ArtifactsQuery) -> ArtifactList:
 @routes.add("GET", f"{_ARTIFACT}/versions", "read", error_statuses=OF_SESSION)
 async def list_versions(call: Call, query: VersionsQuery) -> ArtifactVersions:
     """List the versions of an artifact, oldest first."""
-    session = await call.get_session("artifacts", "read")
+    session = await call.get_session()
     found = await call.hf.artifacts.versions(session.ref, call.path["name"], limit=query.limit, after=query.after)
     return ArtifactVersions.of(
         [ArtifactObject.from_artifact(one) for one in found.artifacts], has_more=found.has_more, by="version"
@@ -136,7 +136,7 @@ async def save(call: Call, query: SaveQuery) -> ArtifactObject:
     With `If-Match`, the newest version must match. With `If-None-Match: *`, there must be no artifact of this name. If you repeat a
     request, you get the result of the first one.
     """
-    session, name = await call.get_session("artifacts", "write"), check_name(call.path["name"])
+    session, name = await call.get_session(), check_name(call.path["name"])
     service = call.hf.artifacts
     expect = await _read_expected_version(call, session.ref, name)
     kind = call.get_header("content-type")
@@ -186,7 +186,7 @@ async def load(call: Call, query: VersionQuery) -> Reply:
     `version` selects a version; the default is the newest one. `HEAD` returns only the headers. The headers make browsers save the
     content instead of showing it.
     """
-    session = await call.get_session("artifacts", "read")
+    session = await call.get_session()
     artifact = await call.hf.artifacts.get(session.ref, call.path["name"], query.version)
     headers = {
         **SAFETY_HEADERS,
@@ -223,7 +223,7 @@ async def load(call: Call, query: VersionQuery) -> Reply:
 @routes.add("DELETE", _ARTIFACT, "write", error_statuses=OF_SESSION)
 async def delete(call: Call, query: VersionQuery) -> DeletedArtifact:
     """Delete an artifact with all of its versions. With `version`, delete only that version."""
-    session = await call.get_session("artifacts", "write")
+    session = await call.get_session()
     name = check_name(call.path["name"])
     deleted = await call.hf.artifacts.delete(session.ref, name, query.version)
     return DeletedArtifact(name=name, versions=len(deleted), bytes=sum(one.size for one in deleted))

@@ -227,7 +227,7 @@ class _Run:
         size = (await store.get(ref)).bytes + (await measure_records(store, ref, now=now))[1]
         self._check_size(size)
         async with self._call.transfer(size):
-            exported = await export_session(store, ref, raw=True, now=now, viewer=self._call.principal.user_id)
+            exported = await export_session(store, ref, raw=True, now=now)
         data = await run_cpu(msgspec.json.encode, exported, long=size > _INLINE_BYTES)
         self._check_size(len(data))
         self._exported += len(data)

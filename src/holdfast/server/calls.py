@@ -33,7 +33,7 @@ class CallList(Page[CallSummary, NonEmpty]):
 @routes.add("GET", _CALLS, "read", error_statuses=OF_SESSION)
 async def list_model_calls(call: Call, query: CallsQuery) -> CallList:
     """List the recorded model calls of a session."""
-    session = await call.get_session("explain", "read")
+    session = await call.get_session()
     handle = call.hf.handle(session)
     page = await handle.calls(query.limit, after=query.after, descending=query.order == "desc")
     return CallList.of(page.calls, has_more=page.has_more)
@@ -70,7 +70,7 @@ async def show_prompt(call: Call, query: PromptViewQuery) -> PromptView:
 
     `agent`, `model`, `strategy` and `budget` show the prompt that other settings would give.
     """
-    session = await call.get_session("explain", "read")
+    session = await call.get_session()
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
     wanted = PromptQuery(
         id=call.path["call_id"],
@@ -104,7 +104,7 @@ async def compare_block(call: Call, query: CompactionViewQuery) -> CompactionVie
 
     The response says which names, identifiers, numbers and dates of the messages the text has, and which it has not.
     """
-    session = await call.get_session("explain", "read")
+    session = await call.get_session()
     responder = call.hf.handle(session).responder
     block = call.path["block"]
     found = await view_block(
@@ -118,7 +118,7 @@ async def compare_block(call: Call, query: CompactionViewQuery) -> CompactionVie
 @routes.add("GET", "/v1/sessions/{session_id}/compactions/{compaction_id}/facts", "read", error_statuses=OF_SESSION)
 async def compare_compaction(call: Call, query: CompactionViewQuery) -> CompactionView:
     """Compare a stored summary with the messages that it replaces; see the route of blocks of prompts."""
-    session = await call.get_session("compactions", "read")
+    session = await call.get_session()
     wanted = call.get_path_number("compaction_id", "compaction_id must be a number")
     found = next((one for one in await call.hf.store.compactions(session.ref) if one.id == wanted), None)
     if found is None:

@@ -17,9 +17,8 @@ from holdfast.accounting import run_cpu
 from holdfast.agents import Agent, Responder
 from holdfast.context.settings import RequestSettings
 from holdfast.domain.interruptions import HEARD, HeardReport, parse_heard
-from holdfast.domain.participants import check_compaction_rights
 from holdfast.domain.reconcile import Mode
-from holdfast.engine.session_lock import QueueMode, check_mode
+from holdfast.engine.session_lock import check_mode
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.media.store import take_media_out
@@ -47,7 +46,6 @@ from holdfast.server.session_locator import (
     MATCHES,
     LocatorInput,
     Matching,
-    get_speaker,
     locate_session,
     place_after,
 )
@@ -190,8 +188,6 @@ async def open_turn(
         responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
         locator_input.check(responder)
         warnings = make_field_warnings(unknown, names_session=session_id is not None)
-        guest = call.get_user(None) not in (None, session.user_id)
-        check_compaction_rights(guest=guest and parsed.compaction is not None)
         chosen = wanted or _choose_mode(responder.agent, rules, placement)
         request = TurnRequest(
             ref=session.ref,
@@ -207,27 +203,17 @@ async def open_turn(
             mode=separated.mode if separated.mode != mode else chosen,
             client="" if session_id is None else name_client(call),  # without a session id the messages decide
             identified=requester.identified,
-            queue="queue" if placement.kind == "retry" else _choose_queue_mode(hf, body, guest=guest),
+            queue="queue" if placement.kind == "retry" else check_mode(body.get("session_queue")),
             body=drop_own_fields(body),
             idempotency_key=key,
             fingerprint=fingerprint,
             headers=forwarded,
-            speaker=get_speaker(call, body, session, requester),
-            guest=guest,
         )
         return _attach_placement(Turn(hf.engine, _add_parsed_fields(request, parsed)), placement)
 
 
 def _add_parsed_fields(request: TurnRequest, parsed: ParsedRequest) -> TurnRequest:
-    """Return the request of a turn with the data that its API format has found.
-
-    Raises:
-        InvalidRequest: a participant asks to compact another user's session.
-    """
-    order = parsed.compaction
-    if request.guest and order is not None and order.is_requested:
-        message = "a participant cannot compact another user's session: leave out what asks for it"
-        raise errors.InvalidRequest(message, param="session_user")
+    """Return the request of a turn with the data that its API format has found."""
     return msgspec.structs.replace(
         request,
         api=parsed.api,
@@ -360,27 +346,6 @@ def _parse_interruption(body: Mapping[str, Any]) -> HeardReport | None:
     return parse_heard(given)
 
 
-def _choose_queue_mode(hf: Holdfast, body: Mapping[str, Any], *, guest: bool) -> QueueMode | None:
-    """Return the queue mode that the request asks for, or None if the configured mode applies.
-
-    The queue mode says what a request does while another turn of its session runs: wait, fail, or interrupt that turn.
-
-    Args:
-        hf: the `Holdfast` whose configured mode is used.
-        body: fields of the request.
-        guest: True if the request is from a participant in another user's session. Such a request may not interrupt a turn. If the
-            configured mode is `interrupt`, such a request waits instead.
-
-    Raises:
-        InvalidRequest: the mode is unknown, or a participant asks to interrupt.
-    """
-    asked = check_mode(body.get("session_queue"))
-    if guest and asked == "interrupt":
-        message = "session_queue: a participant cannot interrupt in another user's session; leave it out, or use queue or reject"
-        raise errors.InvalidRequest(message, param="session_queue")
-    return "queue" if guest and asked is None and hf.queueing.mode == "interrupt" else asked
-
-
 def _check_messages(parsed: ParsedRequest, session_id: str | None) -> None:
     """Check that a request has messages that can be answered, and that no user message is empty.
 
@@ -424,7 +389,6 @@ def check_fields(body: Mapping[str, Any]) -> None:
         ("user_id", str, "a string"),
         ("safety_identifier", str, "a string"),
         ("session_id", str, "a string"),
-        ("session_user", str, "a string"),
         ("agent", str, "a string"),
         ("strategy", str, "a string"),
         ("tools", list, "a list of tools"),

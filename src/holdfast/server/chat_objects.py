@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.server.context import Overhead, Recalled
 from holdfast.server.routes import BODY, JSON, KEY, Route, describe_header, describe_headers
 from holdfast.server.schema import Schema
-from holdfast.wire.objects import Answer, Count, JsonObject, NonEmpty, OpenObject, json_schema, same_as
+from holdfast.wire.objects import Answer, Count, JsonObject, OpenObject, json_schema, same_as
 from holdfast.wire.sessions import ChatMessage, Message
 
 # -- errors ----------------------------------------------------------------------
@@ -169,8 +169,6 @@ class SessionFields(OpenObject, kw_only=True):
     """Session id; same as the header X-Session-Id. Without a session id, the request goes to the session that its messages continue."""
     user_id: str | None = None
     """User of the session. If OpenAI's `user` is set too, both must be equal."""
-    session_user: NonEmpty | None = None
-    """Owner of the session in `session_id`, if the key's user takes part in another user's session."""
     session_mode: Literal["auto", "transcript", "delta"] | None = None
     """Content of `messages`. `delta`: only new messages; `transcript`: the whole conversation; `auto`: Holdfast compares the messages
     with the session's log to decide."""

@@ -118,7 +118,7 @@ async def compact(call: Call, query: SessionQuery, body: CompactionRequest) -> C
     """
     given = msgspec.structs.asdict(body)
     options = {name: given[name] for name in ("strategy", *_KEYS) if given.get(name) is not None}
-    session = await call.get_session("compactions", "write")
+    session = await call.get_session()
     handle = call.hf.handle(session, agent=body.agent, model=body.model)
     if body.wait is False and not body.preview:
         await handle.compact(wait=False, **options)
@@ -132,7 +132,7 @@ async def compact(call: Call, query: SessionQuery, body: CompactionRequest) -> C
 @routes.add("GET", _COMPACTIONS, "read", error_statuses=OF_SESSION)
 async def list_compactions(call: Call, query: SeqPageQuery) -> CompactionList:
     """List all compactions of a session, whatever their status."""
-    session = await call.get_session("compactions", "read")
+    session = await call.get_session()
     descending = query.order == "desc"
     found = list(await call.hf.store.compactions(session.ref))
     if descending:
@@ -146,7 +146,7 @@ async def list_compactions(call: Call, query: SeqPageQuery) -> CompactionList:
 @routes.add("GET", _COMPACTION, "read", error_statuses=OF_SESSION)
 async def get(call: Call, query: SessionQuery) -> CompactionObject:
     """Return one compaction."""
-    session, wanted = await call.get_session("compactions", "read"), call.get_path_number("compaction_id", _NAMED)
+    session, wanted = await call.get_session(), call.get_path_number("compaction_id", _NAMED)
     for one in await call.hf.store.compactions(session.ref):
         if one.id == wanted:
             return _show(session.id, one)
@@ -159,7 +159,7 @@ async def drop(call: Call, query: SessionQuery) -> DroppedCompaction:
 
     The messages are not summarized again automatically, unless a prompt does not fit without a summary.
     """
-    session = await call.get_session("compactions", "write")
+    session = await call.get_session()
     dropped = await call.hf.handle(session).drop_compaction(call.get_path_number("compaction_id", _NAMED))
     return DroppedCompaction.from_fields(_show(session.id, dropped))
 

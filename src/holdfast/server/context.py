@@ -265,7 +265,7 @@ class Context(Answer, kw_only=True):
 @routes.add("POST", f"{_ONE}/context", "read", error_statuses=(*BODY, *OF_SESSION), body=ContextRequest)
 async def context(call: Call, query: SessionQuery, body: ContextFields) -> Context:
     """Build a prompt without calling a model."""
-    session = await call.get_session("explain", "read")
+    session = await call.get_session()
     given = msgspec.structs.asdict(body)
     options = {name: value for name, value in given.items() if name not in _NO_KEYS and value is not None}
     handle = call.hf.handle(session, agent=body.agent, model=body.model)
@@ -351,7 +351,7 @@ async def explain(call: Call, query: ExplainQuery) -> Explanation:
 
     `turn` selects the prompt of the last model call of that turn; the default is the next prompt.
     """
-    session = await call.get_session("explain", "read")
+    session = await call.get_session()
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
     try:
         return await handle.explain(
@@ -407,7 +407,7 @@ async def facts(call: Call, query: FactsQuery) -> FactList:
 
     `agent`, `model`, `strategy` and `budget` select the prompt. The default is the prompt of the session's agent.
     """
-    session = await call.get_session("facts", "read")
+    session = await call.get_session()
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
     options = {name: value for name in ("strategy", "budget") if (value := getattr(query, name)) is not None}
     settings = parse(options, where="", base=handle.responder.context) if options else handle.responder.context
@@ -427,7 +427,7 @@ async def choose_fact(call: Call, query: SessionQuery, body: FactChange) -> Chos
     change = {name: value for name, value in given.items() if value is not None}
     if not change or all(given.values()):
         raise InvalidRequest("set either pinned or dropped, to true or to false to undo it", param="pinned")
-    session = await call.get_session("facts", "write")
+    session = await call.get_session()
     one = await choose(call.hf.store, session.ref, call.path["fact_id"], change)
     return ChosenFact.from_fields(
         one, session_id=session.id, id=one.id, pinned=one.choice == "pinned", dropped=one.choice == "dropped"

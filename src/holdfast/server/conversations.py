@@ -11,7 +11,6 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.accounting import run_cpu
 from holdfast.domain.messages import Message
-from holdfast.domain.participants import check_participants
 from holdfast.domain.session import Session
 from holdfast.engine.entries import make_entries
 from holdfast.errors import InvalidRequest
@@ -164,7 +163,6 @@ async def update(call: Call, query: SessionQuery, body: ConversationChanges) -> 
     session = await _get(call, query)
     others = {name: value for name, value in session.metadata.items() if not isinstance(value, str)}
     given = body.metadata or {}
-    check_participants(given)
     for name in given.keys() & others.keys():
         reason = f"metadata.{name} of this session is not a text: change it with PATCH /v1/sessions/{{id}}"
         raise InvalidRequest(reason, param=f"metadata.{name}")

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote
 
 from starlette.requests import Request
@@ -16,7 +16,6 @@ from holdfast import errors
 from holdfast.access import ForwardedHeaders, Principal, derive_upstream_user
 from holdfast.accounting import get_owner
 from holdfast.domain.messages import Message
-from holdfast.domain.participants import PARTICIPANT_RIGHTS, Part, read_participants
 from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.holdfast import Holdfast
@@ -221,19 +220,13 @@ class Call:
         owner = self.get_owner(named)
         return DEFAULT_USER if owner is None else owner
 
-    def get_user(self, named: str | None) -> str | None:
-        """Return the user of a turn, or None if the user is unknown.
-
-        The sources, in this order, are the key's user, the user derived from the upstream key, and the user that the request names.
-
-        Args:
-            named: user that the request names, or None.
-        """
+    def get_user(self) -> str | None:
+        """Return the key's user, or else the user derived from the upstream key, or else None."""
         if self.principal.user_id is not None:
             return self.principal.user_id
         if self.caller.upstream is not None:
             return derive_upstream_user(self.principal.tenant, self.caller.upstream)
-        return named or None
+        return None
 
     @property
     def handed(self) -> Mapping[str, str]:
@@ -246,47 +239,14 @@ class Call:
 
     # -- sessions ----------------------------------------------------------
 
-    async def get_session(self, part: Part = "administration", right: Literal["read", "write"] = "write") -> Session:
+    async def get_session(self) -> Session:
         """Return the session with the id in the path.
 
         The session belongs to the key's user, or to the user in the query parameter `user_id`. If neither is given, return the session of
-        the user `default` with this id, or else the only session with this id. It can be a session of another user in which the key's user
-        takes part, if participants have the right that the request needs.
-
-        Args:
-            part: the part of the session that the request reads or writes.
-            right: the right that the request needs.
+        the user `default` with this id, or else the only session with this id.
         """
-        named = self.get_parameter("user_id")
-        may_join = getattr(PARTICIPANT_RIGHTS[part], right)
-        if may_join and named is not None and self.principal.user_id not in (None, named):
-            return await self.get_joined_session(named, self.path["session_id"])
-        return await get_session_by_id(self.hf, self.path["session_id"], self.get_owner(named))
-
-    async def get_joined_session(self, owner: str, session_id: str) -> Session:
-        """Return another user's session in which the key's user takes part.
-
-        Raises:
-            UserNotFound: there is no such session, or the key's user does not take part. The error does not reveal which.
-        """
-        try:
-            session = await self.hf.store.get(SessionRef(owner, session_id))
-        except (errors.SessionNotFound, errors.InvalidRequest) as exc:
-            raise errors.UserNotFound(owner) from exc
-        if self.principal.user_id not in read_participants(session.metadata):
-            raise errors.UserNotFound(owner)
-        return session
-
-    def is_guest(self, session: Session) -> bool:
-        """Return True if the session belongs to another user than the key."""
-        return self.principal.user_id not in (None, session.user_id)
-
-    def get_speaker(self, session: Session) -> str | None:
-        """Return the user to whom all messages of the request are attributed.
-
-        In a shared session, the result is the key's user. In other sessions it is None: each message keeps its own speaker.
-        """
-        return self.principal.user_id if read_participants(session.metadata) else None
+        owner = self.get_owner(self.get_parameter("user_id"))
+        return await get_session_by_id(self.hf, self.path["session_id"], owner)
 
 
 def refuse_missing_key() -> Refused:

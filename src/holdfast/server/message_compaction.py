@@ -62,8 +62,7 @@ async def _resume(
     call: Call, parsed: ParsedRequest, rules: RequestRules, system: Sequence[Message], block: FoundBlock
 ) -> ParsedRequest:
     requester = identify_requester(call, parsed.body, rules, parsed.api)
-    is_guest = parsed.body.get("session_user") is not None
-    item = await _verify(call, block, requester.owner, is_guest=is_guest)
+    item = await _verify(call, block, requester.owner)
     if item is not None:
         named = name_session(call, parsed.body, rules)
         found = await resume(call.hf, item, requester.owner, block.after, 0, named=named)
@@ -75,16 +74,15 @@ async def _resume(
     return _with_messages(parsed, system, [make_summary_message(block.text), *block.after])
 
 
-async def _verify(call: Call, block: FoundBlock, owner: str, *, is_guest: bool) -> SealedItem | None:
+async def _verify(call: Call, block: FoundBlock, owner: str) -> SealedItem | None:
     """Return the sealed item of a block; None if the block is not one that Holdfast made for this user, or was changed.
 
     Args:
         call: the request.
         block: the block.
         owner: the user of the request.
-        is_guest: True if the request names the owner of another session; participants get no blocks.
     """
-    if block.signature is None or not is_sealed(block.signature) or is_guest:
+    if block.signature is None or not is_sealed(block.signature):
         return None
     try:
         item = await call.hf.engine.seals.open(block.signature, owner, "signature")

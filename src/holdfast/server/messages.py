@@ -12,10 +12,8 @@ from msgspec import UNSET, UnsetType
 
 from holdfast import errors
 from holdfast.accounting import run_cpu
-from holdfast.domain.fact_choices import STANDING_FACTS
 from holdfast.domain.log import erase_content
 from holdfast.domain.messages import NOTE, Message
-from holdfast.domain.participants import may_read, view_entries, view_session, with_speaker
 from holdfast.domain.session import Entry as LogEntry
 from holdfast.domain.session import ModelCall, Session
 from holdfast.engine.entries import count_tokens, make_entries
@@ -129,20 +127,19 @@ class Annotation(Request, kw_only=True):
 @routes.add("GET", _MESSAGES, "read", error_statuses=OF_SESSION)
 async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
     """List the messages of a session."""
-    session = await call.get_session("conversation", "read")
+    session = await call.get_session()
     descending = query.order == "desc"
     start, stop = 0, None
     if query.after is not None:
         start, stop = (0, query.after) if descending else (query.after + 1, None)
-    guest = call.is_guest(session)
     found = await call.hf.store.entries(
         session.ref,
         start=start,
         stop=stop,
         limit=query.limit + 1,
         descending=descending,
-        retired=query.retired and may_read("retired messages", guest=guest),
-        notes=may_read("notes", guest=guest),
+        retired=query.retired,
+        notes=True,
     )
     has_more = len(found) > query.limit
     items = await _to_json(call, session, found[: query.limit])
@@ -165,12 +162,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
     given, name = ([], "messages") if is_optional and not body.messages and not body.contents else _find_messages(body)
     large = call.held.size > INLINE_BODY_BYTES
     messages, fields = await run_cpu(partial(_read_messages, given, name, is_optional=is_optional), long=large)
-    session = await call.get_session("conversation", "write")
-    speaker = call.get_speaker(session)
-    if call.is_guest(session):
-        _check_guests(messages, fields, has_more=has_more)
-    if speaker is not None:
-        fields = [{**own, "metadata": with_speaker(own.get("metadata"), speaker)} for own in fields]
+    session = await call.get_session()
     key = call.get_header("idempotency-key") or None
     clean = await mask_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
     if has_more:
@@ -208,16 +200,13 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
         log_marker=written.session.log_marker,
         replayed=written.replayed,
         written_version=written.version,
-        session=SessionObject.from_session(view_session(written.session, guest=call.is_guest(session)))
-        if body.return_session
-        else UNSET,
+        session=SessionObject.from_session(written.session) if body.return_session else UNSET,
     )
 
 
 async def _to_json(call: Call, session: Session, entries: Sequence[LogEntry]) -> list[JsonObject]:
-    """Return entries of a log as JSON objects, as the caller may read them."""
-    seen = view_entries(entries, guest=call.is_guest(session))
-    return [to_entry_json(entry) for entry in await restore_entries(call.hf.store, session.ref, seen)]
+    """Return entries of a log as JSON objects."""
+    return [to_entry_json(entry) for entry in await restore_entries(call.hf.store, session.ref, entries)]
 
 
 def _make_call_record(call: Call, session: Session, usage: JsonObject) -> ModelCall:
@@ -253,29 +242,6 @@ def _read_messages(given: Any, name: str, *, is_optional: bool) -> tuple[list[Me
     if not messages and not is_optional:
         raise errors.InvalidRequest(f"{name} is empty", param=name)
     return messages, [parse_own_fields(item, f"{name}[{at}]") for at, item in enumerate(given)]
-
-
-def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]], *, has_more: bool) -> None:
-    """Raise `InvalidRequest` if the request has a message or field that a participant may not write into another user's session."""
-    if has_more:
-        raise errors.InvalidRequest(
-            "retire_from, changes, records, copy_of and usage can only be set by the owner of the session",
-            param="changes",
-        )
-    for at, (message, own) in enumerate(zip(messages, fields, strict=True)):
-        if message.role != "user":
-            reason = f"messages[{at}].role is {message.role!r}: participants in another user's session may only write user messages"
-            raise errors.InvalidRequest(reason, param=f"messages[{at}].role")
-        if message.origin is not None:  # adapters restore the message of a framework from it, with any role
-            reason = f"messages[{at}].origin can only be set by the owner of the session"
-            raise errors.InvalidRequest(reason, param=f"messages[{at}].origin")
-        for name in ("agent", "pinned", "importance"):
-            if own.get(name):
-                reason = f"messages[{at}].{name} can only be set by the owner of the session"
-                raise errors.InvalidRequest(reason, param=f"messages[{at}].{name}")
-        if STANDING_FACTS in (own.get("metadata") or {}):
-            reason = f"messages[{at}].metadata.{STANDING_FACTS} can only be set by the owner of the session"
-            raise errors.InvalidRequest(reason, param=f"messages[{at}].metadata.{STANDING_FACTS}")
 
 
 @routes.add("PUT", _MESSAGE, "write", error_statuses=(*BODY, *OF_SESSION, 422), answer=Entry)

@@ -519,8 +519,7 @@ async def _get_records(call: Call, namespace: str | None) -> Records:
     """
     labels = parse_path(namespace or "")
     if "session_id" in call.path:
-        right: Literal["read", "write"] = "read" if call.request.method in ("GET", "HEAD") else "write"
-        session = await call.get_session("records", right)
+        session = await call.get_session()
         return Records(call.hf.engine, session.ref, labels, identity=session.identity)
     return call.hf.records(labels, user_id=call.get_owner(call.path["user_id"]) if "user_id" in call.path else None)
 

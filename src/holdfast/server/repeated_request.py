@@ -41,7 +41,7 @@ async def digest_attempt(
     headers = [call.get_header(name) for name in ("authorization", "x-api-key")]
     what = [caller, headers, call.request.url.path, session_id]
     if key is not None:
-        return _compute_digest([*what, sent.get("session_user"), key])
+        return _compute_digest([*what, key])
     if call.get_header(RETRY_COUNT) is None:
         return None
     return await run_cpu(_compute_digest, [*what, sent], long=(get_declared_size(call.request.headers) or 0) > _LONG)

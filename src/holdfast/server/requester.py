@@ -91,7 +91,7 @@ def identify_requester(call: Call, body: Mapping[str, Any], rules: RequestRules,
         InvalidRequest: two sources name different users, or a required user is missing.
         UserNotFound: the key belongs to a user, and `user_id` names another one.
     """
-    own, named = call.get_user(None), _list_users(call, body, rules, api)
+    own, named = call.get_user(), _list_users(call, body, rules, api)
     if "user_id" in named:
         call.get_owner(named["user_id"])
     if own is not None:
@@ -267,7 +267,6 @@ OWN_FIELDS: Final = frozenset(
         "session_mode",
         "session_match",
         "session_queue",
-        "session_user",
         "interrupt",
         "user_id",
         "on_disconnect",
@@ -281,28 +280,6 @@ OWN_FIELDS: Final = frozenset(
 """Holdfast's own fields in the body of a request. They are not sent upstream."""
 _SHOWN: Final = 80
 """Maximum number of characters of a field name that a message quotes."""
-
-
-def name_owner(call: Call, body: Mapping[str, Any], user_id: str | None) -> str | None:
-    """Return the user who has the response, conversation or thread that a request names; None: any user.
-
-    Args:
-        call: the request.
-        body: the fields of the request.
-        user_id: the user of the request; None: the caller may use the sessions of all users.
-
-    Raises:
-        InvalidRequest: a participant of another user's session names its id, or `session_user` is not a string.
-    """
-    owner = body.get("session_user")
-    if owner is None:
-        return user_id
-    if not isinstance(owner, str):
-        raise errors.InvalidRequest("session_user must be a string", param="session_user")
-    if call.get_user(None) not in (None, owner):
-        message = "session_user: a participant names the session by session_id, not by the id of a response, conversation or thread"
-        raise errors.InvalidRequest(message, param="session_user")
-    return owner
 
 
 def continue_session(body: Mapping[str, Any], session: Session, user_id: str | None) -> dict[str, Any]:
@@ -324,8 +301,7 @@ def continue_session(body: Mapping[str, Any], session: Session, user_id: str | N
             "session_mode must be auto or delta after a thread, conversation or response: the messages are new ones"
         )
         raise errors.InvalidRequest(message, param="session_mode")
-    is_named = user_id is not None or body.get("session_user") is not None
-    owner = {} if is_named else {"user_id": session.user_id}
+    owner = {} if user_id is not None else {"user_id": session.user_id}
     return {**body, "session_id": session.id, "session_mode": "delta", **owner}
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.participants import check_compaction_rights
 from holdfast.domain.session import Session
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
@@ -80,7 +79,6 @@ async def compact(call: Call, body: JsonObject) -> CompactedResponse:
     parsed = parsed._replace(compaction=CompactionOrder(is_alone=True))
     turn = await open_turn(call, dict(body), parsed, state.matching, state.rules)
     try:
-        check_compaction_rights(guest=turn.request.guest)
         async with TurnScope(turn):
             await build_prompt(turn)
             session, done = turn.session, turn.compacted

@@ -27,7 +27,7 @@ from holdfast.server.chat_objects import ResponseEvent, ResponseObject
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
-from holdfast.server.requester import RequestRules, continue_session, identify_requester, name_owner, name_session
+from holdfast.server.requester import RequestRules, continue_session, identify_requester, name_session
 from holdfast.server.resumption import Resumed, find_resumed_place, insert_text, resume
 from holdfast.server.routes import JSON, OF_SESSION, Routes, SessionQuery
 from holdfast.server.stored_responses import (
@@ -227,9 +227,6 @@ async def _open_item(call: Call, parsed: ParsedRequest, owner: str) -> tuple[Sea
     """Verify the compaction item of a request. Return it, and the number of messages before it, without leading system messages."""
     request: ResponsesRequest = parsed.context
     assert request.sealed is not None, "the input has a compaction item"
-    if parsed.body.get("session_user") is not None:
-        message = f"{request.sealed.where}: participants get no compaction items; leave the item out"
-        raise InvalidRequest(message, param=request.sealed.where)
     item = await call.hf.engine.seals.open(request.sealed.token, owner, request.sealed.where)
     return item, max(0, len(split_system(parsed.messages)[1]) - request.sealed.added)
 
@@ -281,7 +278,6 @@ class RequestPlace(NamedTuple):
     """The `seq` before which the request continues the log; None: at its end."""
     messages: Sequence[Message]
     """The messages of the request that the session does not have yet, and the leading system messages."""
-    is_guest: bool = False
 
 
 async def find_place(call: Call, parsed: ParsedRequest, rules: RequestRules) -> RequestPlace:
@@ -315,7 +311,7 @@ async def find_place(call: Call, parsed: ParsedRequest, rules: RequestRules) -> 
         system, incoming = split_system(messages)
         messages = [*system, *incoming[await count_known(call.hf, session, incoming, stop) :]]
     owner = requester.owner if session is None else session.user_id
-    return RequestPlace(session, owner, stop, messages, is_guest=call.get_user(None) not in (None, owner))
+    return RequestPlace(session, owner, stop, messages)
 
 
 async def _find_named(
@@ -325,10 +321,9 @@ async def _find_named(
     request: ResponsesRequest = parsed.context
     if request.conversation is None and request.previous is None:
         return None, None
-    owner = name_owner(call, parsed.body, user_id)
     if request.conversation is not None:
-        return await get_conversation(call.hf, request.conversation, owner), None
-    predecessor = await _find_predecessor(call.hf, str(request.previous), owner)
+        return await get_conversation(call.hf, request.conversation, user_id), None
+    predecessor = await _find_predecessor(call.hf, str(request.previous), user_id)
     return predecessor.session, predecessor
 
 

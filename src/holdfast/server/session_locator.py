@@ -286,8 +286,6 @@ async def locate_session(
     request that the first turn would
     reject is rejected before the session is created, so that no empty session remains.
     """
-    if body.get("session_user") is not None:
-        return Placement(await _get_joined_session(call, body, request_input), "new")
     hf, user, owner = call.hf, request_input.requester.user_id, request_input.requester.owner
     session_id, matches = request_input.session_id, _should_match(call, body, matching)
     keyed = session_id is None and request_input.key is not None
@@ -349,8 +347,6 @@ async def place_after(
         tries: number of times that another request was faster to continue after the message.
     """
     session = predecessor.session
-    if body.get("session_user") is not None and request_input.session_id is not None:
-        session = await _get_joined_session(call, body, request_input)
     if not predecessor.is_forked and tries <= REMATCHES:
 
         async def place_again(_: bool) -> Placement:  # noqa: FBT001 - a callback's argument
@@ -392,41 +388,6 @@ def _check_results(incoming: Sequence[Message]) -> None:
     unasked = find_unasked_result(None, incoming)
     if unasked is not None:
         raise make_result_error(unasked)
-
-
-async def _get_joined_session(call: Call, body: Mapping[str, Any], request_input: LocatorInput) -> Session:
-    """Return the session of the user in the field `session_user`.
-
-    Raises:
-        InvalidRequest: the request has no session id, or a message has an `origin`, and the session is another user's.
-        UserNotFound: `session_user` is not the key's user, and the session does not exist or the key's user does not take part in it.
-        SessionNotFound: the session does not exist, and the key has no user or belongs to the session's owner.
-    """
-    owner, session_id = body["session_user"], request_input.session_id
-    if session_id is None:
-        raise errors.InvalidRequest(
-            "session_user needs a session_id: it names the owner of that session", param="session_user"
-        )
-    if call.get_user(None) in (None, owner):
-        return await call.hf.store.get(SessionRef(owner, session_id))
-    session = await call.get_joined_session(owner, session_id)
-    for at, message in enumerate(request_input.incoming):
-        if "origin" in message.extra:  # readers of the log would take it for Holdfast's field
-            reason = f"messages[{at}].origin can only be set by the owner of the session"
-            raise errors.InvalidRequest(reason, param=f"messages[{at}].origin")
-    return session
-
-
-def get_speaker(call: Call, body: Mapping[str, Any], session: Session, requester: Requester) -> str | None:
-    """Return the user to whom the messages of a request are attributed, or None.
-
-    This is the result of `Call.get_speaker`, with one exception: if the key has no user and the request names a `session_user`, it is the
-    user that the request names.
-    """
-    known = call.get_speaker(session)
-    if known is None and body.get("session_user") is not None and call.get_user(None) is None:
-        return requester.user_id
-    return known
 
 
 # -- matching ----------------------------------------------------------------------

@@ -125,7 +125,7 @@ class DeletedState(Answer, kw_only=True):
 @routes.add("GET", _SESSION, "read", error_statuses=OF_SESSION, response_headers=ETAG, answer=State)
 async def get(call: Call, query: SessionQuery) -> JsonObject:
     """Return the state of a session as one object, including the shared state of its user (`user:`) and of the app (`app:`)."""
-    session = await call.get_session("state", "read")
+    session = await call.get_session()
     call.set_etag(session.version)
     return await call.hf.engine.scopes.read_all(session)
 
@@ -146,7 +146,7 @@ async def patch(call: Call, query: SessionQuery, body: JsonObject) -> JsonObject
     Either all keys are changed, or none. Null deletes a key. Keys of the shared state (`user:`, `app:`) are allowed; `app:` keys need an
     API key without a user, or an admin key. `temp:` keys exist only during a turn: they are accepted and ignored.
     """
-    session = await call.get_session("state", "write")
+    session = await call.get_session()
     check_app(call.principal, body)
     await call.hf.engine.scopes.change(session.ref, body, version=call.get_expected_version())
     after = await call.hf.store.get(session.ref)
@@ -170,7 +170,7 @@ async def change(call: Call, query: SessionQuery, body: StateOperations) -> Stat
     of all other operations must have this scope too. The response has the new values of the changed keys.
     """
     changes = read_changes(body.changes)
-    session = await call.get_session("state", "write")
+    session = await call.get_session()
     check_app(call.principal, changes.delta)
     scopes = call.hf.engine.scopes
     changed = await scopes.change(

@@ -158,7 +158,6 @@ async def count_input_tokens(call: Call, body: JsonObject) -> InputTokens:
         incoming=tuple(incoming),
         system=system,
         body=drop_own_fields(fields),
-        guest=place.is_guest,
     )
     check_body(request.responder, request.body)
     is_stored = place.session is not None

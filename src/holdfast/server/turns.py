@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.participants import with_speaker
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Session
 from holdfast.engine.session_lock import QueueMode
@@ -21,7 +20,7 @@ from holdfast.server.schema import make_ref
 from holdfast.turns.library_turn import OpenTurn
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, Request, json_schema
 from holdfast.wire.request_fields import PROVIDER_FIELDS, check_keywords
-from holdfast.wire.sendable import ParsedMessages, parse_sendable
+from holdfast.wire.sendable import parse_sendable
 from holdfast.wire.sessions import MessageJson, NewMessage, SessionObject
 
 routes = Routes("messages")
@@ -100,8 +99,7 @@ async def begin_turn(call: Call, query: SessionQuery, body: NewTurn) -> TurnProm
     given = body.messages
     if given is not None and not isinstance(given, list):
         raise InvalidRequest("messages must be a list of messages", param="messages")
-    speaker = call.get_speaker(session)
-    parsed = await run_cpu(_parse, given or [], speaker, long=call.held.size > INLINE_BODY_BYTES)
+    parsed = await run_cpu(parse_sendable, given or [], long=call.held.size > INLINE_BODY_BYTES)
     turn = handle.turn(
         parsed,
         mode=body.mode,
@@ -117,19 +115,6 @@ async def begin_turn(call: Call, query: SessionQuery, body: NewTurn) -> TurnProm
         await opened.save_view()
         call.set_etag(opened.session.version)
         return _show(opened, opened.session)
-
-
-def _parse(given: list[Any], speaker: str | None) -> ParsedMessages:
-    """Parse the messages of a body. Attribute them to `speaker`, if there is one."""
-    return parse_sendable(given if speaker is None else [_add_speaker(one, speaker) for one in given])
-
-
-def _add_speaker(message: Any, speaker: str) -> Any:
-    """Attribute a message to a speaker. A message that is not an object is returned unchanged; the turn rejects such messages later."""
-    if not isinstance(message, dict):
-        return message
-    metadata = message.get("metadata")
-    return {**message, "metadata": with_speaker(metadata if isinstance(metadata, dict) else None, speaker)}
 
 
 def _check_fields(fields: JsonObject) -> JsonObject:

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.domain.interruptions import SPEAKING_RATE, parse_heard
-from holdfast.domain.participants import view_entries
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call
@@ -100,11 +99,10 @@ async def history(call: Call, query: HistoryQuery) -> VoiceHistory | PlainHistor
 
     System messages and tool messages are left out. The text of a message with tool calls is included.
     """
-    session = await call.get_session("conversation", "read")
+    session = await call.get_session()
     as_records = query.view == "voice"
 
-    def encode(found: Sequence[Entry]) -> list[msgspec.Raw]:
-        entries = view_entries(found, guest=call.is_guest(session))
+    def encode(entries: Sequence[Entry]) -> list[msgspec.Raw]:
         items: Sequence[JsonObject] = (
             make_attributed_records(entries, session.agent) if as_records else make_plain_records(entries)
         )

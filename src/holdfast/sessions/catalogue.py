@@ -260,17 +260,12 @@ class Sessions:
         calls: bool = False,
         digests: bool = False,
         records: bool = True,
-        viewer: str | None = None,
     ) -> dict[str, Any]:
-        """Return a whole session as JSON data; see `holdfast.sessions.transfer.export_session`.
-
-        If `viewer` is a participant in the session, the result has only what that user may read.
-        """
+        """Return a whole session as JSON data; see `holdfast.sessions.transfer.export_session`."""
         flags = {"retired": retired, "calls": calls, "digests": digests, "records": records}
         for name, value in flags.items():
             check_flag(value, name)
-        check_text(viewer, "viewer", none=True)
-        return await export_session(self.store, _check_session_ref(ref), **flags, now=self.clock(), viewer=viewer)
+        return await export_session(self.store, _check_session_ref(ref), **flags, now=self.clock())
 
     async def import_(
         self,

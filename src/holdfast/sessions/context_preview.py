@@ -41,7 +41,6 @@ from holdfast.turns.prompt import (
     introduce_memories,
     make_request,
 )
-from holdfast.turns.recall import was_for_owner
 from holdfast.turns.turn import TurnRequest
 from holdfast.wire.openai import move_media_after_results
 
@@ -117,8 +116,7 @@ async def _make_request(
         ref=session.ref, responder=responder, incoming=(), system=look.system, body=body, dialect=look.dialect
     )
     learned = await engine.learning.get(responder.llm)
-    guest = look.at_turn is not None and not await was_for_owner(engine.store, session, look.at_turn)
-    instruction = await build_instruction(engine, session, responder, guest=guest)
+    instruction = await build_instruction(engine, session, responder)
     known = await introduce_memories(engine, session, responder, only=_find_known(look, calls))
     marker = await engine.markers.derive(session)
     return make_request(turn_request, session, instruction, marker=marker, learned=learned, introduction=known)

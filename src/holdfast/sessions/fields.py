@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import UNSET
 
 from holdfast.domain.messages import Message
-from holdfast.domain.participants import check_participants
 from holdfast.domain.state import Change, check_delta, get_scope
 from holdfast.errors import InvalidRequest
 from holdfast.wire.exports import parse_milliseconds, parse_system_messages
@@ -36,7 +35,6 @@ def check_session_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("state", "metadata"):
         if name in fields:
             fields[name] = _to_object(fields[name], name)
-    check_participants(fields.get("metadata", {}))
     return fields
 
 

@@ -46,10 +46,10 @@ async def build_next_prompt(
     made = make_request(
         request,
         session,
-        await build_instruction(engine, session, responder, guest=request.guest),
+        await build_instruction(engine, session, responder),
         marker=await engine.markers.derive(session),
         learned=await engine.learning.get(responder.llm),
-        introduction=await introduce_memories(engine, session, responder, guest=request.guest),
+        introduction=await introduce_memories(engine, session, responder),
     )
     read = await _read(engine, session, responder.view_key, is_stored=is_stored, stop=stop)
     incoming = request.incoming

@@ -14,7 +14,6 @@ from holdfast.domain.history import OldEntry, rebuild_log
 from holdfast.domain.media.parts import take_out_data
 from holdfast.domain.messages import NOTE, Message
 from holdfast.domain.origins import copy_origins
-from holdfast.domain.participants import may_read, read_participants, view_entries, view_session
 from holdfast.domain.record import PutRecord, Record, RecordInfo, encode_record_text, encode_record_value
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.engine import Engine
@@ -46,7 +45,6 @@ async def export_session(
     records: bool = True,
     raw: bool = False,
     now: int = 0,
-    viewer: str | None = None,
 ) -> dict[str, Any]:
     """Return a whole session as JSON data, as of one moment; see `holdfast.wire.exports`.
 
@@ -60,11 +58,9 @@ async def export_session(
         records: include the records that the session owns.
         raw: leave the records' values encoded, as `msgspec.Raw`, which takes much less time and memory.
         now: milliseconds since the epoch; records that have expired by then are left out.
-        viewer: the user who reads the export. A participant gets only what `PARTICIPANT_RIGHTS` allows, whatever the flags
-            say. None: the session's owner, or the program itself.
 
     Raises:
-        SessionNotFound: there is no such session, or `viewer` is neither its owner nor a participant.
+        SessionNotFound: there is no such session.
         TooLarge: the records have more than `RECORDS_BYTES` bytes together. An export without them is possible.
         InvalidRequest: `calls` is True and `retired` is False.
         Conflict: the session is changed so often that no consistent state could be read.
@@ -73,24 +69,19 @@ async def export_session(
         raise InvalidRequest(
             "calls requires retired: a call refers to messages by their position in the log", param="calls"
         )
-    guest = viewer not in (None, ref.user_id)
-    can_read = partial(may_read, guest=guest)
-    session, entries = await read_log(store, ref, retired=retired and can_read("retired messages"))
-    if guest and viewer not in read_participants(session.metadata):
-        raise SessionNotFound(ref.id)
-    entries = view_entries(entries, guest=guest)
+    session, entries = await read_log(store, ref, retired=retired)
     whole = await restore_entries(store, ref, entries, strict=True)
-    made = await read_calls(store, session) if calls and can_read("explain") else None
-    artifacts = await _list_artifacts(store, ref) if can_read("artifacts") else ()
-    origins = (await store.origins(ref.user_id, [ref.id])).get(ref.id, ()) if can_read("origins") else ()
-    owned = await _export_records(store, ref, raw=raw, now=now) if records and can_read("records") else ()
+    made = await read_calls(store, session) if calls else None
+    artifacts = await _list_artifacts(store, ref)
+    origins = (await store.origins(ref.user_id, [ref.id])).get(ref.id, ())
+    owned = await _export_records(store, ref, raw=raw, now=now) if records else ()
     export = partial(
         build_export,
-        view_session(session, guest=guest),
+        session,
         whole,
         artifacts=artifacts,
         calls=made,
-        digests=digests and can_read("retired messages"),
+        digests=digests,
         records=owned,
         referring=entries,
         origins=origins,

@@ -17,7 +17,6 @@ from msgspec import Meta
 from holdfast.artifacts.content import UNKNOWN, decode_text, detect_type, get_charset, is_text
 from holdfast.domain.artifact import LOADER, Artifact, parse_result_name
 from holdfast.domain.messages import Part
-from holdfast.domain.participants import PARTICIPANT_RIGHTS
 from holdfast.errors import ArtifactNotFound, InvalidRequest
 from holdfast.limits import LISTED_ARTIFACTS, LOADED_IMAGE_BYTES
 from holdfast.secrets import Guard
@@ -88,7 +87,6 @@ class ArtifactTools:
         expect: Annotated[int, Meta(ge=-1, description="required newest version, -1: none")] | None = None,
     ) -> dict[str, Any]:
         """Save an artifact, and return a description of the new version for the model."""
-        check_right(context, "write")
         if parse_result_name(name) is not None:
             raise InvalidRequest(f"{name!r} is the name of a tool result: choose another name", param="name")
         data = _decode(content) if encoding == "base64" else content.encode(get_charset(media_type), "replace")
@@ -125,7 +123,6 @@ class ArtifactTools:
             _check_offset(name, offset, len(data))
             page = _make_page(data[offset : offset + room], offset)
             return _format_text(name, page.data.decode(), page, len(data))
-        check_right(context, "read")
         artifact = await _get_artifact(context, name, version)
         if artifact.mime_type in IMAGES:
             return await _load_image(context, artifact)
@@ -158,7 +155,6 @@ class ArtifactTools:
         prefix: Annotated[str, Meta(description="only names with this prefix; user: for the shared ones")] = "",
     ) -> dict[str, Any]:
         """Return descriptions of the artifacts, as many as fit into a result, and the number of the others."""
-        check_right(context, "read")
         found = [one for one in await context.artifacts.list() if one.name.startswith(prefix)]
         result: dict[str, Any] = {"artifacts": [_describe(one) for one in found[:LISTED_ARTIFACTS]]}
         while len(msgspec.json.encode(result)) > self._most and result["artifacts"]:
@@ -214,12 +210,6 @@ def mask_secrets(guard: Guard | None, data: bytes, kind: str, context: ToolConte
         return data
     masked = guard.mask_model_text(text, "artifact", context.session_id)
     return data if masked == text else masked.encode(get_charset(kind), "replace")
-
-
-def check_right(context: ToolContext, right: Literal["read", "write"]) -> None:
-    """Raise `InvalidRequest` if the call is made for a participant without this right."""
-    if not (context.is_for_owner or getattr(PARTICIPANT_RIGHTS["artifacts"], right)):
-        raise InvalidRequest("the files belong to the owner of this conversation: other users cannot read or save them")
 
 
 # -- content to load -----------------------------------------------------------

@@ -318,8 +318,6 @@ class ToolContext:
     Attributes:
         session_id: id of the session.
         user_id: id of the session's user.
-        is_for_owner: False if the turn answers a participant, who may not read the owner's state, artifacts and records. A tool
-            should not return any of these then.
         agent: name of the agent that answers; None: the turn has no agent.
         state: state of all scopes, as this call sees it.
         artifacts: artifacts of the session, with the async methods save, load, list, versions and delete.
@@ -337,11 +335,9 @@ class ToolContext:
         state: State,
         artifacts: SessionArtifacts,
         call: Call = Call(),  # noqa: B008  # frozen
-        is_for_owner: bool = True,
     ) -> None:
         self.session_id = session_id
         self.user_id = user_id
-        self.is_for_owner = is_for_owner
         self.agent = agent
         self.state = state
         self.artifacts = artifacts

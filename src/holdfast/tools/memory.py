@@ -23,8 +23,7 @@ from holdfast.context.escaping import format_envelope, to_json_line
 from holdfast.context.recalled import RECALLERS
 from holdfast.domain.memory import Memory, MemorySource, MemoryType, Origin, find_least_trusted
 from holdfast.domain.messages import SERVER_TOOL_PARTS, Part
-from holdfast.domain.participants import SPEAKER
-from holdfast.domain.session import HAND_OVER, TRANSFER, Entry, SessionRef, is_child
+from holdfast.domain.session import HAND_OVER, SPEAKER, TRANSFER, Entry, SessionRef, is_child
 from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import LOOKED_BACK, LOOKED_OVER, MEMORY_CHARS, MEMORY_TAGS
 from holdfast.memory.provenance import ANALYSED_CHARS, HeardText, Trace, get_tool_origin, list_hidden_forms, make_heard
@@ -139,7 +138,7 @@ def _collect_texts(
 def _read_user_entry(entry: Entry, ref: SessionRef) -> list[_SessionText]:
     """Return the text and the attachments of a message with the role user.
 
-    The author of the message is the user, another participant, or the agent that called this session's agent.
+    The author of the message is the user, another speaker, or the agent that called this session's agent.
     """
     if entry.erased:
         return []
@@ -352,7 +351,7 @@ async def _remember(context: ToolContext, memories: SessionMemories, given: dict
         result |= {"status": one.status, "note": f"held until it is reviewed: its words are {whose}"}
     if one.status == "rejected":
         result |= {"ok": False, "status": one.status, "note": "rejected in a review, so it is not stored"}
-    if made.others and not memories.shared:
+    if made.others:
         room = context.call.most // 2 // len(made.others)
         result["similar"] = [_format_memory(other, memories, room) for other in made.others]
     return to_json_line(result)

@@ -29,7 +29,6 @@ HELD: Final = (
 """Answer of the tool if a change is held."""
 HELD_CHANGE: Final = "memory_change_held"
 """Metadata of a result: the id of the change that is held."""
-_SHARED: Final = "The memory directory is not available in this conversation, because several users take part in it."
 _WRITTEN: Final = {"create": "file_text", "str_replace": "new_str", "insert": "insert_text"}
 """The argument of a command whose text is stored in a file."""
 _NAMING: Final = frozenset({"create", "rename"})
@@ -43,8 +42,7 @@ async def run_memory_command(context: ToolContext, arguments: dict[str, Any]) ->
         ToolRefusal: the command is not valid or is refused, or the change is held.
     """
     context.marked[OWN_FILES] = True
-    if context.call.files is None:
-        raise ToolRefusal(_SHARED)
+    assert context.call.files is not None, "every turn has memory files"
     try:
         name, given = parse_command(arguments)
         origin, is_doubtful = await _find_origin(context, name, given)

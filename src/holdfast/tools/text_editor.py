@@ -25,7 +25,7 @@ from holdfast.memory.file_edits import (
     show_file,
 )
 from holdfast.secrets import Guard
-from holdfast.tools.artifacts import AUTHOR, check_right, mask_secrets
+from holdfast.tools.artifacts import AUTHOR, mask_secrets
 from holdfast.tools.context import ToolContext
 from holdfast.tools.tool import Tool, ToolRefusal, Toolset
 from holdfast.wire.anthropic_tools import (
@@ -69,7 +69,6 @@ class TextEditor:
             kind = context.call.declared.get("type")
             allowed = EDITOR_COMMANDS if kind is None or kind in UNDOING_TYPES else EDITOR_COMMANDS[:-1]
             name, given = parse_command(arguments, allowed)
-            check_right(context, "read" if name == "view" else "write")
             answer: str = await getattr(self, f"_{name}")(context, **given)
         except HoldfastError as exc:
             raise ToolRefusal(exc.public_message) from exc

@@ -26,8 +26,6 @@ _CHECKPOINTS: Final = (
 _HISTORIES: Final = """\
 List the commits of your workspace, newest first, and on request the changes between the oldest of these commits and the newest."""
 _NOTHING: Final = "nothing has changed since the last commit"
-_PARTICIPANT: Final = ""
-"""Stands for a participant in another user's session: no user has this id, so nothing of any user is shown."""
 _USER: Final = re.compile(r"^user=(.*)$", re.MULTILINE)
 
 
@@ -61,9 +59,8 @@ class WorkspaceTools:
 
         Names of other users, subjects of their commits, and changes to their files are left out.
         """
-        reader = context.user_id if context.is_for_owner else _PARTICIPANT
-        found = await self._get_workspace(context).history(limit, include_diff=include_diff, user_id=reader)
-        commits = [_mask_foreign(reader, commit) for commit in found.commits]
+        found = await self._get_workspace(context).history(limit, include_diff=include_diff, user_id=context.user_id)
+        commits = [_mask_foreign(context.user_id, commit) for commit in found.commits]
         history: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(found, commits=commits))
         return history
 

@@ -45,11 +45,6 @@ class CompactionOrder(msgspec.Struct, frozen=True, kw_only=True):
     pauses: bool = False
     """True: if the session was compacted, no model answers."""
 
-    @property
-    def is_requested(self) -> bool:
-        """True if the request asks for a compaction; False if it only has an item of an earlier one."""
-        return self.is_alone or self.threshold is not None
-
 
 def add_summarized(order: CompactionOrder | None, summarized: int) -> CompactionOrder | None:
     """Return the order for a request with an item whose summary covers the messages up to `summarized`; unchanged if that is -1."""

@@ -16,7 +16,6 @@ from typing import Any, Final
 from holdfast.agents import Responder
 from holdfast.context.settings import RequestSettings
 from holdfast.domain.messages import Message
-from holdfast.domain.participants import SHARED
 from holdfast.domain.session import CHILD, PARENT, Session, SessionRef, make_child_id
 from holdfast.domain.state import is_same_json
 from holdfast.engine.engine import Engine
@@ -29,7 +28,6 @@ from holdfast.stores.sessions import NewSession
 from holdfast.tools.context import ToolContext
 from holdfast.turns.handover import may_share_key
 from holdfast.turns.prompt import check_body
-from holdfast.turns.recall import is_shared
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 
@@ -69,7 +67,6 @@ async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -
         settings=limits,
         incoming=(Message(role="user", content=request),),
         headers=turn.request.headers,
-        guest=not turn.is_for_owner,
     )
     inner = Turn(turn.engine, turn_request)
     inner.depth = turn.depth + 1
@@ -87,8 +84,7 @@ async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -
 async def _create_child(turn: Turn, context: ToolContext, responder: Responder, agent: str) -> Session:
     """Create the session of a called agent, with a copy of the calling session's own state and a reference to the call."""
     engine = turn.engine
-    parent: dict[str, Any] = {"session_id": context.session_id, "seq": context.call.unit, "call_id": context.call.id}
-    parent |= {SHARED: True} if is_shared(turn) else {}
+    parent = {"session_id": context.session_id, "seq": context.call.unit, "call_id": context.call.id}
     new = NewSession.from_session(
         turn.session,
         timestamp=engine.clock(),

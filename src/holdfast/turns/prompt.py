@@ -24,7 +24,6 @@ from holdfast.context.recalled import KNOWN_SHARE as SHARE
 from holdfast.context.recalled import Introduction, Recall, make_introduction
 from holdfast.domain.calibration import Learned
 from holdfast.domain.messages import Message
-from holdfast.domain.participants import is_shared, may_read, may_read_state
 from holdfast.domain.provider_items import drop_items
 from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.domain.state import TEMP
@@ -38,7 +37,7 @@ from holdfast.overlays.session_cache import ReadView, is_heavy, read_view
 from holdfast.stores.sessions import NewSession
 from holdfast.turns.compaction import CompactionOrder, compact_session
 from holdfast.turns.interruptions import check_interruptable
-from holdfast.turns.recall import is_for_owner, keep_recalled, prepare_recall, recall_other_sessions, recall_session
+from holdfast.turns.recall import keep_recalled, prepare_recall, recall_other_sessions, recall_session
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
 from holdfast.wire import anthropic_requests
 from holdfast.wire.anthropic_requests import drop_anthropic_fields, to_plain_prompt
@@ -58,10 +57,9 @@ async def build_prompt(turn: Turn) -> WorkingSet:
         BudgetTooSmall: no valid working set fits.
     """
     session, responder = turn.session, turn.request.responder
-    turn.is_for_owner = await is_for_owner(turn)
-    turn.instruction = await build_instruction(turn.engine, session, responder, turn.temp, guest=not turn.is_for_owner)
+    turn.instruction = await build_instruction(turn.engine, session, responder, turn.temp)
     if responder.recalls:
-        turn.introduction = await introduce_memories(turn.engine, session, responder, guest=not turn.is_for_owner)
+        turn.introduction = await introduce_memories(turn.engine, session, responder)
     await recall_other_sessions(turn)
     built = await _build(turn, session)
     if turn.stepped and await _add_summary(turn, built):
@@ -409,8 +407,6 @@ async def build_instruction(
     session: Session,
     responder: Responder,
     temp: Mapping[str, Any] | None = None,
-    *,
-    guest: bool = False,
 ) -> tuple[Message, ...]:
     """Return the system messages of the agent's model, followed by the agent's instruction.
 
@@ -422,8 +418,6 @@ async def build_instruction(
         session: the session as last read.
         responder: the responder whose agent has the instruction.
         temp: values of the turn's `temp:` keys. None: the call belongs to no turn, and these keys are empty.
-        guest: True if the prompt answers a participant in another user's session. The owner's state and artifacts are then
-            replaced by nothing.
 
     Returns:
         The messages; empty if there are none.
@@ -436,7 +430,7 @@ async def build_instruction(
     if not parts:
         return responder.llm.system_messages
     templates = [parse_template(part.text) for part in parts]
-    values = await _read_values(engine, session.ref, session.state, templates, temp or {}, guest=guest)
+    values = await _read_values(engine, session.ref, session.state, templates, temp or {})
     if temp is None:
         values = {key: "" for one in templates for key in one.keys if key.startswith(TEMP)} | values
     rendered = [
@@ -454,8 +448,6 @@ async def fill_template(
     text: str,
     agent: Agent,
     temp: Mapping[str, Any] | None = None,
-    *,
-    guest: bool = False,
 ) -> str:
     """Fill a template for a text that the agent says without the model, such as a greeting or a failure message.
 
@@ -468,10 +460,9 @@ async def fill_template(
         text: the template.
         agent: the agent.
         temp: values of the turn's `temp:` keys.
-        guest: as in `build_instruction`.
     """
     template = parse_template(text)
-    values = await _read_values(engine, session.ref, session.state, [template], temp or {}, strict=False, guest=guest)
+    values = await _read_values(engine, session.ref, session.state, [template], temp or {}, strict=False)
     return template.render(values, agent=agent.name, strict=False)
 
 
@@ -483,17 +474,13 @@ async def _read_values(
     temp: Mapping[str, Any],
     *,
     strict: bool = True,
-    guest: bool = False,
 ) -> dict[str, Any]:
-    """Return the values of the placeholders in some templates. Missing values are left out. Values that a guest may not read are empty."""
-    named = {key: None for one in templates for key in one.keys}
-    keys = [key for key in named if may_read_state(key, guest=guest)]
+    """Return the values of the placeholders in some templates. Missing values are left out."""
+    keys = dict.fromkeys(key for one in templates for key in one.keys)
     values: dict[str, Any] = {key: temp.get(key) if key.startswith(TEMP) else state.get(key) for key in keys}
     values |= await engine.scopes.read_keys(ref.user_id, [key for key in keys if values[key] is None])
-    values |= {key: "" for key in named if key not in values}
     for name in dict.fromkeys(name for one in templates for name in one.artifacts):
-        can_read = may_read("artifacts", guest=guest)
-        values[ARTIFACT + name] = await _read_artifact(engine, ref, name, strict=strict) if can_read else ""
+        values[ARTIFACT + name] = await _read_artifact(engine, ref, name, strict=strict)
     return {key: _redact_value(engine, ref, key, value) for key, value in values.items() if value is not None}
 
 
@@ -553,7 +540,6 @@ async def introduce_memories(
     session: Session,
     responder: Responder,
     *,
-    guest: bool = False,
     only: Container[str] | None = None,
 ) -> Introduction | None:
     """Return the promoted memories of the session's user, the agent and the app, for a prompt; None if there are none.
@@ -564,16 +550,14 @@ async def introduce_memories(
         engine: the engine of the store.
         session: the session as last read.
         responder: the agent with its model.
-        guest: True if the prompt answers a participant in another user's session. Memories of the user are then left out, as in every
-            session with several users.
         only: ids of the memories that a past prompt had; None: all memories.
     """
     recalls, budget = responder.recalls.get("memory"), engine.consolidation.settings.inject_budget
     if recalls is None or not recalls.inject or not budget:
         return None
     try:
-        user = None if guest or is_shared(session.metadata) else session.ref.user_id
-        found = [await engine.promoted.get(owner) for owner in find_owners(user, responder.agent_name)]
+        owners = find_owners(session.user_id, responder.agent_name)
+        found = [await engine.promoted.get(owner) for owner in owners]
     except StoreUnavailable as exc:  # no turn may fail because of memories
         _log.warning("a session got no promoted memories: %s", exc.code)
         return None

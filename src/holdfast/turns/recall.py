@@ -26,12 +26,10 @@ from holdfast.context.build import Draft, WorkingSet
 from holdfast.context.recalled import PromptContent, Recall, RecalledItem, RecalledKind, RecallSettings, format_time
 from holdfast.context.units import group_units
 from holdfast.context.window import Window
-from holdfast.domain.participants import is_by_owner
-from holdfast.domain.participants import is_shared as read_by_others
 from holdfast.domain.refusals import read_refusals
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.errors import HoldfastError
 from holdfast.indexes.documents import extract_words
 from holdfast.limits import (
     MEMORY_FILES_NAMED,
@@ -56,8 +54,7 @@ from holdfast.recall.passages import Finding, Passage
 from holdfast.recall.questions import is_asking_for_many
 from holdfast.search.conversations import rank_session, search_conversations
 from holdfast.search.queries import SearchHit, SearchOptions, parse_search_zone
-from holdfast.stores.base import Store
-from holdfast.stores.walk import group_ranges, read_entries_until
+from holdfast.stores.walk import group_ranges
 from holdfast.tools.context import FoundMessage, SearchRequest
 from holdfast.tools.memory import is_from_user
 from holdfast.turns.turn import Turn
@@ -132,53 +129,6 @@ async def find_user_text(turn: Turn) -> str:
             return message.text
     last = await turn.engine.store.entries(turn.request.ref, limit=_LOOKED_BACK, descending=True)
     return next((entry.message.text for entry in last if entry.message.role == "user"), "")
-
-
-def is_shared(turn: Turn) -> bool:
-    """Return True if users other than the owner take part in the session or sent the request.
-
-    These users must not see the owner's other sessions.
-    """
-    request = turn.request
-    is_others = request.guest or request.speaker not in (None, request.ref.user_id)
-    return is_others or read_by_others(turn.session.metadata)
-
-
-async def is_for_owner(turn: Turn) -> bool:
-    """Return True if the turn answers the session's owner, or a program that names no user; False: it answers a participant.
-
-    The prompts and built-in tools of a participant's turn contain nothing that the participant may not read.
-    """
-    request, owner = turn.request, turn.request.ref.user_id
-    if request.guest or request.speaker is not None:
-        return not request.guest and request.speaker == owner
-    if not read_by_others(turn.session.metadata):
-        return True
-    for at in reversed(range(len(request.incoming))):
-        if request.incoming[at].role == "user":
-            own = request.own[at] if request.own else {}
-            return is_by_owner(own.get("metadata"), owner)
-    return await was_for_owner(turn.engine.store, turn.session)
-
-
-async def was_for_owner(store: Store, session: Session, turn_id: int | None = None) -> bool:
-    """Return True if the last user message of a session is from its owner, or names no author.
-
-    Args:
-        store: the store of the session.
-        session: the session.
-        turn_id: only messages up to this turn count; None: all.
-    """
-    if not read_by_others(session.metadata):
-        return True
-    _, asked = await read_entries_until(
-        store,
-        session.ref,
-        lambda one: one.message.role == "user" and (turn_id is None or one.turn_id <= turn_id),
-        keep=lambda _: False,
-        descending=True,
-    )
-    return asked is None or is_by_owner(asked.metadata, session.user_id)
 
 
 LATE: Final = "recall: late"
@@ -490,7 +440,6 @@ async def recall_conversations(turn: Turn) -> list[RecalledItem]:
     most = max(settings.max_results, _MANY) if many else settings.max_results  # the budget of the block limits them
     options = SearchOptions(
         limit=most * (_SPARE if since is None else 1),
-        session_id=own if is_shared(turn) else None,
         zone=settings.zone,
         not_session=own if since == 0 else None,  # otherwise an index might return only its own messages on a subject
         width=_MANY_CHARS if many else RECALLED_CHARS,
@@ -568,10 +517,9 @@ async def read_text_at(turn: Turn, session_id: str, identity: str, seq: int) -> 
     return entries[0].message.text if entries and not entries[0].erased else None
 
 
-def open_files(turn: Turn) -> MemoryFiles | None:
-    """Return the memory files of the turn's user and agent; None in a session of several users, who would see them."""
-    if turn.engine.open_files is None or is_shared(turn):
-        return None
+def open_files(turn: Turn) -> MemoryFiles:
+    """Return the memory files of the turn's user and agent."""
+    assert turn.engine.open_files is not None, "Holdfast sets it"
     return turn.engine.open_files(turn.request.ref.user_id, turn.request.responder.agent_name)
 
 
@@ -582,7 +530,7 @@ async def list_memory_files(turn: Turn) -> list[RecalledItem]:
     """
     warm, files = turn.engine.warm.get(turn.request.ref), open_files(turn)
     view = None if warm is None else warm.find_view(turn.key)
-    if files is None or view is None or view.view.frontier == 0:
+    if view is None or view.view.frontier == 0:
         return []
     paths = await files.list_paths(MEMORY_FILES_NAMED + 1)
     if not paths:
@@ -606,10 +554,6 @@ async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessag
     injected = {item.id: item for item in built.recalled.items} if built and built.recalled else {}
     whole = {id_ for id_, item in injected.items() if not item.cut and item.span is None}
     own = turn.request.ref.id
-    if is_shared(turn):
-        if wanted.session_id not in (None, own):
-            raise InvalidRequest("several users take part in this conversation, so no other one can be searched")
-        wanted = wanted._replace(session_id=own)
     zone = parse_search_zone(settings.zone)
     options = SearchOptions(
         limit=min(wanted.most or settings.max_results, settings.max_results),
@@ -648,8 +592,7 @@ USUAL: Final = 5
 async def recall_memories(turn: Turn) -> list[RecalledItem]:
     """Return the memories of the user, the agent and the app that match the turn's message.
 
-    Memories in quarantine are excluded. If several users take part in the session, the owner's memories are excluded
-    too.
+    Memories in quarantine are excluded.
     """
     query = (await find_user_text(turn))[:QUERY_CHARS]
     if not query.strip():
@@ -657,7 +600,7 @@ async def recall_memories(turn: Turn) -> list[RecalledItem]:
     ref, settings = turn.request.ref, turn.request.responder.recalls.get("memory")
     found = await turn.engine.memories.recall(
         query,
-        user_id=None if is_shared(turn) else ref.user_id,
+        user_id=ref.user_id,
         agent=turn.request.responder.agent_name,
         limit=settings.max_results if settings else USUAL,
         min_score=LEAST_SCORE,

@@ -19,7 +19,6 @@ from holdfast.limits import ERROR_CHARS
 from holdfast.stores.log import Appended
 from holdfast.turns.model_call import OF_KEY
 from holdfast.turns.prompt import fill_template
-from holdfast.turns.recall import is_for_owner
 from holdfast.turns.reply_assembler import ReplyAssembler, with_artifacts
 from holdfast.turns.turn import Turn
 
@@ -92,8 +91,7 @@ async def make_failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelE
     own_key = error.handed and isinstance(error, ModelRejected) and error.status in OF_KEY
     if agent is None or not agent.failure_message or assembler.has_spoken or own_key:
         return None
-    guest = not await is_for_owner(turn)
-    text = await fill_template(turn.engine, turn.session, agent.failure_message, agent, turn.temp, guest=guest)
+    text = await fill_template(turn.engine, turn.session, agent.failure_message, agent, turn.temp)
     return text if text.strip() else None
 
 

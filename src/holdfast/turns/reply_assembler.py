@@ -18,7 +18,6 @@ from holdfast.context.units import make_distinct_id
 from holdfast.domain.artifact import NAMED_ARTIFACTS, check_name, format_versions
 from holdfast.domain.interruptions import APART
 from holdfast.domain.messages import Message, ToolCall
-from holdfast.domain.participants import may_read
 from holdfast.domain.session import Entry
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import ARTIFACTS_NAMED, METADATA_BYTES
@@ -369,9 +368,8 @@ async def with_named_artifacts(turn: Turn, text: str | None, metadata: dict[str,
     Returns:
         The metadata with the field `artifacts`; unchanged if there are no artifacts.
     """
-    if may_read("artifacts", guest=not turn.is_for_owner):  # a participant must not detect which artifacts exist
-        for candidates in _find_mentions(text or ""):
-            await _note_artifact(turn, candidates)
+    for candidates in _find_mentions(text or ""):
+        await _note_artifact(turn, candidates)
     return with_artifacts(turn, metadata)
 
 

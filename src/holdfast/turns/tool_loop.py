@@ -19,7 +19,7 @@ from holdfast.tools.context import Call, State, ToolContext
 from holdfast.tools.memory_files import HELD_CHANGE
 from holdfast.tools.tool import CANCELLED, NOT_RUN, CallOutcome, make_failure, run
 from holdfast.turns.handover import hand_over, transfer
-from holdfast.turns.recall import has_foreign_quotes, is_shared, open_files, read_text_at, search_for_tool
+from holdfast.turns.recall import has_foreign_quotes, open_files, read_text_at, search_for_tool
 from holdfast.turns.reply_assembler import ReplyAssembler
 from holdfast.turns.turn import Turn, TurnWarning
 
@@ -165,7 +165,6 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
     return ToolContext(
         session_id=ref.id,
         user_id=ref.user_id,
-        is_for_owner=turn.is_for_owner,
         agent=turn.request.responder.agent_name,
         state=State(turn.turn_state),
         artifacts=SessionArtifacts(turn.engine.artifacts, ref, session.identity, note_artifact),
@@ -219,7 +218,6 @@ def _open_memories(turn: Turn) -> SessionMemories:
         turn.request.responder.agent_name,
         most=settings.max_results if settings else None,
         is_in_prompt=is_in_prompt,
-        shared=is_shared(turn),
         quotes=partial(has_foreign_quotes, turn),
         read=partial(read_text_at, turn),
         root=turn.root,

@@ -26,7 +26,6 @@ from holdfast.domain.calibration import Learned
 from holdfast.domain.history import to_new_entry
 from holdfast.domain.interruptions import HeardReport
 from holdfast.domain.messages import NOTE, Message, encode_canonical
-from holdfast.domain.participants import may_read, with_speaker
 from holdfast.domain.reconcile import Mode, Plan
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.branches import Share
@@ -102,12 +101,6 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """True if the caller calls the model and runs its tools. In this case Holdfast runs no tools, whichever agent
     answers.
     """
-    speaker: str | None = None
-    """The author of `incoming`, if the session has several users; None: not specified."""
-    guest: bool = False
-    """True if the request is from a participant, or an agent works for a participant. A guest may not replace messages of others in the
-    session.
-    """
     identified: bool = True
     """True if the server knows which user sent the request; see `holdfast.server.requester`. Always true in the
     library, where the program names the user.
@@ -169,10 +162,6 @@ class Turn:
     """True if the turn has written anything to the log."""
     began = False
     """True if the request began a new turn of the log. A request with results of tools continues the turn of the calls."""
-    is_for_owner = False
-    """True if the turn answers the session's owner, or a program that names no user; False: it answers a participant.
-    `build_prompt` sets it.
-    """
     note: Entry | None = None
     """The note that the turn began with, from `TurnRequest.note`; None: the request has none, or the turn has not begun."""
     compacted: Compacted | None = None
@@ -378,7 +367,7 @@ class Turn:
             summary["overhead"] = built.overhead.to_wire(built.recalled_tokens)
             if recalled := built.describe_recalled():
                 summary["recalled"] = recalled
-        if self.artifacts and may_read("artifacts", guest=self.request.guest):
+        if self.artifacts:
             summary["artifacts"] = format_versions(self.artifacts)
         if warnings := self.warnings.to_wire():
             summary["warnings"] = warnings
@@ -459,8 +448,6 @@ class Turn:
         opening = plan is not None
         agent, before = None if opening else request.responder.agent_name, self._log.session
         own = self._select_own_fields(plan, len(messages)) if plan is not None else _own_metadata(metadata, messages)
-        if opening and request.speaker is not None:
-            own = [{**one, "metadata": with_speaker(one.get("metadata"), request.speaker)} for one in own]
         if self.share:
             own = [{**one, "metadata": self.share.add_metadata(one.get("metadata"))} for one in own]
         begins = opening and keyed and request.note is not None

@@ -26,11 +26,10 @@ from typing import Final
 
 from holdfast.context.units import Unit, group_units
 from holdfast.domain.messages import Message, encode_canonical
-from holdfast.domain.participants import SPEAKER, check_guest_messages
 from holdfast.domain.reconcile import LogRemainder, Plan, detect_mode, reconcile_delta, reconcile_remainder
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
-from holdfast.errors import Conflict, HoldfastError, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
+from holdfast.errors import HoldfastError, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.limits import CALL_LOOKBACK, CLIENTS_REMEMBERED
 from holdfast.matching.log_match import (
     count_known_messages,
@@ -445,10 +444,6 @@ async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int
     """Write the request's messages and the changes in `plan` to the log, before the model is called."""
     if turn.placement is not None:
         turn.placement.check(session, plan.retire_from)
-    if turn.request.guest:
-        check_guest_messages(plan.append)
-        if plan.retire_from is not None:
-            await _check_own(turn, plan.retire_from)
     if turn.handover.asked.team is not None:
         await resume(turn, session, plan)
     turn.plan = plan
@@ -462,34 +457,6 @@ async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int
     if appended.replayed:
         turn.plan = Plan("replayed")
         await answer_again(turn, await _find_reply_start(turn, appended))
-
-
-async def _check_own(turn: Turn, start: int) -> None:
-    """Check that the entries at and after `start` contain no messages of other users, and no replies to such messages.
-
-    These entries are about to be replaced by an edit of the request's speaker.
-
-    Raises:
-        Conflict: they contain such a message or reply.
-    """
-    store, ref, speaker = turn.engine.store, turn.request.ref, turn.request.speaker
-
-    def is_of_others(entry: Entry) -> bool:
-        author = (entry.metadata or {}).get(SPEAKER)
-        return author != speaker and (author is not None or entry.message.role == "user")
-
-    _, found = await read_entries_until(store, ref, is_of_others, keep=lambda _: False, start=start)
-    if found is None:
-        # Only a reply is retired: find whose message it answers.
-        _, question = await read_entries_until(
-            store, ref, lambda one: one.message.role == "user", stop=start + 1, descending=True
-        )
-        if question is not None and not is_of_others(question):
-            return
-    raise Conflict(
-        "the request leaves out, or changes, what others said in this session, which only its owner may do;"
-        " send only new messages, with session_mode 'delta'"
-    )
 
 
 async def _find_reply_start(turn: Turn, first: Appended) -> int:
@@ -579,7 +546,7 @@ async def remember_client(turn: Turn) -> None:
     # Tool calls alone show nothing: a client may keep only the messages of the current turn.
     has_reply = any(one.visible and one.role == "assistant" for one in request.incoming)
     shows = turn.is_whole and request.mode == "auto" and has_reply
-    if not shows or not request.client or request.guest or request.client in (known := _read_clients(session)):
+    if not shows or not request.client or request.client in (known := _read_clients(session)):
         return
     metadata = {**session.metadata, TRANSCRIPT_CLIENTS: [*known, request.client][-CLIENTS_REMEMBERED:]}
     try:

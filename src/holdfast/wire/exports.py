@@ -23,7 +23,6 @@ from holdfast.domain.media.placeholders import restore_media
 from holdfast.domain.medium import KINDS, Kind
 from holdfast.domain.messages import DIGEST_SIZE, NOTE, Message, Part
 from holdfast.domain.origins import Origin, copy_origins, is_valid_ranges
-from holdfast.domain.participants import check_participants
 from holdfast.domain.record import PutRecord, encode_record_value
 from holdfast.domain.session import EndReason, Entry, ModelCall, Session, Usage
 from holdfast.durations import LATEST_TIME
@@ -372,16 +371,13 @@ def parse_export(data: Mapping[str, Any], *, now: int = 0, own: bool = False) ->
     leading, rest = split_system(messages) if given is None else ((), messages)
     fields = fields[len(leading) :]
     _check_media(data)
-    metadata = _get_optional(data, "metadata", dict, "an object") or {}
-    if not own:
-        check_participants(metadata)
     return Imported(
         id=_get_optional(data, "id", str, "a string"),
         user_id=_get_optional(data, "user_id", str, "a string"),
         agent=_get_optional(data, "agent", str, "a string"),
         system_messages=leading if given is None else parse_system_messages(given),
         state=_get_optional(data, "state", dict, "an object") or {},
-        metadata=metadata,
+        metadata=_get_optional(data, "metadata", dict, "an object") or {},
         ttl=parse_milliseconds(data, "ttl"),
         messages=tuple(_erase_content(message, found) for message, found in zip(rest, fields, strict=True)),
         fields=tuple(fields),

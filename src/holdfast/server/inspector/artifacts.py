@@ -12,7 +12,7 @@ from holdfast.server.inspector.access import redirect
 from holdfast.server.inspector.actions import Action, declare_action
 from holdfast.server.inspector.frame import HTML, PageQuery, make_url, render
 from holdfast.server.inspector.rest import make_path
-from holdfast.server.inspector.session_frame import SESSION, check_content, may_change
+from holdfast.server.inspector.session_frame import SESSION, check_content
 from holdfast.server.limits import INSPECTOR_IMAGE_BYTES, INSPECTOR_TEXT_CHARS
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
@@ -110,7 +110,6 @@ async def show_artifact(call: Call, query: ArtifactQuery) -> Reply:
         user_id=scope.user_id,
         content_url=make_url(f"{path}/content", user_id=query.user_id, version=artifact.version),
         image_url=make_url(f"{path}/content", user_id=query.user_id, version=artifact.version, view="image"),
-        can_delete=may_change(call, scope.user_id, "artifacts"),
     )
 
 
@@ -132,7 +131,7 @@ async def get_content(call: Call, query: ContentQuery) -> Reply:
 async def _find_scope(call: Call, query: ArtifactQuery) -> Scope:
     """Return the session in the path, or the user whose sessions share the artifact, if the caller may read it."""
     if "session_id" in call.path:
-        return (await call.get_session("artifacts", "read")).ref
+        return (await call.get_session()).ref
     return UserRef(call.get_owner_or_default(query.user_id))
 
 

@@ -12,7 +12,7 @@ from holdfast.server.http import Call
 from holdfast.server.inspector.actions import Action, declare_action
 from holdfast.server.inspector.frame import HTML
 from holdfast.server.inspector.prompt import SECTIONS
-from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, load_session, render_session
+from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, render_session
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.sessions.compaction_views import (
@@ -66,7 +66,7 @@ class FactPiece(NamedTuple):
 @routes.add("GET", f"{SESSION}/compactions", "read", answer=HTML)
 async def show_compactions(call: Call, query: CompactionsQuery) -> Reply:
     """Return the list of compactions, or one of them next to the messages that it replaces."""
-    session = await load_session(call, "compactions")
+    session = await call.get_session()
     stored = await call.hf.store.compactions(session.ref)
     if query.id is None and query.block is None:
         prompt = await _view_next(call, session)

@@ -19,7 +19,6 @@ from holdfast.server.inspector.session_frame import (
     SESSION,
     SessionPageQuery,
     check_content,
-    load_session,
     render_session,
 )
 from holdfast.server.replies import Reply
@@ -79,7 +78,7 @@ class ShownExplanation(NamedTuple):
 @routes.add("GET", f"{SESSION}/forgotten", "read", answer=HTML)
 async def show_forgotten(call: Call, query: ForgottenQuery) -> Reply:
     """Return the page that explains why a message is not in the prompt."""
-    session = await load_session(call, "explain")
+    session = await call.get_session()
     turn = query.turn if query.turn is None or query.turn < session.turns else None
     words = (query.q or "").strip()[:EXPLAIN_QUERY_CHARS]
     if words:

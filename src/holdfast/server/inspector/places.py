@@ -84,7 +84,7 @@ def parse_place(call: Call, form: Mapping[str, list[str]]) -> Place:
 
 
 def find_need(place: Place, kind: Literal["records", "state"]) -> Need:
-    """Return the permission that is needed to change data of the owner. For a session, the route also checks participants' rights.
+    """Return the permission that is needed to change data of the owner.
 
     An admin key of one user may change the state of the app, but not its records, which it cannot read either.
     """

@@ -13,7 +13,7 @@ from holdfast.server.http import Call
 from holdfast.server.inspector.charts import Segment
 from holdfast.server.inspector.frame import HTML, make_session_url
 from holdfast.server.inspector.prompt_words import WORDS, describe_run, name_decision
-from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, load_session, render_session
+from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, render_session
 from holdfast.server.limits import INSPECTOR_MESSAGES
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
@@ -131,7 +131,7 @@ class Side(NamedTuple):
 @routes.add("GET", f"{SESSION}/prompt", "read", answer=HTML)
 async def show_prompt(call: Call, query: PromptPageQuery) -> Reply:
     """Return the prompt view of a session."""
-    session = await load_session(call, "explain")
+    session = await call.get_session()
     handle = call.hf.handle(session)
     call_id = await find_call_id(call, session, query.call)
     wanted = PromptQuery(

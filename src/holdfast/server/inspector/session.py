@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.participants import may_read, view_entries
 from holdfast.domain.session import Entry, ModelCall, Session
 from holdfast.errors import EntryNotFound
 from holdfast.server.http import Call
@@ -17,7 +16,6 @@ from holdfast.server.inspector.session_copies import make_continue_command, make
 from holdfast.server.inspector.session_frame import (
     SESSION,
     SessionPageQuery,
-    load_session,
     may_see_content,
     render_session,
 )
@@ -64,18 +62,16 @@ class Hits(NamedTuple):
 @routes.add("GET", SESSION, "read", answer=HTML)
 async def show_session(call: Call, query: TranscriptQuery) -> Reply:
     """Return the transcript of a session, by turns: the newest page, or the page with a message."""
-    session = await load_session(call)
+    session = await call.get_session()
     if query.go is not None:
         view = None if query.view == "pretty" else query.view
         return redirect(f"{make_session_url(session, at=query.go, view=view)}#m-{query.go}")
-    guest = call.is_guest(session)
     size = session.bytes * (INSPECTOR_MESSAGES + 1) // max(session.tail.next_seq, INSPECTOR_MESSAGES + 1)
     await call.reserve_answer(size)  # an estimate: the messages of the page, if all have the same size
     async with call.transfer(size):
         page = await read_page(call.hf.store, session.ref, session.tail.next_seq, query.at)
-    entries = view_entries(page.entries, guest=guest)
-    calls = await _read_calls(call, session, entries)
-    groups: list[TurnGroup] = group_turns(page, entries, calls)
+    calls = await _read_calls(call, session, page.entries)
+    groups = group_turns(page, calls)
     return await render_session(
         call,
         session,
@@ -105,7 +101,7 @@ def _find_focus(query: TranscriptQuery, page: LogPage, groups: Sequence[TurnGrou
 
 async def _read_calls(call: Call, session: Session, entries: Sequence[Entry]) -> Sequence[ModelCall]:
     """Return the model calls of the turns of these entries, newest first."""
-    if not entries or not may_read("explain", guest=call.is_guest(session)):
+    if not entries:
         return ()
     turns = [entry.turn_id for entry in entries]
     return await call.hf.store.calls(session.ref, start=min(turns), stop=max(turns) + 1, limit=_CALLS)
@@ -118,8 +114,7 @@ async def _search(call: Call, session: Session, query: TranscriptQuery) -> Hits 
     wanted = ExplainQuery(text=query.q, before=query.before, limit=_HITS)
     wanted.check()
     found, before = await find_entries(call.hf.engine, session.ref, wanted)
-    seen = view_entries(found, guest=call.is_guest(session))
-    return await run_cpu(_quote_hits, seen, query.q, before)
+    return await run_cpu(_quote_hits, found, query.q, before)
 
 
 def _quote_hits(entries: Sequence[Entry], words: str, before: int | None) -> Hits:
@@ -127,19 +122,18 @@ def _quote_hits(entries: Sequence[Entry], words: str, before: int | None) -> Hit
 
 
 async def load_entry(call: Call, session: Session) -> Entry:
-    """Return the entry with the number in the path. Raise `EntryNotFound` if there is none that the caller may read."""
+    """Return the entry with the number in the path. Raise `EntryNotFound` if there is none."""
     seq = call.get_path_number("seq", "seq must be the number of a message")
     found = await call.hf.store.entries(session.ref, start=seq, stop=seq + 1, retired=True)
-    seen = view_entries(found, guest=call.is_guest(session))
-    if not seen:
+    if not found:
         raise EntryNotFound(session.id, seq)
-    return seen[0]
+    return found[0]
 
 
 @routes.add("GET", MESSAGE, "read", answer=HTML)
 async def show_message(call: Call, query: SessionPageQuery) -> Reply:
     """Return the page of one message: as stored, copies in other formats, and what can be done with it."""
-    session = await load_session(call)
+    session = await call.get_session()
     entry = await load_entry(call, session)
     return await render_session(
         call,

@@ -8,7 +8,7 @@ from holdfast.server.http import Call
 from holdfast.server.inspector.actions import Action, declare_action
 from holdfast.server.inspector.frame import HTML
 from holdfast.server.inspector.session import MESSAGE, load_entry
-from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, load_session, render_session
+from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, render_session
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
@@ -80,7 +80,7 @@ declare_action(
 @routes.add("GET", f"{SESSION}/manage", "write", answer=HTML)
 async def show_manage(call: Call, query: SessionPageQuery) -> Reply:
     """Return the page with which a session is closed, moved or deleted, and its expiry set."""
-    session = await load_session(call, "administration", "write")
+    session = await call.get_session()
     more = {"agents": list(call.hf.roster.agents), "is_durable": call.hf.store.durable}
     return await render_session(call, session, "session_manage.html", tab="", title="Manage", **more)
 
@@ -88,14 +88,14 @@ async def show_manage(call: Call, query: SessionPageQuery) -> Reply:
 @routes.add("GET", f"{SESSION}/delete", "write", answer=HTML)
 async def confirm_delete(call: Call, query: SessionPageQuery) -> Reply:
     """Return the page that asks whether to delete a session."""
-    session = await load_session(call, "administration", "write")
+    session = await call.get_session()
     return await render_session(call, session, "session_delete.html", tab="", title="Delete")
 
 
 @routes.add("GET", f"{MESSAGE}/erase", "write", answer=HTML)
 async def confirm_erase(call: Call, query: SessionPageQuery) -> Reply:
     """Return the page that asks whether to erase a message."""
-    session = await load_session(call, "administration", "write")
+    session = await call.get_session()
     entry = await load_entry(call, session)
     return await render_session(
         call, session, "session_erase.html", tab="", title=f"Erase message {entry.seq}", entry=entry
@@ -105,7 +105,7 @@ async def confirm_erase(call: Call, query: SessionPageQuery) -> Reply:
 @routes.add("GET", f"{SESSION}/turns/{{turn}}", "write", answer=HTML)
 async def confirm_turn(call: Call, query: SessionPageQuery) -> Reply:
     """Return the page with which a session is forked at a turn or rewound to it."""
-    session = await load_session(call, "administration", "write")
+    session = await call.get_session()
     turn = call.get_path_number("turn", "turn must be the number of a turn")
     if turn >= session.turns:
         raise Refused(404, "not_found", f"the session has no turn {turn}")

@@ -23,7 +23,7 @@ from holdfast.server.http import Call
 from holdfast.server.inspector.rest import RestAnswer, make_path, open_rest
 from holdfast.server.inspector.session import MESSAGE, load_entry
 from holdfast.server.inspector.session_copies import to_markdown
-from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, check_content, load_session
+from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, check_content
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.routes import TEXT, Routes
@@ -79,7 +79,7 @@ class MediumQuery(SessionPageQuery, kw_only=True):
 async def get_medium(call: Call, query: MediumQuery) -> Reply:
     """Return the medium in one part of a message."""
     check_content(call)
-    session = await load_session(call)
+    session = await call.get_session()
     entry = await load_entry(call, session)
     part = call.get_path_number("part", "part must be the number of a part")
     found = _find_medium(entry.message, part)
@@ -118,7 +118,7 @@ def _make_headers(mime: str | None, name: str, download: bool) -> dict[str, str]
 async def get_message(call: Call, query: SessionPageQuery) -> Reply:
     """Return a message as JSON, as it is stored."""
     check_content(call)
-    session = await load_session(call)
+    session = await call.get_session()
     entry = await load_entry(call, session)
     data = await run_cpu(_encode_entry, entry)
     headers = {**_HEADERS, "content-type": "application/json; charset=utf-8"}
@@ -155,7 +155,7 @@ class ExportPageQuery(SessionPageQuery, kw_only=True):
 async def export_session(call: Call, query: ExportPageQuery) -> Reply:
     """Return a session as a file: a JSON export, its messages as JSON lines, or its transcript as Markdown."""
     check_content(call)
-    session = await load_session(call)
+    session = await call.get_session()
     kind, suffix = _FORMATS[query.format]
     chunks = await _open_export(call, session) if query.format == "json" else _write_messages(call, session, suffix)
     headers = _make_headers(None, f"{session.id}.{suffix}", download=True)
@@ -164,7 +164,7 @@ async def export_session(call: Call, query: ExportPageQuery) -> Reply:
 
 async def _open_export(call: Call, session: Session) -> AsyncGenerator[bytes, None]:
     path = make_path("/v1/sessions/{session_id}", session_id=session.id)
-    query = {"user_id": session.user_id, "retired": "false" if call.is_guest(session) else "true"}
+    query = {"user_id": session.user_id, "retired": "true"}
     answer = await open_rest(call, "GET", path, query=query)
     await _check_answer(answer)
     return answer.chunks

@@ -1,4 +1,4 @@
-"""The frame of the pages of one session: its head, its tabs, and the rights of the caller.
+"""The frame of the pages of one session: its head and its tabs.
 
 A page of a session extends `session_base.html` and is rendered with `render_session`. Its tab is in `TABS`.
 """
@@ -6,10 +6,9 @@ A page of a session extends `session_base.html` and is rendered with `render_ses
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.config.inspector import Inspector
-from holdfast.domain.participants import PARTICIPANT_RIGHTS, Part, may_read, read_participants, view_session
 from holdfast.domain.session import PARENT, Session
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import PageQuery, make_session_url, render
@@ -21,14 +20,14 @@ from holdfast.wire.objects import NonEmpty
 
 SESSION: Final = "/inspect/sessions/{session_id}"
 """Path of the pages of a session."""
-TABS: Final[tuple[tuple[str, str, Part], ...]] = (
-    ("", "Transcript", "conversation"),
-    ("prompt", "Prompt", "explain"),
-    ("forgotten", "Why forgotten", "explain"),
-    ("compactions", "Compactions", "compactions"),
-    ("state", "State and files", "state"),
+TABS: Final = (
+    ("", "Transcript"),
+    ("prompt", "Prompt"),
+    ("forgotten", "Why forgotten"),
+    ("compactions", "Compactions"),
+    ("state", "State and files"),
 )
-"""Last part of the path, title, and part of the session that the caller must be allowed to read."""
+"""Last part of the path, and title."""
 
 
 class SessionPageQuery(PageQuery, kw_only=True):
@@ -52,35 +51,17 @@ class SessionHead:
 
     Args:
         call: the request.
-        session: the session, as the caller may see it.
+        session: the session.
         path: path of the page.
     """
 
     def __init__(self, call: Call, session: Session, path: str = "") -> None:
-        self.is_guest = call.is_guest(session)
-        """True if the session belongs to another user than the caller."""
         self.state = find_state(call.hf.engine, session)
         self.expires_at = find_expiry_time(call.hf.engine, session)
         self.cache_share = compute_cached_share(session)
-        self.participants = sorted(read_participants(session.metadata))
         self.links = list(_find_links(session))
         self.warnings = list(_find_warnings(session, is_busy=self.state == "busy"))
-        self._shown = [name for name, _, part in TABS if may_read(part, guest=self.is_guest)]
-        self.tabs = [
-            (make_session_url(session, *filter(None, [name])), title, name == path)
-            for name, title, _ in TABS
-            if name in self._shown
-        ]
-
-    def has_tab(self, name: str) -> bool:
-        """Return True if the caller may see a page."""
-        return name in self._shown
-
-
-async def load_session(call: Call, part: Part = "conversation", right: Literal["read", "write"] = "read") -> Session:
-    """Return the session of a page, as the caller may see it; see `Call.get_session`."""
-    session = await call.get_session(part, right)
-    return view_session(session, guest=call.is_guest(session))
+        self.tabs = [(make_session_url(session, *filter(None, [name])), title, name == path) for name, title in TABS]
 
 
 async def render_session(
@@ -90,7 +71,7 @@ async def render_session(
 
     Args:
         call: the request.
-        session: the session, from `load_session`.
+        session: the session.
         template: name of a template that extends `session_base.html`.
         tab: last part of the path of the page's tab, such as `prompt`.
         title: title of the page; empty: the session's id.
@@ -98,12 +79,6 @@ async def render_session(
     """
     head = SessionHead(call, session, tab)
     return await render(call, template, title=title or session.id, session=session, head=head, **values)
-
-
-def may_change(call: Call, user_id: str, part: Part) -> bool:
-    """Return True if the caller, who can read a part of the sessions of this user, may also change it."""
-    is_guest = call.principal.user_id not in (None, user_id)
-    return call.principal.has_role("write") and (not is_guest or PARTICIPANT_RIGHTS[part].write)
 
 
 def may_see_content(call: Call) -> bool:

@@ -8,7 +8,7 @@ from holdfast.domain.session import Session
 from holdfast.errors import SessionNotFound
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import InspectorState
-from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, load_session
+from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery
 from holdfast.server.replies import Reply
 from holdfast.server.routes import TEXT, Routes
 from holdfast.wire.objects import Count
@@ -35,7 +35,7 @@ class LogMark(NamedTuple):
 @routes.add("GET", f"{SESSION}/events", "read", answer={"text/event-stream": TEXT})
 async def follow_session(call: Call, query: EventsQuery) -> Reply:
     """Send an event with the number of new messages whenever the log of a session changes, until the session is deleted."""
-    session = await load_session(call)
+    session = await call.get_session()
     state: InspectorState = call.request.app.state.inspector
     mark = _make_mark(session)
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.participants import may_read
 from holdfast.domain.state import get_scope
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import make_error_page
@@ -21,8 +20,6 @@ from holdfast.server.inspector.session_frame import (
     SESSION,
     SessionPageQuery,
     check_content,
-    load_session,
-    may_change,
     render_session,
 )
 from holdfast.server.permissions import is_permitted, permit
@@ -88,15 +85,13 @@ class SessionStateQuery(SessionPageQuery, kw_only=True):
 @routes.add("GET", f"{SESSION}/state", "read", answer=HTML)
 async def show_session_state(call: Call, query: SessionStateQuery) -> Reply:
     """Return the state and the artifacts of a session."""
-    session = await load_session(call, "state")
+    session = await call.get_session()
     place = Place(scope="session", user_id=session.user_id, session_id=session.id)
     state = await read_rest(call, place.make_rest_path("state"), **place.query)
     own = sorted(key for key in state if get_scope(key) == "session")
     shared = sorted(state.keys() - set(own))
     listed = [key for key in own if key > (query.after or "")]
-    artifacts = None
-    if may_read("artifacts", guest=call.is_guest(session)):
-        artifacts = await call.hf.artifacts.page(session.ref, limit=_LISTED)
+    artifacts = await call.hf.artifacts.page(session.ref, limit=_LISTED)
     return await render_session(
         call,
         session,
@@ -109,9 +104,8 @@ async def show_session_state(call: Call, query: SessionStateQuery) -> Reply:
         next_key=listed[_LISTED - 1] if len(listed) > _LISTED else None,
         shared=await run_cpu(_make_rows, {key: state[key] for key in shared[:_LISTED]}),
         more_shared=len(shared[_LISTED:]),
-        artifacts=[] if artifacts is None else [ArtifactObject.from_artifact(one) for one in artifacts.artifacts],
-        has_more=artifacts is not None and artifacts.has_more,
-        can_change=may_change(call, session.user_id, "state"),
+        artifacts=[ArtifactObject.from_artifact(one) for one in artifacts.artifacts],
+        has_more=artifacts.has_more,
     )
 
 

@@ -15,9 +15,8 @@ from holdfast.domain.artifact import NAMED_ARTIFACTS
 from holdfast.domain.media.parts import get_frames
 from holdfast.domain.medium import Medium, find_medium
 from holdfast.domain.messages import REASONING_PARTS, Part, ToolCall
-from holdfast.domain.participants import SPEAKER
 from holdfast.domain.refusals import read_refusals
-from holdfast.domain.session import CHILD, Entry, ModelCall, Session, SessionRef
+from holdfast.domain.session import CHILD, SPEAKER, Entry, ModelCall, Session, SessionRef
 from holdfast.server.limits import INSPECTOR_MESSAGES
 from holdfast.stores.base import Store
 
@@ -141,7 +140,7 @@ class Block:
 
     @property
     def speaker(self) -> str | None:
-        """Name of the participant or agent that wrote the message; None if it is not known."""
+        """Name of the person or agent that wrote the message; None if it is not known."""
         named = (self.entry.metadata or {}).get(SPEAKER)
         return named if isinstance(named, str) else self.entry.agent or self.entry.message.name
 
@@ -214,18 +213,17 @@ class TurnGroup:
         return sum(call.cached_tokens for call in self.calls) / self.prompt_tokens if self.prompt_tokens else None
 
 
-def group_turns(page: LogPage, entries: Sequence[Entry], calls: Sequence[ModelCall] = ()) -> list[TurnGroup]:
+def group_turns(page: LogPage, calls: Sequence[ModelCall]) -> list[TurnGroup]:
     """Return the turns of a page.
 
     Args:
         page: the page.
-        entries: the entries of the page that the caller may read.
         calls: model calls of these turns, newest first.
     """
     groups: list[TurnGroup] = []
     folds: list[Block] = []
-    by_seq = {entry.seq: entry for entry in entries}
-    for block in _fold_retired(_join_results(entries), by_seq, page.end):
+    by_seq = {entry.seq: entry for entry in page.entries}
+    for block in _fold_retired(_join_results(page.entries), by_seq, page.end):
         if block.retired:
             folds.append(block)
             continue

@@ -74,13 +74,6 @@ async def save_files(
     return found
 
 
-def refuse_files(ran: CallResult) -> SavedFiles:
-    """Save nothing, and list plots and files of a call as not kept, because the call was made for a participant."""
-    number = len(ran.plots) + len(ran.files)
-    reason = "files can only be saved for the owner of the conversation"
-    return SavedFiles(not_kept=[{"files": number, "reason": reason}] if number else [])
-
-
 def _count(found: SavedFiles) -> int:
     return len(found.files) + len(found.plots) + len(found.not_kept)
 

@@ -1,7 +1,4 @@
-"""Keep the Python processes (kernels) of sessions, and decide when to end each of them.
-
-A session has one kernel for its owner. If other users take part in the session, it has a second one for them.
-"""
+"""Keep the Python processes (kernels) of sessions, and decide when to end each of them."""
 
 from __future__ import annotations
 
@@ -77,7 +74,7 @@ class Kernel:
         plots: number of plots that the session has as artifacts.
     """
 
-    def __init__(self, key: tuple[SessionKey, bool], identity: str, used_at: int) -> None:
+    def __init__(self, key: SessionKey, identity: str, used_at: int) -> None:
         self.key = key
         self.identity = identity
         self.used_at = used_at
@@ -165,7 +162,7 @@ class Kernels:
         self._clock = clock
         self._process = process or self._create_process
         self._folders = WorkFolders(settings.workdir)
-        self._kernels: dict[tuple[SessionKey, bool], Kernel] = {}
+        self._kernels: dict[SessionKey, Kernel] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._sweeper: Repeater | None = None
         self._open = False
@@ -198,18 +195,17 @@ class Kernels:
     # -- using a kernel -----------------------------------------------------
 
     @asynccontextmanager
-    async def acquire(self, key: SessionKey, identity: str, *, guest: bool = False) -> AsyncIterator[Kernel]:
+    async def acquire(self, key: SessionKey, identity: str) -> AsyncIterator[Kernel]:
         """Yield the kernel of a session for exclusive use. Callers for the same kernel are served in order.
 
         Args:
             key: key of the session.
             identity: `Session.identity` of the session. If there is a kernel of an earlier session with the same id, it is ended.
-            guest: True if the call is made for a participant, who may not read the files of the owner's kernel.
 
         Raises:
             NoKernel: all kernels are busy, too many calls of the session are waiting, or the session ended in the meantime.
         """
-        kernel = self._get_kernel((key, guest), identity)
+        kernel = self._get_kernel(key, identity)
         if kernel.users > PYTHON_CALLS_WAITING:
             raise NoKernel(f"{kernel.users} calls of this session are running or waiting: call fewer at a time")
         kernel.users += 1
@@ -224,7 +220,7 @@ class Kernels:
             kernel.used_at = self._clock()
             self._schedule_sweep()
 
-    def _get_kernel(self, key: tuple[SessionKey, bool], identity: str) -> Kernel:
+    def _get_kernel(self, key: SessionKey, identity: str) -> Kernel:
         """Return the kernel of a session. If the session has no kernel, create one.
 
         Raises:
@@ -258,12 +254,10 @@ class Kernels:
     # -- ending -------------------------------------------------------------
 
     def end_session(self, session: Session) -> None:
-        """End the kernels of a session that has ended or was replaced, even if they are busy."""
-        key = (session.tenant, session.user_id, session.id)
-        for guest in (False, True):
-            kernel = self._kernels.get((key, guest))
-            if kernel is not None and kernel.identity == session.identity:
-                self._end(kernel)
+        """End the kernel of a session that has ended or was replaced, even if it is busy."""
+        kernel = self._kernels.get((session.tenant, session.user_id, session.id))
+        if kernel is not None and kernel.identity == session.identity:
+            self._end(kernel)
 
     def _end(self, kernel: Kernel) -> None:
         """Remove a kernel from use at once, and end its process in the background."""

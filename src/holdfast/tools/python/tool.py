@@ -21,7 +21,7 @@ from holdfast.limits import (
 from holdfast.tools.context import Call, ToolContext
 from holdfast.tools.functions import tool_from
 from holdfast.tools.python.calls import CallResult, ProcessLimits
-from holdfast.tools.python.files import RestoredFiles, SavedFiles, refuse_files, restore, save_files
+from holdfast.tools.python.files import RestoredFiles, SavedFiles, restore, save_files
 from holdfast.tools.python.kernels import Kernel, Kernels, NoKernel
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import PYTHON, Tool, Toolset, cut
@@ -65,7 +65,7 @@ class PythonTool:
         call = context.call
         try:
             key = (call.tenant, context.user_id, context.session_id)
-            async with self._kernels.acquire(key, call.identity, guest=not context.is_for_owner) as kernel:
+            async with self._kernels.acquire(key, call.identity) as kernel:
                 return await self._run_in(kernel, context, code)
         except NoKernel as exc:
             return {"status": "not_run", "note": str(exc)}
@@ -75,21 +75,17 @@ class PythonTool:
         kernel.unit = context.call.unit
         ran = await kernel.run(code)
         most = self._kernels.settings.max_files
-        if context.is_for_owner:
-            found = await save_files(
-                kernel.folder, ran, context.artifacts, call_id=context.call.id, plots=kernel.plots, most=most
-            )
-            kernel.plots += len(ran.plots[:most])
-        else:
-            found = refuse_files(ran)
+        found = await save_files(
+            kernel.folder, ran, context.artifacts, call_id=context.call.id, plots=kernel.plots, most=most
+        )
+        kernel.plots += len(ran.plots[:most])
         return format_result(ran, found, [*notes, *([ran.note] if ran.note else [])], self._most)
 
 
 async def _prepare_notes(kernel: Kernel, context: ToolContext) -> list[str]:
-    """Return notes about the process for the model. In a new process of the owner, first restore the files of earlier processes."""
+    """Return notes about the process for the model. In a new process, first restore the files of earlier processes."""
     call = context.call
-    if kernel.begun or not context.is_for_owner:
-        kernel.begun = True
+    if kernel.begun:
         since = await _has_run_since(call, kernel.unit + 1)
         return [ELSEWHERE] if since else []
     found = RestoredFiles()
