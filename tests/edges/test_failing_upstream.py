@@ -1,6 +1,6 @@
 """Failing upstreams: what the client gets, what is logged, whether the call is retried, and which fallback answers.
 
-Each case is a row of the table in docs/upstream-failures.md, and a test compares the two.
+Each case is in a row of the table in docs/failover.md, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream
 from tests.clocks import Pauses
 from tests.edges.server import UPSTREAM_KEY, Served, serving
 
-PAGE = Path(__file__).parents[2] / "docs" / "upstream-failures.md"
+PAGE = Path(__file__).parents[2] / "docs" / "failover.md"
 TEXT = "one two three"
 
 
@@ -444,10 +444,10 @@ async def check_failure(served: Served, way: FailureCase, mode: str, got: Client
 
 
 def parse_table(page: str, title: str) -> dict[str, list[str]]:
-    """Return the table under a heading of the page: cells by the first cell."""
+    """Return the table under a heading of the page: cells by each case in the first cell."""
     section = page.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
     lines = [line.strip().strip("|").split(" | ") for line in section.splitlines() if line.startswith("| ")]
-    return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines[2:]}
+    return {case: [cell.strip() for cell in cells[1:]] for cells in lines[2:] for case in cells[0].strip().split("; ")}
 
 
 def make_row(way: FailureCase) -> list[str]:
