@@ -15,7 +15,6 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService, ArtifactSettings, SessionArtifacts, open_blobs
-from holdfast.consolidation.proposals import Proposer
 from holdfast.consolidation.sweeps import Consolidation, ConsolidationSettings
 from holdfast.context.settings import parse
 from holdfast.context.strategies import WITHOUT_MODEL, StrategyFunction, forget_strategies, register_strategies
@@ -185,8 +184,7 @@ class Holdfast(Sessions):
         self._artifacts = artifacts or ArtifactSettings()
         self.roster = _add_functions(_resolve_roster(roster, strategy, budget), summarizers or {}, scorers or {})
         self.workspaces = None if workspaces is None else Workspaces.from_settings(workspaces, clock, guard)
-        proposer = self._make_proposer(consolidation.model, clock)
-        self._consolidation = Consolidation(consolidation, clock, self.workspaces, proposer)
+        self._consolidation = Consolidation(consolidation, clock, self.workspaces)
         self.clock = clock
         self.new_id = new_id
         self.tool_registry = self._make_tool_registry(
@@ -222,13 +220,6 @@ class Holdfast(Sessions):
             artifact_tools=artifact_tools,
             workspaces=self.workspaces,
         )
-
-    def _make_proposer(self, model: str | None, clock: Callable[[], int]) -> Proposer | None:
-        """Create the object that asks a model to propose merges of promoted memories, or return None without a model.
-
-        The model is looked up by its name for each call, so that a replaced roster takes effect.
-        """
-        return None if model is None else Proposer(lambda: self.roster.find_llm(model), clock, self.guard)
 
     async def __aenter__(self) -> Self:
         try:

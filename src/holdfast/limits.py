@@ -239,18 +239,6 @@ SIGNALS_KEPT: Final = 200
 """Recall events that are stored per memory, the newest ones."""
 DIARY_KEPT: Final = 400
 """Consolidation sweeps per owner that the diary keeps, the newest ones."""
-MERGE_MEMORIES: Final = 100
-"""Promoted memories, best first, that a model is asked to merge in one call."""
-MERGE_CHARS: Final = 24_000
-"""Total characters of the memories that a model is asked to merge in one call."""
-MERGES: Final = 20
-"""Merges that one answer of the model may propose; the rest is ignored."""
-MERGES_ASKED: Final = 20
-"""Owners whose memories a model is asked to merge in one pass of scheduled consolidation."""
-MERGE_SECONDS: Final = 60.0
-"""Seconds that the model may take to propose merges."""
-MERGE_PAUSE_SECONDS: Final = 600
-"""Seconds after a failed answer until the model is asked again to propose merges."""
 INDEX_SECONDS: Final = 10.0
 """Seconds that an indexer has to finish when a `Holdfast` closes."""
 INDEX_DELAY_SECONDS: Final = 5.0

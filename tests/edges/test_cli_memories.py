@@ -51,14 +51,15 @@ def plant_memory(url: str, content: str) -> str:
     return anyio.run(make)
 
 
-def test_remember_recall_update_and_forget(store: str) -> None:
-    one = read_json(store, "remember", "Ann", "likes", "tea", "--tag", "drink", "--type", "user", *ANN)
-    assert (one["outcome"], one["content"], one["tags"], one["type"]) == ("new", "Ann likes tea", ["drink"], "user")
-    assert read_output(store, "remember", "ann likes tea.", *ANN) == f"Merged into {one['id']}."
-    assert "Ann likes tea" in read_output(store, "recall", "what", "tea?", *ANN)
+def test_remember_recall_replace_and_forget(store: str) -> None:
+    tea = ("Ann's", "favourite", "drink", "is", "tea")
+    one = read_json(store, "remember", *tea, "--tag", "drink", "--type", "user", *ANN)
+    assert (one["outcome"], one["content"], one["tags"], one["type"]) == ("new", " ".join(tea), ["drink"], "user")
+    assert read_output(store, "remember", "ann's favourite drink is tea.", *ANN) == f"Merged into {one['id']}."
+    assert " ".join(tea) in read_output(store, "recall", "what", "tea?", *ANN)
     assert [hit["id"] for hit in read_json(store, "recall", "tea", *ANN)] == [one["id"]]
     assert read_json(store, "recall", "tea", "--user", "bob") == []
-    assert f"Replaced {one['id']} by" in read_output(store, "update", one["id"], "--content", "Ann likes gin")
+    assert f"Replaced {one['id']} by" in read_output(store, "remember", "Ann's favourite drink is gin", *ANN)
     (newer,) = read_json(store, "recall", "gin", *ANN)
     assert newer["supersedes"] == [one["id"]]
     assert "origin       user, trust 1" in read_output(store, "show", newer["id"])
@@ -124,7 +125,6 @@ def test_stored_text_cannot_control_the_terminal(store: str) -> None:
     [
         ("forget",),
         ("forget", "mem_1", "--session", "s"),
-        ("update", "mem_1"),
         ("remember", "x", "--app", "--user", "ann"),
         ("remember", "x", "--type", "odd"),
         ("remember", "x", "--importance", "7"),
@@ -184,7 +184,7 @@ def test_unconfigured_agent_is_reported(store: str) -> None:
     assert memories(store, "list", "--agent", "writr").stderr == ""
     read_output(store, "forget", read_json(store, "list", "--agent", "writr")[0]["id"])
     assert memories(store, "list", "--agent", "writr", "--json").stderr == doubt
-    for args in (("list",), ("review",), ("recall", "tea"), ("consolidate",), ("diary",)):
+    for args in (("list",), ("review",), ("recall", "tea"), ("consolidate",)):
         assert doubt in memories(store, *args, "--agent", "writr").stderr, args
         assert "The configuration" not in memories(store, *args, "--agent", "writer").stderr, args
     assert memories(store, "list", "--agent", "zebra").stderr.startswith(
@@ -226,7 +226,7 @@ def test_changes_are_written_to_the_workspace(store: str, tmp_path: Path) -> Non
     read_output(store, "consolidate", *mine)
     assert [word in file.read_text() for word in ("blue", "short", "soup")] == [True, True, True]
     ids = {one["content"]: one["id"] for one in read_json(store, "list", *mine)}
-    read_output(store, "update", ids["My favourite colour is blue"], "--content", "My favourite colour is green")
+    read_output(store, "forget", ids["My favourite colour is blue"])
     read_output(store, "remember", "My favourite food is bread", *mine)
     assert [word in file.read_text() for word in ("blue", "short", "soup")] == [False, True, False]
 
@@ -248,5 +248,3 @@ async def test_memories_added_without_a_server_are_found_by_meaning(
         one = await read_json_in_thread("remember", "Ann likes tea", *ANN)
         assert stub.inputs == [["Ann likes tea"]]
         assert [hit["id"] for hit in await read_json_in_thread("recall", "Ann likes tea", *ANN)] == [one["id"]]
-        newer = await read_json_in_thread("update", one["id"], "--content", "Ann likes gin")
-        assert [hit["id"] for hit in await read_json_in_thread("recall", "Ann likes gin", *ANN)] == [newer["id"]]

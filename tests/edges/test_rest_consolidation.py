@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents import Llm
 from holdfast.domain.memory import Owner
 from holdfast.errors import StaleMemories
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
-from tests.service.memories_kit import MergingModel, format_merges
 
 ANN = Owner("user", "ann")
 
@@ -133,23 +131,3 @@ async def test_constantly_changing_memories_are_a_conflict(monkeypatch: pytest.M
 
         monkeypatch.setattr(served.hf.consolidation, "consolidate", stale)
         assert (await request_consolidation(served, {"user_id": "ann"})).status_code == 412
-
-
-async def test_model_proposals_are_reported_and_reviewed() -> None:
-    async with gateway((), "dreaming: {model: tidy}") as (served, _):
-        model = MergingModel(lambda ids: format_merges(ids, "Tea is at five"))
-        served.hf.roster.llms["tidy"] = Llm(name="tidy", model="m", client=model)
-        ids = [await make_promotable_memory(served)]
-        other = await served.hf.memories.remember("Every day tea with milk is served at five", user_id="ann")
-        for query in ("when is tea", "tea or coffee", "tea at five"):
-            await served.hf.memories.recall(query, user_id="ann")
-        await served.hf.memories.settled()
-        done = (await request_consolidation(served, {"user_id": "ann"})).json()
-        (proposal,) = done["proposals"]
-        assert (proposal["merges"], proposal["content"]) == ([*ids, other.memory.id], "Tea is at five")
-        assert done["model"]["status"] == "asked"
-        assert "seen" not in done["model"]
-        accepted = await served.http.post(f"/v1/memories/{proposal['memory_id']}/review", json={"decision": "accept"})
-        assert accepted.json()["supersedes"] == proposal["merges"]
-        (entry,) = (await served.http.get("/v1/memories/diary", params={"user_id": "ann"})).json()["data"]
-        assert [one["status"] for one in entry["proposals"]] == ["active"]

@@ -59,10 +59,3 @@ def test_half_lives_are_those_of_memories() -> None:
 def test_invalid_values_are_rejected(text: str) -> None:
     with pytest.raises(ConfigError):
         load_settings(f"dreaming: {text}")
-
-
-def test_a_model_is_named_like_the_model_of_an_agent() -> None:
-    assert load_settings("").model is None
-    assert load_settings("llms: {tidy: {provider: offline}}\ndreaming: {model: tidy}").model == "tidy"
-    with pytest.raises(ConfigError):
-        load_settings('dreaming: {model: ""}')

@@ -1,4 +1,4 @@
-"""`holdfast memories`: remember, recall, list, show, update, review, forget, consolidate and diary."""
+"""`holdfast memories`: remember, recall, list, show, review, forget and consolidate."""
 
 from __future__ import annotations
 
@@ -247,31 +247,6 @@ def show(memory_id: str, *, store: str | None, config: str | None, as_json: bool
 
 
 @memories.command
-@click.argument("memory_id", metavar="ID")
-@click.option("--content", metavar="TEXT", help="New content; the old content is kept as history.")
-@_type_option
-@_tag_option
-@click.option("--no-tags", is_flag=True, help="Remove all tags.")
-@click.option("--importance", metavar="N", type=click.FloatRange(0, 1), help="0 to 1.")
-@output_options
-def update(memory_id: str, *, store: str | None, config: str | None, as_json: bool, **options: Any) -> None:
-    """Change a memory. Fields that are not given keep their values."""
-    names = {"content": "content", "kind": "type", "importance": "importance"}
-    changes = {names[name]: options[name] for name in names if options[name] is not None}
-    if options["tags"] or options["no_tags"]:
-        changes["tags"] = () if options["no_tags"] else options["tags"]
-    if not changes:
-        raise Misuse("nothing to change: give --content, --type, --tag, --no-tags or --importance")
-
-    async def run(hf: Holdfast) -> Remembered:
-        remembered = await hf.memories.update(memory_id, **changes)
-        await wait_for_vectors(hf)
-        return remembered
-
-    _show_remembered(run_with_store(run, store=store, config=config, writes=True, keep_sessions=True), as_json=as_json)
-
-
-@memories.command
 @click.argument("memory_id", metavar="ID", required=False)
 @click.option("--session", metavar="ID", help="Instead of an ID: memories whose only source is this session.")
 @click.option("--user", metavar="ID", default="default", show_default=True, help="With --session: user of the session.")
@@ -416,7 +391,7 @@ def _describe(one: Memory) -> list[tuple[str, str]]:
     return [(name, value) for name, value in fields.items() if value]
 
 
-# -- consolidate and diary -------------------------------------------------------------
+# -- consolidate -------------------------------------------------------------
 
 _LINE_CHARACTERS: Final = 80
 """Maximum characters of a memory's content on a line."""
@@ -453,7 +428,7 @@ def consolidate(
                 bar.advance()
         return results
 
-    found = run_with_store(run, store=store, config=config, writes=True, keep_sessions=True, with_models=True)
+    found = run_with_store(run, store=store, config=config, writes=True, keep_sessions=True)
     if as_json:
         reports = [_build_report(one) for one in found]
         show_json(reports if all_owners else reports[0])
@@ -464,30 +439,6 @@ def consolidate(
         _show_report(_build_report(one), dry_run=dry_run)
     if not any(one.report["candidates"] for one in found):
         warn_unknown_agent(options["agent"], config)
-
-
-@memories.command
-@limit_option("runs, newest first", most=100, default=5)
-@owner_options
-@output_options
-def diary(*, limit: int, store: str | None, config: str | None, as_json: bool, **options: Any) -> None:
-    """Show the decisions of past consolidations, newest first."""
-    found = run_with_store(
-        lambda hf: hf.consolidation.diary(parse_owner(options), limit), store=store, config=config, keep_sessions=True
-    )
-    if as_json:
-        show_json(found)
-        return
-    if not found:
-        click.echo(
-            f"No consolidation of memories of {format_owner(parse_owner(options))} has written anything.", err=True
-        )
-        warn_unknown_agent(options["agent"], config)
-    for at, one in enumerate(found):
-        if at:
-            click.echo()
-        click.echo(format_time(one["at"]))
-        _show_report(one)
 
 
 def _build_report(one: SweepResult) -> dict[str, Any]:
@@ -509,18 +460,6 @@ def _show_report(report: Mapping[str, Any], *, dry_run: bool = False) -> None:
                 _show_candidate(one)
     for theme in report["themes"]:
         click.echo(f"theme: {format_line(', '.join(theme['terms']))} ({theme['size']})")
-    for one in report["proposals"]:
-        _show_proposal(one)
-    model = report["model"] or {}
-    if model.get("status") == "failed":
-        click.echo(f"model: failed ({format_line(model['code'])}); no merges were proposed")
-
-
-def _show_proposal(one: Mapping[str, Any]) -> None:
-    content = "(forgotten)" if one["content"] is None else format_line(one["content"], _LINE_CHARACTERS)
-    click.echo(f"proposed: {one['memory_id']}  {content}")
-    decide = f"; `holdfast memories review {one['memory_id']} accept`, or reject" * (one["status"] == "quarantined")
-    click.echo(f"        replaces {', '.join(one['merges'])}{decide}")
 
 
 def _show_candidate(one: Mapping[str, Any]) -> None:

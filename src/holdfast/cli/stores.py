@@ -64,7 +64,6 @@ def run_with_store(
     create: bool = False,
     writes: bool = False,
     keep_sessions: bool = False,
-    with_models: bool = False,
     index_read_only: bool = False,
     with_agents: bool = False,
     shows_output: bool = False,
@@ -78,7 +77,6 @@ def run_with_store(
         create: True: create the database if it does not exist. False: raise an error if the database does not exist.
         writes: True: the command changes data, so hooks run and transcripts are updated.
         keep_sessions: True: no session expires or is evicted meanwhile.
-        with_models: True: a configured model may be called to merge memories.
         index_read_only: True: the index is not changed, and its file is not created.
         with_agents: True: load agents and models of the configuration, for commands that build prompts.
         shows_output: True: `do` prints to the terminal. False: a terminal shows that the command is working, if it takes long.
@@ -99,7 +97,6 @@ def run_with_store(
             settings,
             writes=writes,
             keep_sessions=keep_sessions,
-            with_models=with_models,
             index_read_only=index_read_only,
             with_agents=with_agents,
         ),
@@ -118,7 +115,6 @@ def _build_overrides(
     *,
     writes: bool,
     keep_sessions: bool,
-    with_models: bool,
     index_read_only: bool,
     with_agents: bool,
 ) -> dict[str, Any]:
@@ -135,7 +131,7 @@ def _build_overrides(
     instead: dict[str, Any] = {"life": life, "python": None, "mcp_servers": ()}
     if not writes:
         instead |= {"hooks": (), "workspaces": None}
-    if not (with_agents or (with_models and config.consolidation.model)):
+    if not with_agents:
         instead["roster"] = None
     if index_read_only and (index := build_index_settings(config)) is not None:
         instead["index"] = avoid_creating_file(index, settings.store)

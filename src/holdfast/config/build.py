@@ -207,7 +207,6 @@ def build_consolidation_settings(
         decides=decides,
         signals_kept=round(given.signals_kept * 1000),
         inject_budget=given.inject_budget,
-        model=given.model,
     )
 
 

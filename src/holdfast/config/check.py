@@ -279,7 +279,6 @@ def _can_be_server_tool(config: Config, tool: str) -> bool:
 
 def _find_unknown_models(config: Config) -> Findings:
     used = [(f"agents.{name}.llm", agent.llm) for name, agent in config.agents.items()]
-    used.append(("consolidation.model", config.consolidation.model))
     contexts = {f"agents.{name}.context" if name else "context": name for name in (None, *config.agents)}
     options = {path: resolve_context(config, name).options for path, name in contexts.items()}
     used += [(f"{path}.summarizer_llm", given.get("summarizer_llm")) for path, given in options.items()]

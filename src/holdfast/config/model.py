@@ -70,10 +70,6 @@ class Consolidation(Settings, frozen=True, kw_only=True):
     """Time after which a recall no longer counts; at least a day."""
     inject_budget: Annotated[int, Meta(ge=0, le=32_000)] = 800
     """Maximum tokens of promoted memories at the start of a session, for agents with memory. 0: none are added."""
-    model: Annotated[str, Meta(min_length=1)] | None = None
-    """Model that finds promoted memories with the same meaning, and proposes merges for review: a name in `llms`, or the name of a model.
-    Unset: no merges are proposed.
-    """
 
     def find_mistakes(self) -> list[Mistake]:
         short = self.interval * 1000 < LEAST_INTERVAL

@@ -2,8 +2,8 @@
 
 A sweep looks at the memories of one owner and promotes those that were recalled often, with good scores and by different questions:
 
-    records of recalls (signals) -> a finding for each memory -> proposals of a model, if one is configured
-        -> one write: promotions, proposals, diary entry, deletion of old signals
+    records of recalls (signals) -> a finding for each memory
+        -> one write: promotions, diary entry, deletion of old signals
         -> files MEMORY.md and DREAMS.md, rendered from the store
 
 The write succeeds only if the memories still have the version that was read. So if two sweeps run at the same time, one promotes, and the
@@ -38,13 +38,11 @@ from holdfast.consolidation.diary import (
     render_memory_file,
 )
 from holdfast.consolidation.promotion import Finding, PromotionSettings, group_themes, make_findings, promote
-from holdfast.consolidation.proposals import Proposer, SweepProposals
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.domain.session import DEFAULT_USER
-from holdfast.errors import HoldfastError, InvalidRequest, StaleMemories
+from holdfast.errors import HoldfastError, StaleMemories
 from holdfast.lifecycle.sweeper import SweepPace
-from holdfast.limits import DIARY_KEPT, MEMORIES_AT_ONCE, MERGES_ASKED, PAGE
-from holdfast.memory.memories import make_random_id
+from holdfast.limits import DIARY_KEPT, PAGE
 from holdfast.memory.owner_caches import PromotedCache
 from holdfast.memory.ranking import DAY
 from holdfast.numbers import check_whole
@@ -97,7 +95,6 @@ class Consolidator:
         settings: requirements for promotions; None: the defaults.
         keep: milliseconds for which records of recalls (signals) are kept and count.
         new_id: creates an id for a diary entry.
-        proposing: returns, for each sweep, a new object that asks a model for merges; None: no model is asked.
     """
 
     def __init__(
@@ -108,7 +105,6 @@ class Consolidator:
         *,
         keep: int = 180 * DAY,
         new_id: Callable[[], str] = lambda: f"dream_{uuid.uuid4().hex}",
-        proposing: Callable[[], SweepProposals] | None = None,
     ) -> None:
         self.on_swept: list[OnSwept] = []
         self.settings = settings or PromotionSettings()
@@ -116,23 +112,20 @@ class Consolidator:
         self._clock = clock
         self._keep = keep
         self._new_id = new_id
-        self._proposing = proposing
 
-    async def consolidate(self, owner: Owner, *, dry_run: bool = False, ask: bool = True) -> SweepResult:
+    async def consolidate(self, owner: Owner, *, dry_run: bool = False) -> SweepResult:
         """Run a sweep over the memories of an owner, and return its result.
 
         Args:
             owner: the owner.
-            dry_run: True: only decide. Nothing is written, and no model is asked.
-            ask: False: do not ask the configured model for merges.
+            dry_run: True: only decide. Nothing is written.
 
         Raises:
             StaleMemories: other processes changed the memories during each of `TRIES` attempts.
         """
-        proposing = self._proposing() if self._proposing is not None and ask and not dry_run else None
         for attempt in range(TRIES):
             try:
-                swept = await self._run_sweep(owner, proposing, dry_run=dry_run)
+                swept = await self._run_sweep(owner, dry_run=dry_run)
             except StaleMemories:
                 if attempt == TRIES - 1:
                     raise
@@ -170,7 +163,7 @@ class Consolidator:
 
     # -- one sweep -------------------------------------------------------------
 
-    async def _run_sweep(self, owner: Owner, proposing: SweepProposals | None, *, dry_run: bool) -> SweepResult:
+    async def _run_sweep(self, owner: Owner, *, dry_run: bool) -> SweepResult:
         now = self._clock()
         version = (await self._store.memories(owner, limit=1)).version
         signals = await self._store.signals(owner, since=now - self._keep)
@@ -187,12 +180,8 @@ class Consolidator:
         best = [promote(memories[one.memory_id], one, now) for one in findings if one.verdict == "promoted"]
         if dry_run or not (best or await self._has_news(owner, report["through"])):
             return SweepResult(owner, report, memories, written=False)
-        proposals: list[Memory] = []
-        if proposing is not None:
-            proposals, proposal_report = await proposing.collect(owner, best, now, room=MEMORIES_AT_ONCE - len(best))
-            report |= proposal_report
         delta = MemoryDelta(
-            put=(*best, *proposals),
+            put=tuple(best),
             diary=(DiaryEntry(id=self._new_id(), at=now, report=report),),
             signals_before=now - self._keep,
         )
@@ -252,22 +241,7 @@ def show_report(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> di
     """
     candidates = [{**one, "content": _get_content(one["memory_id"], memories)} for one in report.get("candidates", ())]
     themes = [_show_theme(theme, memories) for theme in report.get("themes", ())]
-    proposals = [_show_proposal(one, memories) for one in report.get("proposals", ())]
-    readable = {**report, "candidates": candidates, "themes": [theme for theme in themes if theme["terms"]]}
-    return {**readable, "proposals": proposals, "model": report.get("model")}
-
-
-def _show_proposal(one: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
-    """Add the text and the current status of the proposed memory to a proposal of a report.
-
-    Both are None if the memory no longer exists.
-    """
-    memory = memories.get(one["memory_id"])
-    return {
-        **one,
-        "content": _get_content(one["memory_id"], memories),
-        "status": None if memory is None else memory.status,
-    }
+    return {**report, "candidates": candidates, "themes": [theme for theme in themes if theme["terms"]]}
 
 
 def _get_content(memory_id: str, memories: Mapping[str, Memory]) -> str | None:
@@ -288,7 +262,6 @@ def _show_theme(theme: Mapping[str, Any], memories: Mapping[str, Memory]) -> dic
 
 def _collect_ids(report: Mapping[str, Any]) -> set[str]:
     ids = {one["memory_id"] for one in report.get("candidates", ())}
-    ids |= {one["memory_id"] for one in report.get("proposals", ())}
     return ids.union(*(theme["memory_ids"] for theme in report.get("themes", ())))
 
 
@@ -480,14 +453,10 @@ class ConsolidationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds after which a recall no longer counts, and its record is deleted."""
     inject_budget: int = 800
     """Token budget for promoted memories in the prompt of new sessions, for agents with memory; 0: no memories are added."""
-    model: str | None = None
-    """Name of an llm or a model that is asked which promoted memories say the same; None: no model is asked."""
 
     def __post_init__(self) -> None:
         for name, least in (("interval", LEAST_INTERVAL), ("signals_kept", DAY), ("inject_budget", 0)):
             check_whole(getattr(self, name), name, least)
-        if self.model == "":
-            raise InvalidRequest("model must be the name of an llm, not empty", param="model")
 
 
 class Consolidation:
@@ -500,7 +469,6 @@ class Consolidation:
         settings: the value of the attribute.
         clock: returns the time in milliseconds since the epoch.
         workspaces: the workspaces of agents; None: agents have no workspaces.
-        proposer: asks a model for merges of promoted memories; None: no model is asked.
     """
 
     def __init__(
@@ -508,12 +476,10 @@ class Consolidation:
         settings: ConsolidationSettings,
         clock: Callable[[], int],
         workspaces: Workspaces | None,
-        proposer: Proposer | None = None,
     ) -> None:
         self.settings = settings
         self._clock = clock
         self._workspaces = workspaces
-        self._proposer = proposer
         self._passed: dict[str, int] = {}
 
     def create(self, store: Store, promoted: PromotedCache | None = None) -> tuple[Consolidator, MemoryFiles | None]:
@@ -527,10 +493,7 @@ class Consolidation:
             The consolidator, and the memory files or None if agents have no workspaces.
         """
         settings, known = self.settings, promoted or PromotedCache(store)
-        proposing = None if self._proposer is None else _make_proposals(self._proposer, store, known)
-        consolidator = Consolidator(
-            store, self._clock, settings.decides, keep=settings.signals_kept, proposing=proposing
-        )
+        consolidator = Consolidator(store, self._clock, settings.decides, keep=settings.signals_kept)
         if self._workspaces is None:
             return consolidator, None
         files = MemoryFiles(consolidator, store, self._workspaces, self._clock, known)
@@ -566,14 +529,12 @@ class Consolidation:
             return 0
         # Owners without a write since one interval before the last pass were already swept by that pass.
         settled = self._passed.get(tenant, 0) - self.settings.interval
-        number = failed = asked = 0
+        number = failed = 0
         async for owner, changed in consolidator.owners():
             if changed < settled:
                 continue
             try:
-                written, called = await self._run_sweep(consolidator, owner, now, ask=asked < MERGES_ASKED)
-                number += written
-                asked += called
+                number += await self._run_sweep(consolidator, owner, now)
             except HoldfastError as exc:
                 failed += 1
                 _log.warning("a sweep over %s memories failed; the next pass retries: %s", owner.kind, exc.code)
@@ -581,21 +542,9 @@ class Consolidation:
             self._passed[tenant] = now
         return number
 
-    async def _run_sweep(self, consolidator: Consolidator, owner: Owner, now: int, *, ask: bool) -> tuple[bool, bool]:
-        """Run a sweep for an owner, if it is due.
-
-        Returns:
-            Two booleans: True if the sweep wrote something, and True if a model was asked.
-        """
+    async def _run_sweep(self, consolidator: Consolidator, owner: Owner, now: int) -> bool:
+        """Run a sweep for an owner, if it is due. Return True if it wrote something."""
         last = await consolidator.get_last_time(owner)
         if last is not None and now - last < self.settings.interval:
-            return False, False
-        swept = await consolidator.consolidate(owner, ask=ask)
-        return swept.written, (swept.report.get("model") or {}).get("status") in ("asked", "failed")
-
-
-def _make_proposals(proposer: Proposer, store: Store, promoted: PromotedCache) -> Callable[[], SweepProposals]:
-    async def read_promoted(owner: Owner) -> Sequence[Memory]:
-        return (await promoted.get(owner)).memories
-
-    return lambda: SweepProposals(proposer, store, read_promoted, make_random_id)
+            return False
+        return (await consolidator.consolidate(owner)).written

@@ -102,30 +102,14 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return digest_content(self.content)
 
     @property
-    def is_proposal(self) -> bool:
-        """True if a model proposed that this memory replaces others, and the proposal was not accepted.
-
-        See `holdfast.consolidation.proposals`.
-        """
-        return self.status in {"quarantined", "rejected"} and bool(self.merges)
-
-    @property
-    def merges(self) -> tuple[str, ...]:
-        """Ids of the memories that this memory replaces according to a model's proposal; empty if no model proposed it."""
-        if self.origin != "summary" or self.metadata.get("proposal") is not True:
-            return ()
-        named = self.metadata.get("supersedes")
-        return tuple(one for one in named if isinstance(one, str)) if isinstance(named, list | tuple) else ()
-
-    @property
     def words(self) -> str:
         """The text in which searches look: content and tags."""
         return "\n".join((self.content, " ".join(self.tags))) if self.tags else self.content
 
     @property
     def is_recalled(self) -> bool:
-        """True if searches can return the memory: it is not superseded, not rejected, and not a proposal."""
-        return self.status in {"active", "quarantined"} and not self.is_proposal
+        """True if searches can return the memory: it is neither superseded nor rejected."""
+        return self.status in {"active", "quarantined"}
 
     def is_valid_at(self, now: int) -> bool:
         """Return True if searches can return the memory and it is valid at `now`, in milliseconds since the epoch."""

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, MemoryType, Origin, Owner, is_awaiting_review
+from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, MemoryType, Origin, Owner
 from holdfast.domain.session import Session
 from holdfast.errors import HoldfastError, InvalidRequest, MemoryNotFound, StaleMemories
 from holdfast.limits import MEMORIES_AT_ONCE, MEMORY_TAG_CHARS, PAGE
@@ -48,60 +48,32 @@ AT_ONCE: Final = 200
 """Number of rejected memories that are read at once, and then compared with a new statement in one run of a thread."""
 
 
-def plan_review(old: Memory, merged: Sequence[Memory], decision: ReviewDecision, now: int) -> tuple[Memory, ...]:
-    """Return the memories to write when a memory is accepted or rejected: the memory `old` first, then the memories that it merges.
-
-    When a memory that merges others is accepted, it replaces them, and it is promoted if any of them was promoted. If it is rejected
-    later, the others become active again.
+def plan_review(old: Memory, decision: ReviewDecision, now: int) -> Memory:
+    """Return a memory after it was accepted or rejected.
 
     Args:
-        old: the memory to accept or reject.
-        merged: those memories merged by `old` that still exist.
+        old: the memory.
         decision: `accept` or `reject`.
         now: the current time, in milliseconds since the epoch.
 
     Raises:
-        InvalidRequest: `old` is not held for review, or one of the memories that it merges is no longer active.
+        InvalidRequest: `old` is not held for review and was not reviewed before.
     """
     status = "active" if decision == "accept" else "rejected"
     if old.status == status and old.reviewed_at is not None:
-        return (old,)
+        return old
     if old.status != "quarantined" and (old.reviewed_at is None or old.status == "superseded"):
         raise InvalidRequest(f"{old.id} is {old.status}, not held for review", param="id")
     if decision == "accept":
-        made = msgspec.structs.replace(old, status="active", reviewed_at=now)
-        return _plan_merge(made, merged, now) if old.merges else (made,)
-    made = msgspec.structs.replace(old, status="rejected", reviewed_at=now, promoted_at=None, score=None)
-    return _plan_unmerge(made, merged, now) if old.merges else (made,)
-
-
-async def list_proposals(store: MemoryStore, owner: Owner, *, naming: Collection[str] | None = None) -> list[Memory]:
-    """Return an owner's proposals (memories that a model proposed as a merge of others) that are held for review or rejected.
-
-    This reads all memories of the owner that are held for review or rejected.
-
-    Args:
-        store: the store of memories.
-        owner: the owner.
-        naming: only proposals that merge at least one of the memories with these ids; None: all proposals.
-    """
-    found: list[Memory] = []
-    for status in ("quarantined", "rejected"):
-        after: int | None = None
-        while True:
-            page = await store.memories(owner, status=status, after=after, limit=PAGE)
-            found += [one for one in page.memories if one.is_proposal]
-            if not page.has_more:
-                break
-            after = page.memories[-1].number
-    return found if naming is None else [one for one in found if not set(naming).isdisjoint(one.merges)]
+        return msgspec.structs.replace(old, status="active", reviewed_at=now)
+    return msgspec.structs.replace(old, status="rejected", reviewed_at=now, promoted_at=None, score=None)
 
 
 async def find_rejected(store: MemoryStore, owner: Owner, content: str) -> list[Memory]:
     """Return rejected memories of an owner that say the same as a new statement.
 
     The rejected memories are read in pages, newest first. The search stops at the first page with memories that match, so older matches
-    are not returned. Proposals are ignored.
+    are not returned.
 
     Args:
         store: the store of memories.
@@ -111,8 +83,7 @@ async def find_rejected(store: MemoryStore, owner: Owner, content: str) -> list[
     after: int | None = None
     while True:
         page = await store.memories(owner, status="rejected", after=after, limit=AT_ONCE, descending=True)
-        there = [one for one in page.memories if not one.is_proposal]
-        found = await run_cpu(_filter_same, content, there) if there else []
+        found = await run_cpu(_filter_same, content, page.memories) if page.memories else []
         if found or not page.has_more:
             return found
         after = page.memories[-1].number
@@ -120,37 +91,6 @@ async def find_rejected(store: MemoryStore, owner: Owner, content: str) -> list[
 
 def _filter_same(content: str, memories: Sequence[Memory]) -> list[Memory]:
     return [one for one in memories if is_same(content, one.content)]
-
-
-def _plan_merge(made: Memory, merged: Sequence[Memory], now: int) -> tuple[Memory, ...]:
-    there = {one.id: one for one in merged}
-    for name in made.merges:
-        one = there.get(name)
-        if one is None or one.status != "active" or is_awaiting_review(one):
-            state = "forgotten" if one is None else "held for review" if one.status == "active" else one.status
-            message = (
-                f"{name}, which {made.id} merges, is now {state}: reject the merge; the next sweep may propose another"
-            )
-            raise InvalidRequest(message, param="id")
-    old = [there[name] for name in made.merges]
-    promoted = [one.score or 0.0 for one in old if one.promoted_at is not None]
-    made = msgspec.structs.replace(
-        made,
-        supersedes=made.merges,
-        trust=min(made.trust, *(one.trust for one in old)),
-        updated_at=max(now, made.updated_at),
-        promoted_at=now if promoted else None,
-        score=max(promoted, default=None),
-    )
-    changes = {"status": "superseded", "superseded_by": made.id}
-    return made, *(msgspec.structs.replace(one, **changes, updated_at=max(now, one.updated_at)) for one in old)
-
-
-def _plan_unmerge(made: Memory, merged: Sequence[Memory], now: int) -> tuple[Memory, ...]:
-    back = [one for one in merged if one.status == "superseded" and one.superseded_by == made.id]
-    made = msgspec.structs.replace(made, supersedes=(), updated_at=max(now, made.updated_at))
-    again = {"status": "active", "superseded_by": None}
-    return made, *(msgspec.structs.replace(one, **again, updated_at=max(now, one.updated_at)) for one in back)
 
 
 _log = logging.getLogger("holdfast.memories")
@@ -178,7 +118,7 @@ class ForgettableMemories(MemoryReader):
         self._changing: WeakValueDictionary[Owner, asyncio.Lock] = WeakValueDictionary()
 
     async def forget(self, memory_id: str, *, owners: Collection[Owner] | None = None) -> tuple[str, ...]:
-        """Delete a memory, the memories that it replaced, and the proposals that would merge any of these.
+        """Delete a memory and the memories that it replaced.
 
         Their signals and index data are deleted as well.
 
@@ -286,8 +226,7 @@ class ForgettableMemories(MemoryReader):
             if not page.has_more:
                 break
             page = await self.store.memories(owner, after=page.memories[-1].number, limit=PAGE)
-        also = {one.id for one in await list_proposals(self.store, owner, naming=lost)} if lost else set[str]()
-        return first.version, [one for one in left if one.id not in also], list(dict.fromkeys((*lost, *sorted(also))))
+        return first.version, left, lost
 
     async def _write_changes(self, owner: Owner, version: int, put: Sequence[Memory], lost: Sequence[str]) -> None:
         """Delete the memories `lost`, then write the memories `put`. Raises `StaleMemories` if the owner's version is no longer `version`."""
@@ -312,7 +251,7 @@ class ForgettableMemories(MemoryReader):
         return tuple(ids)
 
     async def _collect_history(self, found: Memory) -> list[Memory]:
-        """Return a memory, the memories that it replaced directly or indirectly, and the proposals that would merge any of these."""
+        """Return a memory, and the memories that it replaced directly or indirectly."""
         known, ask = {found.id: found}, list(found.supersedes)
         while ask:
             some, ask = ask[:PAGE], ask[PAGE:]
@@ -321,7 +260,7 @@ class ForgettableMemories(MemoryReader):
                 if one.id not in known and one.status == "superseded":
                     known[one.id] = one
                     ask += [other for other in one.supersedes if other not in known]
-        return [*known.values(), *await list_proposals(self.store, found.owner, naming=known)]
+        return list(known.values())
 
     # -- after every change ------------------------------------------------------
 
@@ -538,7 +477,7 @@ class Memories(ForgettableMemories):
         Raises:
             MemoryNotFound: there is no memory with this id, or it belongs to another owner.
             StaleMemories: the memory does not have the version `expect`.
-            InvalidRequest: an argument is invalid, the memory was replaced by another one already, or it is a model's proposal.
+            InvalidRequest: an argument is invalid, or the memory was replaced by another one already.
             SecretBlocked: the memory contains a secret, and secrets are refused.
         """
         given: dict[str, Any] = {
@@ -556,7 +495,7 @@ class Memories(ForgettableMemories):
             if again := await find_rejected(self.store, owner, words[0]):
                 return Remembered(again[0], "merged")
         first, *rest = await self._change(
-            memory_id, lambda read, now: self._plan_update(read[0], now, changes, words), owners=owners, expect=expect
+            memory_id, lambda old, now: self._plan_update(old, now, changes, words), owners=owners, expect=expect
         )
         return Remembered(first, "superseded" if rest else "merged" if first.id == memory_id else "new")
 
@@ -574,10 +513,6 @@ class Memories(ForgettableMemories):
         """
         if old.status == "superseded":
             raise InvalidRequest(f"{old.id} was replaced by {old.superseded_by}: change that one", param="id")
-        if old.is_proposal:
-            raise InvalidRequest(
-                f"{old.id} is a model's proposal and cannot be changed: accept or reject it", param="id"
-            )
         made = msgspec.structs.replace(old, updated_at=max(now, old.updated_at), **changes)
         content, origin, sources = (old.content, old.origin, ()) if words is None else words
         check_words(content, made.type, made.importance, origin, (made.valid_from, made.valid_until))
@@ -611,50 +546,43 @@ class Memories(ForgettableMemories):
     ) -> Memory:
         """Accept or reject a memory that is held for review, and return it.
 
-        An accepted memory is treated like any other memory, but its trust does not change. An accepted merge that a model proposed
-        replaces the memories that it merges; see `holdfast.consolidation.proposals`.
+        An accepted memory is treated like any other memory, but its trust does not change.
 
         Raises:
             MemoryNotFound: there is no memory with this id, or it belongs to another owner.
-            InvalidRequest: the memory is not held for review, `decision` is unknown, or the memories that it merges have changed.
+            InvalidRequest: the memory is not held for review, or `decision` is unknown.
         """
         if decision not in DECISIONS:
             raise InvalidRequest(f"decision must be accept or reject, not {decision!r:.80}", param="decision")
-        merges = (await self.get(memory_id, owners=owners)).merges
-        memory, *_ = await self._change(
-            memory_id, lambda read, now: plan_review(read[0], read[1:], decision, now), owners=owners, merged=merges
-        )
+        (memory,) = await self._change(memory_id, lambda old, now: (plan_review(old, decision, now),), owners=owners)
         return memory
 
     async def _change(
         self,
         memory_id: str,
-        change: Callable[[Sequence[Memory], int], tuple[Memory, ...]],
+        change: Callable[[Memory, int], tuple[Memory, ...]],
         *,
         owners: Collection[Owner] | None = None,
         expect: int | None = None,
-        merged: Collection[str] = (),
     ) -> tuple[Memory, ...]:
-        """Read memories, write the result of `change`, and return the written memories as stored.
+        """Read a memory, write the result of `change`, and return the written memories as stored.
 
         Args:
             memory_id: the memory to change.
-            change: returns the memories to write. It gets the memory, then those in `merged`, and the current time.
+            change: returns the memories to write. It gets the memory and the current time.
             owners: the owners that the memory may belong to; None: any owner.
             expect: the version that the memory must have; None: any version.
-            merged: ids of other memories to read.
         """
         owner = (await self.get(memory_id, owners=owners)).owner
         async with self._get_lock(owner):
             for _ in range(TRIES):
-                read = await self.store.memories(owner, ids=[memory_id, *merged], limit=1 + len(merged))
-                there = sorted(read.memories, key=lambda one: one.id != memory_id)
-                if not there or there[0].id != memory_id:
+                read = await self.store.memories(owner, ids=[memory_id], limit=1)
+                if not read.memories:
                     raise MemoryNotFound(memory_id)
-                old, now = there[0], self.clock()
+                old, now = read.memories[0], self.clock()
                 if expect is not None and old.version != expect:
                     raise StaleMemories(expected=expect, version=old.version)
-                put = change(there, now)
+                put = change(old, now)
                 if put == (old,):
                     return put
                 try:

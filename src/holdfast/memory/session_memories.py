@@ -149,12 +149,12 @@ class SessionMemories:
         """Delete a memory of the user and its history; return the ids of all deleted memories.
 
         Raises:
-            MemoryNotFound: the user has no memory with this id, or the memory is rejected or a model's proposal. A rejected memory must be
+            MemoryNotFound: the user has no memory with this id, or the memory is rejected. A rejected memory must be
                 kept, because otherwise the rejection would be forgotten.
         """
         owners = (Owner("user", self.ref.user_id),)
         found = await self._service.get(memory_id, owners=owners)
-        if found.status == "rejected" or found.is_proposal:
+        if found.status == "rejected":
             raise MemoryNotFound(memory_id)
         return await self._service.forget(memory_id, owners=owners)
 

@@ -335,7 +335,7 @@ def _is_twin(new: Memory, one: Memory, now: int) -> bool:
     The time of validity matches if the existing memory is valid now, and the new memory has the same bounds or none. If the existing
     memory is rejected, its time of validity does not matter.
     """
-    if one.status == "superseded" or one.is_proposal:
+    if one.status == "superseded":
         return False
     timed = new.valid_from is not None or new.valid_until is not None
     times = (new.valid_from, new.valid_until) == (one.valid_from, one.valid_until)

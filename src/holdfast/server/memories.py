@@ -9,7 +9,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.consolidation.promotion import Verdict
-from holdfast.consolidation.proposals import Status as ProposalStatus
 from holdfast.consolidation.sweeps import show_report
 from holdfast.domain.memory import ORIGINS, Memory, MemorySource, MemoryType, Owner, Status, find_least_trusted
 from holdfast.domain.session import DEFAULT_USER
@@ -441,9 +440,6 @@ def _show(call: Call, made: Remembered) -> RememberedMemory:
 
 # -- consolidation ---------------------------------------------------------------
 
-_MODEL_FIELDS: Final = ("status", "code", "memories", "prompt_tokens", "completion_tokens")
-"""Fields about the model call that the response to a client contains."""
-
 
 class ConsolidationCandidate(Answer):
     """The decision of a consolidation on whether to promote one memory, with the reasons."""
@@ -482,34 +478,6 @@ class ConsolidationTheme(Answer):
     """Number of recalls, added up over the memories."""
 
 
-class ConsolidationProposal(Answer):
-    """A model's proposal to merge several memories into one."""
-
-    memory_id: MemoryId
-    merges: list[MemoryId]
-    """Ids of the memories that the proposed memory would replace."""
-    content: str | None
-    """Content of the proposed memory; null if it was forgotten."""
-    status: str | None
-    """Present status of the proposed memory. `quarantined`: it waits for a review; null: it was forgotten."""
-
-
-class ConsolidationModel(Answer):
-    """Result of asking a model which memories can be merged."""
-
-    status: ProposalStatus
-    """`asked`: the model answered; `same`: it was already asked about these memories; `failed`: there is no usable answer; `paused`: it
-    failed recently and was not asked; `none`: there are too few memories, or there is no model."""
-    code: str | None
-    """Error code, if there is no usable answer."""
-    memories: Count
-    """Number of memories that the question contains."""
-    prompt_tokens: Count
-    """Prompt tokens reported by the model."""
-    completion_tokens: Count
-    """Completion tokens reported by the model."""
-
-
 class _Sweep(Answer, kw_only=True):
     object: Literal["dream"] = "dream"
     scope: MemoryScope
@@ -523,9 +491,6 @@ class _Sweep(Answer, kw_only=True):
     """The memories with their decisions, best first; at most 200."""
     themes: list[Annotated[Any, same_as(ConsolidationTheme)]]
     """Subjects of the memories that were recalled in the last 24 hours."""
-    proposals: list[Annotated[Any, same_as(ConsolidationProposal)]]
-    """The model's proposals to merge memories."""
-    model: Annotated[JsonObject, same_as(ConsolidationModel)] | None
 
 
 class ConsolidationResult(_Sweep, kw_only=True):
@@ -612,6 +577,4 @@ def _show_sweep(report: JsonObject) -> JsonObject:
         "verdicts": report["verdicts"],
         "candidates": report["candidates"],
         "themes": report["themes"],
-        "proposals": report["proposals"],
-        "model": None if report["model"] is None else {name: report["model"].get(name) for name in _MODEL_FIELDS},
     }

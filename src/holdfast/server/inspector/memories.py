@@ -361,7 +361,7 @@ async def _read_source(call: Call, source: MemorySource, most: int) -> Source:
 async def _read_older(call: Call, memory: Memory) -> list[Memory]:
     """Return the memories that this one replaced, directly or indirectly, newest first."""
     found: dict[str, Memory] = {}
-    ask = [*memory.supersedes, *memory.merges]
+    ask = list(memory.supersedes)
     while ask and len(found) < _HISTORY:
         read = await call.hf.memories.store.memories(memory.owner, ids=ask[:_HISTORY], limit=_HISTORY)
         fresh = [one for one in read.memories if one.id not in found and one.id != memory.id]

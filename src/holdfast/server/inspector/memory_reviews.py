@@ -82,7 +82,6 @@ async def show_held(call: Call, query: HeldQuery) -> Reply:
         title="Held for review",
         owners=owners,
         held=[MemoryObject.from_memory(one, reader=reader) for one in page.memories],
-        merges={one.id: one.merges for one in page.memories},
         changes=owners.changes,
         next_url=owners.make_url("/inspect/memories/held", after=last) if last else "",
         first_url=owners.make_url("/inspect/memories/held") if query.after else None,
