@@ -210,8 +210,7 @@ def test_expired_memory_is_stored_with_a_warning(store: str) -> None:
 @pytest.mark.usefixtures("configured")
 def test_changes_are_written_to_the_workspace(store: str, tmp_path: Path) -> None:
     """Without a server: superseded, rejected and forgotten memories leave the file at once."""
-    settings = "hooks: {workspace_git: true}\ndreaming: {min_recalls: 1, min_queries: 1, min_score: 0.1}\n"
-    Path("holdfast.yaml").write_text(settings, encoding="utf-8")
+    Path("holdfast.yaml").write_text("hooks: {workspace_git: true}\n", encoding="utf-8")
     file = tmp_path / "workspaces" / "writer" / "MEMORY.ann.md"
     mine = ("--agent", "writer", *ANN)
     for text in ("My favourite colour is blue", "Sentences are short", "My favourite food is soup"):
@@ -219,8 +218,9 @@ def test_changes_are_written_to_the_workspace(store: str, tmp_path: Path) -> Non
 
     async def recall_memories() -> None:
         async with Holdfast(store) as hf:
-            for query in ("colour", "sentences", "food"):
-                await hf.memories.recall(query, user_id="ann")
+            for word in ("colour", "sentences", "food"):
+                for query in (word, f"{word} walnut", f"{word} zephyr"):
+                    await hf.memories.recall(query, user_id="ann")
 
     anyio.run(recall_memories)
     read_output(store, "consolidate", *mine)

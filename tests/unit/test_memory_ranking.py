@@ -85,8 +85,6 @@ def test_half_is_left_after_the_half_life_of_the_type(kind: MemoryType) -> None:
     assert compute_recency(memory(type=kind), NOW) == 1
     assert compute_recency(memory(type=kind), NOW + days * DAY) == 0.5
     assert compute_recency(memory(type=kind), NOW - DAY) == 1
-    assert compute_recency(memory(type=kind), NOW + DAY, {kind: 1}) == 0.5
-    assert compute_recency(memory(type=kind), NOW + DAY, {kind: 0}) == 0
 
 
 @given(st.floats(0, 1), st.floats(0, 1))

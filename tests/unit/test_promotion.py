@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.consolidation.promotion import (
+    MAX_PROMOTIONS,
+    MIN_SCORE,
+    WEIGHTS,
     Figures,
     Finding,
-    PromotionSettings,
-    Weights,
     compute_figures,
     make_findings,
     promote,
@@ -29,7 +30,6 @@ from holdfast.domain.memory import (
     Signal,
     is_awaiting_review,
 )
-from holdfast.errors import InvalidRequest
 from holdfast.memory.ranking import DAY
 
 NOW = 1_800_000_000_000 - 1_800_000_000_000 % DAY + DAY // 2
@@ -57,9 +57,9 @@ def recall(days_ago: float = 0, query: str = "q", score: float = 1.0, session: s
     return Signal(memory_id=f"mem_{number:032x}", at=at, query=query.encode(), score=score, session=session)
 
 
-def make_finding(one: Memory, *signals: Signal, now: int = NOW, **settings: object) -> Finding:
+def make_finding(one: Memory, *signals: Signal) -> Finding:
     """Return the finding of a sweep for one memory."""
-    (finding,) = make_findings([one], {one.id: signals}, now, PromotionSettings(**settings))  # type: ignore[arg-type]
+    (finding,) = make_findings([one], {one.id: signals}, NOW)
     return finding
 
 
@@ -80,7 +80,7 @@ def test_three_recalls_of_three_questions_today_have_the_score_of_the_formula() 
     figures = compute_figures(memory(), [recall(0, f"q{n}") for n in range(3)], NOW)
     assert (figures.recalls, figures.queries, figures.days) == (3, 3, 1)
     expected = 0.24 * math.log(4) / math.log(7) + 0.30 + 0.15 + 0.15 * 0.6 + 0.10 * 0.2
-    assert figures.compute_score(Weights()) == pytest.approx(expected)
+    assert figures.score == pytest.approx(expected)
 
 
 def test_five_questions_and_five_days_are_enough() -> None:
@@ -98,15 +98,9 @@ def test_recency_halves_with_the_half_life_of_the_type() -> None:
 @given(st.lists(st.floats(), min_size=1, max_size=5), st.floats(-1e6, 1e6))
 def test_figures_stay_between_0_and_1_for_any_recalls(scores: list[float], days: float) -> None:
     figures = compute_figures(memory(), [recall(days, f"q{n}", score) for n, score in enumerate(scores)], NOW)
-    for name in Weights.__struct_fields__:
+    for name in WEIGHTS:
         assert 0.0 <= getattr(figures, name) <= 1.0, name
-    assert 0.0 <= figures.compute_score(Weights()) <= 1.0
-
-
-def test_configured_weights_determine_the_score() -> None:
-    only = PromotionSettings(weights=Weights(frequency=0, relevance=1, recency=0, diversity=0, consolidation=0))
-    (finding,) = make_findings([memory()], {memory().id: [recall(0, "a", 0.42)]}, NOW, only)
-    assert finding.score == pytest.approx(0.42)
+    assert 0.0 <= figures.score <= 1.0
 
 
 # -- gates ---------------------------------------------------------------------
@@ -122,11 +116,11 @@ def test_frequent_recalls_by_different_questions_promote_a_memory() -> None:
     [
         ([recall(0, "a"), recall(1, "b")], "2 of 3 recalls"),
         ([recall(0, "a"), recall(1, "a"), recall(2, "a")], "1 of 2 different questions"),
-        ([recall(0, "a", 0.0), recall(400, "b", 0.0), recall(401, "a", 0.0)], "score"),
+        ([recall(400, "a", 0.0), recall(400.1, "b", 0.0), recall(400.2, "a", 0.0)], "score 0.2"),
     ],
 )
 def test_a_memory_that_misses_a_gate_is_not_promoted_and_the_gate_is_named(signals: list[Signal], why: str) -> None:
-    finding = make_finding(memory(type="project"), *signals, min_score=0.5)
+    finding = make_finding(memory(type="project"), *signals)
     assert finding.verdict == "gated"
     assert any(why in gate for gate in finding.gates), finding.gates
 
@@ -136,24 +130,22 @@ def test_the_same_question_on_many_days_counts_once() -> None:
     assert finding.verdict == "gated"
 
 
-def test_a_score_equal_to_the_minimum_is_promoted() -> None:
+def test_a_score_equal_to_the_minimum_is_promoted(monkeypatch: pytest.MonkeyPatch) -> None:
     signals = [recall(n, f"q{n}") for n in range(3)]
     exact = make_finding(memory(), *signals).score
-    assert make_finding(memory(), *signals, min_score=exact).verdict == "promoted"
-    assert make_finding(memory(), *signals, min_score=math.nextafter(exact, 1)).verdict == "gated"
-
-
-def test_a_minimum_number_of_days_can_be_required() -> None:
-    signals = [recall(0, f"q{n}") for n in range(5)]
+    assert exact > MIN_SCORE
+    monkeypatch.setattr("holdfast.consolidation.promotion.MIN_SCORE", exact)
     assert make_finding(memory(), *signals).verdict == "promoted"
-    assert make_finding(memory(), *signals, min_days=2).gates == ("1 of 2 days",)
+    monkeypatch.setattr("holdfast.consolidation.promotion.MIN_SCORE", math.nextafter(exact, 1))
+    assert make_finding(memory(), *signals).verdict == "gated"
 
 
 def test_the_best_are_promoted_up_to_the_cap_ties_by_number() -> None:
-    memories = [memory(n) for n in (3, 1, 2)]
+    memories = [memory(n) for n in range(MAX_PROMOTIONS + 1, 0, -1)]
     signals = {one.id: [recall(day, f"q{day}", number=one.number) for day in range(3)] for one in memories}
-    findings = make_findings(memories, signals, NOW, PromotionSettings(max_promotions=2))
-    assert [(one.number, one.verdict) for one in findings] == [(1, "promoted"), (2, "promoted"), (3, "over")]
+    findings = make_findings(memories, signals, NOW)
+    expected = [(n, "promoted") for n in range(1, MAX_PROMOTIONS + 1)]
+    assert [(one.number, one.verdict) for one in findings] == [*expected, (MAX_PROMOTIONS + 1, "over")]
 
 
 def test_promoted_memories_are_not_promoted_again() -> None:
@@ -166,7 +158,7 @@ def test_promoted_memories_are_not_promoted_again() -> None:
 def test_superseded_rejected_and_expired_memories_are_left_out() -> None:
     signals = [recall(n, f"q{n}") for n in range(3)]
     for gone in (memory(status="superseded"), memory(status="rejected"), memory(valid_until=NOW)):
-        assert make_findings([gone], {gone.id: signals}, NOW, PromotionSettings()) == []
+        assert make_findings([gone], {gone.id: signals}, NOW) == []
 
 
 # -- origins -------------------------------------------------------
@@ -220,25 +212,3 @@ def test_the_best_recall_per_session_and_day_counts_in_any_order() -> None:
     (one,) = select_recalls(memory(), signals)
     assert one.query == b"b"
     assert select_recalls(memory(), signals[::-1]) == [one]
-
-
-# -- settings --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("made", "param"),
-    [
-        (lambda: Weights(frequency=1.5), "weights.frequency"),
-        (lambda: Weights(relevance=math.nan), "weights.relevance"),
-        (lambda: Weights(frequency=0, relevance=0, recency=0, diversity=0, consolidation=0), "weights"),
-        (lambda: PromotionSettings(min_recalls=0), "min_recalls"),
-        (lambda: PromotionSettings(min_queries=True), "min_queries"),
-        (lambda: PromotionSettings(min_score=2), "min_score"),
-        (lambda: PromotionSettings(half_lives={"dream": 1.0}), "half_lives"),
-        (lambda: PromotionSettings(half_lives={"user": 0}), "half_lives"),
-    ],
-)
-def test_invalid_settings_are_rejected_by_name(made: object, param: str) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        made()  # type: ignore[operator]
-    assert caught.value.param == param

@@ -20,7 +20,6 @@ from holdfast.config.loader import ServerSettings, load_settings
 from holdfast.config.model import Config, Consolidation
 from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm
 from holdfast.config.storage import IndexStorage, MemoryStorage, make_database_url
-from holdfast.consolidation.promotion import PromotionSettings, Weights
 from holdfast.consolidation.sweeps import ConsolidationSettings
 from holdfast.context.recalled import RecalledKind, RecallSettings
 from holdfast.context.strategies import forget_strategies, register_strategies
@@ -59,8 +58,6 @@ T = TypeVar("T", Model, ProviderCounter)
 R = TypeVar("R", Search, AgentMemory)
 _CACHE_KEY_HOSTS: Final = ("openai.com", "azure.com")
 """Domains of providers that accept `prompt_cache_key`. Other providers may reject the field as unknown."""
-_LEAST_HALF_LIFE: Final = 1e-6
-"""Half-life in days that replaces a half-life of 0."""
 
 
 # -- creating a Holdfast ---------------------------------------------------------------------
@@ -162,10 +159,8 @@ def build_mcp_settings(config: Config) -> tuple[McpSettings, ...]:
 def build_memory_settings(config: Config) -> MemorySettings:
     """Return the settings of memories."""
     stored, hold_mcp = config.storage.memory, config.mcp.remember == "held"
-    if stored is None:
-        return MemorySettings(hold_mcp=hold_mcp)
-    days: dict[str, float] = {kind: seconds / 86_400 for kind, seconds in stored.half_life.items()}
-    return MemorySettings(mode=None if config.storage.index else stored.backend, half_lives=days, hold_mcp=hold_mcp)
+    mode = None if stored is None or config.storage.index else stored.backend
+    return MemorySettings(mode=mode, hold_mcp=hold_mcp)
 
 
 def build_tool_limits(gateway: Gateway) -> ToolLimits:
@@ -185,29 +180,10 @@ def build_workspace_settings(settings: WorkspaceGit | None) -> WorkspaceSettings
     return WorkspaceSettings(path=settings.path, on_secret=settings.on_secret)
 
 
-def build_consolidation_settings(
-    section: Consolidation | None, half_lives: Mapping[str, float]
-) -> ConsolidationSettings:
-    """Return the settings of consolidation.
-
-    Args:
-        section: the section `consolidation`. None: the defaults.
-        half_lives: half-lives in days by type of memory, from `storage.memory.half_life`. A half-life of 0 becomes a tiny one.
-    """
+def build_consolidation_settings(section: Consolidation | None) -> ConsolidationSettings:
+    """Return the settings of consolidation. `section` is the section `consolidation`; None: the defaults."""
     given = section or Consolidation()
-    names = ("min_recalls", "min_queries", "min_days", "min_score", "max_promotions")
-    decides = PromotionSettings(
-        weights=Weights(**msgspec.structs.asdict(given.weights)),
-        half_lives={kind: max(days, _LEAST_HALF_LIFE) for kind, days in half_lives.items()},
-        **{name: getattr(given, name) for name in names},
-    )
-    return ConsolidationSettings(
-        enabled=given.enabled,
-        interval=round(given.interval * 1000),
-        decides=decides,
-        signals_kept=round(given.signals_kept * 1000),
-        inject_budget=given.inject_budget,
-    )
+    return ConsolidationSettings(enabled=given.enabled, interval=round(given.interval * 1000))
 
 
 def build_hooks(settings: Hooks, redaction: Redaction) -> list[Hook]:
@@ -453,9 +429,7 @@ BUILDERS: Final[Mapping[str, Callable[[Config], Any]]] = {
     "cache_bytes": lambda config: config.storage.sessions.cache_bytes,
     "index": build_index_settings,
     "memory": build_memory_settings,
-    "consolidation": lambda config: build_consolidation_settings(
-        config.consolidation, build_memory_settings(config).half_lives
-    ),
+    "consolidation": lambda config: build_consolidation_settings(config.consolidation),
     "workspaces": lambda config: build_workspace_settings(config.hooks.workspace_git),
 }
 """For each setting of `Holdfast`, by name: the function that builds its value from a configuration."""

@@ -15,13 +15,11 @@ from holdfast.config.hooks import Hooks, Redaction, SecretGuard
 from holdfast.config.inspector import Inspector
 from holdfast.config.llms import LLM
 from holdfast.config.storage import Database, Storage
-from holdfast.consolidation.promotion import PromotionWeights
 from holdfast.consolidation.sweeps import LEAST_INTERVAL
 from holdfast.context.settings import ContextSettings
 from holdfast.embedders.settings import EmbedderEntry
-from holdfast.limits import HISTORY_TURNS, MEMORIES_AT_ONCE
-from holdfast.memory.ranking import DAY
-from holdfast.settings import Count, Duration, Mistake, Settings, Share
+from holdfast.limits import HISTORY_TURNS
+from holdfast.settings import Count, Duration, Mistake, Settings
 from holdfast.tools.mcp.settings import McpServer
 from holdfast.tools.python.settings import PythonLimits
 
@@ -45,9 +43,6 @@ class Python(PythonLimits, frozen=True, kw_only=True):
         ]
 
 
-_Least = Annotated[int, Meta(ge=1, le=200)]
-
-
 class Consolidation(Settings, frozen=True, kw_only=True):
     """Consolidation of memory: a background job, the sweep, promotes memories that were recalled often and by different questions."""
 
@@ -55,28 +50,10 @@ class Consolidation(Settings, frozen=True, kw_only=True):
     """True: sweeps run in the background. False: a sweep runs only on request."""
     interval: Duration = 86_400.0
     """Time between two sweeps over the memories of an owner; at least a minute."""
-    weights: PromotionWeights = PromotionWeights()
-    min_recalls: _Least = 3
-    """Minimum number of recalls of a memory that is promoted. All recalls in one session on one day count as one."""
-    min_queries: _Least = 2
-    """Minimum number of different questions that recalled a memory before it is promoted."""
-    min_days: _Least = 1
-    """Minimum number of different days (UTC) on which a memory was recalled before it is promoted."""
-    min_score: Share = 0.35
-    """Minimum score of a memory that is promoted."""
-    max_promotions: Annotated[int, Meta(ge=0, le=MEMORIES_AT_ONCE)] = 20
-    """Maximum number of promotions in one sweep. Memories with the best scores are promoted."""
-    signals_kept: Duration = 15_552_000.0
-    """Time after which a recall no longer counts; at least a day."""
-    inject_budget: Annotated[int, Meta(ge=0, le=32_000)] = 800
-    """Maximum tokens of promoted memories at the start of a session, for agents with memory. 0: none are added."""
 
     def find_mistakes(self) -> list[Mistake]:
         short = self.interval * 1000 < LEAST_INTERVAL
-        found: list[Mistake] = [
-            ("interval", "expected at least 1m: a sweep reads everything that was recalled")
-        ] * short
-        return found + [("signals_kept", "expected at least 1d")] * (self.signals_kept * 1000 < DAY)
+        return [("interval", "expected at least 1m: a sweep reads everything that was recalled")] * short
 
 
 class Sessions(Settings, frozen=True, kw_only=True):

@@ -8,7 +8,6 @@ from urllib.parse import quote, urlencode
 from msgspec import Meta
 
 from holdfast.artifacts.settings import ArtifactSettings
-from holdfast.domain.memory import MemoryType
 from holdfast.limits import CACHE_BYTES
 from holdfast.rerankers.settings import Rerank
 from holdfast.settings import (
@@ -151,10 +150,6 @@ class MemoryStorage(Settings, frozen=True, kw_only=True):
     embedder: Text | None = None
     """A name in `embedders`; required if `backend` is `vector` or `hybrid`."""
     vector_provider: VectorProvider | None = None
-    half_life: dict[MemoryType, Duration] = {}
-    """Age at which the score of a memory is halved, by type of memory. 0: only new memories count. Defaults: 365 days for `feedback`, 90 days
-    for `project` and `episodic`, 10,000 days for other types.
-    """
 
     def find_mistakes(self) -> list[Mistake]:
         needed = self.backend != "keyword" and self.embedder is None

@@ -22,13 +22,25 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.domain.memory import REVIEWED_ORIGINS, Memory, Signal, is_awaiting_review
-from holdfast.errors import InvalidRequest
-from holdfast.limits import MEMORIES_AT_ONCE
 from holdfast.memory.ranking import DAY, HALF_LIVES
-from holdfast.numbers import check_number, check_whole, is_number
 from holdfast.recall.terms import Spelling, extract_terms
-from holdfast.settings import Mistake, Settings, Share, check_fields
 
+WEIGHTS: Final[Mapping[str, float]] = {
+    "frequency": 0.24,
+    "relevance": 0.30,
+    "recency": 0.15,
+    "diversity": 0.15,
+    "consolidation": 0.10,
+}
+"""Weights of the figures in the score of a memory."""
+MIN_RECALLS: Final = 3
+"""Minimum number of recalls that count."""
+MIN_QUERIES: Final = 2
+"""Minimum number of questions that differ in their terms."""
+MIN_SCORE: Final = 0.35
+"""Minimum score of a memory that is promoted."""
+MAX_PROMOTIONS: Final = 20
+"""Maximum number of promotions in one sweep. The best memories are promoted."""
 _ENOUGH_RECALLS: Final = 7
 _ENOUGH_QUERIES: Final = 5
 _ENOUGH_DAYS: Final = 5
@@ -36,77 +48,6 @@ _ENOUGH_DAYS: Final = 5
 Verdict = Literal["promoted", "already", "held", "over", "gated"]
 """Decision about a memory. `promoted`: it is promoted now. `already`: it was promoted before. `held`: it is held for review because of its
 origin. `over`: it is good enough, but the sweep promoted better memories up to its limit. `gated`: it does not meet the requirements."""
-
-
-class PromotionWeights(Settings, frozen=True, kw_only=True):
-    """Weights of the figures in the score of a memory. The figures describe the memory's recalls."""
-
-    frequency: Share = 0.24
-    """Weight of the number of recalls, on a logarithmic scale. Six recalls and more count the same."""
-    relevance: Share = 0.30
-    """Weight of the average score with which the memory was recalled."""
-    recency: Share = 0.15
-    """Weight of the time since the last recall, by the half-life of the memory's type."""
-    diversity: Share = 0.15
-    """Weight of the number of different questions. Five questions and more count the same."""
-    consolidation: Share = 0.10
-    """Weight of the number of days with recalls. Five days and more count the same."""
-
-    def find_mistakes(self) -> list[Mistake]:
-        return (
-            []
-            if any(msgspec.structs.astuple(self))
-            else [("frequency", "all weights are 0; at least one must be greater")]
-        )
-
-
-class Weights(PromotionWeights, frozen=True, kw_only=True):
-    """Weights of the figures in the score of a memory. They are checked when the object is created.
-
-    Raises:
-        InvalidRequest: a weight is not a number from 0 to 1, or all are 0.
-    """
-
-    def __post_init__(self) -> None:
-        check_fields(self, "weights")
-        if self.find_mistakes():
-            raise InvalidRequest("weights must not all be 0: no memory would have a score", param="weights")
-
-
-class PromotionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Requirements that a memory must meet to be promoted.
-
-    Raises:
-        InvalidRequest: a setting is invalid.
-    """
-
-    weights: Weights = Weights()
-    min_recalls: int = 3
-    """Minimum number of recalls that count."""
-    min_queries: int = 2
-    """Minimum number of questions that differ in their terms."""
-    min_days: int = 1
-    """Minimum number of days (UTC) with recalls."""
-    min_score: float = 0.35
-    """Minimum score."""
-    max_promotions: int = 20
-    """Maximum number of promotions in one sweep. The best memories are promoted."""
-    half_lives: Mapping[str, float] = msgspec.field(default_factory=lambda: HALF_LIVES)
-    """Half-life of `recency` in days, by type of memory."""
-
-    def __post_init__(self) -> None:
-        for name, least in (("min_recalls", 1), ("min_queries", 1), ("min_days", 1), ("max_promotions", 0)):
-            check_whole(getattr(self, name), name, least)
-        if self.max_promotions > MEMORIES_AT_ONCE:
-            message = f"max_promotions must be at most {MEMORIES_AT_ONCE}, not {self.max_promotions}"
-            raise InvalidRequest(message, param="max_promotions")
-        check_number(self.min_score, "min_score", 0, 1)
-        for kind, days in self.half_lives.items():
-            if kind not in HALF_LIVES or not is_number(days) or not days > 0:
-                message = (
-                    f"half_lives: {kind!r:.80}: {days!r:.80} must be a type of memory and a number of days above 0"
-                )
-                raise InvalidRequest(message, param="half_lives")
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,14 +60,20 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     days: int = 0
     """Number of days (UTC) with these recalls."""
     frequency: float = 0.0
+    """Number of recalls, on a logarithmic scale. Six recalls and more count the same."""
     relevance: float = 0.0
+    """Average score with which the memory was recalled."""
     recency: float = 0.0
+    """Time since the last recall, by the half-life of the memory's type."""
     diversity: float = 0.0
+    """Number of different questions. Five questions and more count the same."""
     consolidation: float = 0.0
+    """Number of days with recalls. Five days and more count the same."""
 
-    def compute_score(self, weights: Weights) -> float:
-        """Return the weighted sum of the figures from 0 to 1."""
-        return float(sum(getattr(weights, name) * getattr(self, name) for name in weights.__struct_fields__))
+    @property
+    def score(self) -> float:
+        """The weighted sum of the figures from 0 to 1."""
+        return float(sum(weight * getattr(self, name) for name, weight in WEIGHTS.items()))
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,16 +121,13 @@ def select_recalls(memory: Memory, signals: Iterable[Signal]) -> list[Signal]:
     return sorted(best.values(), key=lambda one: (one.at, one.query, one.session))
 
 
-def compute_figures(
-    memory: Memory, signals: Iterable[Signal], now: int, half_lives: Mapping[str, float] = HALF_LIVES
-) -> Figures:
+def compute_figures(memory: Memory, signals: Iterable[Signal], now: int) -> Figures:
     """Compute the figures about a memory's recalls. Without recalls, all of them are 0.
 
     Args:
         memory: the memory.
         signals: the records of its recalls.
         now: milliseconds since the epoch.
-        half_lives: half-life of `recency` in days, by type of memory.
     """
     own = select_recalls(memory, signals)
     if not own:
@@ -191,22 +135,19 @@ def compute_figures(
     recalls, queries = len(own), len({signal.query for signal in own})
     days = len({signal.at // DAY for signal in own})
     age = max(0.0, (now - own[-1].at) / DAY)
-    half_life = half_lives.get(memory.type, HALF_LIVES[memory.type])
     return Figures(
         recalls=recalls,
         queries=queries,
         days=days,
         frequency=min(math.log1p(recalls) / math.log(_ENOUGH_RECALLS), 1.0),
         relevance=sum(_clamp(signal.score) for signal in own) / recalls,
-        recency=_clamp(2.0 ** (-age / half_life)),
+        recency=_clamp(2.0 ** (-age / HALF_LIVES[memory.type])),
         diversity=min(queries / _ENOUGH_QUERIES, 1.0),
         consolidation=min(days / _ENOUGH_DAYS, 1.0),
     )
 
 
-def make_findings(
-    memories: Iterable[Memory], signals: Mapping[str, Sequence[Signal]], now: int, settings: PromotionSettings
-) -> list[Finding]:
+def make_findings(memories: Iterable[Memory], signals: Mapping[str, Sequence[Signal]], now: int) -> list[Finding]:
     """Decide for each recalled memory whether to promote it, and return the decisions, highest score first.
 
     Of two memories with equal scores, the one with the lower number is first.
@@ -216,17 +157,16 @@ def make_findings(
             memories without signals.
         signals: records of recalls, by id of the memory.
         now: milliseconds since the epoch.
-        settings: weights and requirements.
     """
     found = [
-        _make_finding(memory, compute_figures(memory, signals[memory.id], now, settings.half_lives), settings)
+        _make_finding(memory, compute_figures(memory, signals[memory.id], now))
         for memory in memories
         if memory.is_valid_at(now) and signals.get(memory.id)
     ]
     found.sort(key=lambda one: (-one.score, one.number))
     good = [one for one in found if one.verdict == "promoted"]
-    over = {one.memory_id for one in good[settings.max_promotions :]}
-    why = (f"more than {settings.max_promotions} were good enough; this one is considered next time",)
+    over = {one.memory_id for one in good[MAX_PROMOTIONS:]}
+    why = (f"more than {MAX_PROMOTIONS} were good enough; this one is considered next time",)
     return [msgspec.structs.replace(one, verdict="over", gates=why) if one.memory_id in over else one for one in found]
 
 
@@ -235,29 +175,25 @@ def promote(memory: Memory, finding: Finding, now: int) -> Memory:
     return msgspec.structs.replace(memory, promoted_at=now, score=round(finding.score, 4), updated_at=now)
 
 
-def _make_finding(memory: Memory, figures: Figures, settings: PromotionSettings) -> Finding:
-    score = figures.compute_score(settings.weights)
-    gates = tuple(_list_failed_gates(figures, score, settings))
+def _make_finding(memory: Memory, figures: Figures) -> Finding:
+    gates = tuple(_list_failed_gates(figures))
     verdict: Verdict = "gated" if gates else "promoted"
     if memory.promoted_at is not None:
         verdict, gates = "already", ()
     elif is_awaiting_review(memory):
         verdict, gates = "held", (f"its origin is {_get_held_origin(memory)}: it waits for a review", *gates)
     return Finding(
-        memory_id=memory.id, number=memory.number, figures=figures, score=score, verdict=verdict, gates=gates
+        memory_id=memory.id, number=memory.number, figures=figures, score=figures.score, verdict=verdict, gates=gates
     )
 
 
-def _list_failed_gates(figures: Figures, score: float, settings: PromotionSettings) -> Iterable[str]:
-    for name, has, needs in (
-        ("recalls", figures.recalls, settings.min_recalls),
-        ("different questions", figures.queries, settings.min_queries),
-        ("days", figures.days, settings.min_days),
-    ):
-        if has < needs:
-            yield f"{has} of {needs} {name}"
-    if not score >= settings.min_score:
-        yield f"score {score:.2f} of {settings.min_score:.2f}"
+def _list_failed_gates(figures: Figures) -> Iterable[str]:
+    if figures.recalls < MIN_RECALLS:
+        yield f"{figures.recalls} of {MIN_RECALLS} recalls"
+    if figures.queries < MIN_QUERIES:
+        yield f"{figures.queries} of {MIN_QUERIES} different questions"
+    if figures.score < MIN_SCORE:
+        yield f"score {figures.score:.2f} of {MIN_SCORE:.2f}"
 
 
 def _get_held_origin(memory: Memory) -> str:

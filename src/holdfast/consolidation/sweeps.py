@@ -37,7 +37,7 @@ from holdfast.consolidation.diary import (
     render_diary,
     render_memory_file,
 )
-from holdfast.consolidation.promotion import Finding, PromotionSettings, group_themes, make_findings, promote
+from holdfast.consolidation.promotion import Finding, group_themes, make_findings, promote
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.domain.session import DEFAULT_USER
 from holdfast.errors import HoldfastError, StaleMemories
@@ -53,7 +53,7 @@ from holdfast.workspace import Workspace, Workspaces
 from holdfast.workspace.files import make_user_file_name
 from holdfast.workspace.workspace import DEFAULT, format_fields
 
-_log = logging.getLogger("holdfast.dreams")
+_log = logging.getLogger("holdfast.consolidation")
 TRIES: Final = 10
 """Maximum number of attempts at a sweep, if other processes keep changing the memories."""
 _PAUSE: Final = 0.02
@@ -62,6 +62,8 @@ REPORT_MEMORIES: Final = 200
 """Maximum number of memories in a report. The best ones are reported."""
 _LONG: Final = 500
 """Number of recall records (signals) above which the decision runs in a thread, because it is slow."""
+SIGNAL_AGE: Final = 180 * DAY
+"""Milliseconds after which a recall no longer counts, and its record (signal) is deleted."""
 OnSwept = Callable[["SweepResult"], Awaitable[None]]
 """Async function that is called after a sweep that wrote something, when the write is durable."""
 
@@ -92,8 +94,6 @@ class Consolidator:
     Args:
         store: the store of memories.
         clock: returns the time in milliseconds since the epoch.
-        settings: requirements for promotions; None: the defaults.
-        keep: milliseconds for which records of recalls (signals) are kept and count.
         new_id: creates an id for a diary entry.
     """
 
@@ -101,16 +101,11 @@ class Consolidator:
         self,
         store: MemoryStore,
         clock: Callable[[], int],
-        settings: PromotionSettings | None = None,
-        *,
-        keep: int = 180 * DAY,
         new_id: Callable[[], str] = lambda: f"dream_{uuid.uuid4().hex}",
     ) -> None:
         self.on_swept: list[OnSwept] = []
-        self.settings = settings or PromotionSettings()
         self._store = store
         self._clock = clock
-        self._keep = keep
         self._new_id = new_id
 
     async def consolidate(self, owner: Owner, *, dry_run: bool = False) -> SweepResult:
@@ -166,14 +161,14 @@ class Consolidator:
     async def _run_sweep(self, owner: Owner, *, dry_run: bool) -> SweepResult:
         now = self._clock()
         version = (await self._store.memories(owner, limit=1)).version
-        signals = await self._store.signals(owner, since=now - self._keep)
+        signals = await self._store.signals(owner, since=now - SIGNAL_AGE)
         of: dict[str, list[Signal]] = {}
         for signal in signals:
             of.setdefault(signal.memory_id, []).append(signal)
         memories = {memory.id: memory async for memory in self._iter_memories(owner, sorted(of))}
 
         def decide() -> tuple[list[Finding], dict[str, Any]]:
-            findings = make_findings(memories.values(), of, now, self.settings)
+            findings = make_findings(memories.values(), of, now)
             return findings, self._make_report(owner, findings, memories, signals, now)
 
         findings, report = await run_cpu(decide, long=len(signals) > _LONG)
@@ -183,7 +178,7 @@ class Consolidator:
         delta = MemoryDelta(
             put=tuple(best),
             diary=(DiaryEntry(id=self._new_id(), at=now, report=report),),
-            signals_before=now - self._keep,
+            signals_before=now - SIGNAL_AGE,
         )
         stored = await self._store.change_memories(owner, delta, timestamp=now, expect=version)
         memories |= {memory.id: memory for memory in stored.memories}
@@ -437,7 +432,7 @@ LEAST_INTERVAL = 60_000
 
 
 class ConsolidationSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of consolidation: the schedule of sweeps, their requirements, and the use of promoted memories in new sessions.
+    """The schedule of consolidation.
 
     Raises:
         InvalidRequest: a setting is invalid.
@@ -447,23 +442,16 @@ class ConsolidationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """True: sweeps run automatically. If False, they run only on request."""
     interval: int = DAY
     """Milliseconds between two automatic sweeps over the memories of an owner."""
-    decides: PromotionSettings = PromotionSettings()
-    """Requirements for promotions."""
-    signals_kept: int = 180 * DAY
-    """Milliseconds after which a recall no longer counts, and its record is deleted."""
-    inject_budget: int = 800
-    """Token budget for promoted memories in the prompt of new sessions, for agents with memory; 0: no memories are added."""
 
     def __post_init__(self) -> None:
-        for name, least in (("interval", LEAST_INTERVAL), ("signals_kept", DAY), ("inject_budget", 0)):
-            check_whole(getattr(self, name), name, least)
+        check_whole(self.interval, "interval", LEAST_INTERVAL)
 
 
 class Consolidation:
     """Schedules the sweeps over the memories of all tenants of a database.
 
     Attributes:
-        settings: schedule of the sweeps, and their requirements.
+        settings: schedule of the sweeps.
 
     Args:
         settings: the value of the attribute.
@@ -492,11 +480,10 @@ class Consolidation:
         Returns:
             The consolidator, and the memory files or None if agents have no workspaces.
         """
-        settings, known = self.settings, promoted or PromotedCache(store)
-        consolidator = Consolidator(store, self._clock, settings.decides, keep=settings.signals_kept)
+        consolidator = Consolidator(store, self._clock)
         if self._workspaces is None:
             return consolidator, None
-        files = MemoryFiles(consolidator, store, self._workspaces, self._clock, known)
+        files = MemoryFiles(consolidator, store, self._workspaces, self._clock, promoted or PromotedCache(store))
         consolidator.on_swept.append(files.handle_sweep)
         return consolidator, files
 

@@ -60,8 +60,6 @@ class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     mode: SearchMode | None = None
     """The default mode of recalls. None: the mode of the index or, without an index, `keyword`."""
-    half_lives: Mapping[str, float] = {}
-    """Half-lives, in days, of types of memories; they replace those in `holdfast.memory.ranking.HALF_LIVES`."""
     hold_mcp: bool = False
     """True: every memory that a client of the MCP server remembers is held for review, whatever its origin."""
 
@@ -150,18 +148,11 @@ class Recaller:
     Args:
         store: the store of memories.
         index: returns the index service; None if there is no index.
-        half_lives: half-lives, in days, of types of memories; they replace the defaults.
     """
 
-    def __init__(
-        self,
-        store: MemoryStore,
-        index: Callable[[], IndexService | None],
-        half_lives: Mapping[str, float] | None = None,
-    ) -> None:
+    def __init__(self, store: MemoryStore, index: Callable[[], IndexService | None]) -> None:
         self._store = store
         self._service = index
-        self._half_lives = half_lives
         self.local = LocalIndexes(store)
 
     async def recall(
@@ -255,7 +246,7 @@ class Recaller:
         return found if sure or not filters.sure else []
 
     def _rate(self, memory: Memory, match: Match, now: int) -> Recalled:
-        recent, stands = compute_recency(memory, now, self._half_lives), compute_standing(memory)
+        recent, stands = compute_recency(memory, now), compute_standing(memory)
         parts = {"keyword": match.keyword, "vector": match.vector, "relevance": match.relevance}
         parts_shown = {name: round(value, 6) for name, value in parts.items() if value is not None}
         parts_shown |= {"recency": round(recent, 6), "standing": round(stands, 6)}

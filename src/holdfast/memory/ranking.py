@@ -137,17 +137,15 @@ def _clamp(similarity: float) -> float:
 # -- other parts of a score ------------------------------------------------------
 
 
-def compute_recency(memory: Memory, now: int, half_lives: Mapping[str, float] | None = None) -> float:
+def compute_recency(memory: Memory, now: int) -> float:
     """Return the factor for a memory's age: it begins at 1 and is halved once per half-life of the memory's type.
 
     Args:
         memory: the memory. Its age is counted from `updated_at`, the time when it was last stated.
         now: the current time, in milliseconds since the epoch.
-        half_lives: half-lives, in days, of types of memories; they replace those in `HALF_LIVES`.
     """
-    days = (half_lives or {}).get(memory.type, HALF_LIVES[memory.type])
     age = max(0, now - memory.updated_at) / DAY
-    return float(2.0 ** (-age / days)) if days > 0 else float(not age)
+    return float(2.0 ** (-age / HALF_LIVES[memory.type]))
 
 
 def compute_standing(memory: Memory) -> float:

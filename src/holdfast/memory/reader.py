@@ -112,7 +112,7 @@ class MemoryReader:
         self.settings = settings or MemorySettings()
         self._guard = guard
         self._index = index
-        self._recaller = Recaller(store, index, self.settings.half_lives)
+        self._recaller = Recaller(store, index)
         self._signals = SignalWriter(store, clock)
 
     @property

@@ -532,7 +532,9 @@ async def _read_artifact_text(engine: Engine, ref: SessionRef, name: str) -> str
     return text
 
 
-_log: Final = logging.getLogger("holdfast.dreams")
+_log: Final = logging.getLogger("holdfast.consolidation")
+PROMOTED_TOKENS: Final = 800
+"""Maximum tokens of promoted memories in a prompt."""
 
 
 async def introduce_memories(
@@ -552,8 +554,8 @@ async def introduce_memories(
         responder: the agent with its model.
         only: ids of the memories that a past prompt had; None: all memories.
     """
-    recalls, budget = responder.recalls.get("memory"), engine.consolidation.settings.inject_budget
-    if recalls is None or not recalls.inject or not budget:
+    recalls = responder.recalls.get("memory")
+    if recalls is None or not recalls.inject:
         return None
     try:
         owners = find_owners(session.user_id, responder.agent_name)
@@ -562,7 +564,7 @@ async def introduce_memories(
         _log.warning("a session got no promoted memories: %s", exc.code)
         return None
     # Use the model's own window, not the calibrated one, which would change the block within a session.
-    room = min(budget, responder.llm.compute_budget(None).input // SHARE)
+    room = min(PROMOTED_TOKENS, responder.llm.compute_budget(None).input // SHARE)
     memories = [one for some in found for one in some.memories if only is None or one.id in only]
     marker = await engine.markers.derive(session)
     return make_introduction(memories, session.created_at, room, responder.llm.counter, marker=marker)

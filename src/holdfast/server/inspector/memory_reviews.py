@@ -181,6 +181,5 @@ async def show_diary(call: Call, query: OwnerQuery) -> Reply:
         owners=owners,
         entries=found.data,
         has_more=found.has_more,
-        settings=call.hf.consolidation.settings,
         can_change=can_change(call, owners.owner),
     )
