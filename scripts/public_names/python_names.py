@@ -28,7 +28,7 @@ INTERNAL: Final[Mapping[str, frozenset[str]]] = {
     name: frozenset(members.split())
     for name, members in {
         "ArtifactService": "blobs discard for_store list_all read settings with_store",
-        "Consolidator": "get_last_time load_named on_swept settings",
+        "Consolidator": "get_last_time load_named on_swept",
         "Holdfast": "compactor engine ensure find_responder guard hooks life new_id queueing replace_roster scoring"
         " serve_tenant tool_registry",
         "IndexService": "close closed drop_if_gone embedder erase_entry erase_records failures forget_user index"

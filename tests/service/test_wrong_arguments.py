@@ -77,7 +77,7 @@ async def test_max_tokens_must_be_a_whole_number(wrong: Any) -> None:
         ("workspaces", "WorkspaceSettings"),
         ("memory", "MemorySettings"),
         ("memory_store", "a function"),
-        ("dreaming", "ConsolidationSettings"),
+        ("consolidation", "ConsolidationSettings"),
     ],
 )
 def test_setting_of_a_wrong_type_is_rejected_by_name(name: str, words: str) -> None:
