@@ -295,7 +295,7 @@ async def test_idempotency_keys_are_separate_per_caller(tmp_path: Path) -> None:
         known = await callers(served)
         found = set()
         for caller in ("write of ada", "bob", "ada of another tenant", "other tenant"):
-            headers = {**known[caller], "idempotency-key": "k"}
+            headers = {**known[caller], "idempotency-key": "the-same-for-everyone"}
             answer = await served.http.post("/v1/chat/completions", json=TURN, headers=headers)
             again = await served.http.post("/v1/chat/completions", json=TURN, headers=headers)
             assert answer.json()["session_id"] == again.json()["session_id"]

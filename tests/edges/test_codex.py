@@ -76,7 +76,11 @@ async def test_summary_of_the_client_continues_its_session() -> None:
         ("b", ["I am Ada.", "Here is a summary: Hello Ada.", "Go on?"], SINGLE_USER),  # another conversation's key
         ("a", ["I am Ada.", "Go on?", "Please."], SINGLE_USER),  # no summary
         ("a", ["I am Bob.", "Here is a summary: Hello Ada.", "Go on?"], SINGLE_USER),  # another beginning
-        ("a", ["I am Ada.", "Here is a summary: Hello Ada.", "Go on?"], ""),  # anyone may have sent it
+        (
+            "a",
+            ["I am Ada.", "Here is a summary: Hello Ada.", "Go on?"],
+            "gateway: {single_user: false}",
+        ),  # anyone may have sent it
     ],
 )
 async def test_other_requests_without_a_reply_begin_a_session(key: str, messages: list[str], config: str) -> None:

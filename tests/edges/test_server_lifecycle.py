@@ -118,6 +118,7 @@ async def test_banner_says_how_to_create_the_first_key(tmp_path: Path, config: s
     async with Holdfast("sqlite://:memory:", roster=build_roster(settings.config)) as hf:
         banner = make_banner(settings, hf, 1, requires_key=requires_key, has_key=key)
     assert f"\n  access  {access}\n" in banner
+    assert ("\n  users   while there are no keys, " in banner) is (not config)
 
 
 async def test_banner_warns_about_models_without_a_key(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ async def play(url: str, seed: int) -> None:
     """Run four anonymous clients and two devices of one user concurrently, in a separate tenant."""
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=Model())})
     async with Holdfast(url, tenant=f"t{next(_tenants)}", roster=roster, tools=[look_up]) as hf:
-        gateway = Gateway(hf, Speaker(lambda _: ""))
+        gateway = Gateway(hf, Speaker(lambda _: ""), single_user=False)
         clients = [Client(gateway, f"c{at}", seed * 31 + at) for at in range(UNNAMED)]
         clients += [Client(gateway, f"d{at}", seed * 31 + UNNAMED + at, user="ada") for at in range(2)]
         try:

@@ -86,8 +86,11 @@ class Gateway(Settings, frozen=True, kw_only=True):
     """Maximum seconds that a client may leave data unread. After that, the client is treated as disconnected."""
     upstream_auth: Literal["server", "passthrough"] = "server"
     """Key for calls of the upstream: the server's own key (`server`), or the client's bearer token (`passthrough`)."""
-    match: Literal["on", "off"] = "on"
-    """Find the session of a request without a session id by its messages. The field `session_match` of a request overrides this key."""
+    match: Literal["on", "off", "anyone"] = "on"
+    """Find the session of a request without a session id by its messages. `on`: if the user is identified. `anyone`: also for requests that
+    name no user, so that people who begin with the same words can get into each other's sessions. The field `session_match` of a request
+    can turn matching on or off, but not for more callers than this key does.
+    """
     match_system: Literal["rank", "strict"] = "rank"
     """A session with a different system prompt matches with a lower rank (`rank`), or does not match (`strict`)."""
     user_headers: Names = ()
@@ -100,8 +103,11 @@ class Gateway(Settings, frozen=True, kw_only=True):
     """Reject chat requests that name no user, even if they name a session. If false, such requests belong to the user `default`. If they
     name a session, they get that session of `default`, or else the only session with this id, even if it belongs to another user.
     """
-    single_user: bool = False
-    """True if all requests that name no user come from one person. The user `default` is then treated as an identified user."""
+    single_user: bool | None = None
+    """True if all requests that name no user come from one person. The user `default` is then an identified user. Unset: they do while the
+    server listens on loopback, has no keys and accepts no tokens, except for requests that a proxy forwarded (`Forwarded`,
+    `X-Forwarded-*`).
+    """
     session_mode: Literal["auto", "transcript", "delta"] = "auto"
     """Meaning of the messages of a request that names a session. `transcript`: they are the whole conversation. `delta`: they are new
     messages. `auto`: Holdfast detects which of the two applies.
@@ -154,6 +160,17 @@ class Gateway(Settings, frozen=True, kw_only=True):
             speech=self.max_speech,
             body_timeout=self.body_timeout,
         )
+
+
+def explain_users(gateway: Gateway, auth: Auth, *, has_key: bool = False) -> str | None:
+    """Return a sentence for a server on loopback that has one user as long as there are no keys; None: the server has several."""
+    if gateway.single_user:
+        return "requests that name no user are one person's (gateway.single_user)"
+    if has_key:
+        return None
+    if gateway.single_user is None and auth.kind != "always" and auth.jwt is None and gateway.upstream_auth == "server":
+        return "while there are no keys, requests that name no user and come through no proxy are one person's"
+    return None
 
 
 @lru_cache(maxsize=64)

@@ -79,13 +79,14 @@ class Access:
         self._tokens = tokens
         self._key_cache = KeyCache(lambda: hf.store, hf.clock)
         self._rates = RateLimiter(self._settings.rate, self._settings.burst, hf.clock)
-        self._requires_key = self._settings.kind == "always"
+        self._has_keys = False
         self.sign_ins = SignIns(hf)
 
     @property
     def requires_key(self) -> bool:
         """True if every request needs a key, as of the last check of the store; see `check_requires_key`."""
-        return self._requires_key
+        kind = self._settings.kind
+        return kind == "always" or (kind == "keys" and self._has_keys)
 
     async def begin(self) -> None:
         """Fetch the public keys with which tokens are verified. Raise `ConfigError` if `auth.jwt.jwks_file` contains no usable keys."""
@@ -98,21 +99,32 @@ class Access:
         If the configuration does not decide this, keys are required as soon as the store has one. Then this checks the store every few
         seconds. Once the result is True, it stays True.
         """
-        if not self._requires_key and self._settings.kind == "keys":
-            self._update_requirement(await self._key_cache.has_keys())
-        return self._requires_key
+        if self._settings.kind == "keys":
+            await self._check_has_keys()
+        return self.requires_key
+
+    async def _check_has_keys(self) -> bool:
+        if not self._has_keys and await self._key_cache.has_keys():
+            self.note_key()
+        return self._has_keys
 
     def note_key(self) -> bool:
         """Take note that the store has a key now. Return True if this is why every request needs a key from now on."""
-        required = self._requires_key
-        self._update_requirement(self._settings.kind == "keys")
-        return self._requires_key and not required
-
-    def _update_requirement(self, has_keys: bool) -> None:  # noqa: FBT001 - named at every call
-        """Require keys from now on if `has_keys` is True."""
-        if has_keys and not self._requires_key:
-            self._requires_key = True
+        required, self._has_keys = self.requires_key, True
+        if self.requires_key and not required:
             _log.info("API keys exist: every request needs one from now on")
+        return self.requires_key and not required
+
+    async def has_one_user(self, headers: Mapping[str, str]) -> bool:
+        """Return True if a request can only come from the one person who uses this machine.
+
+        This holds while the server has no keys and accepts no tokens. It then listens on loopback only, see `holdfast.server.run`. A request
+        that a proxy forwarded may come from any machine.
+        """
+        is_forwarded = any(name == "forwarded" or name.startswith("x-forwarded-") for name in headers)
+        if is_forwarded or self.passthrough or self._tokens is not None or self._settings.kind == "always":
+            return False
+        return not await self._check_has_keys()
 
     async def authenticate(self, headers: Mapping[str, str]) -> tuple[Principal, str | None]:
         """Return the principal (identity and rights) of a request, and the key for the model provider that the request sends, or None.
@@ -170,9 +182,9 @@ class Access:
             api_key = await self._key_cache.find_valid(own)
             if api_key is None:
                 raise deny(_WRONG)
-            self._update_requirement(self._settings.kind == "keys")
+            self.note_key()
             return to_principal(api_key)
-        if own is not None and self._tokens is not None and (self._requires_key or own.count(".") == _DOTS):
+        if own is not None and self._tokens is not None and (self.requires_key or own.count(".") == _DOTS):
             try:
                 return await self._tokens.principal(own)
             except BadToken as exc:
@@ -260,11 +272,13 @@ class AuthMiddleware:
         state = scope.setdefault("state", {})
         async with AsyncExitStack() as opened:
             try:
+                headers = _read_headers(scope)
                 if self._has_pages and is_page(scope):
                     upstream = None
-                    principal, state["sign_in"] = await self._access.authenticate_page(_read_headers(scope))
+                    principal, state["sign_in"] = await self._access.authenticate_page(headers)
                 else:
-                    principal, upstream = await self._access.authenticate(_read_headers(scope))
+                    principal, upstream = await self._access.authenticate(headers)
+                is_only_user = await self._access.has_one_user(headers)
                 if principal.max_body is not None:
                     receive = _limit_body(scope, receive, principal.max_body)
                 hf = await opened.enter_async_context(self._hf.serve_tenant(principal.tenant))
@@ -272,7 +286,10 @@ class AuthMiddleware:
                 await to_response(make_failure_reply(exc, self._hf.guard), scope)(scope, receive, send)
                 return
             own = principal.user_id is None and principal.tenant == self._hf.tenant
-            state["caller"] = Caller(principal, hf, upstream, own=own, passthrough=self._access.passthrough)
+            passthrough = self._access.passthrough
+            state["caller"] = Caller(
+                principal, hf, upstream, own=own, passthrough=passthrough, is_only_user=is_only_user
+            )
             with charge_to(get_work_owner(principal)):
                 await self._app(scope, receive, send)
 

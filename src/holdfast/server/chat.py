@@ -30,6 +30,7 @@ from holdfast.server.memory_room import MemoryReservation
 from holdfast.server.repeated_request import RepeatedRequest, digest_attempt
 from holdfast.server.replies import make_failure_reply, respond
 from holdfast.server.requester import (
+    MATCHES,
     MODES,
     Requester,
     RequestRules,
@@ -41,9 +42,9 @@ from holdfast.server.requester import (
     make_field_warnings,
     name_client,
     name_session,
+    should_match,
 )
 from holdfast.server.session_locator import (
-    MATCHES,
     LocatorInput,
     Matching,
     locate_session,
@@ -63,6 +64,13 @@ MAX_CHOICES = 128
 _SEVERAL = TurnWarning(
     "several_sessions",
     "several sessions of the user `default` match this request: name the user (user_id) or the session (session_id)",
+)
+_UNNAMED_KEY_CHARS = 16
+"""Minimum number of characters of an `Idempotency-Key` in a request that names no user."""
+_SHORT_KEY = TurnWarning(
+    "short_idempotency_key",
+    f"the Idempotency-Key was ignored: in a request that names no user it must have at least {_UNNAMED_KEY_CHARS} characters",
+    param="Idempotency-Key",
 )
 _DELIVERY_FIELDS = frozenset({"stream", "stream_options", "on_disconnect"})
 """Fields in which a repeated request may differ from the first one, because they do not affect the reply."""
@@ -165,7 +173,7 @@ async def open_turn(
     """
     hf, body, forwarded = call.hf, parsed.body, call.handed
     session_id, unknown, requester = _check_request(call, parsed, rules)
-    (system, incoming), key = split_system(parsed.messages), _get_idempotency_key(call)
+    (system, incoming), key = split_system(parsed.messages), _get_idempotency_key(call, requester)
     fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
     attempt_digest = await digest_attempt(call, sent, key, requester, name_session(call, sent, rules))
     wanted = get_requested_mode(call, sent, body)
@@ -176,7 +184,10 @@ async def open_turn(
     settings = read_settings(call, parsed)
     separated = separate_heard(apart, parsed.own[len(system) :], mode, _parse_interruption(body))
     locator_input = LocatorInput(
-        *(system, separated.messages, key, requester, session_id, separated.mode, _get_queue_mode(hf, body)),
+        *(system, separated.messages, key, requester, session_id),
+        matches=should_match(call, body, requester, rules),
+        mode=separated.mode,
+        queue=_get_queue_mode(hf, body),
         check=partial(_check_responder, settings, rules, parsed, unknown),
         fingerprint=fingerprint,
         stores_system=parsed.stores_system,
@@ -193,7 +204,7 @@ async def open_turn(
             ref=session.ref,
             responder=hf.roster.with_request_settings(responder, settings),
             settings=settings,
-            warnings=(*parsed.warnings, *warnings),
+            warnings=(*parsed.warnings, *warnings, *_warn_of_short_key(call, key)),
             incoming=separated.messages,
             own=separated.own,
             heard=separated.heard,
@@ -323,12 +334,21 @@ def _attach_placement(turn: Turn, placement: Placement) -> Turn:
     return turn
 
 
-def _get_idempotency_key(call: Call) -> str | None:
-    """Return the request's idempotency key, or None if it has none. Raise `InvalidRequest` if the key is not valid."""
+def _get_idempotency_key(call: Call, requester: Requester) -> str | None:
+    """Return the request's idempotency key, or None if it has none that counts. Raise `InvalidRequest` if the key is not valid.
+
+    A short key of a request that names no user could be another person's.
+    """
     key = call.get_header("idempotency-key") or None
-    if key is not None:
-        check_id(key, "Idempotency-Key")
-    return key
+    if key is None:
+        return None
+    check_id(key, "Idempotency-Key")
+    return key if requester.identified or len(key) >= _UNNAMED_KEY_CHARS else None
+
+
+def _warn_of_short_key(call: Call, key: str | None) -> Iterator[TurnWarning]:
+    if key is None and call.get_header("idempotency-key"):
+        yield _SHORT_KEY
 
 
 def _parse_interruption(body: Mapping[str, Any]) -> HeardReport | None:

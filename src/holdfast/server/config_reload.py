@@ -82,7 +82,7 @@ class RuntimeSettings(NamedTuple):
         """Apply the values of the configuration section `gateway`."""
         self.intake.take(gateway.limits)
         self.relays.keep_alive, self.relays.on_disconnect = gateway.keep_alive, gateway.on_disconnect
-        self.matching.on, self.matching.system = gateway.match == "on", gateway.match_system
+        self.matching.system = gateway.match_system
         self.rules.update(gateway)
         self.log_level(gateway.log_level)
 

@@ -35,6 +35,7 @@ class Caller:
         upstream: the caller's own key for the upstream, or None. It is never logged or returned.
         own: True if the caller belongs to the server's own tenant and to no user.
         passthrough: True if the caller has to send an upstream key.
+        is_only_user: True if requests that name no user come from one person, unless the configuration says otherwise.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class Caller:
         *,
         own: bool = False,
         passthrough: bool = False,
+        is_only_user: bool = False,
     ) -> None:
         self.principal = principal
         self.hf = hf
         self.upstream = upstream
         self.own = own
         self.passthrough = passthrough
+        self.is_only_user = is_only_user
 
 
 class Call:

@@ -26,23 +26,25 @@ _LONG: Final = 1_000_000
 async def digest_attempt(
     call: Call, sent: Mapping[str, Any], key: str | None, requester: Requester, session_id: str | None
 ) -> bytes | None:
-    """Return a hash that is equal for all attempts of a request, or None if the client neither sends an idempotency key nor marks retries.
+    """Return a hash that is equal for all attempts of a request, or None if attempts cannot be recognised.
+
+    They are recognised by an idempotency key. Without one, they are recognised if the client marks retries, but only those of an identified
+    user: other people may have sent the same body.
 
     Args:
         call: the request.
         sent: body of the request.
         key: idempotency key of the request, or None.
-        requester: user of the request, whom a header may name. If the user is not known, the client's address is part of the hash.
+        requester: user of the request, whom a header may name.
         session_id: id of the session that the body or a header names; None: they name none.
     """
-    client, principal = call.request.client, call.principal
-    address = None if requester.identified or client is None else client.host
-    caller = [principal.tenant, principal.user_id, principal.key_id, requester.user_id, address]
+    principal = call.principal
+    caller = [principal.tenant, principal.user_id, principal.key_id, requester.user_id]
     headers = [call.get_header(name) for name in ("authorization", "x-api-key")]
     what = [caller, headers, call.request.url.path, session_id]
     if key is not None:
         return _compute_digest([*what, key])
-    if call.get_header(RETRY_COUNT) is None:
+    if not requester.identified or call.get_header(RETRY_COUNT) is None:
         return None
     return await run_cpu(_compute_digest, [*what, sent], long=(get_declared_size(call.request.headers) or 0) > _LONG)
 

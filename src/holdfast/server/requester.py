@@ -26,6 +26,8 @@ from holdfast.wire.request_fields import PROVIDER_FIELDS, find_misspelt_name, is
 
 Source = Literal["key", "user_id", "user", "safety_identifier", "metadata.user_id", "header", "default"]
 MODES: Final[tuple[str, ...]] = get_args(Mode)
+MATCHES: Final = ("on", "off")
+"""Values of `session_match`."""
 MODE_HEADER: Final = "X-Session-Mode"
 MEMORY_HEADER: Final = "X-Memory"
 MEMORY_PLACES: Final = ("client", "server")
@@ -43,8 +45,10 @@ class RequestRules:
     """Headers that may name the session, in addition to X-Session-Id."""
     require_user: bool = False
     """True: reject requests that name no user."""
-    single_user: bool = False
-    """True: treat the user `default` as identified."""
+    single_user: bool | None = None
+    """True: treat the user `default` as identified. None: do so if the caller is the server's only user."""
+    match: Literal["on", "off", "anyone"] = "on"
+    """`on`: match requests of identified users to sessions. `anyone`: match all requests. `off`: match only requests that ask for it."""
     session_mode: Mode = "auto"
     """Session mode of requests for which neither the request, its key nor the agent specifies one."""
     pass_fields: tuple[str, ...] = ()
@@ -69,7 +73,9 @@ class Requester(NamedTuple):
     user_id: str | None
     """The user; None if no source names one. The request then belongs to the user `default`."""
     identified: bool
-    """True if the user is known. Then the request may edit the user's sessions in place, and use their hidden content."""
+    """True if the request can only come from this user. Other requests that name no user may come from anyone, so they are compared with no
+    session and no earlier request.
+    """
     source: Source
 
     @property
@@ -98,7 +104,8 @@ def identify_requester(call: Call, body: Mapping[str, Any], rules: RequestRules,
         # OpenAI's and Anthropic's own fields are set by the application, so they do not count next to a key of one user.
         named = {"key": own, **{source: user for source, user in named.items() if source in ("user_id", "header")}}
     if not named:
-        return _make_default_requester(rules)
+        _refuse_unnamed(rules)
+        return Requester(None, identified=_has_one_user(call, rules), source="default")
     (source, user), *others = named.items()
     for other, its in others:
         if its != user and (source, other) != ("user", "safety_identifier"):
@@ -106,15 +113,22 @@ def identify_requester(call: Call, body: Mapping[str, Any], rules: RequestRules,
             whose = "the user of the key" if source == "key" else source
             message = f"{whose} and {name} name different users: leave out one of them or use the same value"
             raise errors.InvalidRequest(message, param=name if source == "key" else source)
-    return Requester(user, identified=True, source=source)
+    # The user `default` also has the sessions of everyone who names no user.
+    identified = user != DEFAULT_USER or _has_one_user(call, rules)
+    return Requester(user, identified=identified, source=source)
 
 
-def _make_default_requester(rules: RequestRules) -> Requester:
+def _has_one_user(call: Call, rules: RequestRules) -> bool:
+    """Return True if all requests that name no user come from one person."""
+    return call.caller.is_only_user if rules.single_user is None else rules.single_user
+
+
+def _refuse_unnamed(rules: RequestRules) -> None:
+    """Raise `InvalidRequest` if a request must name its user."""
     if rules.require_user:
         also = f", or the header {' or '.join(rules.user_headers)}" if rules.user_headers else ""
         message = f"requests must name their user: use a key of a user, user_id, user{also}"
         raise errors.InvalidRequest(message, param="user_id")
-    return Requester(None, identified=rules.single_user, source="default")
 
 
 def _list_users(call: Call, body: Mapping[str, Any], rules: RequestRules, api: Dialect) -> dict[Source, str]:
@@ -158,6 +172,23 @@ def get_requested_mode(call: Call, sent: Mapping[str, Any], body: Mapping[str, A
         message = f"the header {MODE_HEADER} must be one of {', '.join(MODES)} and equal session_mode in the body"
         raise errors.InvalidRequest(message, param=MODE_HEADER)
     return cast("Mode | None", body.get("session_mode") or header or call.principal.session_mode)
+
+
+def should_match(call: Call, body: Mapping[str, Any], requester: Requester, rules: RequestRules) -> bool:
+    """Return True if the messages of a request that names no session are compared with existing sessions.
+
+    A request can ask for it in `session_match` or the header. No request that may come from anyone can.
+
+    Raises:
+        InvalidRequest: body and header differ, or the header has another value.
+    """
+    named, header = body.get("session_match"), call.get_header("x-session-match")
+    if header is not None and (header not in MATCHES or (named and named != header)):
+        wanted = f"must be {' or '.join(MATCHES)} and equal session_match in the body"
+        raise errors.InvalidRequest(f"the header X-Session-Match {wanted}", param="X-Session-Match")
+    value = named or header
+    is_on = rules.match != "off" if value is None else value == "on"
+    return is_on and (requester.identified or rules.match == "anyone")
 
 
 def get_memory_place(call: Call, body: Mapping[str, Any]) -> Literal["client", "server"] | None:

@@ -28,7 +28,7 @@ from holdfast.agents import DEFAULT
 from holdfast.config import Config, ServerSettings, load_settings, resolve_llm
 from holdfast.config.build import Clients, build_roster, create_holdfast, create_store_folder
 from holdfast.config.check import list_missing_keys
-from holdfast.config.gateway import Gateway, is_loopback
+from holdfast.config.gateway import Gateway, explain_users, is_loopback
 from holdfast.context.strategies import StrategyFunction, forget_strategies, register_strategies
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
@@ -234,7 +234,7 @@ async def _serve(
         if any(llm.model != "offline" for llm in hf.roster.llms.values()):
             await anyio.to_thread.run_sync(load_http)
         intake, relays = BodyLimits(gateway.limits), ReplyStreams(gateway.keep_alive, gateway.on_disconnect)
-        matching = Matching(gateway.match == "on", gateway.match_system)
+        matching = Matching(gateway.match_system)
         rules = RequestRules.from_gateway(gateway)
         app = make_app(
             hf,
@@ -416,9 +416,11 @@ def make_banner(settings: ServerSettings, hf: Holdfast, port: int, *, requires_k
     access = "a key is required" if requires_key else "this machine only"
     if not has_key and settings.config.auth.jwt is None:
         access += "; create a key with `holdfast keys create`"
+    gateway = settings.config.gateway
+    users = explain_users(gateway, settings.config.auth, has_key=has_key)
     agents = list(settings.config.agents)  # requests select an agent by its name
     spoken_to = f'"model":{msgspec.json.encode(agents[0]).decode()},' if agents else ""
-    spoken_to += '"user":"ada",' if settings.config.gateway.require_user else ""
+    spoken_to += '"user":"ada",' if gateway.require_user else ""
     body = f'{{{spoken_to}"session_id":"try-it","messages":[{{"role":"user","content":"What do you see?"}}]}}'
     return "\n".join(
         [
@@ -429,6 +431,7 @@ def make_banner(settings: ServerSettings, hf: Holdfast, port: int, *, requires_k
             f"  data    {mask_url(settings.store)}",
             f"  config  {settings.file or 'none, defaults'}",
             f"  access  {access}",
+            *([f"  users   {users}"] if users else []),
             f"  base    {address}/v1  (any OpenAI client)",
             (
                 f"  try     curl {address}/v1/chat/completions"

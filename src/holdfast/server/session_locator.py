@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -234,16 +234,11 @@ def _derive_id(user_id: str, text: str, purpose: bytes) -> str:
 
 # -- named sessions ----------------------------------------------------------------
 
-MATCHES: Final = ("on", "off")
-"""Values of `session_match`."""
-
 
 @dataclass(slots=True)
 class Matching:
     """Settings for matching requests without a session id. A reload of the configuration can change them."""
 
-    on: bool = True
-    """True: match requests that do not specify `session_match`."""
     system: Literal["rank", "strict"] = "rank"
     """Effect of a different system prompt on matching. `rank`: a lower rank; `strict`: no match."""
 
@@ -261,6 +256,8 @@ class LocatorInput(NamedTuple):
     """User of the request."""
     session_id: str | None = None
     """Id of the session that the request names, or None."""
+    matches: bool = True
+    """True if the messages are compared with existing sessions."""
     mode: Mode = "auto"
     queue: str | None = None
     """Queue mode of the request."""
@@ -287,7 +284,7 @@ async def locate_session(
     reject is rejected before the session is created, so that no empty session remains.
     """
     hf, user, owner = call.hf, request_input.requester.user_id, request_input.requester.owner
-    session_id, matches = request_input.session_id, _should_match(call, body, matching)
+    session_id = request_input.session_id
     keyed = session_id is None and request_input.key is not None
     if keyed:
         session_id, user = make_keyed_id(owner, request_input.key or ""), owner
@@ -316,11 +313,11 @@ async def locate_session(
         given: dict[str, Any] = {"user_id": owner, "agent": agent, "system_messages": stored}
         return await hf.ensure(new_id, **given) if new_id or hint is None else await _create_hinted(hf, hint, given)
 
-    if not matches or request_input.mode == "delta" or (session_id is not None and not keyed):
+    if not request_input.matches or request_input.mode == "delta" or (session_id is not None and not keyed):
         return Placement(await create(session_id), "new")
     request = Request(
         user_id=owner,
-        identified=request_input.requester.identified,
+        identified=True,
         system=request_input.system,
         incoming=tuple(request_input.incoming),
         whole=request_input.mode == "transcript",
@@ -388,15 +385,3 @@ def _check_results(incoming: Sequence[Message]) -> None:
     unasked = find_unasked_result(None, incoming)
     if unasked is not None:
         raise make_result_error(unasked)
-
-
-# -- matching ----------------------------------------------------------------------
-
-
-def _should_match(call: Call, body: Mapping[str, Any], matching: Matching) -> bool:
-    named, header = body.get("session_match"), call.get_header("x-session-match")
-    if header is not None and (header not in MATCHES or (named and named != header)):
-        wanted = f"must be {' or '.join(MATCHES)} and equal session_match in the body"
-        raise errors.InvalidRequest(f"the header X-Session-Match {wanted}", param="X-Session-Match")
-    value = named or header
-    return matching.on if value is None else value == "on"

@@ -18,6 +18,7 @@ from holdfast.errors import ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.models import Collector, to_chunks
 from holdfast.server.app import make_app
+from holdfast.server.requester import RequestRules
 
 Data = dict[str, Any]
 CHAT = "/v1/chat/completions"
@@ -105,12 +106,15 @@ class Answer:
 
 
 class Gateway:
-    """A `Holdfast`, the app in front of it and its model."""
+    """A `Holdfast`, the app in front of it and its model.
 
-    def __init__(self, hf: Holdfast, speaker: Speaker) -> None:
+    With `single_user=False`, requests that name no user may come from anyone.
+    """
+
+    def __init__(self, hf: Holdfast, speaker: Speaker, *, single_user: bool | None = None) -> None:
         self.hf = hf
         self.speaker = speaker
-        self.app = make_app(hf, close=False)
+        self.app = make_app(hf, rules=RequestRules(single_user=single_user), close=False)
 
     async def __call__(
         self,
@@ -121,7 +125,6 @@ class Gateway:
         *,
         hang_up: int | None = None,
         leave: asyncio.Event | None = None,
-        address: str = "127.0.0.1",
     ) -> Answer:
         """Send a request; with `hang_up` the client disconnects after that many messages of the answer, or when `leave` is set."""
         answer, gone, sent = Answer(), leave or asyncio.Event(), 0
@@ -141,7 +144,7 @@ class Gateway:
             "query_string": query.encode(),
             "root_path": "",
             "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
-            "client": (address, 1),
+            "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 80),
             "state": {},
         }

@@ -42,11 +42,12 @@ def report_unusable(error: ConfigError) -> Finding:
 
 def check_host(settings: ServerSettings) -> Finding:
     """Check that other machines cannot reach the address of `holdfast serve` without a key."""
-    from holdfast.config.gateway import is_loopback
+    from holdfast.config.gateway import explain_users, is_loopback
 
     where = f"{settings.host}, port {settings.port or 'any free one'}"
     if is_loopback(settings.host):
-        return ok("host", f"{where}: reachable from this machine only")
+        users = explain_users(settings.config.gateway, settings.config.auth)
+        return ok("host", f"{where}: reachable from this machine only{f'; {users}' if users else ''}")
     kind = settings.config.auth.kind
     if kind == "always":
         return ok("host", f"{where}: reachable from other machines, with a key")

@@ -1,0 +1,142 @@
+"""Requests of people without names share nothing: no session, no reply, and no message of one person in another's prompt."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from holdfast.testing.upstream import ScriptedUpstream
+from tests.edges.keys import bearer, create_stored_key
+from tests.edges.server import Served, gateway
+
+Data = dict[str, Any]
+PASSWORD = "my password is hunter2"
+SERVERS = ("shared key", "single_user: false")
+"""Servers on which a request without a user may be anyone's: one with a key for all its users, and one that says so."""
+
+
+def reply_to(body: Data) -> str:
+    """Return the same reply to the same question, as with a cache or temperature 0."""
+    return f"re: {body['messages'][-1]['content']}"
+
+
+def user(text: str) -> Data:
+    return {"role": "user", "content": text}
+
+
+class Door:
+    """A server and the headers that each request needs there."""
+
+    def __init__(self, served: Served, upstream: ScriptedUpstream, headers: dict[str, str]) -> None:
+        self.served = served
+        self.upstream = upstream
+        self.headers = headers
+
+    async def send(self, *messages: Data, headers: dict[str, str] | None = None, **fields: Any) -> Data:
+        """Send a request that names nobody; return the decoded answer."""
+        body = {"model": "gpt-4o", "messages": list(messages), **fields}
+        sent = {**self.headers, **(headers or {})}
+        answer = await self.served.http.post("/v1/chat/completions", json=body, headers=sent)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def get_prompt(self) -> list[str]:
+        """Return the texts of the newest prompt."""
+        return [message["content"] for message in self.upstream.requests[-1].body["messages"]]
+
+
+@asynccontextmanager
+async def open_door(server: str, *more: str) -> AsyncIterator[Door]:
+    lines = [*more] if server == "shared key" else ["gateway: {single_user: false}", *more]
+    async with gateway(reply_to, *lines) as (served, upstream):
+        headers = bearer(await create_stored_key(served.hf)) if server == "shared key" else {}
+        yield Door(served, upstream, headers)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_history_of_one_person_is_not_put_into_the_session_of_another(server: str) -> None:
+    """Bob resends his history and adds a password. Alice, who began with the same words, goes on in her session."""
+    async with open_door(server) as door:
+        bob = await door.send(user("hi"))
+        alice = await door.send(user("hi"))
+        opening = [user("hi"), alice["choices"][0]["message"]]
+        told = await door.send(*opening, user(PASSWORD))
+        assert told["session_id"] not in (alice["session_id"], bob["session_id"])
+        assert told["session"]["reconciled"] == "new"
+        assert door.get_prompt() == ["hi", "re: hi", PASSWORD]
+        await door.send(user("what did I say?"), session_id=alice["session_id"])
+        assert door.get_prompt() == ["hi", "re: hi", "what did I say?"]
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_retry_of_one_person_does_not_join_the_turn_of_another(server: str) -> None:
+    """Two people behind one address send the same body, and the request of one says that it is a retry."""
+    async with open_door(server) as door:
+        alice = await door.send(user("hi"), headers={"x-stainless-retry-count": "0"})
+        bob = await door.send(user("hi"), headers={"x-stainless-retry-count": "1"})
+        assert bob["session_id"] != alice["session_id"]
+        assert bob["session"]["reconciled"] == "new"
+        for one, secret in ((bob, PASSWORD), (alice, "my card is 4111")):
+            await door.send(user(secret), session_id=one["session_id"])
+            assert door.get_prompt() == ["hi", "re: hi", secret]
+
+
+async def resends(door: Door, headers: dict[str, str] | None = None, **fields: Any) -> bool:
+    """Return True if a history that equals a session of the user `default` continues that session."""
+    first = await door.send(user("hi"), **fields)
+    history = [user("hi"), first["choices"][0]["message"], user("more")]
+    second = await door.send(*history, headers=headers, **fields)
+    return bool(second["session_id"] == first["session_id"])
+
+
+@pytest.mark.parametrize(
+    ("config", "headers", "known"),
+    [
+        ("", {}, True),
+        ("", {"forwarded": "for=192.0.2.1"}, False),
+        ("", {"x-forwarded-for": "192.0.2.1"}, False),
+        ("gateway: {single_user: true}", {"x-forwarded-for": "192.0.2.1"}, True),
+        ("gateway: {match: anyone}", {"x-forwarded-for": "192.0.2.1"}, True),
+        ("gateway: {single_user: false, match: anyone}", {}, True),
+        ("auth: {required: false}", {}, True),
+    ],
+)
+async def test_requests_without_a_name_are_matched_if_they_come_from_one_person(
+    config: str, headers: dict[str, str], known: bool
+) -> None:
+    async with gateway(reply_to, config) as (served, upstream):
+        assert await resends(Door(served, upstream, {}), headers) is known
+
+
+async def test_server_with_a_key_has_several_users() -> None:
+    """Even if requests need no key."""
+    async with gateway(reply_to, "auth: {required: false}") as (served, upstream):
+        await create_stored_key(served.hf)
+        assert not await resends(Door(served, upstream, {}))
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_only_a_name_of_ones_own_lets_a_request_be_matched(server: str) -> None:
+    """No request can ask to be matched without a name; and `default` has the sessions of all who name nobody."""
+    async with open_door(server) as door:
+        assert not await resends(door, session_match="on")
+        assert not await resends(door, user="default")
+        assert await resends(door, user="ada")
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("key", ["retry-1", "0123456789abcdef"])
+async def test_idempotency_key_without_a_name_must_be_long(server: str, key: str) -> None:
+    """A short one could be another person's."""
+    async with open_door(server) as door:
+        sent = {"idempotency-key": key}
+        first, second = [await door.send(user("hi"), headers=sent) for _ in range(2)]
+        counts = len(key) == 16
+        assert (first["session_id"] == second["session_id"]) is counts
+        codes = [one["code"] for one in first["session"].get("warnings", ())]
+        assert codes == ([] if counts else ["short_idempotency_key"])
+        named = [await door.send(user("hi"), headers=sent, user="ada") for _ in range(2)]
+        assert named[0]["session_id"] == named[1]["session_id"]
