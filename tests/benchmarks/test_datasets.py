@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks.evaluation.dataset import Query, Sample
 from benchmarks.evaluation.readers import read
-from holdfast.errors import InvalidMessage, InvalidRequest
 
 MARCH_15 = 1_710_460_800_000
 DAY = 86_400_000
@@ -61,12 +60,6 @@ def test_realtalk_samples_contain_their_sessions(tmp_path: Path) -> None:
 def test_names_of_speakers_may_be_a_list(tmp_path: Path) -> None:
     (sample,) = read([write(tmp_path, make_realtalk(name=["Joss", "Ida"]))]).samples
     assert [turn.role for turn in sample.turns] == ["assistant", "user", "assistant"]
-
-
-def test_a_bad_time_of_a_turn_is_named(tmp_path: Path) -> None:
-    turns = [{"speaker": "Ida", "clean_text": "Hello", "dia_id": "D1:1", "date_time": "noon"}]
-    with pytest.raises(InvalidMessage, match=r"session_1\[0\]\.date_time is not a time like .*'noon'"):
-        read([write(tmp_path, make_realtalk(session_1=turns))])
 
 
 # -- BEAM ------------------------------------------------------------------------
@@ -163,38 +156,6 @@ def test_messages_without_ids_and_anchors_count_from_zero(tmp_path: Path) -> Non
     (sample,) = read([write(tmp_path, {"chat": chat, "probing_questions": asked})]).samples
     assert [turn.id for turn in sample.turns] == ["0", "1"]
     assert sample.queries[0].evidence == (1,)
-
-
-@pytest.mark.parametrize(
-    ("row", "problem"),
-    [
-        (make_beam(chat=7), "chat must be a list of batches"),
-        (make_beam(chat="mice"), "chat is neither JSON nor a Python literal"),
-        (make_beam(chat=[]), "chat has no messages"),
-        (make_beam(chat=[[], [[{"role": "user"}]]]), r"chat\[1\]\[0\]\[0\] is not a message"),
-        (make_beam(chat=[{"turns": [{"role": "user", "content": ["x"]}]}]), r"chat\[0\]\.turns\[0\] is not a message"),
-        (make_beam(probing_questions=[]), "probing_questions must be an object"),
-        (make_beam(probing_questions="open('x')"), "probing_questions is neither JSON nor a Python literal"),
-        (make_beam(probing_questions={"abstention": {}}), r"probing_questions\.abstention must be a list"),
-        (make_beam(probing_questions={"abstention": [{}]}), r"probing_questions\.abstention\[0\] has no question"),
-    ],
-)
-def test_bad_rows_are_refused_with_their_place(tmp_path: Path, row: dict[str, Any], problem: str) -> None:
-    with pytest.raises(InvalidMessage, match=rf"set\.json\[1\].*{problem}"):
-        read([write(tmp_path, [make_beam(), row])])
-
-
-def test_a_file_with_invalid_json_in_a_folder_is_named(tmp_path: Path) -> None:
-    write(tmp_path, "[", "one/chat.json")
-    write(tmp_path, QUESTIONS, "one/probing_questions/probing_questions.json")
-    with pytest.raises(InvalidMessage, match=r"one.chat\.json: invalid JSON"):
-        read([tmp_path])
-
-
-def test_a_folder_without_sets_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, LISTS, "one/chat.json")
-    with pytest.raises(InvalidRequest, match=r"no \.json or \.jsonl"):
-        read([tmp_path])
 
 
 # -- unanswerable questions of the plain form --------------------------------------

@@ -16,7 +16,7 @@ from benchmarks.evaluation.measures import Outcome, compute_figures, compute_ses
 from benchmarks.evaluation.plain import FullText, PlainBM25
 from benchmarks.evaluation.readers import read
 from benchmarks.evaluation.unrelated import can_ask, count_unrelated, measure_unrelated
-from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.errors import InvalidRequest
 
 CONVERSATIONS = Path(__file__).parents[2] / "benchmarks" / "conversations"
 
@@ -92,46 +92,6 @@ def test_times_and_captions(tmp_path: Path) -> None:
     assert sample.turns[0].at < sample.turns[1].at < sample.turns[2].at
     assert sample.turns[1].text == "Look at this!\n[shared a photo: a photo of a wooden boat]"
     assert read([path], captions=False).samples[0].turns[1].text == "Look at this!"
-
-
-@pytest.mark.parametrize(
-    ("value", "problem"),
-    [
-        ("{", "invalid JSON"),
-        ([], "no sample"),
-        ([1], "is not a sample"),
-        ({"conversation": {}, "qa": []}, "no turns"),
-        ({"conversation": {"session_1": {}}, "qa": []}, "session_1 must be a list"),
-        ({"conversation": {"session_1": [{"speaker": "A"}]}, "qa": []}, r"session_1\[0\] is not a turn"),
-        ({"conversation": {"session_1": [{"text": "x"}], "session_1_date_time": "soon"}, "qa": []}, "not a time like"),
-        ({"conversation": {"session_1": [{"text": "x"}]}}, "qa must be a list"),
-        ({"conversation": {"session_1": [{"text": "x"}]}, "qa": [{}]}, r"qa\[0\] is not a question"),
-        ({"sessions": [{}], "questions": []}, r"sessions\[0\] is not a session"),
-        ({"sessions": [{"messages": [{"role": "user"}]}], "questions": []}, r"messages\[0\].content must be a string"),
-        ({"sessions": [{"messages": [{"content": "x"}]}], "questions": []}, r"messages\[0\] is not a message"),
-        ({"sessions": [{"messages": []}], "questions": []}, "no messages"),
-        ({"sessions": [{"messages": [{"role": "user", "content": "x"}]}]}, "questions must be a list"),
-        (
-            {"sessions": [{"messages": [{"role": "user", "content": "x", "timestamp": "soon"}]}], "questions": []},
-            "timestamp is not a time",
-        ),
-        (
-            {"sessions": [{"messages": [{"role": "user", "content": "x", "id": 1}] * 2}], "questions": []},
-            "two messages have the id '1'",
-        ),
-    ],
-)
-def test_invalid_sets_are_rejected_with_the_place(tmp_path: Path, value: Any, problem: str) -> None:
-    path = write_set(tmp_path, value)
-    with pytest.raises(InvalidMessage, match=problem):
-        read([path])
-
-
-def test_unreadable_files_are_rejected(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="No such file"):
-        read([tmp_path / "none.json"])
-    with pytest.raises(InvalidRequest, match=r"no \.json or \.jsonl"):
-        read([tmp_path])
 
 
 # -- the plain format --------------------------------------------------------------
