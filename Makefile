@@ -84,7 +84,7 @@ lock:  ## resolve the dependencies again (UPGRADE=1: to the newest versions)
 	@scripts/lock
 
 clean:  ## remove everything that the targets created
-	rm -rf .venv .venv-bench .venv-docs .venv-sbom .venv-adapters .venv-0.1 .venv-peers tests/javascript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-bench .venv-docs .venv-sbom .venv-adapters .venv-peers tests/javascript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: set-up runs again only when a lock or the packaging has changed. The larger lock contains the smaller one.

@@ -8,7 +8,6 @@ exits with 1 if a command fails or an answer is wrong. Of the sdist it builds a 
 from __future__ import annotations
 
 import json
-import lzma
 import os
 import shlex
 import shutil
@@ -24,7 +23,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-OLDER = ROOT / "tests" / "edges" / "older_databases" / "schema-1.db.xz"
 CANDIDATES = ("python3.11", "python3.12", "python3.13", "python3.14")
 FOREIGN = ("HOLDFAST_", "OPENAI_", "ANTHROPIC_", "PYTHON")
 """Prefixes of environment variables that a clean machine does not have."""
@@ -97,7 +95,7 @@ def expect(whole: str, part: str) -> None:
         sys.exit(f"expected {part!r} in {whole!r}")
 
 
-def run_user_session(trial: Trial, older: Path) -> None:
+def run_user_session(trial: Trial) -> None:
     """Do what a new user does."""
     with trial.serve() as url:
         trial.ask(url, "trip", "Book me a flight to Oslo on May 20. My number is QX-4711.")
@@ -109,14 +107,8 @@ def run_user_session(trial: Trial, older: Path) -> None:
         trial.run("holdfast", "sessions", "show", "trip", "--user", "ada", "--store", "sqlite:///second.db"), "QX-4711"
     )
     expect(trial.run("holdfast", "search", "flight to Oslo", "--user", "ada"), "trip")
-    print(f"# old.db was written before the first migration: tests/edges/older_databases/{older.name}")
-    (trial.work / "old.db").write_bytes(lzma.decompress(older.read_bytes()))
-    expect(trial.run("holdfast", "migrate", "--show", "--store", "sqlite:///old.db"), "pending")
-    trial.run("holdfast", "migrate", "--store", "sqlite:///old.db")
-    with trial.serve("--store", "sqlite:///old.db") as url:
-        expect(trial.ask(url, "trip", "what do you see?"), "QX-4711")
-    expect(trial.run("holdfast", "sessions", "verify", "--all", "--store", "sqlite:///old.db"), "no differences")
-    trial.run("holdfast", "doctor", "--store", "sqlite:///old.db")
+    expect(trial.run("holdfast", "sessions", "verify", "--all", "--store", "sqlite:///second.db"), "no differences")
+    trial.run("holdfast", "doctor", "--store", "sqlite:///second.db")
 
 
 def measure_installation(trial: Trial) -> None:
@@ -220,7 +212,7 @@ def main() -> None:
             print(f"\n## {trial.run('python', '--version').strip()}, an empty virtual environment\n")
             trial.run("pip", "--disable-pip-version-check", "install", "--quiet", str(wheel))
             trial.run("holdfast", "--version")
-            run_user_session(trial, OLDER)
+            run_user_session(trial)
             measure_installation(trial)
     with tempfile.TemporaryDirectory(prefix="holdfast-trial-") as place:
         with tarfile.open(sdist) as packed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import stat
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +22,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 from holdfast.stores.verify import verify
 from tests.contract.kit import session, user
+from tests.stores.test_migrations import know_later
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -280,13 +280,13 @@ async def test_database_in_use_is_not_replaced() -> None:
 
 def _newer(path: str) -> None:
     raw = apsw.Connection(path)
-    raw.execute("INSERT INTO holdfast_migrations VALUES (9999, 'future', '')")
+    raw.execute("INSERT INTO holdfast_schema VALUES (9999, 'future', '')")
     raw.close()
 
 
 def _edit(path: str) -> None:
     raw = apsw.Connection(path)
-    raw.execute("UPDATE holdfast_migrations SET checksum = 'x' WHERE number = 2")
+    raw.execute("UPDATE holdfast_schema SET checksum = 'x' WHERE number = 1")
     raw.close()
 
 
@@ -314,7 +314,7 @@ def _tear(path: str) -> None:
     ("spoil", "said"),
     [
         (_newer, "made by a newer release"),
-        (_edit, "migration 2 that differs"),
+        (_edit, "migration 1 that differs"),
         (_foreign, "belongs to another program"),
         (_text, "not an SQLite database"),
         (_empty, "is empty"),
@@ -381,15 +381,15 @@ def test_leftover_wal_is_not_applied_to_the_copy(there: bool) -> None:
     assert run("sessions", "verify", "--all").stdout == "Verified 21 sessions, 21 entries: no differences.\n"
 
 
-def test_restored_older_schema_is_migrated_on_open(tmp_path: Path) -> None:
+def test_restored_older_schema_is_migrated_on_open(monkeypatch: pytest.MonkeyPatch) -> None:
     fill_store("a")
     run("backup", "copy.db")
-    raw = apsw.Connection("copy.db")
-    raw.execute("DELETE FROM holdfast_migrations WHERE number = (SELECT max(number) FROM holdfast_migrations)")
-    schema = raw.execute("SELECT max(number) FROM holdfast_migrations").fetchall()[0][0]
+    know_later(monkeypatch)
+    assert json.loads(run("restore", "copy.db", "--json").stdout)["schema"] == 1
+    assert list_session_ids("sqlite:///holdfast.db") == {"a"}
+    raw = apsw.Connection("holdfast.db")
+    assert raw.execute("SELECT a FROM later").fetchall() == [(1,)]
     raw.close()
-    shutil.copy("copy.db", "kept.db")
-    assert json.loads(run("restore", "copy.db", "--json").stdout)["schema"] == schema
 
 
 # -- the index ---------------------------------------------------------------------

@@ -162,7 +162,7 @@ def test_damaged_database_fails() -> None:
 def test_schema_of_a_newer_release_fails() -> None:
     make_store()
     with sqlite3.connect("holdfast.db") as db:
-        db.execute("INSERT INTO holdfast_migrations VALUES (999, 'later', 'x')")
+        db.execute("INSERT INTO holdfast_schema VALUES (999, 'later', 'x')")
     db.close()
     level, message = only_finding(run_checks()["store"])
     assert level == "fail"

@@ -193,7 +193,7 @@ async def test_a_server_that_cannot_open_its_file(tmp_path: Path, spoil: str) ->
         pass
     if spoil == "newer":
         connection = apsw.Connection(str(path))
-        connection.execute("INSERT INTO holdfast_migrations VALUES (42, 'later', '')")
+        connection.execute("INSERT INTO holdfast_schema VALUES (42, 'later', '')")
         connection.close()
     elif spoil == "damaged":
         path.write_bytes(b"\x00" * 8192)

@@ -140,7 +140,7 @@ class Server:
 
     async def _tables(self, where: str, name: str) -> list[str]:
         """Tables of a place but the one that says which migrations there were."""
-        return [row[0] for row in await self.rows(f"SELECT {name} FROM {where}") if row[0] != "holdfast_migrations"]
+        return [row[0] for row in await self.rows(f"SELECT {name} FROM {where}") if row[0] != "holdfast_schema"]
 
     async def _list_filled(self, names: list[str]) -> list[str]:
         """Those of some tables that have rows."""

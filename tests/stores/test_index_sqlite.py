@@ -16,6 +16,7 @@ from holdfast.recall.base import CANDIDATES, Filters, Index, Lookup, Source, Spa
 from holdfast.stores.indexes import open_index
 from holdfast.stores.logic import index_reads
 from holdfast.stores.logic.steps import Query, Row
+from holdfast.stores.sql.migrations import load_migrations
 from holdfast.stores.sql.statements import load_statements
 from tests.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, feed, look_up, vector
 
@@ -266,8 +267,8 @@ def test_no_lookup_statement_scans_a_table() -> None:
     raw = apsw.Connection(":memory:")
     if sqlite_extra.has("vec1"):
         sqlite_extra.load(raw, "vec1")
-    folder = Path(index_reads.__file__).parents[1] / "sql" / "sqlite" / "migrations"
-    raw.execute((folder / "0008_index.sql").read_text())
+    for migration in load_migrations("sqlite"):
+        raw.execute(migration.sql)
     named = {name: sql for name, sql in load_statements("sqlite").items() if name.startswith("index_")}
     assert len(named) > 40
     for name, sql in named.items():

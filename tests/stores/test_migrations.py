@@ -1,85 +1,182 @@
-"""Files of earlier releases are upgraded in place; those of later ones are refused."""
+"""The schema of every database: created once, changed once, atomically or with a resumed attempt; other schemas are refused."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+import anyio
 import apsw
 import pytest
 
-from holdfast.domain.session import ModelCall
-from holdfast.errors import StoreUnavailable
-from holdfast.stores import open_store
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.stores import mysql, open_store
 from holdfast.stores.base import Store
-from holdfast.stores.log import Append, SavedView
-from holdfast.stores.sql import load_migrations
+from holdfast.stores.indexes import open_index
+from holdfast.stores.log import Append
+from holdfast.stores.sql.migrations import OLD_TABLE, TABLE, Migration, load_migrations
 from holdfast.stores.verify import verify
-from tests.contract.kit import REF, assistant, compaction, lay, session, user
-from tests.stores.releases import know_only, make_by_the_first_release
+from tests.contract.kit import REF, compaction, lay, session, user
+from tests.stores.servers import reach
+
+LATER = Migration(2, "later", "CREATE TABLE later (a INTEGER); INSERT INTO later (a) VALUES (1);", "x" * 64)
+"""A migration of a later release, which every database understands."""
 
 
-async def open_file(database: Path) -> Store:
-    """The store in the file `database`."""
-    return await open_store(f"sqlite:///{database}", tenant="acme")
+def know_later(monkeypatch: pytest.MonkeyPatch, later: Migration = LATER) -> None:
+    """Make this release a later one, with one more migration."""
+    for name in ("sqlite_connection", "backup", "postgres", "mysql"):
+        monkeypatch.setattr(
+            f"holdfast.stores.{name}.load_migrations", lambda dialect: (*load_migrations(dialect), later)
+        )
 
 
-async def _close_after_opening(database: Path) -> None:
-    await (await open_file(database)).close()
+async def open_tenant(url: str) -> Store:
+    return await open_store(url, tenant="acme")
 
 
-async def _make_by_the_first_release(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of schema 1, with a log, a saved view and a model call in it."""
-
-    async def fill(store: Store) -> None:
-        await store.create(session(state={"k": 1}))
-        await store.append(REF, Append(entries=[user("a"), assistant("b")], timestamp=2))
-
-    await make_by_the_first_release(f"sqlite:///{database}", monkeypatch, fill)
-    connection = apsw.Connection(str(database))
-    connection.execute("INSERT INTO saved_views VALUES (1, 'v', 1, x'5b305d', x'73')")
-    connection.execute("INSERT INTO model_calls VALUES (1, 1, 7, 'm', 10, 5, 3)")
-    connection.close()
+async def close_after_opening(url: str) -> None:
+    await (await open_tenant(url)).close()
 
 
-def test_released_migrations_are_unchanged() -> None:
-    """Existing files store checksums, so a changed migration would make them unusable."""
-    assert load_migrations("sqlite")[0].checksum == "0e6acffdc01dfcca601b9b7ce6e71416f436d7df0cfaacccc6191fc895396f26"
+async def query(url: str, sql: str) -> list[tuple[Any, ...]]:
+    """Run statements in a database, without a store."""
+    if url.startswith("sqlite"):
+        connection = apsw.Connection(url.removeprefix("sqlite:///"))
+        try:
+            return connection.execute(sql).fetchall()
+        finally:
+            connection.close()
+    server = reach("mysql" if url.startswith("mysql") else "postgres")
+    return await anyio.to_thread.run_sync(server.in_place, url, sql)
 
 
-async def test_a_file_of_the_first_release_is_upgraded_in_place(
-    database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its data are unchanged, and new features work on it."""
-    await _make_by_the_first_release(database, monkeypatch)
-    store = await open_file(database)
-    rows = await store.window(REF, "v")
-    assert (rows.view, rows.compaction) == (SavedView(1, b"s", (0,)), None)
-    assert [entry.message.text for entry in (*rows.head, *rows.entries)] == ["a", "b"]
-    old = ModelCall(model="m", timestamp=7, prompt_tokens=10, completion_tokens=5, cached_tokens=3)
-    assert await store.calls(REF) == await store.calls(REF, turn_id=0) == (old,)
-    await store.append(REF, Append(entries=[user("c")], timestamp=3))
-    assert [one.status for one in await lay(store, compaction(0, 1))] == ["live"]
-    await store.erase(REF, 0)
-    assert [one.status for one in await store.compactions(REF)] == ["dead"]
-    assert await verify(store, REF) == 3
+async def list_applied(url: str) -> list[int]:
+    done = " WHERE steps = -1" if url.startswith("mysql") else ""
+    return [number for (number,) in await query(url, f"SELECT number FROM {TABLE}{done} ORDER BY number")]
+
+
+async def check_usable(url: str) -> None:
+    store = await open_tenant(url)
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a")], timestamp=2))
+    assert [one.status for one in await lay(store, compaction(0, 0))] == ["live"]
+    assert await verify(store, REF) == 1
     await store.close()
 
 
-async def test_concurrent_openings_upgrade_an_old_file_once(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    await _make_by_the_first_release(database, monkeypatch)
-    stores = await asyncio.gather(*(open_file(database) for _ in range(8)))
-    await asyncio.gather(*(lay(store, compaction(0, 1)) for store in stores))
-    assert [one.id for one in await stores[0].compactions(REF)] == list(range(1, 9))
+async def test_concurrent_openings_create_the_tables_once(shared_url: str) -> None:
+    for store in await asyncio.gather(*(open_tenant(shared_url) for _ in range(6))):
+        await store.close()
+    assert await list_applied(shared_url) == [one.number for one in load_migrations("sqlite")]
+    await check_usable(shared_url)
+
+
+async def test_a_later_migration_is_applied_once_and_keeps_the_data(
+    shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await check_usable(shared_url)
+    know_later(monkeypatch)
+    stores = await asyncio.gather(*(open_tenant(shared_url) for _ in range(6)))
+    assert await list_applied(shared_url) == [1, 2]
+    assert await query(shared_url, "SELECT a FROM later") == [(1,)]
     for store in stores:
+        assert await verify(store, REF) == 1
         await store.close()
 
 
-def test_an_old_release_rejects_an_upgraded_file(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message is clear, and the file is unchanged."""
-    asyncio.run(_close_after_opening(database))
+async def test_a_newer_schema_is_refused(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A running server of this release keeps working."""
+    store = await open_tenant(shared_url)
+    with monkeypatch.context() as then:
+        know_later(then)
+        await close_after_opening(shared_url)
+    with pytest.raises(StoreUnavailable, match="has schema 2, made by a newer release; this one knows schemas up to 1"):
+        await close_after_opening(shared_url)
+    await store.create(session())
+    await store.close()
+
+
+async def test_a_changed_migration_is_refused(shared_url: str) -> None:
+    await close_after_opening(shared_url)
+    await query(shared_url, f"UPDATE {TABLE} SET checksum = 'x' WHERE number = 1;")
+    with pytest.raises(StoreUnavailable, match="migration 1 that differs"):
+        await close_after_opening(shared_url)
+
+
+async def create_table(url: str, name: str) -> None:
+    """Create a table in a database that no store has opened."""
+    if url.startswith("postgres"):
+        schema = url.rpartition("schema=")[2]
+        await anyio.to_thread.run_sync(reach("postgres").ask, f'CREATE SCHEMA "{schema}"')
+    await query(url, f"CREATE TABLE {name} (invoice int);")
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ("sessions", "belongs to another program"),
+        (OLD_TABLE, "was made by Holdfast 0.1 or 0.2. Export its sessions with that release"),
+    ],
+)
+async def test_tables_of_another_program_or_an_older_release_are_left_alone(
+    shared_url: str, table: str, says: str
+) -> None:
+    """As a store and as an index."""
+    await create_table(shared_url, table)
+    for opening in (open_store, open_index):
+        with pytest.raises(StoreUnavailable, match=says):
+            await opening(shared_url, tenant="acme")
+    assert await query(shared_url, f"SELECT invoice FROM {table}") == []
+
+
+def test_a_file_that_cannot_be_opened_is_unchanged(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{database}"
+    with monkeypatch.context() as then:
+        know_later(then)
+        asyncio.run(close_after_opening(url))
     before = database.read_bytes()
-    know_only(monkeypatch, 1)
-    with pytest.raises(StoreUnavailable, match=f"has schema {len(load_migrations('sqlite'))}, made by a newer release"):
-        asyncio.run(_close_after_opening(database))
+    with pytest.raises(StoreUnavailable, match="made by a newer release"):
+        asyncio.run(close_after_opening(url))
     assert database.read_bytes() == before
+
+
+# -- interrupted ---------------------------------------------------------------
+
+
+def break_after(at: int) -> Migration:
+    """The first migration, which fails after its statement number `at`."""
+    first = load_migrations("postgres")[0]
+    text = ";".join(first.sql.split(";")[:at])
+    return Migration(first.number, first.name, f"{text}; SELECT 1 FROM nowhere", first.checksum)
+
+
+@pytest.mark.parametrize("at", [1, 4])
+async def test_an_interrupted_postgres_migration_is_rolled_back(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """It is one transaction, so the next attempt starts from the beginning."""
+    with monkeypatch.context() as then:
+        then.setattr("holdfast.stores.postgres.load_migrations", lambda dialect: (break_after(at),))
+        with pytest.raises(StoreError):
+            await close_after_opening(postgres_url)
+    assert await query(postgres_url, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()") == []
+    await check_usable(postgres_url)
+
+
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize("step", [0, 1, 4, 20])
+async def test_an_interrupted_mysql_migration_is_resumed(
+    mysql_url: str, monkeypatch: pytest.MonkeyPatch, step: int, *, noted: bool
+) -> None:
+    """Even if a step was done but not recorded."""
+    real = mysql.split_statements
+    with monkeypatch.context() as then:
+        then.setattr("holdfast.stores.mysql.split_statements", lambda sql: [*real(sql)[:step], "SELECT 1 FROM nowhere"])
+        with pytest.raises(StoreError):
+            await close_after_opening(mysql_url)
+    assert await list_applied(mysql_url) == []
+    if not noted and step:
+        await query(mysql_url, f"UPDATE {TABLE} SET steps = steps - 1 WHERE number = 1;")
+    await check_usable(mysql_url)

@@ -100,7 +100,7 @@ async def test_delete_leaves_no_row(database: Path) -> None:
         name for name in tables if not name.startswith("index_postings")
     ]  # an engine's, which has pages of its own
     rows = {name: list(connection.execute(f'SELECT * FROM "{name}"')) for name in tables}
-    assert [name for name, found in rows.items() if found] == ["holdfast_migrations"]
+    assert [name for name, found in rows.items() if found] == ["holdfast_schema"]
     connection.close()
 
 

@@ -1,4 +1,4 @@
-"""The command line: `holdfast serve | replay | chat | sessions | explain | state | transcripts | keys | migrate | backup | doctor | config | …`.
+"""The command line: `holdfast serve | replay | chat | sessions | explain | state | transcripts | keys | backup | doctor | config | …`.
 
 Modules that all commands share:
 errors     the root command, which turns errors into one line and an exit code, and decides about colour
@@ -8,7 +8,7 @@ stores     opens the store that the options of a command name, and finds session
 
 Each command is in the module of its subject:
 sessions   everything about one session; session_text shows it; transfer has `export`, `import` and `verify`
-serve      `serve`, `config`          backup     `backup`, `restore`, `migrate`          index     `index`, `embeddings`
+serve      `serve`, `config`          backup     `backup`, `restore`                     index     `index`, `embeddings`
 explain    `explain`, `facts`         prompt     `prompt`
 watch      `watch`                    doctor     one module for each group of checks
 
@@ -67,7 +67,6 @@ commands = RootGroup(
         index.embeddings,
         index.index,
         keys.keys,
-        backup.migrate,
         backup.backup,
         backup.restore,
         doctor.doctor,

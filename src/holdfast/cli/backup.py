@@ -1,21 +1,20 @@
-"""`holdfast backup`, `restore` and `migrate`."""
+"""`holdfast backup` and `restore`."""
 
 from __future__ import annotations
 
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.stores import json_option, require_database, store_options
-from holdfast.cli.terminal import ProgressBar, format_line, show_busy, show_json, show_progress
+from holdfast.cli.stores import json_option, store_options
+from holdfast.cli.terminal import ProgressBar, format_line, show_json, show_progress
 from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.config import ServerSettings
-    from holdfast.stores import SchemaStep
     from holdfast.stores.backup import BackupResult
 
 
@@ -113,88 +112,3 @@ def _report(verb: str, copied: BackupResult, *, as_json: bool) -> None:
     size = f"{copied.size / 1_000_000:,.1f} MB"
     contents = f"{format_count(copied.sessions, 'session')}, {format_count(copied.messages, 'message')}"
     click.echo(f"{verb}: {contents}, {size}, schema {copied.schema}; every page was checked.")
-
-
-# -- migrate ---------------------------------------------------------------------
-
-
-@click.command
-@click.option("--show", is_flag=True, help="Only list the pending changes.")
-@click.option("--keep-old", is_flag=True, help="Redis: keep the keys of Holdfast 0.1 after their conversion.")
-@store_options
-@json_option
-def migrate(store: str | None, config: str | None, *, show: bool, keep_old: bool, as_json: bool) -> None:
-    """Upgrade the schema of the database and list the changes.
-
-    Every command that opens a database upgrades it by itself. Run this command to do it earlier, with a database user that may
-    change the schema or at a time you choose. It is safe to run while servers are running, and to run more than once.
-
-    Only this command converts Redis data of Holdfast 0.1. Stop all servers first. It compares what it wrote with what it
-    read before it deletes anything. If it is interrupted, run it again.
-    """
-    import anyio
-
-    from holdfast.config import load_settings
-    from holdfast.settings import mask_url
-
-    url = load_settings({"store": store, "config": config}, os.environ).store
-    require_database(url)
-    with show_busy():
-        steps, conversion = anyio.run(_migrate, url, show, keep_old)
-    if as_json:
-        report = {"store": mask_url(url), "migrations": [step._asdict() for step in steps]}
-        show_json(report if conversion is None else {**report, "conversion": conversion})
-        return
-    for step in steps:
-        click.echo(f"{step.number:>4}  {step.name:<24}  {step.status}")
-    if conversion is not None:
-        click.echo(("to convert: " if show else "converted: ") + _format_conversion(conversion))
-
-
-class MigrationStep(NamedTuple):
-    """A schema change, and its status."""
-
-    number: int
-    name: str
-    status: str
-    """`applied` (by an earlier command), `applied now` or `pending`."""
-
-
-async def _migrate(url: str, show: bool, keep_old: bool) -> tuple[list[MigrationStep], dict[str, int] | None]:  # noqa: FBT001  # the caller passes positions on
-    import msgspec
-
-    from holdfast.stores import load_opener, open_store, read_schema
-
-    before = await read_schema(url)
-    conversion: dict[str, int] | None = None
-    if convert := getattr(load_opener(url), "convert", None):
-        done = await convert(url, dry_run=show, keep_old=keep_old, progress=_show_progress)
-        conversion = msgspec.to_builtins(done) if done.sessions or done.removed else None
-    if not show:
-        # Opening the store applies missing changes, as for every other command.
-        await (await open_store(url, tenant="default")).close()
-    return [_describe_step(step, show=show) for step in before], conversion
-
-
-def _show_progress(done: Any) -> None:
-    if done.sessions:
-        click.echo(f"{done.sessions} sessions, {done.entries} messages", err=True)
-
-
-def _format_conversion(conversion: dict[str, int]) -> str:
-    words = {
-        "sessions": "sessions",
-        "entries": "messages",
-        "compactions": "compactions",
-        "damaged": "damaged sessions, kept unchanged",
-        "kept": "sessions converted before",
-        "removed": "old keys deleted",
-    }
-    return ", ".join(
-        f"{conversion[name]} {word}" for name, word in words.items() if conversion[name] or name == "sessions"
-    )
-
-
-def _describe_step(step: SchemaStep, *, show: bool) -> MigrationStep:
-    missing = "pending" if show else "applied now"
-    return MigrationStep(step.number, step.name, "applied" if step.applied else missing)

@@ -5,14 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-import msgspec
-
 from holdfast.errors import InvalidRequest
 from holdfast.stores.base import Store
-from holdfast.stores.sql import load_migrations
-from holdfast.stores.sql.upgrade import list_pending
 
-__all__ = ["STORES", "SchemaStep", "Store", "load_opener", "open_store", "read_schema"]
+__all__ = ["STORES", "Store", "load_opener", "open_store"]
 
 STORES = {
     "sqlite": "holdfast.stores.sqlite:SQLiteStore",
@@ -45,26 +41,6 @@ async def open_store(url: str, *, tenant: str) -> Store:
     """
     store: Store = await load_opener(url).open(url, tenant=tenant)
     return store
-
-
-class SchemaStep(msgspec.Struct, frozen=True):
-    """One numbered change of a store's schema."""
-
-    number: int
-    name: str
-    applied: bool
-
-
-async def read_schema(url: str) -> tuple[SchemaStep, ...]:
-    """Return the schema changes of the store at `url`, in order: those already applied, and those that `open_store` would apply.
-
-    The database is only read. The errors are those of `open_store`.
-    """
-    opener = load_opener(url)
-    applied = await opener.read_applied_migrations(url)
-    known = getattr(opener, "layouts", None) or load_migrations(opener.dialect)
-    missing = {migration.number for migration in list_pending("the database", known, applied)}
-    return tuple(SchemaStep(one.number, one.name, one.number not in missing) for one in known)
 
 
 def load_opener(url: str) -> Any:

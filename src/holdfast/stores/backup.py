@@ -17,9 +17,8 @@ from typing import Any, Final, NamedTuple
 import apsw
 
 from holdfast.errors import InvalidRequest, StoreCorrupt, StoreUnavailable
-from holdfast.stores.sql import load_migrations
 from holdfast.stores.sql.address import MEMORY, parse_path
-from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
+from holdfast.stores.sql.migrations import TABLE, list_pending, load_migrations, refuse_other_tables
 from holdfast.stores.sqlite_connection import translate_error
 
 STEP: Final = 512
@@ -206,7 +205,8 @@ def _check_schema(path: Path, name: str) -> int:
     with closing(_open_read_only(path)) as raw:
         tables = {table for (table,) in raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if TABLE not in tables:
-            raise make_foreign_error(name) if tables else StoreUnavailable(f"{name} is empty: it holds no database")
+            refuse_other_tables(name, tables)
+            raise StoreUnavailable(f"{name} is empty: it holds no database")
         rows: Any = raw.execute(f"SELECT number, checksum FROM {TABLE}").fetchall()  # noqa: S608  # our own name
         applied: dict[int, str] = dict(rows)
         list_pending(name, load_migrations("sqlite"), applied)

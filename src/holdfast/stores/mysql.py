@@ -15,12 +15,10 @@ from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.network import PATIENCE
 from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.mysql_connection import Connection, connect, get_error_code
-from holdfast.stores.sql import load_migrations
 from holdfast.stores.sql.address import Address, parse_address, with_pool
-from holdfast.stores.sql.mark_backfill import BACKFILLS
-from holdfast.stores.sql.remote import INDEX_POOL, POOL, UPGRADING, Job, RemoteDatabase, forbid_retries, run_steps
+from holdfast.stores.sql.migrations import TABLE, list_pending, load_migrations, refuse_other_tables
+from holdfast.stores.sql.remote import INDEX_POOL, POOL, UPGRADING, Job, RemoteDatabase
 from holdfast.stores.sql.statements import load_statements
-from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
 
 OPTIONS: Final = ("pool", "socket", "sslmode")
 _LOCK: Final = "CONCAT('holdfast ', SHA1(DATABASE()))"
@@ -71,9 +69,10 @@ async def upgrade_schema(connection: Connection, name: str) -> None:
 async def _migrate(connection: Connection, name: str) -> None:
     found = await read_applied_migrations(connection)
     if found is None:
-        tables = "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() LIMIT 1"
-        if await connection.execute(tables):
-            raise make_foreign_error(name)
+        tables = await connection.execute(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"
+        )
+        refuse_other_tables(name, {table for (table,) in tables})
         await connection.execute(
             f"CREATE TABLE {TABLE} (number BIGINT NOT NULL PRIMARY KEY, name VARCHAR(64) NOT NULL,"
             " checksum VARCHAR(64) NOT NULL, steps INT NOT NULL DEFAULT -1) ENGINE = InnoDB"
@@ -101,21 +100,7 @@ async def _apply(connection: Connection, number: int, name: str, checksum: str, 
             if at != first or get_error_code(exc.__cause__) not in _THERE:
                 raise
         await connection.execute(done, (number, at + 1))
-    await _backfill(connection, number)
     await connection.execute(done, (number, -1))
-
-
-async def _backfill(connection: Connection, number: int) -> None:
-    # Each batch is committed by itself.
-    run_batch, position = BACKFILLS.get(number, (None, None))
-    while run_batch is not None and position is not None:
-        await connection.begin(writing=True)
-        try:
-            position = await run_steps(connection, run_batch(position))
-        except BaseException:
-            await connection.rollback()
-            raise
-        await connection.commit()
 
 
 def split_statements(sql: str) -> list[str]:
@@ -145,17 +130,6 @@ class MySQLStore(LogicStore):
     """A store (`holdfast.stores.base.Store`) of one tenant on a MySQL or MariaDB database."""
 
     dialect = "mysql"
-
-    @staticmethod
-    async def read_applied_migrations(url: str) -> dict[int, str]:
-        """Return the checksums of the database's applied migrations by number. Reads only."""
-        address = parse_address(url, options=OPTIONS)
-        with forbid_retries(address.name):
-            connection = await connect(address, address.name)
-            try:
-                return await read_applied_migrations(connection) or {}
-            finally:
-                await connection.close()
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:

@@ -27,10 +27,10 @@ from holdfast.stores.logic.network import PATIENCE
 from holdfast.stores.logic.steps import Query, Row, Rows, do_nothing
 from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.postgres_connection import Connection, connect, encode_params, get_schema_name, quote_identifier
-from holdfast.stores.sql import load_migrations, pgvector
+from holdfast.stores.sql import pgvector
 from holdfast.stores.sql.address import Address, parse_address, with_pool
 from holdfast.stores.sql.fused_append import READS, FusedAppend, LastKnownRows
-from holdfast.stores.sql.mark_backfill import BACKFILLS
+from holdfast.stores.sql.migrations import TABLE, list_pending, load_migrations, refuse_other_tables
 from holdfast.stores.sql.remote import (
     INDEX_POOL,
     POOL,
@@ -39,11 +39,8 @@ from holdfast.stores.sql.remote import (
     OutcomeUnknown,
     RemoteDatabase,
     Retryable,
-    forbid_retries,
-    run_steps,
 )
 from holdfast.stores.sql.statements import load_statements
-from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
 
 T = TypeVar("T")
 OPTIONS: Final = ("pool", "schema", "socket", "sslmode")
@@ -202,9 +199,8 @@ async def _begin_schema_change(connection: Connection, schema: str) -> AsyncIter
 async def _migrate(connection: Connection, schema: str, name: str) -> None:
     found = await read_applied_migrations(connection, schema)
     if found is None:
-        tables = "SELECT 1 FROM pg_tables WHERE schemaname = $1 LIMIT 1"
-        if await connection.fetch(tables, (schema,)):
-            raise make_foreign_error(f"{name}, schema {schema!r},")
+        tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", (schema,))
+        refuse_other_tables(f"{name}, schema {schema!r},", {table for (table,) in tables})
         if not await connection.fetch("SELECT 1 FROM pg_namespace WHERE nspname = $1", (schema,)):
             await connection.execute(f"CREATE SCHEMA {quote_identifier(schema)}")
         await connection.execute(
@@ -212,18 +208,8 @@ async def _migrate(connection: Connection, schema: str, name: str) -> None:
         )
     for migration in list_pending(name, load_migrations("postgres"), found or {}):
         await connection.execute(migration.sql, patience=UPGRADING)
-        await _backfill(connection, migration.number)
         row = (migration.number, migration.name, migration.checksum)
         await connection.fetch(f"INSERT INTO {TABLE} (number, name, checksum) VALUES ($1, $2, $3)", row)  # noqa: S608
-
-
-async def _backfill(connection: Connection, number: int) -> None:
-    run_batch, position = BACKFILLS.get(number, (None, None))
-    if run_batch is not None:
-        # The planner has no statistics of the new column and would sort the whole table for each batch.
-        await connection.execute("SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off")
-        while position is not None:
-            position = await run_steps(connection, run_batch(position))
 
 
 _RANKING: Final = (
@@ -277,17 +263,6 @@ class PostgresStore(LogicStore):
     """A store (`holdfast.stores.base.Store`) of one tenant on a PostgreSQL database."""
 
     dialect = "postgres"
-
-    @staticmethod
-    async def read_applied_migrations(url: str) -> dict[int, str]:
-        """Return the checksums of the database's applied migrations by number. Reads only."""
-        address = parse_address(url, options=OPTIONS)
-        with forbid_retries(address.name):
-            connection = await connect(address, address.name)
-            try:
-                return await read_applied_migrations(connection, get_schema_name(address)) or {}
-            finally:
-                await connection.close()
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:

@@ -26,7 +26,7 @@ from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.steps import Steps
 from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.sql.address import MEMORY, parse_path
-from holdfast.stores.sqlite_connection import VECTORS, Connection, open_writer, read_applied_migrations, translate_error
+from holdfast.stores.sqlite_connection import VECTORS, Connection, open_writer, translate_error
 
 T = TypeVar("T")
 SCRUBBING: Final = 0.25
@@ -258,11 +258,6 @@ class SQLiteStore(LogicStore):
     """A store (`holdfast.stores.base.Store`) of one tenant in an SQLite database."""
 
     dialect = "sqlite"
-
-    @staticmethod
-    async def read_applied_migrations(url: str) -> dict[int, str]:
-        """Return the checksums of the database's applied migrations by number. Reads only."""
-        return read_applied_migrations(parse_path(url))
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:

@@ -16,11 +16,9 @@ from apsw import sqlite_extra
 
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreError, StoreUnavailable
 from holdfast.stores.logic.steps import Many, Row, Rows, Steps
-from holdfast.stores.sql import Migration, load_migrations
 from holdfast.stores.sql.address import MEMORY
-from holdfast.stores.sql.mark_backfill import BACKFILLS
+from holdfast.stores.sql.migrations import TABLE, Migration, list_pending, load_migrations, refuse_other_tables
 from holdfast.stores.sql.statements import load_statements
-from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
 from holdfast.stores.sqlite_nearest import LOG, NearestSearch
 
 T = TypeVar("T")
@@ -251,8 +249,8 @@ def open_writer(connection: Connection, path: str) -> None:
 
 def _configure(connection: Connection, path: str) -> None:
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    if tables and TABLE not in tables:
-        raise make_foreign_error(path)
+    if TABLE not in tables:
+        refuse_other_tables(path, tables)
     if path == MEMORY:
         _copy_schema(connection, load_migrations("sqlite"))
     mode = connection.execute("PRAGMA journal_mode=WAL")[0][0]
@@ -292,28 +290,10 @@ def _serialize_schema(known: tuple[Migration, ...]) -> bytes:
 def _migrate(connection: Connection, path: str, known: Sequence[Migration]) -> None:
     """Apply the pending migrations. Raises `StoreUnavailable` if the schema is from a later release or differs from the known one."""
     connection.execute(
-        "CREATE TABLE IF NOT EXISTS holdfast_migrations"
-        " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL) STRICT"
+        f"CREATE TABLE IF NOT EXISTS {TABLE} (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL) STRICT"
     )
-    applied = dict(connection.execute("SELECT number, checksum FROM holdfast_migrations"))
+    applied = dict(connection.execute(f"SELECT number, checksum FROM {TABLE}"))  # noqa: S608  # our own name
     for migration in list_pending(path, known, applied):
         connection.execute(migration.sql)
-        run_batch, position = BACKFILLS.get(migration.number, (None, None))
-        while run_batch is not None and position is not None:
-            position = connection.run_steps(run_batch(position))
         row = (migration.number, migration.name, migration.checksum)
-        connection.raw.execute("INSERT INTO holdfast_migrations VALUES (?, ?, ?)", row)
-
-
-def read_applied_migrations(path: str) -> dict[int, str]:
-    """Return the checksums of applied migrations by number; empty if the file does not exist. Reads only."""
-    if path == MEMORY or not os.path.exists(path):  # noqa: PTH110  # Path would normalize the path
-        return {}
-    try:
-        with closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as raw:
-            raw.set_busy_handler(BusyHandler())
-            tables = raw.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (TABLE,)).fetchall()
-            rows: Any = raw.execute(f"SELECT number, checksum FROM {TABLE}").fetchall() if tables else ()  # noqa: S608
-            return dict(rows)
-    except Exception as exc:
-        raise translate_error(exc, path) from exc
+        connection.raw.execute(f"INSERT INTO {TABLE} VALUES (?, ?, ?)", row)  # noqa: S608

@@ -348,20 +348,6 @@ ORDER BY seq DESC LIMIT :limit
 -- end_places(tenant bytes, user_id bytes, digest bytes, limit) --
 -- Return the sessions of a user whose live path ends with a digest, most recently used first.
 
--- unmarked_live(session, seq, limit) --
--- Return visible live entries without a mark, from before marks existed, with the columns of their keys, after a given one.
-
--- entry_mark_live(session, seq, mark) --
--- Set the key of the digest of a live entry.
-UPDATE entries SET mark = :mark WHERE session = :session AND seq = :seq AND retired_by IS NULL
-
--- unmarked_retired(session, seq, limit) --
--- Return visible retired entries without a mark, from before marks existed, with the columns of their keys, after a given one.
-
--- entry_mark_retired(session, seq, mark) --
--- Set the key of the digest of a retired entry.
-UPDATE entries SET mark = :mark WHERE session = :session AND seq = :seq AND retired_by IS NOT NULL
-
 -- last_not_result(session, before) --
 -- Return the `seq` where the last unit before a `seq` begins: results (kind 4) follow their calls.
 SELECT seq FROM entries WHERE session = :session AND seq < :before AND retired_by IS NULL AND kind <> 4 ORDER BY seq DESC LIMIT 1
@@ -967,13 +953,13 @@ WHERE tenant = :tenant AND (updated_at, model) <= (SELECT updated_at, model FROM
 
 -- ping() --
 -- Read anything.
-SELECT max(number) FROM holdfast_migrations
+SELECT max(number) FROM holdfast_schema
 
 -- ping_put(padding bytes) --
 -- Write anything; `ping_delete` undoes it in the same transaction.
 
 -- ping_delete() --
-DELETE FROM holdfast_migrations WHERE number = 0
+DELETE FROM holdfast_schema WHERE number = 0
 
 -- index_space_get(tenant, kind, name) --
 -- Return a space of an index, and its totals in each channel.

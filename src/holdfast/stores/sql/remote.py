@@ -19,8 +19,7 @@ import asyncio
 import random
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
@@ -398,12 +397,3 @@ async def run_steps(connection: Connection, steps: Steps[T]) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
-
-
-@contextmanager
-def forbid_retries(name: str) -> Iterator[None]:
-    """Convert `Retryable` to `StoreUnavailable` in the block, for callers that make a single attempt."""
-    try:
-        yield
-    except Retryable as exc:
-        raise StoreUnavailable(f"{name} cannot be reached: {exc}") from exc.__cause__

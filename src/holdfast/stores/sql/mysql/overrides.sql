@@ -117,32 +117,6 @@ SELECT s.id, s.identity, s.updated_at, s.digest, s.last_seq, s.digest, NULL
 FROM sessions AS s FORCE INDEX (sessions_end)
 WHERE s.tenant = :tenant AND s.user_id = :user_id AND s.digest = :digest AND s.withdrawn = '' ORDER BY s.updated_at DESC LIMIT :limit
 
--- unmarked_live --
-SELECT * FROM (
-(SELECT e.session, e.seq, s.tenant, s.user_id, e.digest
- FROM entries AS e FORCE INDEX (PRIMARY) STRAIGHT_JOIN sessions AS s ON s.pk = e.session
- WHERE e.session = :session AND e.seq > :seq AND e.retired_by IS NULL AND e.kind < 3 AND e.mark IS NULL
- ORDER BY e.session, e.seq LIMIT :limit)
-UNION ALL
-(SELECT e.session, e.seq, s.tenant, s.user_id, e.digest
- FROM entries AS e FORCE INDEX (PRIMARY) STRAIGHT_JOIN sessions AS s ON s.pk = e.session
- WHERE e.session > :session AND e.retired_by IS NULL AND e.kind < 3 AND e.mark IS NULL
- ORDER BY e.session, e.seq LIMIT :limit)
-) AS behind ORDER BY session, seq LIMIT :limit
-
--- unmarked_retired --
-SELECT * FROM (
-(SELECT e.session, e.seq, s.tenant, s.user_id, e.digest
- FROM entries AS e FORCE INDEX (PRIMARY) STRAIGHT_JOIN sessions AS s ON s.pk = e.session
- WHERE e.session = :session AND e.seq > :seq AND e.retired_by IS NOT NULL AND e.kind < 3 AND e.mark IS NULL
- ORDER BY e.session, e.seq LIMIT :limit)
-UNION ALL
-(SELECT e.session, e.seq, s.tenant, s.user_id, e.digest
- FROM entries AS e FORCE INDEX (PRIMARY) STRAIGHT_JOIN sessions AS s ON s.pk = e.session
- WHERE e.session > :session AND e.retired_by IS NOT NULL AND e.kind < 3 AND e.mark IS NULL
- ORDER BY e.session, e.seq LIMIT :limit)
-) AS behind ORDER BY session, seq LIMIT :limit
-
 -- last_not_result --
 SELECT seq FROM entries FORCE INDEX (entries_live) WHERE session = :session AND seq < :before AND retired_by IS NULL AND kind <> 4 ORDER BY seq DESC LIMIT 1
 
@@ -223,7 +197,7 @@ WHERE tenant = :tenant AND (updated_at, model) <=
                                       ORDER BY updated_at DESC, model DESC LIMIT 1 OFFSET :kept) AS last_to_go)
 
 -- ping_put --
-INSERT INTO holdfast_migrations (number, name, checksum) VALUES (0, 'ping', left(:padding, 1))
+INSERT INTO holdfast_schema (number, name, checksum) VALUES (0, 'ping', left(:padding, 1))
 
 -- index_sources_after --
 SELECT p.kind, p.name, s.id, s.identity, s.version, s.next_seq, s.talk, s.tool, s.epoch, s.complete

@@ -69,22 +69,6 @@ SELECT id, identity, updated_at, digest, last_seq, digest, NULL FROM
      ORDER BY s.updated_at DESC OFFSET 0) AS found
 WHERE tenant = :tenant AND user_id = :user_id AND withdrawn = '' LIMIT :limit
 
--- unmarked_live --
-SELECT e.session, e.seq, s.tenant, s.user_id, e.digest FROM
-     (SELECT session, seq, digest FROM entries
-      WHERE (session, seq) > (:session, :seq) AND retired_by IS NULL AND kind < 3 AND mark IS NULL
-      ORDER BY session, seq LIMIT :limit) AS e
-     JOIN sessions AS s ON s.pk = e.session
-ORDER BY e.session, e.seq
-
--- unmarked_retired --
-SELECT e.session, e.seq, s.tenant, s.user_id, e.digest FROM
-     (SELECT session, seq, digest FROM entries
-      WHERE (session, seq) > (:session, :seq) AND retired_by IS NOT NULL AND kind < 3 AND mark IS NULL
-      ORDER BY session, seq LIMIT :limit) AS e
-     JOIN sessions AS s ON s.pk = e.session
-ORDER BY e.session, e.seq
-
 -- compactions_list --
 SELECT * FROM compaction_rows
 WHERE session = :session AND (:view_key IS NULL OR view_key = :view_key) AND (:live_only::int = 0 OR status = 'live') ORDER BY id
@@ -105,7 +89,7 @@ DELETE FROM leases WHERE (tenant, name) IN
   (SELECT tenant, name FROM leases WHERE tenant = :tenant AND expires_at <= :now FOR UPDATE SKIP LOCKED)
 
 -- ping_put --
-INSERT INTO holdfast_migrations (number, name, checksum) VALUES (0, 'ping', encode(substr(:padding, 1, 1), 'escape'))
+INSERT INTO holdfast_schema (number, name, checksum) VALUES (0, 'ping', encode(substr(:padding, 1, 1), 'escape'))
 
 -- index_sources_of_after --
 SELECT p.kind, p.name, s.id, s.identity, s.version, s.next_seq, s.talk, s.tool, s.epoch, s.complete

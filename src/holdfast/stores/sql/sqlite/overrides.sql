@@ -49,16 +49,6 @@ SELECT s.id, s.identity, s.updated_at, s.digest, s.last_seq, s.digest, NULL
 FROM sessions AS s INDEXED BY sessions_end
 WHERE s.tenant = :tenant AND s.user_id = :user_id AND s.digest = :digest AND s.withdrawn = '' ORDER BY s.updated_at DESC LIMIT :limit
 
--- unmarked_live --
-SELECT e.session, e.seq, s.tenant, s.user_id, e.digest FROM entries AS e CROSS JOIN sessions AS s ON s.pk = e.session
-WHERE (e.session, e.seq) > (:session, :seq) AND e.retired_by IS NULL AND e.kind < 3 AND e.mark IS NULL
-ORDER BY e.session, e.seq LIMIT :limit
-
--- unmarked_retired --
-SELECT e.session, e.seq, s.tenant, s.user_id, e.digest FROM entries AS e CROSS JOIN sessions AS s ON s.pk = e.session
-WHERE (e.session, e.seq) > (:session, :seq) AND e.retired_by IS NOT NULL AND e.kind < 3 AND e.mark IS NULL
-ORDER BY e.session, e.seq LIMIT :limit
-
 -- compactions_erase --
 UPDATE compactions
 SET status = CASE WHEN status IN ('live', 'superseded') THEN 'dead' ELSE status END, text = x'', report = NULL,
@@ -77,7 +67,7 @@ LEFT JOIN state_values AS v ON v.tenant = s.tenant AND v.user_id = s.user_id AND
 WHERE s.tenant = :tenant AND s.user_id = :user_id
 
 -- ping_put --
-INSERT INTO holdfast_migrations (number, name, checksum) VALUES (0, 'ping', :padding)
+INSERT INTO holdfast_schema (number, name, checksum) VALUES (0, 'ping', :padding)
 
 -- index_sources_of_after --
 SELECT p.kind, p.name, s.id, s.identity, s.version, s.next_seq, s.talk, s.tool, s.epoch, s.complete

@@ -1,3 +1,0 @@
--- Sessions by the last visible message of their live path: an exact continuation is found in one step, however many sessions
--- of a user share a beginning.
-ALTER TABLE sessions ADD KEY sessions_end (tenant, user_id, digest, updated_at);

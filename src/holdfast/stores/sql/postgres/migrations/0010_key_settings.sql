@@ -1,3 +1,0 @@
--- What an API key decides for the chat requests that come with it; null: the agent or the server decides.
-ALTER TABLE api_keys ADD COLUMN session_mode bytea;
-ALTER TABLE api_keys ADD COLUMN budget bigint;
