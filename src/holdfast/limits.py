@@ -412,14 +412,10 @@ ACTIVITY_STEPS: Final = 300
 """Steps of time whose activity a process keeps while the store cannot be written. The oldest ones are dropped first."""
 SORTED_SESSIONS: Final = 500
 """Newest sessions among which a list sorts by another column than the last use."""
-SEALED_BYTES: Final = 256 * 1024
-"""Longest sealed item that is read."""
-SEALED_TEXT_CHARS: Final = 48 * 1024
-"""Longest text in a sealed item. Of a longer one, the middle is left out."""
-SEALED_ENTRIES: Final = 200
-"""Newest messages after the summary whose text a sealed item contains."""
-SEALING_KEYS: Final = 8
-"""Keys for sealed items that a tenant keeps. The oldest one is removed first, and its items are no longer valid."""
+COMPACTION_TEXT_CHARS: Final = 48 * 1024
+"""Longest text of a compaction item. Of a longer one, the middle is left out."""
+COMPACTION_TEXT_ENTRIES: Final = 200
+"""Newest messages after the summary whose text a compaction item has."""
 LEARNED_MODELS: Final = 1000
 """Models whose calibration a tenant stores. The one written longest ago is deleted first."""
 ARTIFACT_NAME_BYTES: Final = 255

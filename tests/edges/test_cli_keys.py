@@ -13,9 +13,6 @@ from click.testing import CliRunner, Result
 
 from holdfast.access import hash_key
 from holdfast.cli import commands
-from holdfast.domain.sealed_items import SealedItem
-from holdfast.engine.seal_keys import SealKeys
-from holdfast.errors import InvalidSealedItem
 from holdfast.stores import open_store
 from tests.edges.keys import bearer
 from tests.edges.server import gateway
@@ -107,30 +104,6 @@ def test_revoking_is_permanent(store: str) -> None:
     assert [row["revoked_at"] for row in read_json("list", "--store", store) if row["id"] == one["id"]] == [
         again["revoked_at"]
     ]
-
-
-def test_seal_keys_are_rotated(store: str) -> None:
-    """A new key signs, and the older ones still verify, until they are dropped."""
-    create_database(store)
-    item = SealedItem(session="s", identity="i", through=1, summarized=-1, text="what was said")
-
-    async def use(token: str | None = None) -> Any:
-        opened = await open_store(store, tenant="default")
-        try:
-            seals = SealKeys(opened)
-            return await (seals.seal(item, "ada") if token is None else seals.open(token, "ada", "input[0]"))
-        finally:
-            await opened.close()
-
-    old = asyncio.run(use())
-    assert keys("rotate-seals", "--store", store).stdout == "A new key seals items. 2 keys verify them.\n"
-    new = asyncio.run(use())
-    assert old.split(".")[1] != new.split(".")[1]
-    assert asyncio.run(use(old)) == asyncio.run(use(new)) == item
-    assert read_json("rotate-seals", "--store", store, "--drop-old")["keys"] == 1
-    for token in (old, new):
-        with pytest.raises(InvalidSealedItem):
-            asyncio.run(use(token))
 
 
 @pytest.mark.parametrize(

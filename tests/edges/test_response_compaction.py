@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
 PAGE = "Flight LH123 to Oslo costs 200 euros and leaves at 06:15. " * 12
@@ -145,23 +146,95 @@ async def test_retry_with_an_item_gets_the_first_reply(by: str, tmp_path: Path) 
         assert [session.id for session in (await one.hf.store.list()).sessions] == [last.session_id]
 
 
-async def test_item_carries_its_text_to_a_server_without_the_session() -> None:
-    """If the session was deleted, the model gets the user's messages and the text of the item."""
+async def test_item_stands_for_its_messages_in_another_session() -> None:
+    """If the request names another session, this session gets the user's messages and the text of the item."""
     async with gateway(list(REPLIES)) as (served, upstream):
         items, last = await talk(served, 6)
         done = await served.client.responses.compact(model="gpt-4o", input=items)
-        await served.http.delete(f"/v1/sessions/{last.session_id}")
+        more = {"extra_body": {"session_id": "other"}}
         response = await served.client.responses.create(
-            model="gpt-4o", input=[*to_input(done.output), user("More?")], store=False
+            model="gpt-4o", input=[*to_input(done.output), user("More?")], store=False, **more
         )
-        assert response.session_id != last.session_id
+        assert response.session_id == "other" != last.session_id
         sent = [one["content"] for one in upstream.requests[-1].body["messages"]]
         assert sent[:6] == [f"Question {at}?" for at in range(6)]
         assert "LH123" in sent[6]
         assert sent[7:] == ["More?"]
 
 
-async def test_tampered_and_foreign_items() -> None:
+@pytest.mark.parametrize("deleted", ["sessions/{}", "users/default"], ids=["session", "user"])
+async def test_item_is_deleted_with_its_session(deleted: str) -> None:
+    """A session of the same name that is created later has no such item either."""
+    async with gateway(list(REPLIES)) as (served, upstream):
+        items, last = await talk(served, 6)
+        done = await served.client.responses.compact(model="gpt-4o", input=items)
+        answer = await served.http.delete(f"/v1/{deleted.format(last.session_id)}")
+        assert answer.status_code == 200
+        request: Any = {"model": "gpt-4o", "input": [*to_input(done.output), user("More?")], "store": False}
+        for _ in range(2):
+            with pytest.raises(openai.BadRequestError) as refused:
+                await served.client.responses.create(**request)
+            assert refused.value.code == "invalid_encrypted_content"
+            await served.http.post("/v1/sessions", json={"id": last.session_id})
+        assert len(upstream.requests) == 6
+
+
+async def test_item_of_another_tenant_or_user_is_unknown() -> None:
+    """Their keys get the same answer as for an item that never existed."""
+    async with gateway(list(REPLIES), "auth: {required: true}") as (served, upstream):
+        ada, bob, other = [
+            bearer(await create_stored_key(served.hf, role="write", **fields))
+            for fields in ({"user_id": "ada"}, {"user_id": "bob"}, {"user_id": "ada", "tenant": "t2"})
+        ]
+        fields: Any = {"extra_headers": ada}
+        items, _ = await talk(served, 4, **fields)
+        done = await served.client.responses.compact(model="gpt-4o", input=items, **fields)
+        request: Any = {"model": "gpt-4o", "input": [*to_input(done.output), user("More?")], "store": False}
+        unknown = {**to_input(done.output)[-1], "encrypted_content": "hfcmp_" + "0" * 32 + "_1z" + "0" * 32}
+        answers = []
+        for headers, given in ((bob, request), (other, request), (ada, {**request, "input": [unknown, user("More?")]})):
+            with pytest.raises(openai.BadRequestError) as refused:
+                await served.client.responses.create(**given, extra_headers=headers)
+            answers.append(refused.value.code)
+        assert answers == ["invalid_encrypted_content"] * 3
+        assert len(upstream.requests) == 4
+        assert (await served.client.responses.create(**request, **fields)).output_text == REPLIES[4]
+
+
+async def test_compaction_adds_no_message_to_the_session() -> None:
+    """It is kept in a note. A reference has 128 random bits."""
+    async with gateway(list(REPLIES)) as (served, _):
+        items, last = await talk(served, 6)
+        tokens = set()
+        for _ in range(2):
+            done = await served.client.responses.compact(model="gpt-4o", input=items)
+            tokens.add(to_input(done.output)[-1]["encrypted_content"].rpartition("z")[2])
+        assert {len(token) for token in tokens} == {32}
+        assert len(tokens) == 2
+        assert len(await served.log(last.session_id)) == 12
+        assert (await served.http.get(f"/v1/sessions/{last.session_id}")).json()["message_count"] == 12
+
+
+@pytest.mark.parametrize("store", [True, False], ids=["stored", "not stored"])
+async def test_request_that_failed_after_its_compaction_can_be_sent_again(store: bool) -> None:
+    """The messages are stored once, and the input of the response is complete."""
+    down = Reply(status=500, error="down")
+    async with gateway([*REPLIES[:6], down, "Fine."]) as (served, _):
+        items, last = await talk(served, 6)
+        request: Any = {"model": "gpt-4o", "input": [*items, user("More?")], "store": store}
+        fields: Any = {"context_management": above(500)}
+        with pytest.raises(openai.APIStatusError):
+            await served.client.responses.create(**request, **fields)
+        response = await served.client.responses.create(**request, **fields)
+        assert response.session_id == last.session_id
+        assert [text for _, text in await served.log(last.session_id)][-2:] == ["More?", "Fine."]
+        assert len(await served.log(last.session_id)) == 14
+        if store:
+            listed = [item async for item in served.client.responses.input_items.list(response.id, order="asc")]
+            assert [one["content"][0]["text"] for one in to_input(listed)] == ["More?"]
+
+
+async def test_changed_and_foreign_items_are_unknown() -> None:
     """A changed item, and one of another user, are refused by name, and nothing is stored."""
     async with gateway(list(REPLIES)) as (served, upstream):
         items, _ = await talk(served, 4, user="ada")
@@ -206,21 +279,6 @@ async def test_tool_calls_after_an_item_are_matched() -> None:
             items += [] if calls else [user("And?")]
         roles = [role for role, _ in await served.log(last.session_id)]
         assert roles[8:] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
-
-
-async def test_keys_rotate_and_are_shared() -> None:
-    """A second Holdfast on the same database opens the item, also after the key was replaced."""
-    async with gateway(list(REPLIES)) as (served, _):
-        items, last = await talk(served, 3)
-        output = to_input((await served.client.responses.compact(model="gpt-4o", input=items)).output)
-        await served.hf.engine.seals.rotate()
-        again = to_input((await served.client.responses.compact(model="gpt-4o", input=items)).output)
-        old, new = (one[-1]["encrypted_content"].split(".")[1] for one in (output, again))
-        assert old != new
-        other = type(served.hf.engine.seals)(served.hf.store)
-        for one in (output, again):
-            opened = await other.open(one[-1]["encrypted_content"], "default", "x")
-            assert opened.session == last.session_id
 
 
 # -- on create ---------------------------------------------------------------------
@@ -400,7 +458,7 @@ async def test_tokens_of_a_compacted_conversation_are_counted() -> None:
 
 
 async def test_item_continues_on_another_server(tmp_path: Path) -> None:
-    """A second server on the same database continues the session; one with another database has only the text."""
+    """A second server on the same database continues the session, also after a restart; one with another database does not know the item."""
     store = f"sqlite:///{tmp_path}/shared.db"
     async with gateway(list(REPLIES), store=store) as (one, _), gateway(list(REPLIES), store=store) as (two, sent):
         items, last = await talk(one, 6)
@@ -410,6 +468,10 @@ async def test_item_continues_on_another_server(tmp_path: Path) -> None:
         assert response.session_id == last.session_id
         assert len(sent.requests[-1].body["messages"]) < 13
         assert len(await one.log(last.session_id)) == 14
+        request["input"] += [*to_input(response.output), user("And?")]
+    async with gateway(list(REPLIES), store=store) as (again, _):
+        assert (await again.client.responses.create(**request)).session_id == last.session_id
+        assert len(await again.log(last.session_id)) == 16
     async with gateway(list(REPLIES)) as (other, _):
         with pytest.raises(openai.BadRequestError) as refused:
             await other.client.responses.create(**request)
@@ -432,26 +494,31 @@ async def test_rewound_session_is_not_continued() -> None:
         assert "Question 5?" in str(upstream.requests[-1].body["messages"])
 
 
-async def test_stored_item_has_no_erased_text() -> None:
-    """After a message of the conversation was erased, the stored response does not return its text in the item."""
+async def test_item_has_no_erased_text() -> None:
+    """After a message of the conversation was erased, another session does not get its text from the item, and a summary of it neither."""
     async with gateway(list(REPLIES)) as (served, _):
         items, _ = await talk(served, 5)
         items += [user("My code is zebra7788."), {"role": "assistant", "content": "I see."}, user("More?")]
         response = await served.client.responses.create(model="gpt-4o", input=items, context_management=above(300))
         session = SessionRef("default", response.session_id)
-        seals = served.hf.engine.seals
+        item = to_input(response.output)[0]
 
-        async def read_texts() -> list[str]:
-            stored = await served.client.responses.retrieve(response.id)
-            tokens = [one.encrypted_content for one in stored.output if one.type == "compaction"]
-            return [(await seals.open(token, "default", "x")).text for token in tokens]
+        async def read_texts(name: str) -> str:
+            sent: Any = [item, user("And now?")]
+            await served.client.responses.create(model="gpt-4o", input=sent, extra_body={"session_id": name})
+            return str(await served.log(name))
 
-        (text,) = await read_texts()
-        assert "zebra7788" in text
-        (entry,) = [one for one in await served.hf.store.entries(session) if "zebra" in one.message.text]
-        erased = await served.http.delete(f"/v1/sessions/{session.id}/messages/{entry.seq}")
-        assert erased.status_code == 200
-        assert not any("zebra7788" in one for one in await read_texts())
+        assert "zebra7788" in await read_texts("before")
+        entries = await served.hf.store.entries(session)
+        (entry,) = [one for one in entries if "zebra" in one.message.text]
+        await served.http.delete(f"/v1/sessions/{session.id}/messages/{entry.seq}")
+        after = await read_texts("after")
+        assert ("zebra7788" in after, "LH123" in after) == (False, True)
+        await served.http.delete(f"/v1/sessions/{session.id}/messages/{entries[1].seq}")  # the summary is erased, too
+        with pytest.raises(openai.BadRequestError) as refused:
+            await read_texts("later")
+        assert refused.value.code == "invalid_encrypted_content"
+        assert "was erased" in refused.value.message
 
 
 async def test_failed_summary_is_not_tried_with_each_request() -> None:

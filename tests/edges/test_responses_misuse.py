@@ -83,11 +83,11 @@ async def test_metadata_of_a_conversation_cannot_replace_what_is_not_text() -> N
         assert after.metadata == {"topic": "oslo", "people": ["bob"], "tags": [1]}
 
 
-# -- sealed items ----------------------------------------------------------------
+# -- compaction items ----------------------------------------------------------------
 
 
 async def test_erased_text_does_not_come_back_through_a_compaction_item() -> None:
-    """An item quotes messages. If they are erased later, the item cannot write them into another session."""
+    """The text of an item is read from its session, so it has nothing that was erased since it was made."""
     async with gateway(lambda _: "Flight LH123 costs 200 euros.") as (served, upstream):
         items: list[Any] = [{"role": "user", "content": "My code is zebra."}]
         first = (await create(served, input=items, store=False)).json()
@@ -103,16 +103,41 @@ async def test_erased_text_does_not_come_back_through_a_compaction_item() -> Non
         assert (await served.http.delete(path)).status_code == 200
         for route in ("/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"):
             body = {"model": "gpt-4o", "input": question, "store": False, "session_id": "elsewhere"}
-            refused = await served.http.post(route, json=body)
-            assert refused.json()["error"]["code"] == "invalid_encrypted_content", route
-            assert refused.status_code == 400
-        assert "elsewhere" not in [session.id for session in (await served.hf.sessions()).sessions]
+            assert (await served.http.post(route, json=body)).status_code == 200, route
+        log = str(await served.log("elsewhere"))
+        assert ("zebra" in log, "LH123" in log) == (False, True)
         goes_on = await create(served, input=question, store=False)
         assert goes_on.json()["session_id"] == first["session_id"]
         assert "zebra" not in str(upstream.requests[-1].body)
 
 
 # -- notes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seq", "fields"),
+    [
+        (1, {"secret": "a" * 31, "through": 0}),
+        (1, {"secret": "a" * 32, "through": 10**30}),
+        (1, {"secret": "a" * 32, "through": "x"}),
+        (1, {"through": 0}),
+        (2, {"secret": "a" * 32, "through": 0}),
+    ],
+    ids=["short", "later", "no number", "no secret", "other place"],
+)
+async def test_note_of_a_program_is_no_broken_compaction(seq: int, fields: dict[str, Any]) -> None:
+    """A note that is not as Holdfast writes it is no compaction. A complete one stands for messages of the writer's own session."""
+    async with gateway() as (served, upstream):
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        for origin in (fields, {"secret": "b" * 32, "through": 0}):
+            note = {"role": "note", "origin": {"compaction": origin}}
+            messages = [{"role": "user", "content": "Hi"}, note]
+            await served.http.post("/v1/sessions/s/messages", json={"messages": messages})
+        reference = Place("s", seq, str(fields.get("secret", "a" * 32))).make_id("hfcmp")
+        item = {"type": "compaction", "id": "cmp_1", "encrypted_content": reference}
+        refused = await create(served, input=[item, {"role": "user", "content": "And now?"}])
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_encrypted_content")
+        assert not upstream.requests
 
 
 async def test_note_of_a_program_cannot_forge_a_response() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.messages import Message, ToolCall
-from holdfast.domain.sealed_items import SealedItem, seal
 from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.wire.compaction_references import CompactionNote, make_reference
 from holdfast.wire.openai import parse_message
 from holdfast.wire.response_ids import (
     Place,
@@ -191,8 +191,10 @@ def test_instructions_may_be_messages_of_the_system() -> None:
 
 
 def test_newest_compaction_item_counts_also_at_the_end() -> None:
-    item = SealedItem(session="s", identity="i", through=3, summarized=-1, text="The code is zebra.")
-    own = {"type": "compaction", "encrypted_content": seal(item, "a1", b"k" * 32, tenant="t", user_id="u")}
+    own = {
+        "type": "compaction",
+        "encrypted_content": make_reference("s", 3, CompactionNote(secret="a" * 32, through=2)),
+    }
     other = {"type": "compaction", "encrypted_content": "of a provider"}
     message = {"role": "user", "content": "x"}
     assert find_compaction([own, message, other]) == 0

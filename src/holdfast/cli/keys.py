@@ -1,4 +1,4 @@
-"""`holdfast keys`: create, list, revoke, rotate-seals."""
+"""`holdfast keys`: create, list, revoke."""
 
 from __future__ import annotations
 
@@ -188,27 +188,6 @@ def _to_row(key: ApiKey, now: int) -> dict[str, Any]:
         **{name: getattr(key, name) for name in (*names, "rate", "max_body", "session_mode", "budget")},
         "status": _get_status(key, now),
     }
-
-
-@keys.command(name="rotate-seals")
-@click.option("--tenant", metavar="ID", help="Tenant whose keys are rotated.  [default: the server's own tenant]")
-@click.option("--drop-old", is_flag=True, help="Refuse all items that were sealed before, for example after a leak.")
-@store_options
-@json_option
-def rotate_seals(*, tenant: str | None, drop_old: bool, store: str | None, config: str | None, as_json: bool) -> None:
-    """Make a new key for sealed items, such as compactions. Restart the servers to let them use it."""
-
-    async def do(hf: Holdfast) -> int:
-        from holdfast.engine.seal_keys import SealKeys
-
-        owner = hf.store if tenant is None else hf.store.for_tenant(tenant)
-        return await SealKeys(owner).rotate(drop_old=drop_old)
-
-    number = run_with_store(do, store=store, config=config, keep_sessions=True)
-    if as_json:
-        show_json({"object": "sealing_keys", "keys": number})
-    else:
-        click.echo(f"A new key seals items. {number} keys verify them.")
 
 
 def _get_status(key: ApiKey, now: int) -> str:

@@ -16,7 +16,6 @@ initial_state      the initial state of a new session
 write_steps        the steps that every write passes
 session_removal    delete sessions with everything that belongs to them
 deletion_journal   the receipts of deletions
-seal_keys          keys of the sealed items that clients carry
 activity           counts of turns, calls and tokens over time
 model_calibration  correct token counts by the counts that providers report
 """

@@ -25,7 +25,7 @@ from holdfast.stores.deletions import Deletion, DeletionKind
 from holdfast.stores.tenants import FOREVER
 
 _KEY: Final = "holdfast:deletions"
-"""Name under which the key of the hashes is stored, with the tenant's calibration data of models, as the sealing keys are."""
+"""Name under which the key of the hashes is stored, with the tenant's calibration data of models, as the secret of markers is."""
 _KEY_BYTES: Final = 32
 _HASH_BYTES: Final = 16
 _PREFIX: Final = "del_"

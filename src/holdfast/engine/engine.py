@@ -23,7 +23,6 @@ from holdfast.engine.deletion_journal import DeletionJournal
 from holdfast.engine.initial_state import add_initial_state
 from holdfast.engine.model_calibration import ModelCalibration
 from holdfast.engine.scoped_state import Scopes
-from holdfast.engine.seal_keys import SealKeys
 from holdfast.engine.session_lock import QueueSettings, SessionLock, SessionLocks
 from holdfast.errors import SessionExists, SessionNotFound, WrongEventLoop
 from holdfast.hooks.registry import HookRegistry
@@ -143,7 +142,6 @@ class Engine:
             self.memories.on_changed.append(files.handle_change)
         self.learning = ModelCalibration(store, clock)
         self.markers = Markers(store)
-        self.seals = SealKeys(store)
         self.roster = roster = roster or Roster()
         self.activity = ActivityLog(store, clock)
         self.deletions = DeletionJournal(store, clock)

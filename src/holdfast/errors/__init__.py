@@ -5,7 +5,6 @@ HoldfastError
 │   ├── InvalidRequest         a parameter is not valid; `param` names it
 │   │   ├── InvalidMessage     a message, entry or transcript is not valid; `param` names the part
 │   │   │   └── InvalidMetadata    voice fields of a message are not valid: source, interrupted, interrupt_timestamp, original
-│   │   ├── InvalidSealedItem      a sealed item was changed, or was given to another user
 │   │   ├── HeardMismatch      the text reported as heard is not the beginning of the spoken text
 │   │   ├── MissingState       an agent's template needs state or an artifact that does not exist; names key and agent
 │   │   ├── TooLarge           a limit was exceeded; names the limit and its value
@@ -75,7 +74,6 @@ from holdfast.errors.caller import (
     InvalidMessage,
     InvalidMetadata,
     InvalidRequest,
-    InvalidSealedItem,
     MissingExtra,
     MissingState,
     SecretBlocked,
@@ -165,7 +163,6 @@ __all__ = [
     "InvalidMessage",
     "InvalidMetadata",
     "InvalidRequest",
-    "InvalidSealedItem",
     "KeyNotFound",
     "MemoryNotFound",
     "MissingExtra",

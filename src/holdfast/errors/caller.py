@@ -28,12 +28,6 @@ class InvalidRequest(UsageError):
         self.param = param
 
 
-class InvalidSealedItem(InvalidRequest):
-    """A sealed item, such as a compaction, was changed, was given to another user, or its key no longer exists."""
-
-    code = "invalid_encrypted_content"
-
-
 class InvalidMessage(InvalidRequest):
     """A message, entry or transcript is not valid. `param` names the invalid part."""
 

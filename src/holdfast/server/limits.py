@@ -44,7 +44,7 @@ INSPECTOR_STREAMS_OF_PRINCIPAL: Final = 20
 INSPECTOR_STREAM_SECONDS: Final = 600
 """Seconds after which such a page connects again, with the rights that its caller then has."""
 RESUMED_ENTRIES: Final = 2000
-"""Messages after a sealed item that are compared with a request to find out what is new."""
+"""Messages after a compaction item that are compared with a request to find out what is new."""
 HEAD_BYTES: Final = 64 * 1024
 """A request's line and headers together."""
 UNREAD_BYTES: Final = 256 * 1024

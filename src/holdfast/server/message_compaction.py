@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from holdfast.domain.messages import Message
-from holdfast.domain.sealed_items import SealedItem, is_sealed
-from holdfast.errors import InvalidSealedItem
 from holdfast.server.apis.anthropic import MessagesContext
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.http import Call
 from holdfast.server.requester import RequestRules, identify_requester, name_session
-from holdfast.server.resumption import make_summary_message, resume
+from holdfast.server.resumption import find_item, make_summary_message, resume
 from holdfast.turns.compaction import CompactionOrder, add_summarized
 from holdfast.wire.anthropic_compaction import (
     COMPACTION,
@@ -21,9 +19,9 @@ from holdfast.wire.anthropic_compaction import (
     drop_blocks,
     find_block,
     has_blocks,
-    hash_text,
 )
 from holdfast.wire.anthropic_edits import FIELD, SERVED_FOR_OTHERS
+from holdfast.wire.compaction_references import is_reference
 from holdfast.wire.openai import split_system
 
 
@@ -32,6 +30,9 @@ async def resolve_compaction(call: Call, parsed: ParsedRequest, rules: RequestRu
 
     A block that Holdfast made names the session that the request continues; the messages before it are left out. Of any other block, the
     model gets the text in place of the messages before it.
+
+    Raises:
+        UnknownCompaction: the user has no compaction with the reference in the block.
     """
     context: MessagesContext = parsed.context
     if not context.has_edits and context.compaction is None and not has_blocks(parsed.messages):
@@ -43,7 +44,7 @@ async def resolve_compaction(call: Call, parsed: ParsedRequest, rules: RequestRu
     if llm.dialect != "anthropic":
         order = None if context.compaction is None else _make_order(context.compaction)
         parsed = parsed._replace(body=_drop_served(body), compaction=order, clearing=merge_clearing(parsed))
-    elif block is None or not is_sealed(block.signature):
+    elif block is None or not is_reference(block.signature):
         return parsed
     if block is None:
         return _with_messages(parsed, system, drop_blocks(incoming))
@@ -61,34 +62,19 @@ def merge_clearing(parsed: ParsedRequest) -> Mapping[str, Any] | None:
 async def _resume(
     call: Call, parsed: ParsedRequest, rules: RequestRules, system: Sequence[Message], block: FoundBlock
 ) -> ParsedRequest:
-    requester = identify_requester(call, parsed.body, rules, parsed.api)
-    item = await _verify(call, block, requester.owner)
-    if item is not None:
-        named = name_session(call, parsed.body, rules)
-        found = await resume(call.hf, item, requester.owner, block.after, 0, named=named)
-        if found.session is not None:
-            body = {**parsed.body, "session_id": found.session.id, "session_mode": "delta"}
-            order = add_summarized(parsed.compaction, found.summarized)
-            parsed = parsed._replace(body=body, compaction=order, predecessor=found.predecessor)
-            return _with_messages(parsed, system, found.messages)
-    return _with_messages(parsed, system, [make_summary_message(block.text), *block.after])
+    if block.signature is None or not is_reference(block.signature):
+        return _with_messages(parsed, system, [make_summary_message(block.text), *block.after])
+    owner = identify_requester(call, parsed.body, rules, parsed.api).owner
+    item = await find_item(call.hf, block.signature, owner, _WHERE)
+    found = await resume(call.hf, item, block.after, 0, named=name_session(call, parsed.body, rules))
+    if found.session is not None:
+        body = {**parsed.body, "session_id": found.session.id, "session_mode": "delta"}
+        order = add_summarized(parsed.compaction, found.summarized)
+        parsed = parsed._replace(body=body, compaction=order, predecessor=found.predecessor)
+    return _with_messages(parsed, system, found.messages)
 
 
-async def _verify(call: Call, block: FoundBlock, owner: str) -> SealedItem | None:
-    """Return the sealed item of a block; None if the block is not one that Holdfast made for this user, or was changed.
-
-    Args:
-        call: the request.
-        block: the block.
-        owner: the user of the request.
-    """
-    if block.signature is None or not is_sealed(block.signature):
-        return None
-    try:
-        item = await call.hf.engine.seals.open(block.signature, owner, "signature")
-    except InvalidSealedItem:
-        return None
-    return item if item.text == hash_text(block.text) else None
+_WHERE: Final = "messages[].content[].signature"
 
 
 def _drop_served(body: dict[str, Any]) -> dict[str, Any]:

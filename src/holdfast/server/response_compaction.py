@@ -87,7 +87,7 @@ async def compact(call: Call, body: JsonObject) -> CompactedResponse:
     assert done is not None, "the request asks for a compaction"
     users = await _list_user_items(hf, session, sent, is_stored=bool(body.get("previous_response_id")))
     secret = make_secret()
-    item = make_compaction_item(Place(session.id, done.through, secret), done.token)
+    item = make_compaction_item(Place(session.id, done.through, secret), done.reference)
     made = hf.clock() // 1000
     usage = format_usage(done.usage)
     assert usage is not None, "usage is a mapping"

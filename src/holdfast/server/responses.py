@@ -14,7 +14,6 @@ from holdfast.accounting import run_cpu
 from holdfast.domain.messages import GENESIS, NOTE, Message
 from holdfast.domain.origins import find_copies, find_origin, get_ranges
 from holdfast.domain.reconcile import is_same_message
-from holdfast.domain.sealed_items import SealedItem
 from holdfast.domain.session import Session
 from holdfast.engine.entries import make_entries
 from holdfast.errors import InvalidRequest, SessionNotFound, TooLarge
@@ -28,7 +27,7 @@ from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.requester import RequestRules, continue_session, identify_requester, name_session
-from holdfast.server.resumption import Resumed, find_resumed_place, insert_text, resume
+from holdfast.server.resumption import CompactionItem, Resumed, find_item, find_resumed_place, insert_text, resume
 from holdfast.server.routes import JSON, OF_SESSION, Routes, SessionQuery
 from holdfast.server.stored_responses import (
     StoredResponse,
@@ -201,8 +200,8 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
     session, predecessor = await _find_named(call, parsed, user_id)
     parsed = await _resolve_references(call, parsed, user_id, session, _get_stop(predecessor))
     request, body, messages = parsed.context, parsed.body, parsed.messages
-    if request.sealed is not None:
-        resumed = await _resume_sealed(call, parsed, rules, session)
+    if request.compacted is not None:
+        resumed = await _resume_compacted(call, parsed, rules, session)
         session, messages = resumed.session, [*resumed.messages]
         predecessor = predecessor or resumed.predecessor
         parsed = parsed._replace(compaction=add_summarized(parsed.compaction, resumed.summarized))
@@ -223,12 +222,13 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
     return parsed._replace(background=background, predecessor=predecessor)
 
 
-async def _open_item(call: Call, parsed: ParsedRequest, owner: str) -> tuple[SealedItem, int]:
-    """Verify the compaction item of a request. Return it, and the number of messages before it, without leading system messages."""
+async def _find_item(call: Call, parsed: ParsedRequest, owner: str) -> tuple[CompactionItem, int]:
+    """Return the compaction item of a request, and the number of messages before it, without leading system messages."""
     request: ResponsesRequest = parsed.context
-    assert request.sealed is not None, "the input has a compaction item"
-    item = await call.hf.engine.seals.open(request.sealed.token, owner, request.sealed.where)
-    return item, max(0, len(split_system(parsed.messages)[1]) - request.sealed.added)
+    assert request.compacted is not None, "the input has a compaction item"
+    reference, where, added = request.compacted
+    item = await find_item(call.hf, reference, owner, where)
+    return item, max(0, len(split_system(parsed.messages)[1]) - added)
 
 
 def _make_note(call: Call, request: ResponsesRequest, body: Mapping[str, Any]) -> Any:
@@ -248,8 +248,8 @@ def _make_note(call: Call, request: ResponsesRequest, body: Mapping[str, Any]) -
     return make_note(made).to_origin()
 
 
-async def _resume_sealed(call: Call, parsed: ParsedRequest, rules: RequestRules, session: Session | None) -> Resumed:
-    """Verify the compaction item of a request, and return the session that it stands for with the new messages.
+async def _resume_compacted(call: Call, parsed: ParsedRequest, rules: RequestRules, session: Session | None) -> Resumed:
+    """Find the compaction item of a request, and return the session that it stands for with the new messages.
 
     Args:
         call: the request.
@@ -259,12 +259,12 @@ async def _resume_sealed(call: Call, parsed: ParsedRequest, rules: RequestRules,
             None: the item names the session.
     """
     owner = identify_requester(call, parsed.body, rules, parsed.api).owner
-    item, covered = await _open_item(call, parsed, owner)
+    item, covered = await _find_item(call, parsed, owner)
     system, incoming = split_system(parsed.messages)
     if session is not None:
         return Resumed(session, parsed.messages)
     named = name_session(call, parsed.body, rules)
-    found = await resume(call.hf, item, owner, incoming, covered, named=named)
+    found = await resume(call.hf, item, incoming, covered, named=named)
     return found._replace(messages=[*system, *found.messages])
 
 
@@ -296,14 +296,14 @@ async def find_place(call: Call, parsed: ParsedRequest, rules: RequestRules) -> 
             session = await get_session_by_id(call.hf, named, user_id)
     parsed = await _resolve_references(call, parsed, user_id, session, stop)
     request, messages = parsed.context, parsed.messages
-    if request.sealed is not None:
-        item, covered = await _open_item(call, parsed, requester.owner)
+    if request.compacted is not None:
+        item, covered = await _find_item(call, parsed, requester.owner)
         system, incoming = split_system(messages)
         if session is None:
             named = name_session(call, parsed.body, rules)
-            place = await find_resumed_place(call.hf, item, requester.owner, incoming[covered:], named)
+            place = await find_resumed_place(call.hf, item, incoming[covered:], named)
             if place is None:
-                messages = [*system, *insert_text(item, incoming, covered)]
+                messages = [*system, *await insert_text(call.hf, item, incoming, covered)]
             else:
                 messages = [*system, *incoming[covered + place.known :]]
                 return RequestPlace(place.session, requester.owner, place.stop, messages)
@@ -412,8 +412,8 @@ async def _resolve_references(
         if found is not None:
             given.append(found)
     is_long = call.held.size + reader.bytes > INLINE_BODY_BYTES
-    messages, sealed = await run_cpu(parse_input, given, long=is_long)
-    return parsed._replace(messages=[*parsed.messages, *messages], context=request._replace(sealed=sealed))
+    messages, compacted = await run_cpu(parse_input, given, long=is_long)
+    return parsed._replace(messages=[*parsed.messages, *messages], context=request._replace(compacted=compacted))
 
 
 class _ItemReader:

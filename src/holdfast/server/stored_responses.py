@@ -22,7 +22,6 @@ from holdfast.server.http import get_session_by_id
 from holdfast.server.permissions import Refused
 from holdfast.stores.session_changes import is_claimed
 from holdfast.stores.walk import ENTRIES, read_entries_until
-from holdfast.turns.compaction import restore_item
 from holdfast.turns.respond import COMPACTION, FINISH_REASON
 from holdfast.turns.turn import INPUT_COUNT, MARK, OPENED_BY
 from holdfast.turns.turn_start import find_note
@@ -260,11 +259,8 @@ async def _read_output(hf: Holdfast, stored: StoredResponse, reply: Entry) -> li
     (entry,) = await restore_entries(hf.store, stored.session.ref, [reply])
     message = to_sent_message(entry.message, entry.metadata)
     output = make_output(to_chat_message(message), stored.place, stored.note.names)
-    compaction = (reply.metadata or {}).get(COMPACTION)
-    if isinstance(compaction, Mapping):
-        token = await restore_item(hf.engine, stored.session, compaction)
-        output = [*([] if token is None else [make_compaction_item(stored.place, token)]), *output]
-    return output
+    reference = (reply.metadata or {}).get(COMPACTION)
+    return [make_compaction_item(stored.place, reference), *output] if isinstance(reference, str) else output
 
 
 async def iterate_input(
@@ -320,7 +316,9 @@ async def _find_first_note(hf: Holdfast, stored: StoredResponse) -> Entry:
 
 
 def _is_between_attempts(entry: Entry) -> bool:
-    """Return True for a result, and for calls that Holdfast ran itself. They can be in the log between two attempts at a request."""
+    """Return True for an entry that can be in the log between two attempts at a request: a result, calls that Holdfast ran, the note of a compaction."""
+    if entry.is_note:
+        return INPUT_COUNT not in (entry.metadata or {})
     return entry.message.role == "tool" or (entry.message.role == "assistant" and not _is_shown(entry))
 
 

@@ -15,7 +15,7 @@ delegation       agents that are called like tools
 library_turn     turns of programs that use the library and call the model themselves
 prompt           the prompt of the next call
 recall           text from earlier conversations and memories for a prompt
-compaction       summaries that a request asks for, sealed for the client
+compaction       summaries that a request asks for, and the items that stand for them
 model_call       one call of a model, with failover
 respond          the reply of a turn: model calls and tools until it is complete
 tool_loop        running the tools of a turn

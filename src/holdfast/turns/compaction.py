@@ -1,13 +1,13 @@
-"""Compact a session because a request asks for it, and seal the result for the client.
+"""Compact a session because a request asks for it.
 
 A compaction is a summary of the session like any other: it can be listed and undone, and prompts begin with it. It is written by the
-model that the strategy has for summaries, or else without a model. The client gets it as a sealed item, which stands for the whole log
-so far: the summary, and the text of the messages after it.
+model that the strategy has for summaries, or else without a model. The client gets an item that stands for the whole log so far. The item
+is a reference to a note in the log; its text is the summary, followed by the messages after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,14 +17,13 @@ from holdfast.agents import Responder
 from holdfast.context.build import Request
 from holdfast.context.summaries import iter_records, shorten
 from holdfast.context.units import group_units
-from holdfast.domain.sealed_items import SealedItem
 from holdfast.domain.session import Entry, Session, StoredCompaction
 from holdfast.engine.engine import Engine
 from holdfast.errors import Conflict
-from holdfast.limits import SEALED_ENTRIES, SEALED_TEXT_CHARS
+from holdfast.limits import COMPACTION_TEXT_CHARS, COMPACTION_TEXT_ENTRIES
 from holdfast.overlays.compactor import STRATEGY
 from holdfast.overlays.summarizers import DIGEST
-from holdfast.wire.anthropic_compaction import hash_text
+from holdfast.wire.compaction_references import CompactionNote
 
 _TARGET: Final = 0.4
 """Share of the conversation's tokens that is still used after a compaction, if the strategy does not say it."""
@@ -55,19 +54,13 @@ class Compacted(NamedTuple):
     """A compaction as a client gets it."""
 
     text: str
-    """Text of the client's item about the messages that it replaces."""
-    token: str
-    """The sealed item, with the text."""
-    signature: str
-    """The sealed item, with a hash of the text in its place, for clients that get the text apart."""
+    """Text about the messages that the item replaces."""
+    reference: str
+    """What the client sends back; see `holdfast.wire.compaction_references`."""
     through: int
     """`seq` of the last message that the item stands for."""
     made: StoredCompaction | None
     """The new summary; None if there was nothing to summarize, or if the summary failed."""
-
-    def to_metadata(self) -> dict[str, Any]:
-        """Return what the log stores with the reply, from which `restore_item` makes the item again."""
-        return {"id": None if self.made is None else self.made.id, "through": self.through}
 
     @property
     def usage(self) -> dict[str, int]:
@@ -79,8 +72,8 @@ class Compacted(NamedTuple):
 
 async def compact_session(
     engine: Engine, session: Session, responder: Responder, request: Request, *, prompt: str | None = None
-) -> Compacted:
-    """Summarize the older messages of a session now, and return the item for the client.
+) -> StoredCompaction | None:
+    """Summarize the older messages of a session now. Return the summary; None if there was nothing to summarize, or if it failed.
 
     Args:
         engine: the tenant's engine.
@@ -96,71 +89,69 @@ async def compact_session(
     try:
         made = await engine.compactor.compact(session.ref, responder, request, options, writer=DIGEST)
     except Conflict:  # another process summarizes the session; the item has the text of its messages
-        made = None
-    stored = made if isinstance(made, StoredCompaction) and made.status == "live" else None
-    return await _seal(engine, session, responder, stored)
+        return None
+    return made if isinstance(made, StoredCompaction) and made.status == "live" else None
 
 
-async def _seal(engine: Engine, session: Session, responder: Responder, made: StoredCompaction | None) -> Compacted:
-    live = made
-    if live is None:
-        found = await engine.store.compactions(session.ref, view=responder.view_key, live=True)
-        live = found[-1] if found else None
-    through = session.tail.last_seq
-    text = await make_item_text(engine, session, live, through)
-    token = await seal_item(engine, session, live, through, text)
-    signature = await seal_item(engine, session, live, through, hash_text(text))
-    return Compacted(text, token, signature, through, made)
+async def find_summary(engine: Engine, session: Session, view: str) -> StoredCompaction | None:
+    """Return the summary that is in use in the prompts of a view; None if there is none."""
+    found = await engine.store.compactions(session.ref, view=view, live=True)
+    return found[-1] if found else None
 
 
-async def seal_item(engine: Engine, session: Session, live: StoredCompaction | None, through: int, text: str) -> str:
-    """Return the sealed item for a text from `make_item_text`, whose arguments these are."""
-    summarized = -1 if live is None else live.last
-    item = SealedItem(
-        session=session.id,
-        identity=session.identity,
-        through=through,
-        summarized=summarized,
-        text=text,
-        reshaped=session.reshaped,
-    )
-    return await engine.seals.seal(item, session.user_id)
-
-
-async def make_item_text(engine: Engine, session: Session, live: StoredCompaction | None, through: int) -> str:
-    """Return the text of a client's item: the summary in use, and the messages after it.
+async def make_item_text(engine: Engine, session: Session, summary: StoredCompaction | None, through: int) -> str:
+    """Return the text of an item that is being made: the summary in use, and the messages after it.
 
     Args:
         engine: the tenant's engine.
         session: the session.
-        live: the summary; None: there is none.
+        summary: the summary; None: there is none.
         through: `seq` of the last message that the item stands for.
     """
-    start = 0 if live is None else live.last + 1
-    found = await engine.store.entries(
-        session.ref, start=start, stop=through + 1, limit=SEALED_ENTRIES, descending=True
-    )
-    return await run_cpu(lambda: _write(live, found[::-1]), long=len(found) > SEALED_ENTRIES // 10)
+    return await _write_text(engine, session, summary, through, before=None)
 
 
-def _write(live: StoredCompaction | None, entries: Sequence[Entry]) -> str:
-    records = "\n".join(iter_records(group_units(entries)))
-    summary = "" if live is None else live.text
-    return shorten("\n".join(filter(None, [summary, records])), SEALED_TEXT_CHARS)
+async def restore_item_text(engine: Engine, session: Session, note: CompactionNote, seq: int) -> str | None:
+    """Return the text of an item as the log has it now: without what was erased since, and with what was edited or rewound since.
 
-
-async def restore_item(engine: Engine, session: Session, stored: Mapping[str, Any]) -> str | None:
-    """Return the sealed item of a stored reply; None if one of its messages was erased.
+    Return None if its summary was erased, or is not kept any more.
 
     Args:
         engine: the tenant's engine.
         session: the session.
-        stored: the result of `Compacted.to_metadata`.
+        note: the item's note.
+        seq: `seq` of the note.
     """
-    found = await engine.store.compactions(session.ref)
-    live = next((one for one in found if one.id == stored.get("id")), None)
-    if stored.get("id") is not None and (live is None or not live.text):
-        return None
-    through = stored["through"]
-    text = await make_item_text(engine, session, live, through)
-    return await seal_item(engine, session, live, through, text)
+    summary = None
+    if note.summary is not None:
+        found = await engine.store.compactions(session.ref)
+        summary = next((one for one in found if one.id == note.summary), None)
+        if summary is None or not summary.text:
+            return None
+    return await _write_text(engine, session, summary, note.through, before=seq)
+
+
+async def _write_text(
+    engine: Engine, session: Session, summary: StoredCompaction | None, through: int, before: int | None
+) -> str:
+    """Write the text of an item from the messages that are in force, or that were in force before the `seq` `before`."""
+    start = 0 if summary is None else summary.last + 1
+    found = await engine.store.entries(
+        session.ref,
+        start=start,
+        stop=through + 1,
+        limit=COMPACTION_TEXT_ENTRIES,
+        descending=True,
+        retired=before is not None,
+    )
+    entries = [
+        one for one in reversed(found) if one.retired_by is None or (before is not None and one.retired_by > before)
+    ]
+    long = len(entries) > COMPACTION_TEXT_ENTRIES // 10
+    return await run_cpu(lambda: _format_text(summary, entries), long=long)
+
+
+def _format_text(summary: StoredCompaction | None, entries: Sequence[Entry]) -> str:
+    records = "\n".join(iter_records(group_units(entries)))
+    text = "" if summary is None else summary.text
+    return shorten("\n".join(filter(None, [text, records])), COMPACTION_TEXT_CHARS)

@@ -23,9 +23,9 @@ from holdfast.context.build import Draft, Request, WorkingSet, draft, draft_from
 from holdfast.context.recalled import KNOWN_SHARE as SHARE
 from holdfast.context.recalled import Introduction, Recall, make_introduction
 from holdfast.domain.calibration import Learned
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import NOTE, Message
 from holdfast.domain.provider_items import drop_items
-from holdfast.domain.session import Session, SessionRef, is_child
+from holdfast.domain.session import Session, SessionRef, StoredCompaction, is_child
 from holdfast.domain.state import TEMP
 from holdfast.domain.templates import ARTIFACT, Template, parse_template
 from holdfast.engine.engine import Engine
@@ -35,13 +35,14 @@ from holdfast.media.outgoing import prepare_for_model
 from holdfast.memory.checks import find_owners
 from holdfast.overlays.session_cache import ReadView, is_heavy, read_view
 from holdfast.stores.sessions import NewSession
-from holdfast.turns.compaction import CompactionOrder, compact_session
+from holdfast.turns.compaction import Compacted, CompactionOrder, compact_session, find_summary, make_item_text
 from holdfast.turns.interruptions import check_interruptable
 from holdfast.turns.recall import keep_recalled, prepare_recall, recall_other_sessions, recall_session
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
 from holdfast.wire import anthropic_requests
 from holdfast.wire.anthropic_requests import drop_anthropic_fields, to_plain_prompt
 from holdfast.wire.anthropic_tools import add_betas, get_instruction, replace_typed_tools
+from holdfast.wire.compaction_references import CompactionNote, make_reference, make_secret
 from holdfast.wire.openai import move_media_after_results, to_chat_message
 
 _RECOUNTS = 3
@@ -108,13 +109,28 @@ async def _compact(turn: Turn, order: CompactionOrder, built: WorkingSet) -> boo
     responder = turn.request.responder
     if not order.is_alone and await turn.engine.compactor.is_pausing(turn.request.ref, responder.view_key):
         return False
-    done = await compact_session(turn.engine, turn.session, responder, built.request, prompt=order.prompt)
-    if wants_item and (order.is_alone or done.made is not None):
-        turn.compacted = done
-    if done.made is None:
-        return False
-    turn.forget_step()
-    return True
+    made = await compact_session(turn.engine, turn.session, responder, built.request, prompt=order.prompt)
+    if made is not None:
+        turn.forget_step()
+    if wants_item and (order.is_alone or made is not None):
+        turn.compacted = await turn.settle(_make_item(turn, made))
+    return made is not None
+
+
+async def _make_item(turn: Turn, made: StoredCompaction | None) -> Compacted:
+    """Write the note of a compaction item to the log, and return the item. `made` is the summary that was just made, if any."""
+    engine, session = turn.engine, turn.session
+    through = session.tail.last_seq
+    summary = made or await find_summary(engine, session, turn.request.responder.view_key)
+    note = CompactionNote(
+        secret=make_secret(),
+        through=through,
+        summary=None if summary is None else summary.id,
+        summarized=-1 if summary is None else summary.last,
+    )
+    appended = await turn.append([Message(role=NOTE, origin=note.to_origin())])
+    text = await make_item_text(engine, session, summary, through)
+    return Compacted(text, make_reference(session.id, appended.start, note), through, made)
 
 
 async def _is_summary_missing(turn: Turn, order: CompactionOrder, last: int) -> bool:

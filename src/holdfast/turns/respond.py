@@ -236,7 +236,7 @@ class ModelRound:
         if turn.note is not None and (reason := get_finish_reason(completion)) in CUT_SHORT:
             metadata = {**(metadata or {}), FINISH_REASON: reason}
         if turn.compacted is not None:
-            metadata = {**(metadata or {}), COMPACTION: turn.compacted.to_metadata()}
+            metadata = {**(metadata or {}), COMPACTION: turn.compacted.reference}
         messages, noted = ([reply], [metadata]) if reply.tool_calls else hand_over_reply(turn, reply, metadata)
         await append_reply(turn, messages, text, metadata=noted, calls=[call], last=not assembler.calls)
         if assembler.calls and not self.is_whole:
@@ -260,7 +260,7 @@ class ModelRound:
 FINISH_REASON: Final = "finish_reason"
 """Key in the `metadata` of a reply that the model did not finish, in a turn that began with a note: one of `CUT_SHORT`."""
 COMPACTION: Final = "compaction"
-"""Key in the `metadata` of a reply that begins with a compaction; see `Compacted.to_metadata`."""
+"""Key in the `metadata` of a reply that begins with a compaction: the reference of its item."""
 CUT_SHORT: Final = frozenset({"length", "content_filter"})
 
 

@@ -1,12 +1,11 @@
 """Anthropic's compaction: the edit `compact_20260112`, the field `compaction`, and the blocks that stand for older messages.
 
-Follows the API reference, "Compaction". A block has the text of the summary in `content`, and in `signature` a sealed item with a hash of this
-text; see `holdfast.domain.sealed_items`. An Anthropic model gets edit, field and blocks unchanged.
+Follows the API reference, "Compaction". A block has the text of the summary in `content`, and in `signature` a reference; see
+`holdfast.wire.compaction_references`. An Anthropic model gets edit, field and blocks unchanged.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -132,11 +131,6 @@ def _with_parts(message: Message, parts: Sequence[Part]) -> Message:
     if all(part.type == "text" and not part.extra for part in parts):
         return message.evolve(content="".join(part.text or "" for part in parts) or None)
     return message.evolve(content=tuple(parts))
-
-
-def hash_text(text: str) -> str:
-    """Return the hash of a block's text that its signature contains."""
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def make_block(text: str | None, signature: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 _MADE: Final = re.compile(r"(sess|conv)_([0-9a-f]{32})")
 _HEX: Final = re.compile(r"[0-9a-f]{32}")
-_PLACE: Final = re.compile(r"([0-9a-f]{1,13})([ze])([0-9a-f]{0,16})(?:n([0-9]{1,9}))?")
+_PLACE: Final = re.compile(r"([0-9a-f]{1,13})([ze])([0-9a-f]{0,32})(?:n([0-9]{1,9}))?")
 """A position has at most 13 digits, so every database has a type for it."""
 _ID_CHARS: Final = 1_024
 """Maximum length of an id that is parsed."""

@@ -77,7 +77,7 @@ class ResponseEvents:
         get_head: Returns the fields that do not change. It is called with the first chunk, when the request is in the log.
         clock: Returns the time in seconds since the epoch.
         model: Name of the model that was asked for. It is reported until the model's own name is known.
-        get_compaction: Returns the sealed item of a compaction that the reply begins with, or None. It is called with each chunk, until
+        get_compaction: Returns the reference of a compaction that the reply begins with, or None. It is called with each chunk, until
             it returns an item.
     """
 

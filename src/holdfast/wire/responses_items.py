@@ -17,8 +17,8 @@ import msgspec
 
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.provider_items import ENCRYPTED, is_provider_compaction, with_compactions
-from holdfast.domain.sealed_items import is_sealed
 from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.wire.compaction_references import is_reference
 from holdfast.wire.openai import parse_message
 
 Item = dict[str, Any]
@@ -170,7 +170,7 @@ class _ItemParser:
 
 def is_foreign_compaction(item: Mapping[str, Any]) -> bool:
     """Return True for a compaction item that a provider made, and not Holdfast."""
-    return is_provider_compaction(item) and not is_sealed(item[ENCRYPTED])
+    return is_provider_compaction(item) and not is_reference(item[ENCRYPTED])
 
 
 def _with_items(message: Message, items: Sequence[Item]) -> Message:

@@ -201,14 +201,14 @@ def make_hosted(ids: ItemIds, at: int, item: Item) -> Item:
     return {**item, "id": ids.make(prefix, FIRST_HOSTED + at)}
 
 
-def make_compaction_item(place: Place, token: str) -> Item:
+def make_compaction_item(place: Place, reference: str) -> Item:
     """Return the item that stands for the compacted part of a conversation.
 
     Args:
         place: Place of the response.
-        token: The sealed item.
+        reference: The reference that the client sends back.
     """
-    return {"id": place.make_id("cmp"), "type": "compaction", "encrypted_content": token}
+    return {"id": place.make_id("cmp"), "type": "compaction", "encrypted_content": reference}
 
 
 CALL_PREFIXES: Final = {False: "fc", True: "ctc"}

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from holdfast.domain.messages import Message
-from holdfast.domain.sealed_items import is_sealed
 from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_whole
+from holdfast.wire.compaction_references import is_reference as is_compaction_reference
 from holdfast.wire.openai import parse_message
 from holdfast.wire.request_fields import PROVIDER_FIELDS, find_misspelt_name
 from holdfast.wire.response_notes import ECHOED
@@ -93,7 +93,7 @@ class ResponsesRequest(NamedTuple):
     """The items of the input, if one of them refers to a stored item: they are not in `messages`. Otherwise empty."""
     compaction: CompactionWish | None = None
     """When the conversation is to be compacted; None: never."""
-    sealed: SealedInput | None = None
+    compacted: CompactedInput | None = None
     """The newest compaction item of the input that Holdfast made; None if there is none."""
     is_whole: bool = False
     """True: the prompt must have the whole conversation (`truncation: disabled`)."""
@@ -108,12 +108,12 @@ class CompactionWish(NamedTuple):
     """True: it is compacted, and no model answers."""
 
 
-class SealedInput(NamedTuple):
+class CompactedInput(NamedTuple):
     """A compaction item in the input of a request. It is not in the request's messages."""
 
-    token: str
+    reference: str
     where: str
-    """Place of the item in the request, for errors."""
+    """Place of the reference in the request, for errors."""
     added: int
     """Number of the request's messages that follow the item."""
 
@@ -145,7 +145,7 @@ def parse_request(body: Fields) -> ResponsesRequest:
     threshold = _parse_threshold(body.get("context_management"))
     wish = CompactionWish(threshold, is_triggered) if is_triggered or threshold is not None else None
     references = list(given) if isinstance(given, list) and any(map(is_reference, given)) else []
-    parsed, sealed = ([], None) if references else parse_input(given)
+    parsed, compacted = ([], None) if references else parse_input(given)
     messages = [*_parse_instructions(body.get("instructions")), *parsed]
     check_metadata(body.get("metadata"))
     echo = {name: body[name] for name in ECHOED if body.get(name) is not None}
@@ -164,7 +164,7 @@ def parse_request(body: Fields) -> ResponsesRequest:
     return ResponsesRequest(
         *(fields, messages, tools, echo, conversation, previous, hint, store, background, references),
         wish,
-        sealed,
+        compacted,
         _parse_truncation(body),
     )
 
@@ -225,7 +225,7 @@ _THRESHOLD: Final = 150_000
 """Tokens of the prompt above which a conversation is compacted, if the request asks for it without a number."""
 
 
-def parse_input(given: Any) -> tuple[list[Message], SealedInput | None]:
+def parse_input(given: Any) -> tuple[list[Message], CompactedInput | None]:
     """Return the messages of an input, and its newest compaction item that Holdfast made.
 
     Raises:
@@ -236,7 +236,8 @@ def parse_input(given: Any) -> tuple[list[Message], SealedInput | None]:
         return parse_items(given), None
     before = parse_items([item for item in given[:at] if not is_compaction(item)])
     after = parse_items(given[at + 1 :])
-    return [*before, *after], SealedInput(given[at]["encrypted_content"], f"input[{at}].encrypted_content", len(after))
+    where = f"input[{at}].encrypted_content"
+    return [*before, *after], CompactedInput(given[at]["encrypted_content"], where, len(after))
 
 
 def find_compaction(given: Any) -> int | None:
@@ -246,9 +247,9 @@ def find_compaction(given: Any) -> int | None:
 
 
 def is_compaction(item: Any) -> bool:
-    """Return True for a compaction item that Holdfast made, by the form of its content. The content is not verified."""
+    """Return True for a compaction item that Holdfast made, by the form of its reference. Whether anything has it is not checked."""
     own = isinstance(item, Mapping) and item.get("type") == "compaction"
-    return own and is_sealed(item.get("encrypted_content"))
+    return own and is_compaction_reference(item.get("encrypted_content"))
 
 
 def is_reference(item: Any) -> bool:

@@ -148,7 +148,7 @@ class MessageEvents:
         message = make_message(completion)
         done = self._turn.compacted
         if done is not None:
-            message["content"] = [make_block(done.text, done.signature), *message["content"]]
+            message["content"] = [make_block(done.text, done.reference), *message["content"]]
             message["usage"] = {**message["usage"], **self._report_iterations(message["usage"])}
         return {**message, **self._report_stop(), **self._report_edits(), **session}
 
@@ -176,7 +176,7 @@ class MessageEvents:
         if self._events.has_begun:
             return _encode_events(self._events.add(chunk))
         done = self._turn.compacted
-        block = None if done is None else make_block(done.text, done.signature)
+        block = None if done is None else make_block(done.text, done.reference)
         return _encode_events(self._events.add(chunk, block))
 
     def encode_progress(self, progress: Progress) -> bytes:

@@ -135,7 +135,7 @@ class ResponseEncoder:
         return head
 
     def _get_compaction(self) -> str | None:
-        return None if self._turn.compacted is None else self._turn.compacted.token
+        return None if self._turn.compacted is None else self._turn.compacted.reference
 
     def begin(self) -> dict[str, Any]:
         """Record the first events, and return the Response object in progress."""
