@@ -11,6 +11,7 @@ prompts equal.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -42,7 +43,7 @@ from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
 from holdfast.wire import anthropic_requests
 from holdfast.wire.anthropic_requests import drop_anthropic_fields, to_plain_prompt
 from holdfast.wire.anthropic_tools import add_betas, get_instruction, replace_typed_tools
-from holdfast.wire.compaction_references import CompactionNote, make_reference, make_secret
+from holdfast.wire.compaction_references import SECRET_BYTES, CompactionNote, make_reference
 from holdfast.wire.openai import move_media_after_results, to_chat_message
 
 _RECOUNTS = 3
@@ -123,7 +124,7 @@ async def _make_item(turn: Turn, made: StoredCompaction | None) -> Compacted:
     through = session.tail.last_seq
     summary = made or await find_summary(engine, session, turn.request.responder.view_key)
     note = CompactionNote(
-        secret=make_secret(),
+        secret=secrets.token_hex(SECRET_BYTES),
         through=through,
         summary=None if summary is None else summary.id,
         summarized=-1 if summary is None else summary.last,

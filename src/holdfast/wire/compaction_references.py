@@ -8,7 +8,6 @@ server of the database, only for the session's user, and not any more once the s
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -18,14 +17,15 @@ from holdfast.wire.response_ids import Place, parse_place
 
 _PREFIX: Final = "hfcmp"
 _KEY: Final = "compaction"
-_SECRET_BYTES: Final = 16
+SECRET_BYTES: Final = 16
+"""Random bytes of a reference."""
 
 
 class CompactionNote(msgspec.Struct, frozen=True, kw_only=True):
     """The data of a compaction item that the log does not contain otherwise."""
 
     secret: str
-    """Random part of the reference."""
+    """Random part of the reference, in hex."""
     through: int
     """`seq` of the last message that the item stands for; -1 if there is none."""
     summary: int | None = None
@@ -47,11 +47,6 @@ class Reference(NamedTuple):
     secret: str
 
 
-def make_secret() -> str:
-    """Return the random part of a new reference."""
-    return secrets.token_hex(_SECRET_BYTES)
-
-
 def make_reference(session_id: str, seq: int, note: CompactionNote) -> str:
     """Return the reference to a note of a session's log."""
     return Place(session_id, seq, note.secret).make_id(_PREFIX)
@@ -65,7 +60,7 @@ def is_reference(value: object) -> bool:
 def parse_reference(value: str) -> Reference | None:
     """Return the place that a reference names; None if it is not complete."""
     place = parse_place(value)
-    if place is None or len(place.secret) != 2 * _SECRET_BYTES or place.make_id(_PREFIX) != value:
+    if place is None or len(place.secret) != 2 * SECRET_BYTES or place.make_id(_PREFIX) != value:
         return None
     return Reference(place.session_id, place.seq, place.secret)
 
