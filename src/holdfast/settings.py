@@ -57,10 +57,8 @@ _FREE: Final = frozenset(
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """A section of the configuration: a mapping that may have only the keys of this class."""
 
-    ALIASES: ClassVar[dict[str, str]] = {}
-    """Other accepted spellings of keys, mapped to the keys."""
-    IGNORED: ClassVar[dict[str, str]] = {}
-    """Keys that only other systems use and that have no effect here, each with the reason. A file with such a key causes a warning."""
+    SHORT: ClassVar[str] = ""
+    """Key that a plain value in place of the mapping sets: `workspace_git: true` means `workspace_git: {enabled: true}`. Empty: none."""
 
     def find_mistakes(self) -> list[Mistake]:
         """Return mistakes that checks of single values cannot find, for example values that contradict each other."""

@@ -57,7 +57,7 @@ async def test_default_configuration_is_that_of_serve(here: Path) -> None:
     async with holdfast.from_config(env={}) as hf:
         assert hf.url == "sqlite:///holdfast.db"
     (here / "holdfast.yaml").write_text("storage: {sessions: {backend: inmemory}}\n")
-    async with holdfast.from_config(env={"HOLDFAST_SHORT_TERM__MAX_SESSIONS": "3"}) as hf:
+    async with holdfast.from_config(env={"HOLDFAST_SESSIONS__MAX_SESSIONS": "3"}) as hf:
         assert (hf.url, hf.life.max_sessions) == ("sqlite://:memory:", 3)
     async with holdfast.from_config(env={}, url="sqlite:///other.db") as hf:
         assert hf.url == "sqlite:///other.db"

@@ -1,4 +1,4 @@
-"""Configuration blocks written for other systems: single blocks, joined pages, and blocks in foreign spelling."""
+"""Configuration blocks of documents that people follow: single blocks, and joined pages."""
 
 from __future__ import annotations
 
@@ -127,28 +127,3 @@ BLOCKS: Final = [
     "short_term:\n  session_ttl: 24h\n",
 ]
 """Single blocks, and the blocks of a page together."""
-
-SPELT: Final = [
-    """
-server:
-  host: 127.0.0.1
-  port: 9000
-  sessions: {backend: sql, database: main}
-  memory: {backend: vector, embedder: default, vector_provider: {type: chromem}}
-  index: {type: keyword}
-databases: {main: {driver: sqlite3, database: .chat/chat.db}}
-""",
-    """
-server: {sessions: {backend: sql, database: main}, tasks: {backend: sql, database: main}}
-databases:
-  main: {driver: postgres, host: h, database: d, username: u, password: p, ssl_mode: disable, max_conns: 25, max_idle: 5}
-""",
-    """
-server: {auth: {enabled: true, jwks_url: 'https://i.example/keys', issuer: i, audience: a, refresh_interval: 15m}}
-agents: {a: {streaming: true, visibility: public, reasoning: {max_iterations: 100}, greeting_message: hello}}
-rate_limiting: {enabled: false}
-""",
-    "agents: {a: {working_memory: {type: all}}, b: {working_memory: {type: summary_buffer, max_tokens: 4000, summary_threshold: 0.8}}}",
-    "agents: {a: {working_memory: {strategy: buffer_window, max_messages: 7}}}",
-]
-"""Blocks in the spelling of other systems, where it differs from ours."""

@@ -196,7 +196,7 @@ def test_every_mistake_is_reported_once_with_line_and_path() -> None:
         ),
         ("agents: {a: {tools: search}}", "agents.a.tools: expected a list, got 'search'"),
         ("agents: {a: {tools: [search, 5]}}", "agents.a.tools[1]: expected a string (put it in quotes), got 5"),
-        ("llms: {a: {provider: offline, vendor: openai}}", "llms.a.vendor: the same as 'provider' in line 1"),
+        ("llms: {a: {provider: offline, vendor: openai}}", "llms.a.vendor: the same as 'llms.a.provider' in line 1"),
         ("llms: {a: {params: {model: x}}}", "llms.a.params.model: set `model` next to params"),
         ("llms: {a: {params: {stream: true}}}", "belongs to the request"),
         ("llms: {a: {headers: {'a b': c}}}", "not the name of an HTTP header"),

@@ -48,7 +48,7 @@ embedders:
     base_url: http://10.0.0.2:8000/v1/
     api_key: secret
     headers: {x-team: a}
-    dimensions: 1024
+    dimension: 1024
     batch_size: 8
     max_input: 500
     max_requests: 2
@@ -121,7 +121,6 @@ def test_an_unknown_name_is_rejected_with_the_known_ones() -> None:
         ("{timeout: 0}", "timeout"),
         ("{min_similarity: 1.5}", "min_similarity"),
         ("{min_similarity: -0.1}", "min_similarity"),
-        ("{dimension: 3, dimensions: 3}", "dimension"),
     ],
 )
 def test_invalid_entries_are_rejected(entry: str, said: str) -> None:

@@ -58,7 +58,7 @@ def test_variables_are_converted_to_the_type_of_their_key() -> None:
         HOLDFAST_LLMS__FAST_1__TIMEOUT__READ="5s",
         HOLDFAST_LLMS__FAST_1__PARAMS__SEED="7",
         HOLDFAST_LLMS__FAST_1__HEADERS__X_TEAM="blue",
-        HOLDFAST_LLMS__OTHER__VENDOR="anthropic",
+        HOLDFAST_LLMS__OTHER__PROVIDER="anthropic",
         HOLDFAST_AGENTS__A__TOOLS="y,z",
         HOLDFAST_AGENTS__A__CONTEXT__BUDGET="500",
         HOLDFAST_CONTEXT__STRATEGY="clear_tool_results",
@@ -90,7 +90,7 @@ def test_variables_are_converted_to_the_type_of_their_key() -> None:
         ("HOLDFAST_GATWAY__PORT", "1", "unknown key; did you mean HOLDFAST_GATEWAY?"),
         ("HOLDFAST_GATEWAY_PORT", "1", "unknown; did you mean HOLDFAST_GATEWAY__PORT?"),
         ("HOLDFAST_GATEWAY", "1", "is a mapping: name a key in it, like HOLDFAST_GATEWAY__…"),
-        ("HOLDFAST_SHORT_TERM_SESSION_TTL", "1", "did you mean HOLDFAST_SHORT_TERM__SESSION_TTL?"),
+        ("HOLDFAST_SESSIONS_TTL", "1", "did you mean HOLDFAST_SESSIONS__TTL?"),
         ("HOLDFAST_GATEWAY__PORT", "many", "gateway.port: expected an integer from 0 to 65535, got 'many'"),
         ("HOLDFAST_GATEWAY__PORT__X", "1", "gateway.port has no keys below it"),
         ("HOLDFAST_LLMS__FSAT__MODEL", "x", "no entry 'fsat' in llms; did you mean 'fast' (HOLDFAST_LLMS__FAST…)?"),
@@ -130,8 +130,8 @@ def test_unrelated_holdfast_variables_are_ignored() -> None:
 
 def test_two_variables_for_one_key_are_rejected() -> None:
     """Otherwise one of them would win unpredictably."""
-    found = problems(HOLDFAST_LLMS__A__VENDOR="openai", HOLDFAST_LLMS__A__PROVIDER="openai")
-    assert found == ["HOLDFAST_LLMS__A__VENDOR: the same as HOLDFAST_LLMS__A__PROVIDER; remove one of the two"]
+    found = problems(HOLDFAST_LLMS__A__PROVIDER="openai", HOLDFAST_LLMS__A__provider="openai")
+    assert found == ["HOLDFAST_LLMS__A__provider: the same as HOLDFAST_LLMS__A__PROVIDER; remove one of the two"]
 
 
 def test_secrets_do_not_appear_in_messages() -> None:

@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "configuration-tools.md").read_text
 WHOLE = """
 hooks:
   transcripts_dir: kept
-  transcripts: {fsync: always, redaction: {enabled: true, use_builtins: false, extra_patterns: [{regex: 'A[0-9]+', label: a}]}}
+  transcripts: {fsync: always, redaction: {enabled: true, use_builtins: false, patterns: [{regex: 'A[0-9]+', label: a}]}}
   webhooks:
     - {url: "http://example.org/a?token=sk-hidden", secret: whsec_c2VjcmV0, events: [ttl, shutdown], name: mine}
     - {url: "http://127.0.0.1:1/b", secret: sk-hidden, events: close, include_sha1: true, timeout: 2s, max_history: 32,
@@ -76,7 +76,7 @@ def test_transcripts_use_the_global_redaction_unless_overridden() -> None:
         ("webhooks: [{url: 'https://x/', secret: s, headers: {'a b': c}}]", "webhooks[0].headers.a b", "not the name"),
         ("webhooks: [{url: 'https://x/', secret: s, max_history: 0}]", "webhooks[0].max_history", "from 1 to"),
         ("transcripts: {fsync: often}", "transcripts.fsync", "expected one of always, end, never"),
-        ("transcripts: {redaction: {extra_patterns: [{regex: '(', label: x}]}}", "transcripts.redaction", "regex"),
+        ("transcripts: {redaction: {patterns: [{regex: '(', label: x}]}}", "transcripts.redaction", "regex"),
         ("transcript_dir: t", "transcript_dir", "did you mean 'transcripts_dir'?"),
     ],
 )

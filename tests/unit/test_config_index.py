@@ -109,7 +109,7 @@ def test_a_reranker_is_configured_in_the_index_section() -> None:
               model: rerank-v4.0
               api_key: ${RERANK_KEY}
               headers: {X-Team: blue}
-              top_n: 20
+              top: 20
               timeout: 500ms
               prompts: true
         """,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from holdfast import config
 from holdfast.artifacts import ArtifactSettings
 from holdfast.config import Config
 from holdfast.config.agents import Agent
-from holdfast.config.aliases import DATABASE_IGNORED, DATABASE_KEYS, MEMORY_KEYS, SERVER, SERVER_IGNORED
 from holdfast.config.gateway import Auth, Gateway, Jwt, Timeouts, is_loopback
 from holdfast.config.hooks import Redaction, SecretGuard, SecretPattern
 from holdfast.config.llms import LLM
@@ -438,7 +436,7 @@ context: {strategy: token_window, budget: 4000, preserve_recent: 2}
 
 DOCS = Path(__file__).parents[2] / "docs"
 SECTIONS = ("-models", "-storage", "-server", "-tools")
-PAGES = tuple(f"configuration{part}.md" for part in ("", "-variables", *SECTIONS, "-aliases", "-keys"))
+PAGES = tuple(f"configuration{part}.md" for part in ("", "-variables", *SECTIONS, "-keys"))
 PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in PAGES)
 
 
@@ -476,17 +474,6 @@ def test_the_page_describes_every_key_in_use() -> None:
     keys = {key for model in (*USED, *GUARDING) for key in get_fields(model)}
     keys -= {"storage"}  # described by its parts
     assert {key for key in keys if not re.search(rf"`[^`]*\b{key}\b[^`]*`", page)} == set()
-
-
-@pytest.mark.parametrize("kind", ["ignored", "aliases"])
-def test_the_page_lists_keys_of_other_systems(kind: str) -> None:
-    """Every key that loads is listed."""
-    page = PAGE.partition("# Keys of other systems")[2].partition("## Not used yet")[0]
-    found: list[Mapping[str, object]] = [
-        (model.ALIASES if kind == "aliases" else model.IGNORED) for model in (*USED, *GUARDING)
-    ]
-    found += [SERVER_IGNORED, DATABASE_IGNORED] if kind == "ignored" else [SERVER, MEMORY_KEYS, DATABASE_KEYS]
-    assert [key for keys in found for key in keys if not re.search(rf"\b{key}\b", page)] == []
 
 
 @pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))

@@ -239,7 +239,7 @@ def test_check_config_shows_settings_without_patterns(tmp_path: Path) -> None:
 def test_check_config_reports_every_mistake_with_its_line(tmp_path: Path) -> None:
     text = """
 redaction:
-  extra_patterns:
+  patterns:
     - {regex: 'my-own-secret(', label: a}
     - {regex: 'b*', label: ''}
 secret_guard:
@@ -251,9 +251,9 @@ secret_guard:
     *others, last = report.data["problems"]
     assert last.startswith(f"{place}:8: secret_guard.rules: unknown rule 'no_such'; known: ")
     assert others == [
-        f"{place}:4: redaction.extra_patterns[0].regex: is not a valid regular expression: missing ) at position 14",
-        f"{place}:5: redaction.extra_patterns[1].label: must be 1 to 64 letters, digits, '_', '.' or '-'",
-        f"{place}:5: redaction.extra_patterns[1].regex: matches the empty string; a match must have at least one character",
+        f"{place}:4: redaction.patterns[0].regex: is not a valid regular expression: missing ) at position 14",
+        f"{place}:5: redaction.patterns[1].label: must be 1 to 64 letters, digits, '_', '.' or '-'",
+        f"{place}:5: redaction.patterns[1].regex: matches the empty string; a match must have at least one character",
         f"{place}:7: secret_guard.on_secret: expected one of block, redact, warn, got 'refuse'",
     ]
     [problem] = check_text("secret_guard: {rules: [jwt, aws_acces_key]}", tmp_path).data["problems"]

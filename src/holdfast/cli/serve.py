@@ -93,8 +93,9 @@ def prepare_server(settings: ServerSettings) -> object:
 @config.command
 @click.argument("file", required=False)
 @config_option
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of configuration files instead, for editors.")
 @json_option
-def show(file: str | None, config: str | None, *, as_json: bool) -> None:
+def show(file: str | None, config: str | None, *, schema: bool, as_json: bool) -> None:
     """Show every effective value and its source.
 
     The source is a line, a variable or the default. Secrets are hidden.
@@ -102,17 +103,14 @@ def show(file: str | None, config: str | None, *, as_json: bool) -> None:
     The default FILE is the one that `serve` reads; --config is another way to name it.
     """
     from holdfast.config import show_config
+    from holdfast.config.reference import build_json_schema
+
+    if schema:
+        show_json(build_json_schema())
+        return
 
     text, data = show_config(_choose_file(file, config), os.environ)
     if as_json:
         show_json(data)
     else:
         click.echo(sanitize(text))
-
-
-@config.command
-def schema() -> None:
-    """Print the JSON Schema of the configuration, for editors."""
-    from holdfast.config.reference import build_json_schema
-
-    show_json(build_json_schema())

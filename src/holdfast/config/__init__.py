@@ -3,7 +3,7 @@
 - `model`: defines every key; large sections are in `agents`, `gateway`, `hooks`, `llms` and `storage`
 - `loader`: loads a `Config` from text, file, flags and environment, and collects every mistake
 - `yaml_tree`: parses YAML into a tree with line numbers, and fills in `${VAR}`
-- `aliases`: translates keys of files that were written for other systems
+- `spellings`: renames keys in their second spelling
 - `environment`: reads `.env` files, and variables such as `HOLDFAST_GATEWAY__PORT`
 - `convert`: converts the tree to the classes of `model`
 - `resolve`: finds the model that answers, an embedder, and the database of the sessions

@@ -56,6 +56,8 @@ class Search(Settings, frozen=True, kw_only=True):
 class AgentMemory(Settings, frozen=True, kw_only=True):
     """Long-term memory of an agent."""
 
+    SHORT: ClassVar[str] = "files"
+
     enabled: bool = False
     """Let the agent remember across sessions, with the tool `memory`."""
     max_results: Annotated[int, Meta(ge=1, le=20)] = 5
@@ -85,20 +87,6 @@ class Artifacts(Settings, frozen=True, kw_only=True):
 
 class Agent(Settings, frozen=True, kw_only=True):
     """An agent."""
-
-    ALIASES: ClassVar[dict[str, str]] = {
-        "greeting_message": "greeting",
-        "instructions": "instruction",
-        "model": "llm",
-        "prompt": "instruction",
-        "system_prompt": "instruction",
-        "working_memory": "context",
-    }
-    IGNORED: ClassVar[dict[str, str]] = {
-        "reasoning": "`gateway.max_tool_rounds` bounds the calls of a turn",
-        "streaming": "every model streams; the request decides whether the client gets a stream",
-        "visibility": "keys control access: see docs/access.md",
-    }
 
     llm: Text | None = None
     """A name in `llms`, or the name of a model. Unset: `default`."""

@@ -116,12 +116,12 @@ def _list_refusals(config: Config, wrong: Collection[str]) -> list[str]:
 def _list_warnings(config: Config, wrong: Collection[str]) -> list[str]:
     """Return the warnings. Leave out those that may only be consequences of the mistakes in `wrong`.
 
-    If a top-level section is wrong as a whole, only keys without effect are listed.
+    If a top-level section is wrong as a whole, none are listed.
     """
     if any("." not in path and "[" not in path for path in wrong):
-        return list_ignored(config)
+        return []
     found = [(path, message) for path, message in find_doubts(config) if not _is_consequence(path, wrong)]
-    return [*list_ignored(config), *format_lines(config, found)]
+    return format_lines(config, found)
 
 
 def _is_consequence(path: str, wrong: Collection[str]) -> bool:
@@ -172,12 +172,6 @@ def format_lines(config: Config, found: Iterable[tuple[str, str]]) -> list[str]:
     """Format findings as lines, in the order of the file and without duplicates. Each line begins with its place in the file."""
     lines = [(config.lines.get(path, 0), path, message) for path, message in dict.fromkeys(found)]
     return [f"{config.format_place(path)}: {message}" for _, path, message in sorted(lines, key=lambda found: found[0])]
-
-
-def list_ignored(config: Config) -> list[str]:
-    """Return one line for each key that only other systems use and that has no effect here, in the order of the file."""
-    lines = [(line, f"{path}: has no effect: {why}") for line, path, why in config.ignored]
-    return [f"{config.source}:{line}: {text}" for line, text in sorted(lines)]
 
 
 def find_refusals(config: Config) -> list[tuple[str, str]]:

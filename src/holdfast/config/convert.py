@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from msgspec import inspect
 
-from holdfast.config.gateway import Timeouts
 from holdfast.config.yaml_tree import Listing, Node, Problems, Scalar, Section, find_kind, is_broken, to_plain
 from holdfast.context import settings as strategies
 from holdfast.context.settings import ContextSettings
@@ -97,26 +96,17 @@ class Converter:
         )
 
     def _collect_given(self, cls: type[Settings], node: Section, path: str) -> dict[str, Node]:
-        """Return the values that a mapping sets, by the names in the model. Report unknown keys and keys that are given twice."""
-        fields, spell = get_fields(cls), self._problems.spell
+        """Return the values that a mapping sets. Report unknown keys."""
+        fields = get_fields(cls)
         given: dict[str, Node] = {}
-        spelt: dict[str, str] = {}
         for key, child in node.entries.items():
-            name, line = cls.ALIASES.get(key, key), child.line
-            here, there = join_path(path, name), join_path(path, key)
-            if key in cls.IGNORED:
-                self._problems.ignored.append((line, there, cls.IGNORED[key]))
-            elif name not in fields:
+            if key not in fields:
                 outer = find_section_of(key, fields)
                 message = f"unknown key; did you mean '{outer}.{key}'?" if outer else describe_unknown(key, fields)
-                self._problems.add(line, here, message)
-            elif name in given:
-                self._problems.add(line, there, f"the same as {spelt[name]!r} in line {given[name].line}")
-            elif not _is_unset(child, fields[name]):
-                given[name], spelt[name] = child, key
-                if key != name:
-                    self._problems.written[here] = spell(there)
-                self.lines[spell(here)] = self.lines[here] = line
+                self._problems.add(child.line, join_path(path, key), message)
+            elif not _is_unset(child, fields[key]):
+                given[key] = child
+                self._note_line(path, key, child)
         return given
 
     def _create(
@@ -159,10 +149,10 @@ class Converter:
         match info:
             case inspect.StructType(cls=cls) if cls is ContextSettings:
                 return self._convert_context(node, path)
-            case inspect.StructType(cls=cls) if cls is Timeouts and isinstance(node, Scalar):
-                total = self._convert(node, get_fields(Timeouts)["total"].type, path)
-                return FAILED if total is FAILED else Timeouts(total=total)
             case inspect.StructType(cls=cls) if issubclass(cls, Settings):
+                if cls.SHORT and isinstance(node, Scalar):
+                    self._problems.written[join_path(path, cls.SHORT)] = self._problems.spell(path)
+                    node = Section(node.line, {cls.SHORT: node})
                 return self.convert_section(cls, node, path)
             case inspect.DictType():
                 return self._convert_mapping(node, info.value_type, path)

@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 from msgspec import inspect
 
 from holdfast.config.convert import find_nearest, join_path
-from holdfast.config.gateway import Timeouts
 from holdfast.config.model import Document
 from holdfast.config.yaml_tree import Listing, Node, Problems, Scalar, Section, check_text
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
@@ -225,7 +224,7 @@ def _reject_slip(rest: str) -> None:
 
     Other variables with the prefix `HOLDFAST_` have a different purpose and are accepted.
     """
-    for section in sorted((*get_fields(Document), *Document.ALIASES), key=len, reverse=True):
+    for section in sorted(get_fields(Document), key=len, reverse=True):
         if rest.lower() == section:
             raise _NoKeyError(f"is a mapping: name a key in it, like {PREFIX}{section.upper()}{STEP}…")
         if rest.lower().startswith(f"{section}_"):
@@ -266,7 +265,10 @@ def _find_key(step: _Step, part: str) -> tuple[str, inspect.Type]:
             raise _NoKeyError(f"expected a number from 0 to {count} after {_format_name(step.parts)}, got {part!r}")
         return str(int(part)), info.item_type
     if isinstance(info, inspect.StructType) and issubclass(info.cls, Settings):
-        return _find_field(step, step.node, info.cls, part)
+        fields = get_fields(info.cls)
+        if part.lower() not in fields:
+            raise _NoKeyError(_describe_unknown(step.parts, part, tuple(fields)))
+        return part.lower(), fields[part.lower()].type
     if isinstance(info, inspect.StructType) or step.path.endswith(f".{CLEARING}"):
         if part.lower() not in _CONTEXT_KEYS:
             raise _NoKeyError(_describe_unknown(step.parts, part, _CONTEXT_KEYS))
@@ -274,18 +276,6 @@ def _find_key(step: _Step, part: str) -> tuple[str, inspect.Type]:
     value = info.value_type if isinstance(info, inspect.DictType) else inspect.AnyType()
     is_strict = isinstance(unwrap_type(value)[0], inspect.StructType)
     return _find_entry(step, step.node, part, is_strict=is_strict), value
-
-
-def _find_field(step: _Step, node: Section, cls: type[Settings], part: str) -> tuple[str, inspect.Type]:
-    fields, entries = get_fields(cls), node.entries
-    name = cls.ALIASES.get(part.lower(), part.lower())
-    if name not in fields:
-        raise _NoKeyError(_describe_unknown(step.parts, part, tuple(fields)))
-    for alias in (alias for alias, real in cls.ALIASES.items() if real == name and alias in entries):
-        if name not in entries:  # a key given by both names is reported later
-            entries[name] = entries.pop(alias)
-            step.problems.written[step.join(name)] = step.join(alias)
-    return name, fields[name].type
 
 
 def _find_entry(step: _Step, node: Section, part: str, *, is_strict: bool) -> str:
@@ -320,8 +310,8 @@ def _open_inner(node: Section | Listing, key: str, info: inspect.Type, path: str
     if not is_list and not isinstance(info, inspect.StructType | inspect.DictType | inspect.AnyType):
         raise _NoKeyError(f"{path} has no keys below it")
     made: Section | Listing = Listing(0, []) if is_list else Section(0, {})
-    if isinstance(info, inspect.StructType) and info.cls is Timeouts and isinstance(found, Scalar) and found.text:
-        made = Section(found.line, {"total": found})  # a plain duration is the total
+    if isinstance(info, inspect.StructType) and isinstance(found, Scalar) and found.text and _find_short(info):
+        made = Section(found.line, {_find_short(info): found})
     _put(node, key, made)
     return made
 
@@ -346,10 +336,15 @@ def _read_value(text: str, info: inspect.Type, key: str, parts: tuple[str, ...])
         return Listing(0, [_make_scalar(item) for item in map(str.strip, text.split(",")) if item])
     if isinstance(info, inspect.DictType):
         raise _NoKeyError(f"is a mapping: name a key in it, like {name}{STEP}NAME")
-    if isinstance(info, inspect.StructType) and info.cls is not Timeouts:
+    if isinstance(info, inspect.StructType) and not _find_short(info):
         keys = _CONTEXT_KEYS if info.cls is ContextSettings else tuple(get_fields(info.cls))
         raise _NoKeyError(f"is a mapping: name a key in it, like {_format_name((*parts, keys[0].upper()))}")
     return _make_scalar(text)
+
+
+def _find_short(info: inspect.StructType) -> str:
+    """Return the key of a section that a plain value in place of the section sets; empty if there is none."""
+    return info.cls.SHORT if issubclass(info.cls, Settings) else ""
 
 
 def _make_scalar(text: str) -> Scalar:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from functools import lru_cache
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Meta
@@ -29,7 +29,9 @@ from holdfast.stores.keys import Role
 
 
 class Timeouts(Settings, frozen=True, kw_only=True):
-    """Time limits for calls of an upstream. A plain duration in place of the mapping sets `total`."""
+    """Time limits for calls of an upstream."""
+
+    SHORT: ClassVar[str] = "total"
 
     connect: Timeout = 10.0
     """Maximum seconds for connecting."""

@@ -29,8 +29,6 @@ class SecretPattern(Settings, frozen=True, kw_only=True):
 class Redaction(Settings, frozen=True, kw_only=True):
     """Redaction of secrets before anything is stored."""
 
-    ALIASES: ClassVar[dict[str, str]] = {"extra_patterns": "patterns"}
-
     enabled: bool = False
     """Replace secrets."""
     use_builtins: bool = True
@@ -74,6 +72,8 @@ def _find_rule_mistakes(settings: Redaction | SecretGuard) -> list[Mistake]:
 
 class WorkspaceGit(Settings, frozen=True, kw_only=True):
     """A folder with a git repository for each agent."""
+
+    SHORT: ClassVar[str] = "enabled"
 
     enabled: bool = True
     """False: agents have no workspaces. `workspace_git: true` in place of the mapping enables workspaces."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
@@ -37,8 +37,6 @@ _REQUEST_KEYS: Final = ("messages", "stream")
 
 class LLM(Settings, frozen=True, kw_only=True):
     """A model that Holdfast can call, and the address of its provider."""
-
-    ALIASES: ClassVar[dict[str, str]] = {"vendor": "provider"}
 
     provider: Literal["openai", "anthropic", "custom", "offline"] = "openai"
     """`openai`: any service with OpenAI's Chat Completions API. `anthropic`: Anthropic's Messages API. `custom`: like `openai`, but the

@@ -10,12 +10,12 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from holdfast.agents.team import find_wrong_relations
-from holdfast.config.aliases import apply_aliases
 from holdfast.config.convert import Converter
 from holdfast.config.environment import Variables, apply_overrides, is_file, load_variables
 from holdfast.config.llms import LLM
 from holdfast.config.model import Config, Document
 from holdfast.config.resolve import DEFAULT_STORE, find_store_mistake, find_store_name, resolve_store_url
+from holdfast.config.spellings import apply_spellings
 from holdfast.config.yaml_tree import Listing, Node, Problems, Scalar, Section, find_kind, parse_yaml
 from holdfast.errors import ConfigError
 from holdfast.limits import CONFIG_BYTES
@@ -90,7 +90,7 @@ def examine_text(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FIL
     """Load a configuration from YAML, and return it together with its mistakes. The arguments are those of `load`."""
     problems = Problems(source)
     tree = parse_yaml(text, env=env, problems=problems) or Section(1, {})
-    apply_aliases(tree, problems)
+    apply_spellings(tree, problems)
     apply_overrides(tree, env, problems)
     converter = Converter(problems)
     found: Document = converter.convert_section(Document, tree, "")
@@ -107,7 +107,6 @@ def examine_text(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FIL
         spelt=problems.written,
         origins=problems.origins,
         variables=_list_variables(tree, env),
-        ignored=tuple(problems.ignored),
         environment=environment,
         anthropic=anthropic,
         fallback=[*named, LLM(provider="offline")][0],

@@ -5,7 +5,7 @@ Large sections are in the modules that this module imports. The method `find_mis
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
@@ -59,8 +59,6 @@ class Consolidation(Settings, frozen=True, kw_only=True):
 class Sessions(Settings, frozen=True, kw_only=True):
     """Limits of sessions: when they end, and the number of messages that a strategy sees."""
 
-    ALIASES: ClassVar[dict[str, str]] = {"session_ttl": "ttl", "max_history_turns": "max_messages"}
-
     ttl: Duration = 86_400.0
     """Idle time after which a session ends. 0: never."""
     max_sessions: Count = 10_000
@@ -78,13 +76,6 @@ class Mcp(Settings, frozen=True, kw_only=True):
 
 class Document(Settings, frozen=True, kw_only=True):
     """The top level of `holdfast.yaml`."""
-
-    ALIASES: ClassVar[dict[str, str]] = {"short_term": "sessions", "dreaming": "consolidation"}
-    IGNORED: ClassVar[dict[str, str]] = {
-        "name": "a server has no name; data belongs to the tenant of the caller's key",
-        "rate_limiting": "`auth.rate` and `auth.burst` bound the requests of a key",
-        "version": "this file has a single format",
-    }
 
     context: ContextSettings = ContextSettings()
     """Strategy and budget of every agent without a `context` of its own."""
@@ -125,8 +116,6 @@ class Config(Document, frozen=True, kw_only=True):
     """Variable or flag that sets a value outside the file, by path."""
     variables: dict[str, str] = {}
     """Variables that a value in the file contains, and where they are set, by path."""
-    ignored: tuple[tuple[int, str, str], ...] = ()
-    """Line, path and reason of each key that only other systems use and that has no effect here."""
     fallback: LLM = LLM(provider="offline")
     """Model `default` if no entry defines it: OpenAI's API if environment variables configure it, or else Anthropic's API, or else
     `offline`.

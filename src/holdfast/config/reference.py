@@ -9,18 +9,15 @@ from __future__ import annotations
 import ast
 import inspect as source_inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 from msgspec import NODEFAULT, inspect
 
-from holdfast.config.agents import Agent, AgentMemory
-from holdfast.config.aliases import DATABASE_IGNORED, DATABASE_KEYS, MEMORY_KEYS, SERVER, SERVER_IGNORED
 from holdfast.config.convert import join_path
-from holdfast.config.gateway import Timeouts
 from holdfast.config.model import Document
-from holdfast.config.storage import Database
+from holdfast.config.spellings import SPELLINGS
 from holdfast.context.settings import CLEARING, DEFAULT_STRATEGY, STRATEGIES, ContextSettings, Key
 from holdfast.durations import format_duration
 from holdfast.settings import Settings, format_size, get_fields, unwrap_type
@@ -170,34 +167,22 @@ def build_json_schema() -> _Schema:
         "variable": {"type": "string", "pattern": WHOLE_VARIABLE, "description": "Filled in from the environment."},
     }
     top = _build_section(Document, definitions)
-    top["properties"]["server"] = _build_server(definitions)
     top["properties"]["llm"] = {"$ref": "#/$defs/LLM", "description": "The same as `llms.default`."}
-    top["properties"]["server"]["description"] = "Other systems' place for the keys of `gateway`, `storage` and `auth`."
     return {"$schema": DIALECT, "title": "Holdfast configuration", **top, "$defs": definitions}
 
 
 def _build_section(cls: type[Settings], definitions: dict[str, _Schema]) -> _Schema:
-    """Build the schema of a section: a mapping that may have only the keys of `cls`, their aliases and ignored keys."""
+    """Build the schema of a section: a mapping that may have only the keys of `cls`, also in their second spellings."""
     fields, about = get_fields(cls), read_field_docs(cls)
     properties: dict[str, _Schema] = {}
     for name, field in fields.items():
         made = _build_type(field.type, definitions)
         properties[name] = {**made, **({"description": about[name]} if name in about else {})}
-    for alias, name in cls.ALIASES.items():
-        properties[alias] = {**properties[name], "description": f"The same as `{name}`."}
-    for key, why in cls.IGNORED.items():
-        properties[key] = {"deprecated": True, "description": f"No effect: {why}."}
-    if cls is Database:
-        properties |= _add_database_aliases(properties)
-    if cls is Agent:
-        properties["working_memory"] = _build_working_memory()
+    for spelling, name in SPELLINGS.get(cls, {}).items():
+        properties[spelling] = {**properties[name], "description": f"The same as `{name}`."}
     schema: _Schema = {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
     needed = [name for name, field in fields.items() if field.required]
     return {**schema, "required": needed} if needed else schema
-
-
-_SHORT_KEYS: Final[dict[type, str]] = {Timeouts: "total", AgentMemory: "files"}
-"""Sections that can be written as the value of one key: `memory: server` means `memory: {files: server}`."""
 
 
 def _build_type(info: inspect.Type, definitions: dict[str, _Schema]) -> _Schema:
@@ -212,8 +197,7 @@ def _build_type(info: inspect.Type, definitions: dict[str, _Schema]) -> _Schema:
                 definitions[cls.__name__] = {}  # stops the recursion for a class that contains itself
                 definitions[cls.__name__] = _build_section(cls, definitions)
             named: _Schema = {"$ref": f"#/$defs/{cls.__name__}"}
-            short = _SHORT_KEYS.get(cls)
-            return {"anyOf": [named, _build_type(get_fields(cls)[short].type, {})]} if short else named
+            return {"anyOf": [named, _build_type(get_fields(cls)[cls.SHORT].type, {})]} if cls.SHORT else named
         case inspect.DictType():
             return {"type": ["object", "null"], "additionalProperties": _build_type(info.value_type, definitions)}
         case inspect.VarTupleType():
@@ -278,16 +262,6 @@ def _build_context() -> _Schema:
     }
 
 
-def _build_working_memory() -> _Schema:
-    """Build the schema of `working_memory`: the keys of `context`, and another system's names of these keys, which the loader renames."""
-    own = _build_context()["properties"]
-    words = _allow_variable({"enum": ["all", *STRATEGIES, None]})
-    renamed = {key: {**own[name], "description": f"The same as `{name}`."} for key, name in MEMORY_KEYS.items()}
-    properties = {**own, **renamed, "type": {**words, "description": "The same as `strategy`; `all` is `none`."}}
-    about = "The same as `context`, with other names of its keys."
-    return {"type": ["object", "null"], "properties": properties, "additionalProperties": False, "description": about}
-
-
 def _restrict_to(name: str) -> _Schema:
     """Build the schema that allows only the keys of a strategy if `strategy` names it."""
     named = {"properties": {"strategy": {"const": name}}, "required": ["strategy"]}
@@ -311,37 +285,3 @@ def _build_option(key: Key) -> _Schema:
             keys = {name: _build_option(inner) for name, inner in STRATEGIES[CLEARING].keys.items() if name != "budget"}
             inner = {"type": "object", "properties": keys, "additionalProperties": False}
             return _allow_variable({"type": ["boolean", "null"]}, inner)
-
-
-# -- other systems' spelling -------------------------------------------------------------
-
-
-def _build_server(definitions: dict[str, _Schema]) -> _Schema:
-    properties: dict[str, _Schema] = {}
-    for key, path in SERVER.items():
-        info: inspect.Type = inspect.type_info(Document)
-        for name in path:
-            kind, _ = unwrap_type(info)
-            assert isinstance(kind, inspect.StructType)
-            info = get_fields(kind.cls)[name].type
-        properties[key] = {**_build_type(info, definitions), "description": f"The same as `{'.'.join(path)}`."}
-    # Its keys differ from those of `auth`: `holdfast config check` explains each.
-    properties["auth"] = {
-        "type": ["object", "null"],
-        "description": "The same as `auth`, and `enabled`, `require_auth`.",
-    }
-    for key, why in SERVER_IGNORED.items():
-        properties[key] = {"deprecated": True, "description": f"No effect: {why}."}
-    return {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
-
-
-def _add_database_aliases(properties: Mapping[str, _Schema]) -> dict[str, _Schema]:
-    """Build the schemas of the keys of a database that `config.aliases` translates."""
-    drivers = properties["driver"]["anyOf"][0]["enum"]
-    number = _allow_variable({"type": ["integer", "null"], "minimum": 1})
-    return {
-        "driver": {**properties["driver"], **_allow_variable({"enum": [*drivers, "sqlite3"]})},
-        **{key: {**number, "description": f"The same as `options.{option}`."} for key, option in DATABASE_KEYS.items()},
-        "ssl_mode": {"type": ["string", "null"], "description": "The same as `options.sslmode`."},
-        **{key: {"deprecated": True, "description": f"No effect: {why}."} for key, why in DATABASE_IGNORED.items()},
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import quote, urlencode
 
 from msgspec import Meta
@@ -34,8 +34,6 @@ _SERVER_KEYS: Final = ("host", "port", "database", "user", "password")
 
 class Database(Settings, frozen=True, kw_only=True):
     """A database, described by a `driver` and its keys, or by a `url`."""
-
-    ALIASES: ClassVar[dict[str, str]] = {"username": "user"}
 
     driver: Literal["sqlite", "postgres", "mysql"] | None = None
     """Kind of database. Unset: derived from `url`."""

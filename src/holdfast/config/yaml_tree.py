@@ -138,8 +138,6 @@ class Problems:
     """Path in the file of each key that the file spells differently, by its path in the model."""
     origins: dict[str, str] = field(default_factory=dict)
     """Name of the variable that sets a value outside the file, by path."""
-    ignored: list[tuple[int, str, str]] = field(default_factory=list)
-    """Line, path and reason of each key that only other systems use and that has no effect here."""
     paths: set[str] = field(default_factory=set)
     """Paths in the model of keys with mistakes."""
     _found: list[tuple[float, str]] = field(default_factory=list)

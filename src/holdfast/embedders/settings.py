@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Annotated, ClassVar, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -53,8 +53,6 @@ EMBEDDER_URLS: Final = {"ollama": "http://127.0.0.1:11434/v1"}
 
 class EmbedderEntry(Settings, frozen=True, kw_only=True):
     """A model that converts texts to vectors."""
-
-    ALIASES: ClassVar[dict[str, str]] = {"dimensions": "dimension", "vendor": "provider"}
 
     provider: Text = "openai"
     """`openai`; `local`, a small model that runs on this machine (`holdfast embeddings install`); or any other name, for an

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -28,8 +28,6 @@ Embeddings Inference."""
 
 class Rerank(Settings, frozen=True, kw_only=True):
     """A model that scores how well each of the best hits answers a question. It is called at `base_url`, or run from the folder `path`."""
-
-    ALIASES: ClassVar[dict[str, str]] = {"top_n": "top"}
 
     base_url: Url | None = None
     """The URL of a reranker, up to and including the version; `/rerank` is added. The texts of the best hits are sent there."""
