@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Portal:
-    """An open `Holdfast` with an event loop and a daemon thread of its own, used as `with holdfast.portal(url) as portal`.
+    """An open `Holdfast` with an event loop and a daemon thread of its own, used as `with holdfast.Portal(url) as portal`.
 
     `call`, `run`, `enter` and `iterate` run everything in that loop, with the caller's context variables, so any number of threads
     and event loops can share the portal. Each call costs two switches between threads, about 0.1 ms.
@@ -69,7 +69,7 @@ class Portal:
         """Take no new calls, wait for the running ones, then close the `Holdfast` and end the thread. Closing twice is allowed.
 
         Calls and `with` blocks that have not ended in time are cancelled. They raise `StoreClosed`, and a warning of the logger
-        `holdfast.portal` names them. `with` blocks of the calling thread are cancelled at once, because they cannot end meanwhile.
+        `holdfast.Portal` names them. `with` blocks of the calling thread are cancelled at once, because they cannot end meanwhile.
 
         Args:
             timeout: longest time to wait for running calls, in seconds.
@@ -162,7 +162,7 @@ class Portal:
 
     def _get_thread(self) -> LoopThread[Holdfast]:
         if self._thread is None:
-            raise StoreClosed("this portal is not open: use it as `with holdfast.portal(…) as portal`")
+            raise StoreClosed("this portal is not open: use it as `with holdfast.Portal(…) as portal`")
         self._thread.check_open()
         return self._thread
 

@@ -227,12 +227,12 @@ class AdapterCases:
             raised = await asyncio.to_thread(run_in_thread, lambda: self.kind(hf).ask(ask_for(2)))
             error = find_cause(raised, WrongEventLoop)
             assert error is not None, repr(raised)
-            assert "holdfast.portal" in str(error)
+            assert "holdfast.Portal" in str(error)
             await conversation.ask(ask_for(3))
             assert await conversation.read() == [*make_turn(1), *make_turn(3)]
 
     async def test_a_portal_serves_several_event_loops_at_once(self, tmp_path: Path) -> None:
-        portal = holdfast.portal(f"sqlite:///{tmp_path}/chat.db").start()
+        portal = holdfast.Portal(f"sqlite:///{tmp_path}/chat.db").start()
         try:
 
             async def run(session: str) -> list[Sent]:

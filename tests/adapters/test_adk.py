@@ -360,7 +360,7 @@ async def test_values_that_are_not_json_are_stored_as_in_adks_databases(hf: hold
 
 
 def test_a_portal_serves_several_event_loops(tmp_path: Path) -> None:
-    with holdfast.portal(f"sqlite:///{tmp_path}/chat.db") as portal:
+    with holdfast.Portal(f"sqlite:///{tmp_path}/chat.db") as portal:
         service = HoldfastSessionService(portal)
         session = asyncio.run(service.create_session(**ADA, session_id="s"))
         for number in range(3):

@@ -431,7 +431,7 @@ async def test_another_event_loop_is_refused() -> None:
 
 
 def test_a_portal_serves_several_event_loops(tmp_path: Path) -> None:
-    with holdfast.portal(f"sqlite:///{tmp_path}/chat.db") as portal:
+    with holdfast.Portal(f"sqlite:///{tmp_path}/chat.db") as portal:
         provider = HoldfastHistoryProvider(portal, budget=700)
         client = ScriptedClient(find_once)
         agent = make_agent(provider, client, per_call=True)

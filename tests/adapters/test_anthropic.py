@@ -76,7 +76,7 @@ def make_commands() -> st.SearchStrategy[Command]:
 def test_answers_are_those_of_the_sdks_own_tool(commands: list[Command]) -> None:
     import tempfile
 
-    with tempfile.TemporaryDirectory() as folder, holdfast.portal(MEMORY) as portal:
+    with tempfile.TemporaryDirectory() as folder, holdfast.Portal(MEMORY) as portal:
         theirs, ours = BetaLocalFilesystemMemoryTool(folder), HoldfastSyncMemoryTool(portal, user_id="ada")
         for command in commands:
             expected = answer(theirs, command)
@@ -96,7 +96,7 @@ SPELLINGS = ["/memories/../x", "/memories/a/../../x", "/memoriesx", "memories/a"
 
 @pytest.mark.parametrize("path", SPELLINGS)
 def test_no_path_leaves_the_folder(path: str) -> None:
-    with holdfast.portal(MEMORY) as portal:
+    with holdfast.Portal(MEMORY) as portal:
         tool = HoldfastSyncMemoryTool(portal)
         for command in ({"command": "create", "file_text": "x"}, {"command": "view"}, {"command": "delete"}):
             kind, text = answer(tool, {**command, "path": path})

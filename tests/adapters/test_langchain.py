@@ -197,7 +197,7 @@ async def test_removed_messages_leave_the_live_path() -> None:
 
 
 def test_invoke_works_with_a_portal(tmp_path: Path) -> None:
-    with holdfast.portal(f"sqlite:///{tmp_path}/chat.db", budget=700) as portal:
+    with holdfast.Portal(f"sqlite:///{tmp_path}/chat.db", budget=700) as portal:
         agent, model = make_agent(HoldfastMiddleware(portal))
         for number in range(12):
             agent.invoke({"messages": [HumanMessage(f"Where is order {number}?")]}, CONFIG)

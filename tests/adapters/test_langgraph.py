@@ -91,7 +91,7 @@ async def test_owners_do_not_share_threads_and_deleting_a_user_deletes_them() ->
 
 
 def test_invoke_works_with_a_portal(tmp_path: Path) -> None:
-    with holdfast.portal(f"sqlite:///{tmp_path}/chat.db") as portal:
+    with holdfast.Portal(f"sqlite:///{tmp_path}/chat.db") as portal:
         saver = HoldfastSaver(portal)
         graph = build_graph(checkpointer=saver, store=HoldfastStore(portal))
         for number in range(3):

@@ -372,7 +372,7 @@ async def test_another_event_loop_is_refused() -> None:
 
 
 def test_synchronous_code_uses_a_portal(tmp_path: Path) -> None:
-    with holdfast.portal(f"sqlite:///{tmp_path}/chat.db") as portal:
+    with holdfast.Portal(f"sqlite:///{tmp_path}/chat.db") as portal:
         memory = HoldfastMemory(portal, "s", budget=500)
         llm = MockFunctionCallingLLM(
             response_generator=lambda messages: ChatMessage(role="assistant", content="Yes. " * 9)

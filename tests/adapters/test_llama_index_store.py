@@ -428,7 +428,7 @@ async def test_another_event_loop_is_refused() -> None:
 
 
 def test_methods_without_await_use_a_portal(tmp_path: Path) -> None:
-    with holdfast.portal(f"sqlite:///{tmp_path}/chat.db") as portal:
+    with holdfast.Portal(f"sqlite:///{tmp_path}/chat.db") as portal:
         memory = Memory.from_defaults(session_id="k", token_limit=1_000, chat_store=HoldfastChatStore(portal))
         memory.put(ChatMessage(role="user", content="a"))
         memory.put_messages(make("b", "c"))

@@ -259,7 +259,7 @@ async def test_a_cancelled_write_ends_only_after_it_is_done(with_portal: bool, t
     url = f"sqlite:///{tmp_path}/chat.db"
     async with contextlib.AsyncExitStack() as stack:
         hf: Any = (
-            stack.enter_context(holdfast.portal(url))
+            stack.enter_context(holdfast.Portal(url))
             if with_portal
             else await stack.enter_async_context(holdfast.open(url))
         )
@@ -340,7 +340,7 @@ async def test_clearing_removes_all_items() -> None:
 
 
 def test_run_sync_works_with_a_portal(tmp_path: Path) -> None:
-    with holdfast.portal(f"sqlite:///{tmp_path}/chat.db") as portal:
+    with holdfast.Portal(f"sqlite:///{tmp_path}/chat.db") as portal:
         session = HoldfastSession(portal, "s")
         agent = Agent("orders", model=play_orders(3), tools=[find])
         config = RunConfig(call_model_input_filter=working_set_filter(session, budget=700), tracing_disabled=True)

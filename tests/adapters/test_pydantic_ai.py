@@ -213,7 +213,7 @@ async def test_users_do_not_share_sessions() -> None:
 
 
 def test_run_sync_works_with_a_portal(tmp_path: Path) -> None:
-    with holdfast.portal(f"sqlite:///{tmp_path}/chat.db") as portal:
+    with holdfast.Portal(f"sqlite:///{tmp_path}/chat.db") as portal:
         agent = Orders().make_agent(portal)
         asyncio.run(ask(agent, range(2)))
         assert len(asyncio.run(read_history(portal, "t", user_id="ada"))) == 8

@@ -270,7 +270,7 @@ async def test_the_strategy_can_be_chosen() -> None:
 
 
 def test_agents_without_await_use_a_portal() -> None:
-    with holdfast.portal(MEMORY) as portal:
+    with holdfast.Portal(MEMORY) as portal:
         sessions = HoldfastSessionManager(portal, "s")
         model = play_orders(6)
         manager = HoldfastConversationManager(sessions, budget=700)

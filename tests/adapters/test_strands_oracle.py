@@ -292,7 +292,7 @@ def test_both_session_managers_do_the_same(scenario: Callable[[Open], Any], tmp_
 
         return open_agent
 
-    with holdfast.portal("sqlite://:memory:") as portal:
+    with holdfast.Portal("sqlite://:memory:") as portal:
         ours = scenario(make_opener(lambda: HoldfastSessionManager(portal, "s", user_id="ada")))
     theirs = scenario(make_opener(lambda: FileSessionManager("s", storage_dir=str(tmp_path))))
     assert ours == theirs

@@ -253,7 +253,7 @@ async def test_a_message_that_a_hook_changes_is_stored_as_changed() -> None:
 
 
 async def test_direct_tool_calls_are_stored() -> None:
-    with holdfast.portal(MEMORY) as portal:
+    with holdfast.Portal(MEMORY) as portal:
         sessions = HoldfastSessionManager(portal, "s", user_id="ada")
         agent = make_agent(session_manager=sessions)
         await asyncio.to_thread(agent.tool.find, order=3)
@@ -307,7 +307,7 @@ async def test_a_redacted_prompt_leaves_no_trace(tmp_path: Path) -> None:
 
 
 def test_a_redacted_prompt_leaves_no_trace_without_await(tmp_path: Path) -> None:
-    with holdfast.portal(f"sqlite:///{tmp_path}/chat.db") as portal:
+    with holdfast.Portal(f"sqlite:///{tmp_path}/chat.db") as portal:
         sessions = HoldfastSessionManager(portal, "s", user_id="ada")
         agent = make_agent(ScriptedModel([[redact("[redacted]"), {"text": "I cannot."}]]), session_manager=sessions)
         agent(f"My card is {SECRET}.")
@@ -633,7 +633,7 @@ async def test_an_open_holdfast_is_refused_in_another_event_loop() -> None:
 
 
 async def test_one_portal_serves_several_event_loops_at_once() -> None:
-    with holdfast.portal(MEMORY) as portal:
+    with holdfast.Portal(MEMORY) as portal:
 
         def work(name: str) -> None:
             sessions = HoldfastSessionManager(portal, name, user_id="ada")
@@ -646,14 +646,14 @@ async def test_one_portal_serves_several_event_loops_at_once() -> None:
 
 
 def test_a_new_agent_is_stored_at_once_with_a_portal() -> None:
-    with holdfast.portal(MEMORY) as portal:
+    with holdfast.Portal(MEMORY) as portal:
         sessions = HoldfastSessionManager(portal, "s", user_id="ada")
         make_agent(session_manager=sessions, messages=[{"role": "user", "content": say("Hello.")}])
         assert len(portal.call(read_messages, portal.hf)) == 1
 
 
 def test_the_synchronous_methods_work_with_a_portal(tmp_path: Path) -> None:
-    with holdfast.portal(f"sqlite:///{tmp_path}/chat.db") as portal:
+    with holdfast.Portal(f"sqlite:///{tmp_path}/chat.db") as portal:
         sessions = HoldfastSessionManager(portal, "s", user_id="ada")
         agent = make_agent(session_manager=sessions)
         with pytest.raises(SessionException, match="No message"):
@@ -721,7 +721,7 @@ async def test_a_graph_continues_after_the_process_was_killed(tmp_path: Path) ->
 
 
 def test_a_graph_is_stored_without_await() -> None:
-    with holdfast.portal(MEMORY) as portal:
+    with holdfast.Portal(MEMORY) as portal:
         replies = {"plan": [say("A plan.")], "code": [ValueError("broken")]}
         with pytest.raises(ValueError, match="broken"):
             make_graph(HoldfastSessionManager(portal, "s"), replies)("Build it.")

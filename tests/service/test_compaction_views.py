@@ -29,7 +29,7 @@ def test_facts_are_names_identifiers_numbers_and_dates() -> None:
 
 async def test_a_digest_is_compared_with_its_messages() -> None:
     """Every fact of the range is either kept or lost, and kept facts are in the prompt."""
-    roster = holdfast.Roster(context=holdfast.ContextSettings("digest", {"budget": 600}))
+    roster = holdfast.Roster(context=holdfast.settings.ContextSettings("digest", {"budget": 600}))
     async with holdfast.open("sqlite://:memory:", roster=roster) as hf:
         session = await hf.session("trip")
         for number in range(40):

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast import Agent, Roster, StrategyFunction, StrategyUnit
+from holdfast import Agent, Roster, StrategyUnit
 from holdfast.context.build import Request, build
 from holdfast.context.settings import ContextSettings, parse
-from holdfast.context.strategies import Strategy, make_strategy
+from holdfast.context.strategies import Strategy, forget_strategies, make_strategy
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail
@@ -34,13 +34,13 @@ def keep_nothing(units: Sequence[StrategyUnit], budget: int) -> Iterable[int]:
 
 
 @contextmanager
-def register_strategies(**functions: StrategyFunction) -> Iterator[None]:
+def register_strategies(**functions: Callable[[Sequence[StrategyUnit], int], Iterable[int]]) -> Iterator[None]:
     """Register strategies for the duration of the block."""
     holdfast.register_strategies(functions)
     try:
         yield
     finally:
-        holdfast.forget_strategies(functions)
+        forget_strategies(functions)
 
 
 def make_log(texts: Sequence[str]) -> list[Entry]:

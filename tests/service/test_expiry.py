@@ -338,7 +338,7 @@ def test_touch_interval_is_at_least_a_second() -> None:
 
 def test_open_accepts_strategy_and_budget_only_without_a_roster() -> None:
     hf = holdfast.open("sqlite://:memory:", strategy="token_window", budget=4000)
-    assert hf.roster.context == holdfast.ContextSettings("token_window", {"budget": 4000})
+    assert hf.roster.context == holdfast.settings.ContextSettings("token_window", {"budget": 4000})
     with pytest.raises(InvalidRequest, match="nonsense"):
         holdfast.open("sqlite://:memory:", strategy="nonsense")
     with pytest.raises(InvalidRequest, match="cannot be combined with roster"):

@@ -257,7 +257,9 @@ async def test_offline_is_always_the_built_in_model() -> None:
 
 async def test_explain_shows_the_outcome_of_each_message() -> None:
     """One line per run of messages: anchored, evicted or kept, with a small budget."""
-    async with open_holdfast(roster=Roster(context=holdfast.ContextSettings("token_window", {"budget": 300}))) as hf:
+    async with open_holdfast(
+        roster=Roster(context=holdfast.settings.ContextSettings("token_window", {"budget": 300}))
+    ) as hf:
         session = await hf.session("s")
         for at in range(12):
             await session.append(

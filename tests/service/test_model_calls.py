@@ -48,7 +48,7 @@ async def talk(session: Any, turn_id: int, rounds: int) -> list[list[dict[str, A
 @asynccontextmanager
 async def record_calls(strategy: str = "digest", **options: Any) -> AsyncIterator[tuple[Any, Any, dict[str, Any]]]:
     """Open a session in which turn n has n % 3 rounds of tool calls. Yield it with the prompts that were sent, by id."""
-    roster = holdfast.Roster(context=holdfast.ContextSettings(strategy, options or STRATEGIES[strategy]))
+    roster = holdfast.Roster(context=holdfast.settings.ContextSettings(strategy, options or STRATEGIES[strategy]))
     async with holdfast.open("sqlite://:memory:", roster=roster) as hf:
         session = await hf.session("trip", user_id="ada", system="You help travellers.")
         sent = {}

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import ContextSettings, Roster
+from holdfast import Roster
 from holdfast.agents import Agent
 from holdfast.context.digest.pool import HEADER
 from holdfast.context.recalled import RecallSettings
 from holdfast.context.summaries import LABEL
 from holdfast.models import OfflineModel, collect, to_chunks
 from holdfast.models.offline import CONFESSION
+from holdfast.settings import ContextSettings
 
 TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
 

@@ -1,4 +1,4 @@
-"""`holdfast.portal` for synchronous code and other event loops, and the error for a `Holdfast` in a foreign loop."""
+"""`holdfast.Portal` for synchronous code and other event loops, and the error for a `Holdfast` in a foreign loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEMORY = "sqlite://:memory:"
 
 
 def test_synchronous_code_runs_a_turn() -> None:
-    with holdfast.portal(MEMORY, strategy="token_window", budget=500) as portal:
+    with holdfast.Portal(MEMORY, strategy="token_window", budget=500) as portal:
         session = portal.call(portal.hf.session, "s", user_id="ada")
         with portal.enter(session.turn("a")) as turn:
             turn.add("b")
@@ -27,7 +27,7 @@ def test_synchronous_code_runs_a_turn() -> None:
 
 
 def test_errors_reach_the_caller() -> None:
-    with holdfast.portal(MEMORY) as portal:
+    with holdfast.Portal(MEMORY) as portal:
         session = portal.call(portal.hf.session, "s")
         portal.call(session.delete)
         with pytest.raises(SessionNotFound):
@@ -37,11 +37,11 @@ def test_errors_reach_the_caller() -> None:
             raise ZeroDivisionError
         assert len(portal.call(session.messages)) == 1
     with pytest.raises(InvalidRequest, match="did you mean 'digest'"):
-        holdfast.portal(MEMORY, strategy="digets").start()
+        holdfast.Portal(MEMORY, strategy="digets").start()
 
 
 def test_many_threads_share_it() -> None:
-    with holdfast.portal(MEMORY) as portal, ThreadPoolExecutor(8) as pool:
+    with holdfast.Portal(MEMORY) as portal, ThreadPoolExecutor(8) as pool:
         session = portal.call(portal.hf.session, "s")
 
         def add(number: int) -> None:
@@ -52,7 +52,7 @@ def test_many_threads_share_it() -> None:
 
 
 async def test_another_event_loop_awaits_it() -> None:
-    with holdfast.portal(MEMORY) as portal:
+    with holdfast.Portal(MEMORY) as portal:
         session = await portal.run(portal.hf.session, "s")
         await asyncio.gather(*(portal.run(session.append, text) for text in ("a", "b", "c")))
         assert len(await portal.run(session.messages)) == 3
@@ -66,7 +66,7 @@ async def test_another_event_loop_awaits_it() -> None:
 
 
 def test_a_closed_portal_says_so(tmp_path: Path) -> None:
-    portal = holdfast.portal(f"sqlite:///{tmp_path}/chat.db")
+    portal = holdfast.Portal(f"sqlite:///{tmp_path}/chat.db")
     with pytest.raises(StoreClosed, match="not open"):
         _ = portal.hf
     with portal:

@@ -26,7 +26,7 @@ NAME: ContextVar[str] = ContextVar("NAME", default="nobody")
 
 @pytest.fixture
 def portal() -> Iterator[holdfast.Portal]:
-    with holdfast.portal(MEMORY) as portal:
+    with holdfast.Portal(MEMORY) as portal:
         yield portal
 
 

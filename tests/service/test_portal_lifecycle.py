@@ -62,7 +62,7 @@ def takes_calls(portal: holdfast.Portal) -> bool:
 def test_closing_waits_for_running_calls() -> None:
     """New calls are refused meanwhile, but running ones may use the portal in its own loop."""
     gate = Gate()
-    portal = holdfast.portal(MEMORY).start()
+    portal = holdfast.Portal(MEMORY).start()
     with ThreadPoolExecutor(2) as pool:
         call = pool.submit(portal.call, gate.wait, portal)
         gate.started.wait()
@@ -81,7 +81,7 @@ def test_closing_waits_for_running_calls() -> None:
 
 async def test_closing_waits_for_calls_of_other_loops() -> None:
     gate = Gate()
-    portal = holdfast.portal(MEMORY).start()
+    portal = holdfast.Portal(MEMORY).start()
     call = asyncio.create_task(portal.run(gate.wait))
     await asyncio.to_thread(gate.started.wait)
     closing = asyncio.create_task(asyncio.to_thread(portal.close))
@@ -93,7 +93,7 @@ async def test_closing_waits_for_calls_of_other_loops() -> None:
 
 def test_closing_waits_for_blocks_of_other_threads(tmp_path: Path) -> None:
     """Their messages are stored."""
-    portal = holdfast.portal(f"sqlite:///{tmp_path}/chat.db").start()
+    portal = holdfast.Portal(f"sqlite:///{tmp_path}/chat.db").start()
     session, entered, go_on = portal.call(portal.hf.session, "s"), threading.Event(), threading.Event()
 
     def work() -> None:
@@ -116,7 +116,7 @@ def test_closing_waits_for_blocks_of_other_threads(tmp_path: Path) -> None:
 
 def test_closing_cancels_calls_after_its_timeout_and_names_them(caplog: pytest.LogCaptureFixture) -> None:
     gate, held = Gate(), threading.Event()
-    portal = holdfast.portal(MEMORY).start()
+    portal = holdfast.Portal(MEMORY).start()
     session = portal.call(portal.hf.session, "s")
 
     def hold() -> None:
@@ -129,7 +129,7 @@ def test_closing_cancels_calls_after_its_timeout_and_names_them(caplog: pytest.L
         holding = pool.submit(hold)
         gate.started.wait()
         held.wait()
-        with caplog.at_level(logging.WARNING, "holdfast.portal"):
+        with caplog.at_level(logging.WARNING, "holdfast.Portal"):
             portal.close(timeout=0.01)
         with pytest.raises(StoreClosed, match=r"cancelled Gate\.wait for thread 'worker_"):
             call.result()
@@ -156,7 +156,7 @@ def test_closing_does_not_wait_for_a_call_that_ignores_its_cancellation(
             except asyncio.CancelledError:
                 continue
 
-    portal = holdfast.portal(MEMORY).start()
+    portal = holdfast.Portal(MEMORY).start()
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(portal.call, ignore)
         started.wait()
@@ -168,7 +168,7 @@ def test_closing_does_not_wait_for_a_call_that_ignores_its_cancellation(
 
 def test_closing_ends_blocks_of_its_own_thread_at_once() -> None:
     """They cannot end while the thread closes the portal. An abandoned generator is one example."""
-    portal = holdfast.portal(MEMORY).start()
+    portal = holdfast.Portal(MEMORY).start()
     session = portal.call(portal.hf.session, "s")
     block = portal.enter(session.turn("a"))
     block.__enter__()
@@ -179,7 +179,7 @@ def test_closing_ends_blocks_of_its_own_thread_at_once() -> None:
 
 def test_ctrl_c_while_closing_cancels_the_running_calls(interrupt: Callable[[], None]) -> None:  # noqa: F811
     gate = Gate()
-    portal = holdfast.portal(MEMORY).start()
+    portal = holdfast.Portal(MEMORY).start()
 
     def interrupt_when_closing() -> None:
         block_until(lambda: not takes_calls(portal))
@@ -198,7 +198,7 @@ def test_ctrl_c_while_closing_cancels_the_running_calls(interrupt: Callable[[], 
 
 
 def test_portal_cannot_be_closed_in_its_own_loop() -> None:
-    with holdfast.portal(MEMORY) as portal:
+    with holdfast.Portal(MEMORY) as portal:
 
         async def close() -> None:
             portal.close()
@@ -216,7 +216,7 @@ def test_portal_cannot_be_closed_in_its_own_loop() -> None:
 def test_two_threads_close_a_portal() -> None:
     """Both return when it is closed."""
     gate = Gate()
-    portal = holdfast.portal(MEMORY).start()
+    portal = holdfast.Portal(MEMORY).start()
     with ThreadPoolExecutor(3) as pool:
         call = pool.submit(portal.call, gate.wait)
         gate.started.wait()
@@ -233,7 +233,7 @@ def test_two_threads_close_a_portal() -> None:
 
 START = """
 import holdfast, sys, threading
-portal = holdfast.portal(sys.argv[1]).start()
+portal = holdfast.Portal(sys.argv[1]).start()
 session = portal.call(portal.hf.session, "s")
 for number in range(20):
     portal.call(session.append, str(number))
@@ -250,7 +250,7 @@ def run_program(path: Path, program: str) -> tuple[str, str]:
 
 
 def count_messages(path: Path) -> int:
-    with holdfast.portal(f"sqlite:///{path}/chat.db") as portal:
+    with holdfast.Portal(f"sqlite:///{path}/chat.db") as portal:
         return len(portal.call(portal.call(portal.hf.session, "s").messages))
 
 
@@ -317,7 +317,7 @@ import asyncio, os, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # of fork, in a process with threads
 block = portal.enter(session.turn("a"))
 block.__enter__()
-memory = holdfast.portal("sqlite://:memory:").start()
+memory = holdfast.Portal("sqlite://:memory:").start()
 child = os.fork()
 if not child:
     uses = (lambda: portal.hf, lambda: portal.call(session.append, "x"), lambda: asyncio.run(portal.run(session.append, "x")),
@@ -330,7 +330,7 @@ if not child:
     block.__exit__(None, None, None)
     portal.close()
     memory.start()
-    portal = holdfast.portal(sys.argv[1] + ".child").start()
+    portal = holdfast.Portal(sys.argv[1] + ".child").start()
     for own in (memory, portal):
         mine = own.call(own.hf.session, "t")
         own.call(mine.append, "child")

@@ -311,7 +311,7 @@ async def test_hybrid_searches_find_records_by_meaning(url: str, clock: Clock) -
     async def embed(texts: list[str]) -> list[list[float]]:
         return [[1.0, 0.0] if any(word in text for word in ("parcel", "package")) else [0.0, 1.0] for text in texts]
 
-    index = holdfast.IndexSettings(embedder=embed, mode="hybrid")
+    index = holdfast.settings.IndexSettings(embedder=embed, mode="hybrid")
     async with holdfast.open(url, clock=clock, life=STILL, index=index) as hf:
         orders = hf.records("orders", user_id="ada")
         await orders.put("1", 1, text=PARCEL)

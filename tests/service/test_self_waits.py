@@ -143,7 +143,7 @@ async def test_turn_that_another_task_ends_excludes_only_its_own_task() -> None:
 
 @pytest.mark.parametrize("method", WAITING)
 def test_call_that_would_wait_for_its_own_thread_fails_at_once(method: str) -> None:
-    with holdfast.portal(MEMORY) as portal:
+    with holdfast.Portal(MEMORY) as portal:
         session = portal.call(portal.hf.session, "s")
         with portal.enter(session.turn("a")) as turn:
             name = threading.current_thread().name
@@ -155,14 +155,14 @@ def test_call_that_would_wait_for_its_own_thread_fails_at_once(method: str) -> N
 
 @pytest.mark.parametrize("method", OTHERS)
 def test_other_calls_work_inside_of_a_block(method: str) -> None:
-    with holdfast.portal(MEMORY) as portal:
+    with holdfast.Portal(MEMORY) as portal:
         session = portal.call(portal.hf.session, "s")
         with portal.enter(session.turn("a")):
             portal.call(OTHERS[method], session)
 
 
 def test_turns_of_one_thread_cannot_be_nested() -> None:
-    with holdfast.portal(MEMORY) as portal:
+    with holdfast.Portal(MEMORY) as portal:
         session = portal.call(portal.hf.session, "s")
         turn = portal.call(session.begin_turn, "a")
         with pytest.raises(InvalidRequest, match="in this thread"), portal.enter(session.turn("b")):
@@ -175,7 +175,7 @@ def test_turns_of_one_thread_cannot_be_nested() -> None:
 
 async def test_run_that_would_wait_for_its_own_task_fails_at_once() -> None:
     """In a task of another event loop. Another task of that loop waits."""
-    with holdfast.portal(MEMORY) as portal:
+    with holdfast.Portal(MEMORY) as portal:
         session = await portal.run(portal.hf.session, "s")
         turn = await portal.run(session.begin_turn, "a")
         with pytest.raises(InvalidRequest, match="is open in this task already"):
@@ -193,7 +193,7 @@ async def _has_waiting(portal: holdfast.Portal) -> bool:
 
 
 def test_another_thread_waits_for_the_turn() -> None:
-    with holdfast.portal(MEMORY) as portal, ThreadPoolExecutor(1) as pool:
+    with holdfast.Portal(MEMORY) as portal, ThreadPoolExecutor(1) as pool:
         session = portal.call(portal.hf.session, "s")
         with portal.enter(session.turn("a")) as turn:
             other = pool.submit(portal.call, session.pop)
@@ -206,7 +206,7 @@ def test_another_thread_waits_for_the_turn() -> None:
 
 def test_thread_that_serves_another_request_waits_for_the_turn_of_the_first_one() -> None:
     """As a server does that runs the steps of a generator in any thread of a pool: the turn's block ends in another thread."""
-    with holdfast.portal(MEMORY) as portal, ThreadPoolExecutor(1) as pool:
+    with holdfast.Portal(MEMORY) as portal, ThreadPoolExecutor(1) as pool:
         session = portal.call(portal.hf.session, "s")
         block = portal.enter(session.turn("a"))
         pool.submit(contextvars.copy_context().run, block.__enter__).result()
@@ -232,6 +232,6 @@ def test_tasks_that_a_call_starts_are_callers_of_their_own() -> None:
         messages: list[Any] = await session.messages()
         return messages
 
-    with holdfast.portal(MEMORY) as portal:
+    with holdfast.Portal(MEMORY) as portal:
         session = portal.call(portal.hf.session, "s")
         assert [one["content"] for one in portal.call(work, session)][:2] == ["a", "b"]

@@ -267,7 +267,7 @@ async def test_block_is_the_same_in_all_calls_of_a_turn() -> None:
 
 async def test_vectors_are_used_if_available() -> None:
     async with holdfast.open(
-        "sqlite://:memory:", index=holdfast.IndexSettings(mode="hybrid", embedder=LetterEmbedder())
+        "sqlite://:memory:", index=holdfast.settings.IndexSettings(mode="hybrid", embedder=LetterEmbedder())
     ) as hf:
         session = await hf.session("s")
         await fill(session, "zzzz zzzz qqqq")

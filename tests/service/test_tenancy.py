@@ -148,7 +148,7 @@ async def test_hooks_receive_ends_of_all_tenants() -> None:
 async def test_sweep_does_not_end_a_session_of_another_tenant_in_use() -> None:
     """It ends after the turn."""
     clock = Clock()
-    life = holdfast.LifeSettings(session_ttl=1000, all_tenants=True, sweep=False)
+    life = holdfast.settings.LifeSettings(session_ttl=1000, all_tenants=True, sweep=False)
     async with Holdfast("sqlite://:memory:", clock=clock, life=life) as hf, hf.serve_tenant("t1") as one:
         await say(one, "hi")
         assert hf.engine.life.for_tenant("t1") is one.engine.life

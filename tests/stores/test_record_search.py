@@ -121,7 +121,7 @@ async def test_an_index_in_the_same_database_is_searched(url: str) -> None:
     async def embed(texts: list[str]) -> list[list[float]]:
         return [[1.0, 0.0] if "zebra" in text else [0.6, 0.8] for text in texts]
 
-    index = holdfast.IndexSettings(url=url, embedder=embed, mode="hybrid")
+    index = holdfast.settings.IndexSettings(url=url, embedder=embed, mode="hybrid")
     async with holdfast.open(url, life=STILL, index=index) as hf:
         notes = hf.records("notes", user_id="ada")
         await notes.put("x1", 1, text="a zebra")

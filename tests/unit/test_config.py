@@ -19,7 +19,7 @@ from holdfast.config.model import Document
 from holdfast.durations import format_duration, parse_duration
 from holdfast.errors import ConfigError
 from holdfast.limits import CONFIG_BYTES
-from holdfast.settings import format_size, get_fields, parse_size
+from holdfast.sections import format_size, get_fields, parse_size
 
 if TYPE_CHECKING:
     from pathlib import Path

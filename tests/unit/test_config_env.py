@@ -19,7 +19,7 @@ from holdfast.config.environment import load_variables, parse_dotenv
 from holdfast.config.gateway import Gateway
 from holdfast.errors import ConfigError
 from holdfast.limits import DOTENV_BYTES
-from holdfast.settings import get_fields, unwrap_type
+from holdfast.sections import get_fields, unwrap_type
 
 SECRET = "sk-not-to-be-seen"
 

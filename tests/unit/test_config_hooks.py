@@ -14,7 +14,7 @@ from holdfast.config.hooks import Hooks, Redaction, TranscriptSettings, WebhookS
 from holdfast.errors import ConfigError
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.hooks.webhook import Webhook
-from holdfast.settings import get_fields
+from holdfast.sections import get_fields
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration-tools.md").read_text(encoding="utf-8")
 WHOLE = """

@@ -21,7 +21,7 @@ from holdfast.config.reference import DURATION, SIZE, build_json_schema, list_ro
 from holdfast.context.settings import STRATEGIES
 from holdfast.durations import format_duration, parse_duration
 from holdfast.errors import ConfigError
-from holdfast.settings import format_size, get_fields, parse_size
+from holdfast.sections import format_size, get_fields, parse_size
 from tests.unit.blocks import BLOCKS
 
 SCHEMA = build_json_schema()

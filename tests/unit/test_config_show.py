@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from holdfast import config
 from holdfast.cli import commands
 from holdfast.config.reference import list_rows
-from holdfast.settings import mask_url
+from holdfast.sections import mask_url
 
 SECRET = "sk-not-to-be-seen"
 FILE = """\

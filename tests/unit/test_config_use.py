@@ -20,7 +20,7 @@ from holdfast.config.reference import format_table, list_rows
 from holdfast.config.storage import Database, SessionStorage
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
-from holdfast.settings import get_fields
+from holdfast.sections import get_fields
 from holdfast.tools.mcp.settings import McpServer
 from tests.unit.blocks import BLOCKS, ENV
 from tests.words import says

@@ -106,7 +106,7 @@ class HoldfastHistoryProvider(HistoryProvider):
     is called. If a run is repeated with the same unanswered input, the input is not stored again.
 
     Args:
-        hf: an open `Holdfast`; or a `holdfast.portal()`, if agents run in several event loops.
+        hf: an open `Holdfast`; or a `holdfast.Portal()`, if agents run in several event loops.
         budget: maximum tokens of the conversation; None: the budget of `hf`, or as many tokens as the model's context window allows.
         strategy: name of the strategy; None: the strategy of `hf`, or `digest`.
         user_id: the owner of the sessions, or a function that returns it for an `AgentSession`.
@@ -439,7 +439,7 @@ def _restore(
     return made
 
 
-def _zip(built: holdfast.Context) -> Iterable[tuple[Json, holdfast.MessageSource]]:
+def _zip(built: holdfast.Context) -> Iterable[tuple[Json, Any]]:
     return zip(built.messages, built.sources, strict=True)
 
 

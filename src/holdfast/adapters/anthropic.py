@@ -24,7 +24,7 @@ class HoldfastMemoryTool(BetaAsyncAbstractMemoryTool):
     """The memory tool for `AsyncAnthropic`. The answers are those of the SDK's own tool.
 
     Args:
-        hf: an open `Holdfast`, or a `holdfast.portal()` that several event loops share.
+        hf: an open `Holdfast`, or a `holdfast.Portal()` that several event loops share.
         user_id: the user who owns the files. Deleting the user deletes the files. None: all users of the tenant share the files.
         agent: name of the agent that has the files to itself; None: all agents of the owner share the files.
     """

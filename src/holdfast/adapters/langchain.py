@@ -56,7 +56,7 @@ class HoldfastMiddleware(AgentMiddleware):
     do not change. If the provider rejects a prompt as too long, smaller ones are tried.
 
     Args:
-        hf: an open `Holdfast`, or a `holdfast.portal()` if the agent is called without `await` or from several event loops. None: nothing
+        hf: an open `Holdfast`, or a `holdfast.Portal()` if the agent is called without `await` or from several event loops. None: nothing
             is stored, and each call fits the messages into the budget.
         strategy: name of the strategy; None: the strategy of `hf`, or `digest`.
         budget: maximum tokens of the conversation; None: the budget of `hf`, or as many tokens as the model's context window allows.
@@ -119,7 +119,7 @@ class HoldfastMiddleware(AgentMiddleware):
             return _step_down_sync(self._fit(request), request, handler, self._make_fit())
         if not isinstance(portal, holdfast.Portal):
             raise TypeError(
-                "invoke() and stream() need HoldfastMiddleware(holdfast.portal(…)); an open Holdfast needs ainvoke()"
+                "invoke() and stream() need HoldfastMiddleware(holdfast.Portal(…)); an open Holdfast needs ainvoke()"
             )
         session = portal.call(portal.hf.session, self._find_session(request), **self._make_session_options(request))
         with portal.enter(session.turn(_to_transcript(request), **self._make_options(request))) as turn:

@@ -3,7 +3,7 @@
     graph = builder.compile(checkpointer=HoldfastSaver(hf), store=HoldfastStore(hf))
 
 With an open `Holdfast`, graphs run with `ainvoke` and `astream`. For `invoke`, `stream` and several event loops, pass a
-`holdfast.portal()`.
+`holdfast.Portal()`.
 
 Facts about langgraph-checkpoint 4.3 that this module relies on:
 
@@ -59,7 +59,7 @@ AT_ONCE: Final = 100
 """Maximum number of records that are written in one transaction, or read in one page."""
 _TEXT_BYTES: Final = 64 * 1024
 """Longest searchable text of a record."""
-_NEEDS_PORTAL: Final = "synchronous calls need holdfast.portal(…) in place of an open Holdfast"
+_NEEDS_PORTAL: Final = "synchronous calls need holdfast.Portal(…) in place of an open Holdfast"
 _FIRST_INDEX: Final = min(WRITES_IDX_MAP.values())
 
 

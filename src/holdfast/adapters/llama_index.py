@@ -72,7 +72,7 @@ class HoldfastMemory(BaseMemory):
     Messages that are sent in full are exactly the stored ones, with thinking and its signatures.
 
     Args:
-        hf: an open `Holdfast`; or a `holdfast.portal()`, for methods without `await` and for several event loops.
+        hf: an open `Holdfast`; or a `holdfast.Portal()`, for methods without `await` and for several event loops.
         session_id: the session, which is created when a message is stored; None: a new session.
         user_id: the owner of the session.
         budget: maximum tokens of the conversation; None: the budget of `hf`, or as many tokens as the model's context window allows.
@@ -204,7 +204,7 @@ class HoldfastMemory(BaseMemory):
     def _call(self, method: Callable[..., Any], *args: Any) -> Any:
         portal = self._get_hf()
         if not isinstance(portal, holdfast.Portal):
-            raise TypeError("get(), put() and the like need HoldfastMemory(holdfast.portal(…)); await aget() instead")
+            raise TypeError("get(), put() and the like need HoldfastMemory(holdfast.Portal(…)); await aget() instead")
         return portal.call(method, *args)
 
 
@@ -247,7 +247,7 @@ class HoldfastChatStore(AsyncDBChatStore):
     it are written again; archiving and deleting everything write no messages.
 
     Args:
-        hf: an open `Holdfast`; or a `holdfast.portal()`, if the store is used in several event loops, for example by methods of LlamaIndex
+        hf: an open `Holdfast`; or a `holdfast.Portal()`, if the store is used in several event loops, for example by methods of LlamaIndex
             without `await`.
         user_id: the owner of the sessions.
     """

@@ -72,7 +72,7 @@ class HoldfastSession:
     Items are returned unchanged. Consecutive items of one reply, such as reasoning, text and parallel calls, are one message.
 
     Args:
-        hf: an open `Holdfast`; or a `holdfast.portal()`, if the runner is used without `await` or from several event loops.
+        hf: an open `Holdfast`; or a `holdfast.Portal()`, if the runner is used without `await` or from several event loops.
         session_id: the id of the session, which is created when it is used first.
         user_id: the owner of the session.
         session_settings: `limit` is the number of newest items that the runner reads. With a filter, 100 are enough.

@@ -80,7 +80,7 @@ class HoldfastCapability(AbstractCapability[Any]):
     provider rejects a prompt as too long, smaller ones are tried.
 
     Args:
-        hf: an open `Holdfast`, or a `holdfast.portal()` if the agent is used without `await` or from several event loops.
+        hf: an open `Holdfast`, or a `holdfast.Portal()` if the agent is used without `await` or from several event loops.
         strategy: name of the strategy; None: the strategy of `hf`, or `digest`.
         budget: maximum tokens of the conversation; None: the budget of `hf`, or as many tokens as the model's context window allows.
         session_id: the session, or a function that returns it for a run; None: the run's `conversation_id`.

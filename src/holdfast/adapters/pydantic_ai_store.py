@@ -41,7 +41,7 @@ class HoldfastConversationStore(ConversationStore):
     """Stores the conversations of one user, or of all users. Deleting a conversation keeps entries that another conversation shares.
 
     Args:
-        hf: an open `Holdfast`; or a `holdfast.portal()`, if agents are used without `await` or from several event loops.
+        hf: an open `Holdfast`; or a `holdfast.Portal()`, if agents are used without `await` or from several event loops.
         user_id: the owner of the conversations; None: all users of the tenant share them.
     """
 

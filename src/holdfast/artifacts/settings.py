@@ -12,7 +12,7 @@ from msgspec import Meta
 from holdfast.artifacts.blobs import IS_SUPPORTED, Blobs, DatabaseBlobs, DiskBlobs, TenantFolder
 from holdfast.errors import InvalidRequest
 from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES
-from holdfast.settings import Mistake, Secret, Settings, Size, Text, Url, check_url
+from holdfast.sections import Mistake, Secret, Settings, Size, Text, Url, check_url
 from holdfast.stores.base import Store
 
 Backend = Literal["disk", "s3", "database"]

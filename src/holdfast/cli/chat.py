@@ -108,7 +108,7 @@ def _warn_about_gateway(llm: LLMSettings) -> None:
     This happens in a shell that is set up for a client: its variables `OPENAI_BASE_URL` and `ANTHROPIC_BASE_URL` name a Holdfast server.
     """
     from holdfast.cli.doctor.upstream import is_holdfast_server
-    from holdfast.settings import mask_url
+    from holdfast.sections import mask_url
 
     if not is_holdfast_server(llm.base_url):
         return

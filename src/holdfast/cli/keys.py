@@ -68,7 +68,7 @@ def create(
     as_json: bool,
 ) -> None:
     """Create a key and print it once. Only its hash is stored."""
-    from holdfast.settings import mask_url
+    from holdfast.sections import mask_url
 
     seconds, most = _parse_duration(expires), _parse_size(max_body)
     place = _find_durable_store(store, config)
@@ -210,7 +210,7 @@ def _parse_duration(text: str | None) -> int | None:
 
 def _parse_size(text: str | None) -> int | None:
     """Parse a size into bytes. Raise `Misuse` if it is not valid."""
-    from holdfast.settings import parse_size
+    from holdfast.sections import parse_size
 
     if text is None:
         return None

@@ -10,7 +10,7 @@ from holdfast.context.settings import ContextSettings
 from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
 from holdfast.recall.questions import parse_zone
-from holdfast.settings import (
+from holdfast.sections import (
     Free,
     Mistake,
     Settings,

@@ -23,7 +23,7 @@ from holdfast.distribution import format_install_hint
 from holdfast.domain.budget import describe_unknown_window, window_of
 from holdfast.errors import ConfigError, HoldfastError, InvalidRequest, MissingExtra
 from holdfast.secrets.rules import EXTRA, choose_rules, find_unknown, is_library_installed
-from holdfast.settings import mask_url
+from holdfast.sections import mask_url
 from holdfast.stores.checks import DOT_SEGMENTS
 from holdfast.tools.artifacts import TOOLS as ARTIFACT_TOOLS
 from holdfast.tools.mcp.settings import EXTRA as MCP_EXTRA

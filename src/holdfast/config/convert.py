@@ -13,7 +13,7 @@ from holdfast.config.yaml_tree import Listing, Node, Problems, Scalar, Section, 
 from holdfast.context import settings as strategies
 from holdfast.context.settings import ContextSettings
 from holdfast.durations import format_duration, parse_duration
-from holdfast.settings import Settings, format_size, get_fields, parse_size, unwrap_type
+from holdfast.sections import Settings, format_size, get_fields, parse_size, unwrap_type
 
 FAILED: Final[Any] = object()
 """Result of converting a value whose mistake was reported. It is only used inside this module."""

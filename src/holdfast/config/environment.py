@@ -22,7 +22,7 @@ from holdfast.config.model import Document
 from holdfast.config.yaml_tree import Listing, Node, Problems, Scalar, Section, check_text
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
 from holdfast.limits import CONFIG_DEPTH, DOTENV_BYTES
-from holdfast.settings import Settings, get_fields, is_secret_name, mask_url, unwrap_type
+from holdfast.sections import Settings, get_fields, is_secret_name, mask_url, unwrap_type
 
 # -- .env files --------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from holdfast.context.settings import FREE_STRATEGIES, STRATEGIES
 from holdfast.limits import ID_BYTES, MESSAGE_BYTES, Limits
-from holdfast.settings import (
+from holdfast.sections import (
     Count,
     Mistake,
     Most,

@@ -11,7 +11,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.hooks.webhook import TIMEOUT, Webhook
 from holdfast.limits import HOOKS, ID_BYTES, PATTERNS
 from holdfast.secrets.rules import ALL, find_problems, find_unknown
-from holdfast.settings import Mistake, Most, Names, Secret, Settings, Text, Timeout, Url, check_headers
+from holdfast.sections import Mistake, Most, Names, Secret, Settings, Text, Timeout, Url, check_headers
 
 
 class SecretPattern(Settings, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.settings import Settings
+from holdfast.sections import Settings
 from holdfast.stores.keys import Role
 
 

@@ -10,7 +10,7 @@ from holdfast.config.gateway import Timeouts
 from holdfast.domain.budget import Budget
 from holdfast.errors import InvalidRequest
 from holdfast.limits import FALLBACKS
-from holdfast.settings import (
+from holdfast.sections import (
     Free,
     Mistake,
     Names,

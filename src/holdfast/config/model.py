@@ -19,7 +19,7 @@ from holdfast.consolidation.sweeps import LEAST_INTERVAL
 from holdfast.context.settings import ContextSettings
 from holdfast.embedders.settings import EmbedderEntry
 from holdfast.limits import HISTORY_TURNS
-from holdfast.settings import Count, Duration, Mistake, Settings
+from holdfast.sections import Count, Duration, Mistake, Settings
 from holdfast.tools.mcp.settings import McpServer
 from holdfast.tools.python.settings import PythonLimits
 

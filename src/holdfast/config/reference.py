@@ -20,7 +20,7 @@ from holdfast.config.model import Document
 from holdfast.config.spellings import SPELLINGS
 from holdfast.context.settings import CLEARING, DEFAULT_STRATEGY, STRATEGIES, ContextSettings, Key
 from holdfast.durations import format_duration
-from holdfast.settings import Settings, format_size, get_fields, unwrap_type
+from holdfast.sections import Settings, format_size, get_fields, unwrap_type
 
 
 @cache

@@ -19,7 +19,7 @@ from holdfast.embedders.settings import (
     EmbedderSettings,
 )
 from holdfast.errors import ConfigError
-from holdfast.settings import Mistake
+from holdfast.sections import Mistake
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
 ANTHROPIC_URL: Final = "https://api.anthropic.com/v1"

@@ -14,7 +14,7 @@ from holdfast.config.model import Config, Document
 from holdfast.config.resolve import resolve_llm
 from holdfast.context.settings import ContextSettings
 from holdfast.durations import format_duration
-from holdfast.settings import MASK, Settings, format_size, get_fields, is_secret_name, mask_url, unwrap_type
+from holdfast.sections import MASK, Settings, format_size, get_fields, is_secret_name, mask_url, unwrap_type
 
 DEFAULT: Final = "default"
 

@@ -9,7 +9,7 @@ from holdfast.config.convert import join_path
 from holdfast.config.llms import LLM
 from holdfast.config.model import Document, Sessions
 from holdfast.config.yaml_tree import Node, Problems, Scalar, Section
-from holdfast.settings import Settings
+from holdfast.sections import Settings
 
 SPELLINGS: Final[Mapping[type[Settings], Mapping[str, str]]] = {
     Document: {"short_term": "sessions", "dreaming": "consolidation"},

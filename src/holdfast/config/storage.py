@@ -10,7 +10,7 @@ from msgspec import Meta
 from holdfast.artifacts.settings import ArtifactSettings
 from holdfast.limits import CACHE_BYTES
 from holdfast.rerankers.settings import Rerank
-from holdfast.settings import (
+from holdfast.sections import (
     Duration,
     Free,
     Mistake,

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from holdfast.limits import VECTOR_NUMBERS
 from holdfast.recall.base import CONTEXT
-from holdfast.settings import (
+from holdfast.sections import (
     Mistake,
     Secret,
     Settings,

@@ -73,7 +73,7 @@ class WrongEventLoop(UsageError):
     def __init__(self) -> None:
         super().__init__(
             "this Holdfast was opened in another event loop: use it there,"
-            " open one in each loop, or share one between loops and threads with holdfast.portal()"
+            " open one in each loop, or share one between loops and threads with holdfast.Portal()"
         )
 
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from holdfast.errors import InvalidRequest
 from holdfast.limits import RERANK_CHARS, RERANK_TEXTS
-from holdfast.settings import (
+from holdfast.sections import (
     Mistake,
     Secret,
     Settings,

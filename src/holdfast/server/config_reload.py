@@ -24,11 +24,11 @@ from holdfast.config.model import Document
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.holdfast import Holdfast
 from holdfast.models import retire
+from holdfast.sections import Settings, get_fields
 from holdfast.server.body_limits import BodyLimits
 from holdfast.server.requester import RequestRules
 from holdfast.server.session_locator import Matching
 from holdfast.server.streaming import ReplyStreams
-from holdfast.settings import Settings, get_fields
 
 SAFE: Final = ("agents", "context", "llms", "telemetry")
 """Sections that can change at run time, because they only define agents and models. The index and consolidation keep the models with

@@ -33,6 +33,7 @@ from holdfast.context.strategies import StrategyFunction, forget_strategies, reg
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
 from holdfast.models.client import load_http
+from holdfast.sections import mask_url
 from holdfast.server.access import Access
 from holdfast.server.app import make_app
 from holdfast.server.body_limits import BodyLimits
@@ -43,7 +44,6 @@ from holdfast.server.protocol import make_protocol
 from holdfast.server.requester import RequestRules
 from holdfast.server.session_locator import Matching
 from holdfast.server.streaming import ReplyStreams
-from holdfast.settings import mask_url
 from holdfast.stores.sql.address import parse_path
 from holdfast.tokens import load_vocabularies
 from holdfast.tools.tool import Tool

@@ -32,7 +32,7 @@ class ShimSession(HoldfastSession):
         in_memory = str(db_path) == ":memory:"
         key = len(_portals) if in_memory else Path(db_path)
         if key not in _portals:
-            _portals[key] = holdfast.portal("sqlite://:memory:" if in_memory else f"sqlite:///{db_path}").start()
+            _portals[key] = holdfast.Portal("sqlite://:memory:" if in_memory else f"sqlite:///{db_path}").start()
         super().__init__(_portals[key], session_id, session_settings=session_settings)
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ class ShimRepository:
     """The methods of a repository, for the tests only: the session manager does not call them."""
 
     def __init__(self) -> None:
-        self.portal = holdfast.portal("sqlite://:memory:").start()
+        self.portal = holdfast.Portal("sqlite://:memory:").start()
         _portals.append(self.portal)
         self.sessions: dict[str, Session] = {}
 

@@ -40,6 +40,6 @@ def open_portal(uri: str) -> holdfast.Portal:
 @cache
 def _open(url: str) -> holdfast.Portal:
     settings: dict[str, Any] = {"session_ttl": None, "max_sessions": None}
-    portal = holdfast.portal(url, **settings).start()
+    portal = holdfast.Portal(url, **settings).start()
     atexit.register(portal.close)
     return portal

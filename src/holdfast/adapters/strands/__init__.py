@@ -2,7 +2,7 @@
 
 A call of the model gets the *working set*: the prompt that Holdfast builds within a token budget.
 
-    with holdfast.portal("sqlite:///chat.db") as portal:
+    with holdfast.Portal("sqlite:///chat.db") as portal:
         sessions = HoldfastSessionManager(portal, "trip-7", user_id="ada")
         agent = Agent(session_manager=sessions, conversation_manager=HoldfastConversationManager(sessions, budget=8_000))
         agent("Where is my order?")

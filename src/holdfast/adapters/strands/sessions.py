@@ -44,7 +44,7 @@ class HoldfastSessionManager(SessionManager[Any]):
     `await`, in its event loop, and `load` must be awaited before an agent is created.
 
     Args:
-        hf: an open `Holdfast`, or a `holdfast.portal()`.
+        hf: an open `Holdfast`, or a `holdfast.Portal()`.
         session_id: the id of the session, which is created when it is used first.
         user_id: the owner of the session.
     """
@@ -241,7 +241,7 @@ class HoldfastSessionManager(SessionManager[Any]):
         if not isinstance(self._hf, holdfast.Portal):
             raise TypeError(
                 "an open Holdfast cannot be used without await: `await session_manager.load(agent_id)` before you create the agent,"
-                " or use HoldfastSessionManager(holdfast.portal(…).start(), …)"
+                " or use HoldfastSessionManager(holdfast.Portal(…).start(), …)"
             )
         self._hf.call(function, *args)
 

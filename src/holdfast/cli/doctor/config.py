@@ -66,7 +66,7 @@ def check_limits(settings: ServerSettings) -> Finding:
     from holdfast.config import resolve_llm
     from holdfast.durations import format_duration
     from holdfast.limits import BODIES, DEPTH, ID_BYTES, MESSAGE_BYTES, METADATA_BYTES, PAGE, STATE_BYTES
-    from holdfast.settings import format_size
+    from holdfast.sections import format_size
 
     most, timeout = settings.config.gateway.limits, resolve_llm(settings.config).timeout
     parts = [

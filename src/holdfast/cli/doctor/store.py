@@ -43,7 +43,7 @@ _HELD = "stop the program that locks it, or name another database with --store"
 
 def check_store(url: str) -> Iterator[Finding]:
     """Check the database at `url`. A database that does not exist is not created."""
-    from holdfast.settings import mask_url
+    from holdfast.sections import mask_url
     from holdfast.stores.sql.address import MEMORY, parse_path
 
     if not url.startswith("sqlite:"):

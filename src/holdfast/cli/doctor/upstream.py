@@ -76,7 +76,7 @@ def _list_endpoints(config: Config) -> list[tuple[list[str], LLMSettings]]:
 
 
 def _format_endpoint(names: list[str], llm: LLMSettings) -> str:
-    from holdfast.settings import mask_url
+    from holdfast.sections import mask_url
 
     key = "with a key" if llm.api_key else "without a key"
     return f"{mask_url(llm.base_url)} ({format_line(', '.join(names), 60)}; {key})"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_number
-from holdfast.settings import Mistake, OptionalSecret, Settings, Size, Text, Timeout, Url, check_headers, check_url
+from holdfast.sections import Mistake, OptionalSecret, Settings, Size, Text, Timeout, Url, check_headers, check_url
 
 EXTRA: Final = "mcp"
 """Name of the extra that installs the SDK."""

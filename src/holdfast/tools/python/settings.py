@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.settings import Duration, Settings, Size, Text, Timeout, check_fields
+from holdfast.sections import Duration, Settings, Size, Text, Timeout, check_fields
 
 
 class PythonLimits(Settings, frozen=True, kw_only=True):
