@@ -7,16 +7,12 @@ author = "Holdfast contributors"
 copyright = author  # noqa: A001  # Sphinx' own name for it
 release = version = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "scripts.site.extension"]
+extensions = ["myst_parser"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "index"
 
 # The same anchors as on a code host: every heading has one.
 myst_heading_anchors = 6
-
-autodoc_member_order = "bysource"
-autodoc_typehints_format = "short"
-python_use_unqualified_type_names = True
 
 html_theme = "furo"
 html_title = f"Holdfast {release}"

@@ -10,7 +10,7 @@ import grimp
 import holdfast
 from holdfast.config.reference import list_rows
 from holdfast.server.app import ROUTES
-from scripts.site.commands import list_contexts
+from scripts.reference import list_contexts
 
 
 def count_surface() -> dict[str, int]:

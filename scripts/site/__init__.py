@@ -1,8 +1,5 @@
 """Build the documentation as a site: `python -m scripts.site html`.
 
-source_folder              copies the pages of docs/ and those next to README.md to the folder that Sphinx reads
-rest, commands, python_api   generate pages from the code
-markdown                     formats Markdown
-links                        finds and checks links in Markdown pages
-extension                    configures Sphinx for this project
+source_folder   copies the pages of docs/ and those next to README.md to the folder that Sphinx reads
+links           finds and checks links in Markdown pages
 """

@@ -1,25 +1,19 @@
-"""Collect all pages in the folder that Sphinx reads: those of docs/, those next to README.md, and generated ones."""
+"""Collect all pages in the folder that Sphinx reads: those of docs/, and those next to README.md."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from scripts.site import commands, links, python_api, rest
+from scripts.site import links
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
 ROOTS: Final[Mapping[str, str]] = {"CHANGELOG.md": "changelog.md", "SECURITY.md": "security-policy.md"}
 """Pages next to README.md, where readers expect them, and their paths in the site."""
-GENERATORS: Final[tuple[Callable[[], Mapping[str, str]], ...]] = (
-    rest.make_pages,
-    commands.make_pages,
-    python_api.make_pages,
-)
-"""Functions that generate pages, by their paths in the site."""
 FILES: Final = "files"
 """Folder of the site for other files that pages link to."""
 _ORPHAN: Final = "---\norphan: true\n---\n\n"
@@ -27,7 +21,7 @@ _ORPHAN: Final = "---\norphan: true\n---\n\n"
 
 def stage(folder: Path) -> None:
     """Fill the folder that Sphinx reads; leave unchanged files alone, so that Sphinx does not read them again."""
-    wanted = {path: text.encode() for make in GENERATORS for path, text in make().items()} | _collect_pages()
+    wanted = _collect_pages()
     for file in folder.rglob("*") if folder.exists() else ():
         if file.is_file() and file.relative_to(folder).as_posix() not in wanted:
             file.unlink()

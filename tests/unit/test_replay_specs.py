@@ -10,7 +10,6 @@ import pytest
 from holdfast.context.settings import CLEARING, RECALL, STRATEGIES
 from holdfast.errors import InvalidRequest
 from holdfast.replay import Result, Spec, SummaryWriter, make_scripted_llm, parse_spec, parse_specs, play
-from scripts.config_keys import format_strategies
 from tests.unit.test_replay import RECORDED, rounds
 
 # -- specs ------------------------------------------------------------------------------
@@ -187,13 +186,6 @@ def test_the_page_tells_of_each_strategy_and_its_keys() -> None:
     for name, strategy in STRATEGIES.items():
         keys = set(strategy.keys) - {CLEARING, RECALL, "facts"}
         assert keys <= set(re.findall(r"`([a-z_]+)", told[name])), name
-
-
-def test_the_page_has_the_table_of_all_strategies() -> None:
-    """As the code has them: `python scripts/config_keys.py` writes it."""
-    assert f"scripts/config_keys.py -->\n\n{format_strategies()}\n<!-- strategies: end -->" in (
-        DOCS / "strategy-keys.md"
-    ).read_text(encoding="utf-8")
 
 
 def test_the_command_lines_page_tells_of_each_figure() -> None:
