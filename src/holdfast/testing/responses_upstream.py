@@ -40,7 +40,9 @@ class ResponsesUpstream(ScriptedUpstream):
         for item in given if isinstance(given, list) else ():
             kind = item.get("type")
             if kind in ("reasoning", "compaction") and not str(item.get("encrypted_content")).startswith(_SEAL):
-                return Reply(status=400, error="The encrypted content could not be verified.")
+                message = "The encrypted content could not be verified."
+                error = {"message": message, "type": "invalid_request_error", "code": "invalid_encrypted_content"}
+                return Reply(status=400, error={"error": error})
             if kind in ("function_call", "custom_tool_call"):
                 known.add(item["call_id"])
             elif kind in ("function_call_output", "custom_tool_call_output") and item["call_id"] not in known:

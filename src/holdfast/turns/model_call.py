@@ -8,9 +8,9 @@ context window, token counter and API. So each model has a separate view, and th
 changes the view of the usual model.
 
 **Refused messages.** A provider may answer 400 to a whole prompt because of one message, for example a broken image or
-an unknown part. Holdfast finds the message if the error names it, or if one call without the most likely message
-succeeds. The message is then left out of prompts for this upstream. The log records the refusal, until a caller
-includes the message again. The current user message is never left out: the client gets the error instead.
+an unknown part. If the error names the message, it is left out of prompts for this upstream. The log records the
+refusal, until a caller includes the message again. The current user message is never left out: the client gets the
+error instead.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ import msgspec
 from holdfast.agents import Responder
 from holdfast.context.explain import encode_record
 from holdfast.domain.budget import step_down
-from holdfast.domain.messages import TEXT_PARTS
 from holdfast.domain.refusals import read_refusals
-from holdfast.domain.session import Entry, ModelCall, Session
+from holdfast.domain.session import ModelCall, Session
 from holdfast.engine.session_lock import END
 from holdfast.errors import (
     BudgetTooSmall,
@@ -425,62 +424,33 @@ _NAMED: Final = re.compile(r"\bmessages(?:\.?\[|\.|', ?)(\d{1,6})\]?(?:[.\]', ]+
 """Pattern for the position of a message in an error text: `messages[3]` and `messages.[3].content.[0]` (OpenAI),
 `messages.3.content.0` (Anthropic), and `'messages', 3, 'content'` (vLLM).
 """
-_OF_MESSAGES: Final = re.compile(
-    r"message|content|image|audio|video|media|document|pdf|\bfile|base64|mime|decod|\burl\b|\bparts?\b|\brole\b|filter|moderat",
-    re.IGNORECASE,
-)
-_OF_OTHERS: Final = re.compile(
-    r"\b(?:tools?|functions?|schema|tool_choice|temperature|top_p|max_\w*tokens|stop|stream|response_format|logprobs|api.?key"
-    r"|credits?|quota|billing|rate.limit|parameters?|context.length|thinking)\b",
-    re.IGNORECASE,
-)
-_OF_ITEMS: Final = re.compile(r"encrypted|compaction", re.IGNORECASE)
+_UNREADABLE: Final = "invalid_encrypted_content"
+"""Code with which OpenAI refuses an item that another service encrypted."""
 _CODE: Final = re.compile(r"[a-z0-9_.-]{3,60}", re.IGNORECASE)
 
 
-class Suspect(msgspec.Struct, frozen=True):
-    """A message that is left out of a call because it may be the reason why the provider refused the prompt."""
-
-    seq: int
-    reason: str
-    named: bool
-    """True if the error named the message. False if the call without the message is a guess; a turn makes at most one
-    such call.
-    """
-
-
 class Refusals:
-    """Finds the messages because of which providers refused a turn's prompts, and leaves them out."""
+    """Leaves out the messages because of which providers refused a turn's prompts, if their errors name them."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        self._suspect: Suspect | None = None
-        self._misnamed: set[int] = set()
-        """`seq` of messages that errors named although they were already left out."""
+        self._has_new = False
+        """True if a message was left out that no answer has confirmed yet."""
 
     async def leave_out_refused(self, error: ModelError) -> bool:
-        """Build the prompt again without the message that caused the error. Return True if that was done.
+        """Build the prompt again without the message that the error names. Return True if that was done.
 
-        Return False if the error is about something else or about the current user message, or if the turn has already
-        called a model without a message that the error did not name.
+        Return False if the error names no message, the current user message, or one that is left out already.
         """
-        turn = self._turn
-        probed, self._suspect = self._suspect, None
-        if probed is not None and not probed.named:
-            turn.without[turn.request.responder.llm.name].pop(probed.seq, None)  # the probe did not help
+        turn, self._has_new = self._turn, False
         left_out = turn.without.setdefault(turn.request.responder.llm.name, {})
         if not isinstance(error, ModelRejected) or error.status not in _STATUS or len(left_out) >= REFUSED_A_TURN:
             return False
-        suspect = await self._find_suspect(error)
-        if suspect is not None and suspect.named and (suspect.seq in left_out or suspect.seq in self._misnamed):
-            self._misnamed.add(suspect.seq)  # a router may number messages differently
-            left_out.pop(suspect.seq, None)
-            suspect = await self._guess_suspect(error)
-        if suspect is None or (turn.probed and not suspect.named):
+        seq = await self._find_named(error)
+        if seq is None or seq in left_out:
             return False
-        turn.probed = turn.probed or not suspect.named
-        left_out[suspect.seq] = suspect.reason
-        self._suspect = suspect
+        left_out[seq] = _read_reason(error)
+        self._has_new = True
         await build_prompt(turn)
         return True
 
@@ -489,9 +459,9 @@ class Refusals:
 
         An error while recording is only logged.
         """
-        suspect, self._suspect = self._suspect, None
-        if suspect is None:
+        if not self._has_new:
             return
+        self._has_new = False
         turn, name = self._turn, self._turn.request.responder.llm.name
         for seq, reason in turn.without[name].items():
             try:
@@ -516,30 +486,20 @@ class Refusals:
         )
         turn.warnings.add(TurnWarning("message_left_out", message))
 
-    async def _find_suspect(self, error: ModelRejected) -> Suspect | None:
+    async def _find_named(self, error: ModelRejected) -> int | None:
+        """Return the `seq` of the message that an error names; None if it names none, several, or the current user message."""
         built = self._turn.working_set
         assert built is not None, "a prompt was refused"
-        text, reason = _read_words(error), _read_reason(error)
-        current = built.window.current
-        if (found := _NAMED.search(text)) is not None:
-            places = await self._find_places(int(found[1]), None if found[2] is None else int(found[2]))
-            seqs = built.list_seqs()
-            named = {seq for at in places if at < len(seqs) and (seq := seqs[at]) is not None}
-            if len(named) == 1:
-                (only,) = named
-                return None if only == current else Suspect(only, reason, named=True)
-        return await self._guess_suspect(error)
-
-    async def _guess_suspect(self, error: ModelRejected) -> Suspect | None:
-        """Return the message that most likely caused the error; None if the error is not about a message."""
-        built = self._turn.working_set
-        assert built is not None, "a prompt was refused"
-        item = built.window.compacting
-        is_sent = item in built.list_seqs() and item not in built.refused
-        if item is not None and is_sent and _OF_ITEMS.search(_read_words(error)):
-            return Suspect(item, _read_reason(error), named=False)
-        seq = await self._find_likeliest() if _is_about_messages(error, _read_words(error)) else None
-        return None if seq is None else Suspect(seq, _read_reason(error), named=False)
+        seqs, item = built.list_seqs(), built.window.compacting
+        if item is not None and (error.body or {}).get("code") == _UNREADABLE:
+            return item if item in seqs else None
+        found = _NAMED.search(_read_words(error))
+        if found is None:
+            return None
+        places = await self._find_places(int(found[1]), None if found[2] is None else int(found[2]))
+        named = {seq for at in places if at < len(seqs) and (seq := seqs[at]) is not None}
+        (only,) = named if len(named) == 1 else (None,)
+        return None if only == built.window.current else only
 
     async def _find_places(self, at: int, block: int | None) -> Sequence[int]:
         """Return the indexes of the messages in the working set that were sent as the upstream's message number `at`."""
@@ -557,34 +517,6 @@ class Refusals:
             if place == at:
                 return (own,)
         return ()
-
-    async def _find_likeliest(self) -> int | None:
-        """Return the `seq` of the message that the provider most likely refused; None if there is no suspicious message.
-
-        A message is suspicious if it is newer than the last answered prompt. Messages with media or unknown parts come
-        first. The oldest suspicious message is returned, unless user messages follow. Each user message that follows
-        means that an earlier turn left out a message without success, so the next suspicious message is returned
-        instead.
-        """
-        turn = self._turn
-        built = turn.working_set
-        assert built is not None, "a prompt was refused"
-        calls = await turn.engine.store.calls(turn.request.ref, limit=1)
-        through = calls[0].through if calls else -1
-        left = {seq for seq in built.list_seqs() if seq is not None} - built.refused.keys() - {built.window.current}
-        units = (*built.window.head, *built.window.units)
-        new = [entry for unit in units for entry in unit.entries if entry.seq in left and entry.seq > through]
-        odd = [entry for entry in new if _is_odd(entry)]
-        given = [entry for entry in new if entry.message.role != "assistant"]  # not the model's own messages
-        found = odd or (given if calls else [])
-        tried = sum(entry.seq > odd[-1].seq and entry.message.role == "user" for entry in new) if odd else 0
-        return found[tried % len(found)].seq if found else None
-
-
-def _is_odd(entry: Entry) -> bool:
-    """Return True if a message contains anything but text and calls."""
-    content = entry.message.content
-    return isinstance(content, tuple) and any(part.type not in TEXT_PARTS for part in content)
 
 
 def _is_moved(message: dict[str, Any]) -> bool:
@@ -608,15 +540,3 @@ def _read_reason(error: ModelError) -> str:
     labels = [error.body.get(key) for key in ("code", "type")] if error.body else []
     code = next((label for label in labels if isinstance(label, str) and _CODE.fullmatch(label)), None)
     return f"{error.status} {code}" if code else f"{error.status}"
-
-
-def _is_about_messages(error: ModelError, text: str) -> bool:
-    """Return True if an error is about the content of messages, and not about tools, sampling, keys or money."""
-    param = error.body.get("param") if error.body else None
-    if (
-        isinstance(param, str)
-        and param
-        and not re.match(r"messages|contents?|url|image|file|audio|input|prompt", param)
-    ):
-        return False
-    return _OF_MESSAGES.search(text) is not None and _OF_OTHERS.search(text) is None

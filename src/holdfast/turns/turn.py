@@ -145,10 +145,6 @@ class _Log(msgspec.Struct):
 class Turn:
     """One turn in progress: its request, and everything that is known about it so far."""
 
-    probed = False
-    """True if the turn has called a model without a message that the provider's error did not name. A turn does this at
-    most once.
-    """
     introduction: Introduction | None = None
     """The promoted memories that the next prompt contains; None: there are none."""
     placement: Placement | None = None
