@@ -92,7 +92,7 @@ clean:  ## remove everything that the targets created
 	@scripts/setup requirements/base.lock
 	@touch $@
 
-.venv/.dev: requirements/dev.lock requirements/weights.lock requirements/e5.lock pyproject.toml scripts/setup
+.venv/.dev: requirements/dev.lock requirements/weights.lock pyproject.toml scripts/setup
 	@scripts/setup requirements/dev.lock
 	@touch .venv/.base $@
 

@@ -37,7 +37,7 @@ The tables list each distribution that Holdfast needs, with the licence that the
 distributions that are installed for development on Linux. Most licences require only that you keep their notice. Those marked *(its own files)* also require
 that these files stay under their licence if you change and redistribute them.
 
-The command `holdfast embeddings install` installs the weights of all-MiniLM-L6-v2 (Apache-2.0) or multilingual-e5-small (MIT).
+The command `holdfast embeddings install` installs the weights of all-MiniLM-L6-v2 (Apache-2.0).
 
 """
 FRAMEWORKS = {

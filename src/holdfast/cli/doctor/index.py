@@ -90,40 +90,53 @@ def _report(report: IndexReport, place: Path | None) -> Finding:
 EMBEDDER = "embedder"
 EMBEDDER_TIMEOUT_SECONDS = 10.0
 """Maximum seconds to wait for a vector, including the time to load a local model."""
-_WORD = "holdfast"
-"""Text to embed. It contains no user data."""
-_REMEDY = "until then only keyword search works; test it with `holdfast embeddings check`"
+_ALIKE = ("Where is my parcel?", "When will my package arrive?")
+_OTHER = "The cat is asleep on the sofa."
+"""Texts to embed. They contain no user data."""
+_REMEDY = "until it works, only keyword search finds something"
 
 
 def check_embedder(config: Config) -> Iterator[Finding]:
-    """Check the embedder of the index, if it has one."""
+    """Check the embedder of the index, if it has one: the files of a local model, and vectors of three sentences."""
     import anyio
 
     from holdfast.config.build import build_index_settings
+    from holdfast.embedders import weights
+    from holdfast.embedders.settings import LOCAL
 
     try:
         settings = build_index_settings(config)
         if settings is None or settings.embedder is None:
             return
-        name, numbers = anyio.run(try_embedder, settings.embedder)
+        if settings.embedder.provider == LOCAL:
+            weights.verify(weights.find(settings.embedder.path))
+        name, numbers, is_closer = anyio.run(try_embedder, settings.embedder)
     except TimeoutError:
         yield warn(EMBEDDER, f"no vector within {EMBEDDER_TIMEOUT_SECONDS:g} s", _REMEDY)
     except HoldfastError as error:
         yield warn(EMBEDDER, format_line(str(error)), _REMEDY)
     else:
-        yield ok(EMBEDDER, f"{format_line(name)}: vectors of {numbers:,} dimensions")
+        made = f"{format_line(name)}: vectors of {numbers:,} dimensions"
+        if is_closer:
+            yield ok(EMBEDDER, made)
+        else:
+            problem = f"{made}; related sentences are not more similar than unrelated ones"
+            yield warn(EMBEDDER, problem, "configure a model for sentence embeddings")
 
 
-async def try_embedder(settings: Any) -> tuple[str, int]:
-    """Embed a short text. Return the name of the embedder and the dimension of its vectors."""
+async def try_embedder(settings: Any) -> tuple[str, int, bool]:
+    """Embed three sentences. Return the name of the embedder, the dimension, and True if related sentences are more similar."""
     import anyio
 
     from holdfast.embedders import embedder_of
+    from holdfast.recall.vectors import compute_similarities
 
     embedder = embedder_of(settings)
     try:
         with anyio.fail_after(EMBEDDER_TIMEOUT_SECONDS):
-            await embedder.embed([_WORD])
+            first, *others = await embedder.embed([*_ALIKE, _OTHER])
     finally:
         await embedder.close()
-    return embedder.name, embedder.dimension or 0
+    dimension = len(first) // 4
+    alike, other = compute_similarities(first, others, dimension)
+    return embedder.name, dimension, alike > other
