@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.log import to_sent_message
-from holdfast.domain.messages import GENESIS, chain, chain_with_unspoken
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
-from holdfast.wire.openai import parse_message
 from tests.edges.apis import CLAUDE, Apis, serve_apis
 
 THOUGHT = {"type": "thinking", "thinking": "Oslo is in Norway.", "signature": "c2lnbmVk"}
@@ -152,34 +149,3 @@ async def test_split_or_trimmed_text_matches_the_log() -> None:
         ]
         again = await both.ask([*history, {"role": "user", "content": "Go on"}])
         assert again.session["reconciled"] == "continued"
-
-
-async def test_old_logs_with_counted_reasoning_are_matched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log written when reasoning counted as media verifies, is matched by a resend, and continues."""
-    reply = [THOUGHT, {"type": "text", "text": "Rain, as so often."}]
-    old = [
-        {"role": "user", "content": "Is it raining?"},
-        {"role": "assistant", "content": reply},
-        {"role": "user", "content": "Sure?"},
-        {"role": "assistant", "content": [{**THOUGHT, "thinking": "wet"}, {"type": "text", "text": "Quite."}]},
-    ]
-    async with serve_apis((), ["Yes.", "Still yes.", "Edited."]) as both:
-        handle = await both.served.hf.session("old")
-        with monkeypatch.context() as patched:
-            patched.setattr("holdfast.domain.log.chain", chain_with_unspoken)
-            await handle.append(old)
-        (_, first, *_) = await handle.entries()
-        told = to_sent_message(first.message, first.metadata)
-        assert first.digest != chain(chain(GENESIS, parse_message(old[0])), told)
-        assert await handle.verify() == 4
-        for words, more in (("And now?", []), ("And then?", [("And now?", "Yes.")])):
-            history = [*old]
-            for asked, add_reply in more:
-                history += [{"role": "user", "content": asked}, {"role": "assistant", "content": add_reply}]
-            history.append({"role": "user", "content": words})
-            again = await both.ask(history, model=CLAUDE)
-            assert (again.session_id, again.session["reconciled"]) == ("old", "continued")
-        assert await handle.verify() == 8
-        named = await both.ask([*old[:2], {"role": "user", "content": "Really?"}], model=CLAUDE, session_id="old")
-        assert (named.session["reconciled"], named.session["edited_at"]) == ("edited", 2)
-        assert both.claude.violations == []

@@ -259,19 +259,6 @@ async def _change_notes(one: Bench, **changes: Any) -> dict[str, Any]:
     return notes
 
 
-async def test_servers_of_0_1_do_not_rebuild_the_index_of_a_newer_release(caplog: pytest.LogCaptureFixture) -> None:
-    """0.1 rebuilds an index whose note has another `analysis` than 1."""
-    async with bench() as one:
-        await make_sessions(one)
-        await one.service.walk()
-        assert (await _change_notes(one))["analysis"] == 1
-        await _change_notes(one, version=0)  # 0.1 made it
-        await one.service.walk()
-        assert "older version" in caplog.text
-        notes = await _change_notes(one)
-        assert (notes["analysis"], notes["version"]) == (1, terms.VERSION)
-
-
 async def test_index_of_a_newer_release_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     async with bench() as one:
         await make_sessions(one)
@@ -282,11 +269,12 @@ async def test_index_of_a_newer_release_is_left_alone(caplog: pytest.LogCaptureF
         assert (await _change_notes(one))["version"] == terms.VERSION + 1
 
 
-async def test_rebuild_that_0_1_started_begins_again() -> None:
+async def test_rebuild_of_another_version_begins_again() -> None:
     async with bench() as one:
         await make_sessions(one)
         await one.service.walk()
-        await _change_notes(one, epoch=1, running={"epoch": 1, "user": None, "session": None})
+        started = {"epoch": 1, "user": None, "session": None}
+        await _change_notes(one, epoch=1, running=started, running_version=terms.VERSION - 1)
         assert not (await one.service.rebuild()).resumed
         epochs = {(await one.index.progress(SPACE, ref.id)).epoch for ref in REFS}  # type: ignore[union-attr]
         assert epochs == {2}

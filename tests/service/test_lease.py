@@ -30,6 +30,9 @@ class LeaseTable:
             raise StoreUnavailable("gone")
         return self.says
 
+    async def leased_by(self, name: str, *, now: int) -> str | None:
+        return None
+
     async def release(self, name: str, holder: str) -> None:
         self.released.append((name, holder))
         if self.says is None:
@@ -88,14 +91,7 @@ async def test_lease_of_a_killed_process_is_taken_over_at_once() -> None:
     await store.close()
 
 
-async def test_store_without_leased_by_supports_leases() -> None:
-    """Stores written for version 0.1 do not name holders: their leases just expire."""
-    store: Any = (table := LeaseTable())
-    table.says = False
-    assert not await Lease(store, "sweep", "me", lambda: 1, 1000).renew()
-
-
-# -- lease blocks------------------------------------------------------------
+# -- lease blocks ------------------------------------------------------------
 
 
 async def test_block_acquires_and_releases_the_lease() -> None:

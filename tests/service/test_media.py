@@ -12,7 +12,6 @@ import pytest
 import holdfast
 from holdfast.agents import Llm, Roster
 from holdfast.domain.history import to_new_entry
-from holdfast.domain.messages import GENESIS, Message, chain, list_former_chains
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidMessage
 from holdfast.hooks.registry import ENDS, make_callback_hook
@@ -23,7 +22,7 @@ from holdfast.models import OpenAIModel
 from holdfast.secrets import Guard, make_redactor
 from holdfast.stores.log import Append
 from holdfast.testing import ScriptedUpstream
-from holdfast.wire.openai import parse_message, to_chat_message
+from holdfast.wire.openai import to_chat_message
 from tests.unit.media_kit import THEIRS, VIDEO, anthropic, b64, image_url, png
 
 PICTURE, OTHER = png(size=20_000), png(320, 200, size=9_000, seed=3)
@@ -215,25 +214,6 @@ async def test_secrets_are_searched_in_text_data_urls() -> None:
         assert message["content"][1] == image_url(PICTURE)
         assert secret not in message["content"][0]["file"]["file_data"]
         assert await session.verify() == 2
-
-
-async def test_logs_with_the_former_media_hash_still_verify(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Older logs hash media as they were encoded then; they verify and can be continued."""
-    small = {"role": "user", "content": [image_url(b"\0\0\0")]}
-
-    def once(previous: bytes, message: Message) -> bytes:
-        return next(iter(list_former_chains(previous, message)), chain(previous, message))
-
-    async with holdfast.open("sqlite://:memory:") as hf:
-        session = await hf.session("s")
-        with monkeypatch.context() as patched:
-            patched.setattr("holdfast.domain.log.chain", once)
-            await session.append([small, ALL[1], small])
-        assert (await session.entries())[0].digest != chain(GENESIS, parse_message(small))
-        await session.append([small, ALL[1]])
-        assert await session.verify() == 5
-        fork = await session.fork()
-        assert await fork.verify() == 5
 
 
 async def test_hooks_get_media_placeholders_unless_they_ask_for_media() -> None:

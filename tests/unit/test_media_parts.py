@@ -17,11 +17,9 @@ from holdfast.domain.medium import decode_base64
 from holdfast.domain.messages import (
     Message,
     Part,
-    chain,
     decode_payload,
     encode_canonical,
     encode_payload,
-    list_former_chains,
 )
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import MEDIA_INLINE, Limits
@@ -217,16 +215,6 @@ def test_link_digests_depend_on_the_url() -> None:
         == encode_canonical(make_message(source))
         != encode_canonical(make_message(links[1]))
     )
-
-
-def test_former_media_digests_are_known() -> None:
-    """Older logs need them, but only if they differ and the data are in the message."""
-    message = make_message(image_url(png()))
-    (former,) = list_former_chains(b"", message)
-    assert former != chain(b"", message)
-    assert not list_former_chains(b"", take_out(message)[0])
-    assert not list_former_chains(b"", Message(role="user", content="x"))
-    assert not list_former_chains(b"", make_message({"type": "thinking", "thinking": "x"}))
 
 
 # -- placeholders ------------------------------------------------------------

@@ -255,28 +255,6 @@ def remove_media(message: Message) -> Message:
     return message.evolve(content=message.text)
 
 
-def list_former_chains(previous: bytes, message: Message) -> tuple[bytes, ...]:
-    """Return the digests that older versions computed for a message, if they differ from today's `chain`.
-
-    Older versions compared media, or the unspoken parts of a reply, or both, by the fields of the parts.
-    """
-    written = any(_identify_media(part) for part in message.media) and not any(part.held for part in message.media)
-    forms = [former for former, differs in ((False, has_unspoken_parts(message)), (True, written)) if differs]
-    return tuple(_compute_former_chain(previous, message, former=former) for former in forms)
-
-
-def chain_with_unspoken(previous: bytes, message: Message) -> bytes:
-    """Return `chain` as older versions computed it, including a reply's unspoken parts. It finds matches in logs of these versions."""
-    return _compute_former_chain(previous, message) if has_unspoken_parts(message) else chain(previous, message)
-
-
-def digest_reply_with_unspoken(message: Message) -> bytes | None:
-    """Return `digest_reply` as older versions computed it; None if today's value is the same."""
-    if not has_unspoken_parts(message):
-        return None
-    return _digest(_encoder.encode(_list_compared(message, _split_segments(message.content))), b"said")
-
-
 def has_unspoken_parts(message: Message) -> bool:
     """Return True if the message is a reply with parts that do not belong to its text."""
     return (
@@ -284,11 +262,6 @@ def has_unspoken_parts(message: Message) -> bool:
         and isinstance(message.content, tuple)
         and any(part.type in UNSPOKEN_PARTS for part in message.content)
     )
-
-
-def _compute_former_chain(previous: bytes, message: Message, *, former: bool = False) -> bytes:
-    fields = _list_compared(message, _split_segments(message.content, former=former))
-    return hashlib.blake2b(previous + _encoder.encode(fields), digest_size=DIGEST_SIZE).digest()
 
 
 def _find_content(message: Message) -> Content:
@@ -299,14 +272,14 @@ def _find_content(message: Message) -> Content:
     return tuple(part for part in message.content if part.type not in UNSPOKEN_PARTS)
 
 
-def _split_segments(content: Content, *, former: bool = False) -> list[Any]:
+def _split_segments(content: Content) -> list[Any]:
     """Return the content as a list: joined text parts as strings, media by their identity, other parts as `{"media": hash}`."""
     if isinstance(content, str):
         content = (Part("text", content),)
     segments: list[Any] = []
     for part in content if isinstance(content, tuple) else ():
         if part.text is None:
-            segments.append((None if former else _identify_media(part)) or {"media": _hash_media(part)})
+            segments.append(_identify_media(part) or {"media": _hash_media(part)})
         elif segments and isinstance(segments[-1], str):
             segments[-1] += part.text
         else:

@@ -95,10 +95,6 @@ class IndexReport(msgspec.Struct, frozen=True, kw_only=True):
 _log: Final = logging.getLogger("holdfast.indexing")
 NOTE: Final = "rebuild"
 _PAGE: Final = 100
-_ANALYSIS_OF_0_1: Final = 1
-"""A server of Holdfast 0.1 rebuilds the index if `RebuildNotes.analysis` has another value. While old and new servers use one
-database, they would rebuild each other's index every few minutes.
-"""
 
 
 class RebuildNotes(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,11 +105,9 @@ class RebuildNotes(msgspec.Struct, frozen=True, kw_only=True):
     running: Rebuilding | None = None
     """The rebuild that is not finished yet."""
     running_version: int = 0
-    """The version of the text analysis of that rebuild; 0: Holdfast 0.1 started it."""
-    analysis: int = 0
-    """`_ANALYSIS_OF_0_1`; 0: the index is new."""
+    """The version of the text analysis of that rebuild."""
     version: int = 0
-    """The version of the text analysis with which the whole index was made; 0: Holdfast 0.1 made it, or the index is new."""
+    """The version of the text analysis with which the whole index was made; 0: the index is new."""
 
 
 class SessionName(NamedTuple):
@@ -175,9 +169,9 @@ class Rebuilder:
         For a new index, store the current version. An index of a newer version is left to the servers that made it.
         """
         notes = await self.read_notes()
-        if notes.analysis == 0:
-            await self._write_notes(msgspec.structs.replace(notes, analysis=_ANALYSIS_OF_0_1, version=VERSION))
-        return 0 < (notes.version or notes.analysis) < VERSION
+        if notes.version == 0:
+            await self._write_notes(msgspec.structs.replace(notes, version=VERSION))
+        return 0 < notes.version < VERSION
 
     async def rebuild(
         self,
@@ -210,7 +204,7 @@ class Rebuilder:
             return RebuildResult(resumed=resumed)
         notes = msgspec.structs.replace(await self.read_notes(), running=None, running_version=0)
         if user is None and session is None:
-            notes = msgspec.structs.replace(notes, analysis=_ANALYSIS_OF_0_1, version=VERSION)
+            notes = msgspec.structs.replace(notes, version=VERSION)
         await self._write_notes(notes)
         return msgspec.structs.replace(done, resumed=resumed)
 

@@ -28,12 +28,9 @@ from holdfast.domain.messages import (
     GENESIS,
     Message,
     chain,
-    chain_with_unspoken,
     digest_cut_reply,
     digest_reply,
-    digest_reply_with_unspoken,
     digest_without_media,
-    has_unspoken_parts,
 )
 from holdfast.domain.reconcile import LogRemainder, compare_rounds, is_same_message, is_seen_prefix
 from holdfast.domain.session import Entry, Session, SessionRef, is_always_named
@@ -354,18 +351,11 @@ async def find_shared_places(trail: Trail, start: int, digest: bytes, *, first: 
 
 
 def _compute_chain(trail: Trail, start: int, digest: bytes, count: int) -> list[tuple[int, bytes]]:
-    """Return the chained digests of `count` messages, beginning at index `start`. Each digest comes with the index of its message.
-
-    If older versions of Holdfast computed another digest for a message, both digests are returned.
-    """
-    found, former = [], digest
+    """Return the chained digests of `count` messages, beginning at index `start`. Each digest comes with the index of its message."""
+    found = []
     for at in range(start, min(start + count, len(trail.messages))):
-        message, same = trail.messages[at], former == digest
-        digest = chain(digest, message)
-        former = digest if same and not has_unspoken_parts(message) else chain_with_unspoken(former, message)
+        digest = chain(digest, trail.messages[at])
         found.append((at, digest))
-        if former != digest:
-            found.append((at, former))
     return found
 
 
@@ -437,7 +427,7 @@ async def find_omitting(trail: Trail, prefix: Landing | None, *, run: int) -> li
         run: minimum number of consecutive messages in common.
     """
     floor = _count_covered(trail, prefix)
-    replies = [(at, mark) for at in trail.list_replies(floor) for mark in _list_reply_digests(trail.messages[at])]
+    replies = [(at, mark) for at in trail.list_replies(floor) if (mark := digest_reply(trail.messages[at])) is not None]
     for _ in range(_ANCHORS):
         places = await trail.find_places([mark for _, mark in replies], alias=True, limit=_PLACES)
         if not places:
@@ -455,10 +445,6 @@ async def find_omitting(trail: Trail, prefix: Landing | None, *, run: int) -> li
             return list(found.values())
         del replies[places[0].mark :]
     return []
-
-
-def _list_reply_digests(message: Message) -> list[bytes]:
-    return [mark for mark in (digest_reply(message), digest_reply_with_unspoken(message)) if mark is not None]
 
 
 async def _find_run_landing(trail: Trail, place: Sighting, at: int, prefix: Landing | None, run: int) -> Landing | None:

@@ -23,7 +23,6 @@ from holdfast.domain.messages import (
     GENESIS,
     Message,
     chain,
-    chain_with_unspoken,
     digest_calls,
     encode_calls,
     encode_canonical,
@@ -292,19 +291,12 @@ class MatchFinder:
         return waiting
 
     def _compute_chains(self, first: int) -> list[tuple[int, bytes]]:
-        """Return the chained digests of the visible messages from index `first`, each with the index of its message.
-
-        If older versions of Holdfast computed another digest for a message, both digests are returned.
-        """
-        digest, former, found = GENESIS, GENESIS, list[tuple[int, bytes]]()
+        """Return the chained digests of the visible messages from index `first`, each with the index of its message."""
+        digest, found = GENESIS, list[tuple[int, bytes]]()
         for at, message in enumerate(self._trail.messages):
-            same = digest == former
-            digest, before = chain(digest, message), former
-            former = chain_with_unspoken(before, message)
-            if same and former == chain(before, message):
-                former = digest
+            digest = chain(digest, message)
             if at >= first:
-                found += [(at, digest)] if former == digest else [(at, digest), (at, former)]
+                found.append((at, digest))
         return found
 
     async def _find_resent(self, exact: Match | None, places: Sequence[Sighting], count: int) -> Match | None:

@@ -63,10 +63,7 @@ def check_id(value: str, param: str, *, longest: int = ID_BYTES) -> None:
 
 
 def check_new_id(value: str, param: str) -> None:
-    """Refuse an invalid identifier of something new, and one that cannot be a segment of a URL's path.
-
-    Data under such an identifier, from an earlier release, can still be read, moved and deleted.
-    """
+    """Refuse an invalid identifier of something new, and one that cannot be a segment of a URL's path."""
     check_id(value, param)
     if value in DOT_SEGMENTS:
         raise InvalidRequest(

@@ -55,8 +55,6 @@ class Lease:
 
     async def _free(self) -> bool:
         """Release the lease if the process that holds it has died. Return True if the lease was released."""
-        if not hasattr(self._store, "leased_by"):  # a store made for version 0.1
-            return False
         holder = await self._store.leased_by(self._name, now=self._clock())
         if holder is None or not is_dead(holder):
             return False

@@ -7,8 +7,7 @@ import math
 import msgspec
 
 from holdfast.domain.history import LivePath
-from holdfast.domain.log import extend, to_sent_message
-from holdfast.domain.messages import list_former_chains
+from holdfast.domain.log import extend
 from holdfast.domain.session import Entry, NewEntry, Session, SessionRef, Tail
 from holdfast.errors import StoreCorrupt
 from holdfast.limits import PAGE
@@ -104,9 +103,7 @@ class _LogReplay:
         (again,), after = extend(msgspec.structs.replace(tail, next_seq=entry.seq), [new])
         self._check(again.total == entry.total, "has a wrong running total")
         self._check(again.unit == entry.unit, "is in a wrong unit")
-        if entry.erased or _has_former_digest(
-            again, entry, tail
-        ):  # the stored digest of an erased entry is that of its original content
+        if entry.erased:  # its stored digest is that of its original content
             return msgspec.structs.replace(after, digest=entry.digest if entry.message.visible else tail.digest)
         self._check(again.digest == entry.digest, "has a wrong digest: it or one before it was changed")
         return after
@@ -114,10 +111,3 @@ class _LogReplay:
     def _check(self, holds: bool, complaint: str) -> None:  # noqa: FBT001  # reads as a sentence
         if not holds:
             raise StoreCorrupt(f"session {self._session.id!r}: message {self.read} {complaint}")
-
-
-def _has_former_digest(again: Entry, entry: Entry, tail: Tail) -> bool:
-    """Return True if the entry has the digest that an earlier version of Holdfast computed for the same content."""
-    if again.digest == entry.digest:
-        return False
-    return entry.digest in list_former_chains(tail.digest, to_sent_message(entry.message, entry.metadata))
