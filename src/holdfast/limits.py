@@ -313,7 +313,7 @@ SEARCH_SNIPPET_CHARS: Final = 240
 """Characters of a snippet that people see; a model sees up to `RECALLED_CHARS` of a hit."""
 SEARCH_VECTOR_SECONDS: Final = 5.0
 """Longest wait of a search for the vector of its query. After that, it searches by words, if it may."""
-RERANK_TEXTS: Final = 100
+RERANK_TEXTS: Final = 50
 """Hits of a search that a reranker receives. The resulting order is stored in the cursor of each hit."""
 RERANK_CHARS: Final = 2_000
 """Characters of each hit that a reranker receives, around the best match."""
@@ -321,8 +321,8 @@ RERANK_QUERY_CHARS: Final = 1_000
 """Characters of the query that a reranker receives, from its beginning."""
 RERANK_ANSWER_BYTES: Final = 4 * MIB
 """Response of an HTTP reranker."""
-RERANK_PROMPT_SECONDS: Final = 0.25
-"""Longest wait of a prompt for the reranker, as part of `RECALL_SECONDS`. A search waits for `rerank.timeout` instead."""
+RERANK_SECONDS: Final = 1.0
+"""Longest wait of a search for the reranker. After that, hits keep their order."""
 RECALLED_CHARS: Final = 1_200
 """Characters of a hit that a model receives, before the hit is cut to its token budget."""
 RECALL_SECONDS: Final = 1.0

@@ -220,7 +220,7 @@ async def test_unavailable_embedder_is_reported_without_its_address(caplog: pyte
 
 async def test_reranker_orders_hits_unless_disabled() -> None:
     async with serving() as stub:
-        rerank = f"storage: {{index: {{rerank: {{base_url: '{stub.url}', model: m, api_key: sk-r, timeout: 20s}}}}}}"
+        rerank = f"storage: {{index: {{rerank: {{base_url: '{stub.url}', model: m, api_key: sk-r}}}}}}"
         async with searching(rerank) as served:
             plain = (await request_search(served, user_id="ada", rerank="false")).json()
             assert stub.bodies == []

@@ -90,8 +90,7 @@ def tenant_blobs(request: pytest.FixtureRequest, tmp_path: Path, store: Store) -
     if request.param == "database":
         return [DatabaseBlobs(handle, now) for handle in (store, store.for_tenant("other"))]
     url = request.getfixturevalue("bucket_url")
-    prefix = f"p/{tmp_path.name}"
-    first = S3Blobs(TenantFolder(store), s3.BUCKET, endpoint=url, prefix=prefix, **s3.KEYS)
+    first = S3Blobs(TenantFolder(store), s3.BUCKET, endpoint=url, **s3.KEYS)
     return [first, first.for_store(store.for_tenant("other"))]
 
 
@@ -436,7 +435,7 @@ async def test_unusable_folder_raises_store_unavailable(tmp_path: Path, store: S
 
 async def test_unfinished_upload_is_aborted(bucket_url: str, store: Store) -> None:
     """Its invisible parts would be billed. Whether its source fails or it is cancelled."""
-    place = S3Blobs(TenantFolder(store), s3.BUCKET, endpoint=bucket_url, prefix="parts", **s3.KEYS)
+    place = S3Blobs(TenantFolder(store), s3.BUCKET, endpoint=bucket_url, **s3.KEYS)
     reached = asyncio.Event()
 
     async def breaking(*, fails: bool) -> AsyncGenerator[bytes, None]:

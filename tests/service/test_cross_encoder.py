@@ -102,7 +102,7 @@ def write_folder_with_libraries(folder: Path, monkeypatch: pytest.MonkeyPatch, m
 
 
 async def test_search_is_ordered_by_the_cross_encoder(tmp_path: Path) -> None:
-    rerank = RerankSettings(path=str(kit.write_folder(tmp_path)), timeout=30)
+    rerank = RerankSettings(path=str(kit.write_folder(tmp_path)))
     async with open_talks(index=IndexSettings(rerank=rerank)) as at:
         await at.add_messages(
             "a", ("user", "kelp salt"), ("user", "kelp kelp kelp"), ("user", "kelp harbour"), ("user", "kelp")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.indexes.settings import IndexSettings
 from holdfast.limits import RERANK_CHARS
 from holdfast.rerankers import RerankSettings
+from holdfast.search import ranked_search
 from holdfast.search.queries import SearchResults
 from tests.service.embeddings_stub import numbers
 from tests.service.rerank_stub import Stub, serving
@@ -47,8 +47,14 @@ def number(text: str) -> float:
     return float(text.rsplit(" ", 1)[-1])
 
 
-def make_settings(reranker: Any, **settings: Any) -> IndexSettings:
-    return IndexSettings(rerank=RerankSettings(reranker=reranker, **settings))
+def make_settings(reranker: Any) -> IndexSettings:
+    return IndexSettings(rerank=RerankSettings(reranker=reranker))
+
+
+@pytest.fixture
+def rerank_few(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return a function that lowers the number of hits that a reranker receives."""
+    return lambda most: monkeypatch.setattr(ranked_search, "RERANK_TEXTS", most)
 
 
 async def pages(at: Talks, query: str, limit: int, **asked: Any) -> list[SearchResults]:
@@ -59,12 +65,15 @@ async def pages(at: Talks, query: str, limit: int, **asked: Any) -> list[SearchR
     return found
 
 
-async def test_best_hits_are_in_the_order_of_the_reranker_and_the_others_follow() -> None:
+async def test_best_hits_are_in_the_order_of_the_reranker_and_the_others_follow(
+    rerank_few: Callable[[int], None],
+) -> None:
+    rerank_few(5)
     recorder = Recorder(number)
     async with open_talks() as at:
         await at.add_messages("a", *LINES)
         plain = await at.find("kelp", limit=100)
-    async with open_talks(index=make_settings(recorder, top=5)) as at:
+    async with open_talks(index=make_settings(recorder)) as at:
         await at.add_messages("a", *LINES)
         results = await at.hf.search("kelp", "ada", limit=100)
         found = [hit.id for hit in results.hits]
@@ -83,10 +92,11 @@ async def test_best_hits_are_in_the_order_of_the_reranker_and_the_others_follow(
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 7, 100])
 @pytest.mark.parametrize("top", [2, 5, 100])
-async def test_pages_together_equal_one_long_page(limit: int, top: int) -> None:
+async def test_pages_together_equal_one_long_page(limit: int, top: int, rerank_few: Callable[[int], None]) -> None:
     """Nothing twice, nothing missing, same scores; only the first page calls the reranker."""
+    rerank_few(top)
     recorder = Recorder(number)
-    async with open_talks(index=make_settings(recorder, top=top)) as at:
+    async with open_talks(index=make_settings(recorder)) as at:
         for name in "ab":
             await at.add_messages(name, *LINES[:6])
         (whole,) = await pages(at, "kelp", 100)
@@ -98,8 +108,9 @@ async def test_pages_together_equal_one_long_page(limit: int, top: int) -> None:
         assert len(recorder.calls) == 1
 
 
-async def test_page_can_start_after_any_hit() -> None:
-    async with open_talks(index=make_settings(Recorder(number), top=6)) as at:
+async def test_page_can_start_after_any_hit(rerank_few: Callable[[int], None]) -> None:
+    rerank_few(6)
+    async with open_talks(index=make_settings(Recorder(number))) as at:
         await at.add_messages("a", *LINES)
         (whole,) = await pages(at, "kelp", 100)
         for place, hit in enumerate(whole.hits, 1):
@@ -107,9 +118,10 @@ async def test_page_can_start_after_any_hit() -> None:
             assert [one.id for one in rest.hits] == [one.id for one in whole.hits[place:]]
 
 
-async def test_pages_keep_their_order_if_the_reranker_changes_or_fails() -> None:
+async def test_pages_keep_their_order_if_the_reranker_changes_or_fails(rerank_few: Callable[[int], None]) -> None:
+    rerank_few(8)
     recorder = Recorder(number)
-    async with open_talks(index=make_settings(recorder, top=8)) as at:
+    async with open_talks(index=make_settings(recorder)) as at:
         await at.add_messages("a", *LINES)
         (whole,) = await pages(at, "kelp", 100)
         first = await at.hf.search("kelp", "ada", limit=3)
@@ -146,8 +158,9 @@ async def test_cursor_belongs_to_a_search_with_or_without_reranking() -> None:
             await at.hf.search("kelp", "ada", rerank="no")  # type: ignore[arg-type]
 
 
-async def test_message_erased_between_two_pages_is_left_out() -> None:
-    async with open_talks(index=make_settings(Recorder(number), top=8)) as at:
+async def test_message_erased_between_two_pages_is_left_out(rerank_few: Callable[[int], None]) -> None:
+    rerank_few(8)
+    async with open_talks(index=make_settings(Recorder(number))) as at:
         await at.add_messages("a", *LINES)
         (whole,) = await pages(at, "kelp", 100)
         first = await at.hf.search("kelp", "ada", limit=3)
@@ -164,7 +177,7 @@ async def test_message_erased_between_two_pages_is_left_out() -> None:
 
 async def test_text_of_other_users_and_erased_text_is_not_sent() -> None:
     async with serving() as stub:
-        rerank = RerankSettings(base_url=stub.url, model="m", timeout=10)
+        rerank = RerankSettings(base_url=stub.url, model="m")
         async with open_talks(index=IndexSettings(rerank=rerank)) as at:
             await at.add_messages("a", "kelp of ada", "kelp answered", "kelp that is erased", "kelp more")
             await at.add_messages("a", "kelp of bob", "kelp for bob", user="bob")
@@ -187,7 +200,7 @@ async def test_message_erased_during_reranking_is_not_shown() -> None:
         await goes_on.wait()
         return [number(text) for text in texts]
 
-    async with open_talks(index=make_settings(slow, timeout=30)) as at:
+    async with open_talks(index=make_settings(slow)) as at:
         await at.add_messages("a", *LINES[:4])
         search = asyncio.create_task(at.hf.search("kelp", "ada"))
         await arrived.wait()
@@ -196,16 +209,18 @@ async def test_message_erased_during_reranking_is_not_shown() -> None:
         assert [hit.seq for hit in (await search).hits] == [2, 1, 0]
 
 
-async def test_long_messages_are_sent_as_the_matching_passage() -> None:
+async def test_long_messages_are_sent_as_the_matching_passage(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder()
     filler = "the tide came in over the grey stones again. " * 400
-    async with open_talks(index=make_settings(recorder, max_chars=300)) as at:
+    monkeypatch.setattr(ranked_search, "RERANK_CHARS", 300)
+    async with open_talks(index=make_settings(recorder)) as at:
         await at.add_messages(
             "a", ("user", f"{filler} The gate code of the harbour is 4711. {filler}"), ("user", "gate code?")
         )
         await at.find("gate code harbour")
         assert all(len(text) <= 300 for text in recorder.texts)
         assert any("The gate code of the harbour is 4711" in text for text in recorder.texts)
+    monkeypatch.undo()
     recorder = Recorder()
     async with open_talks(index=make_settings(recorder)) as at:
         await at.add_messages("a", ("user", f"{filler} The gate code is 4711. {filler}"), ("user", "the gate code"))
@@ -260,7 +275,7 @@ async def test_best_hits_of_each_session_are_reranked() -> None:
 )
 async def test_wrong_answer_keeps_the_order_and_is_noted(body: str, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(always=lambda: web.Response(text=body)) as stub:
-        rerank = RerankSettings(base_url=stub.url, model="m", api_key="sk-very-secret", timeout=10)
+        rerank = RerankSettings(base_url=stub.url, model="m", api_key="sk-very-secret")
         async with open_talks(index=IndexSettings(rerank=rerank)) as at:
             await at.add_messages("a", *LINES)
             plain = await at.find("kelp", limit=100, rerank=False)
@@ -274,7 +289,7 @@ async def test_wrong_answer_keeps_the_order_and_is_noted(body: str, caplog: pyte
 
 
 async def test_unreachable_reranker_keeps_the_order() -> None:
-    rerank = RerankSettings(base_url="http://127.0.0.1:9/v2", model="m", timeout=0.2)
+    rerank = RerankSettings(base_url="http://127.0.0.1:9/v2", model="m")
     async with open_talks(index=IndexSettings(rerank=rerank)) as at:
         await at.add_messages("a", *LINES)
         results = await at.hf.search("kelp", "ada")
@@ -282,9 +297,10 @@ async def test_unreachable_reranker_keeps_the_order() -> None:
         assert results.notes[0].startswith("not reranked: the reranker")
 
 
-async def test_late_reranker_keeps_the_order() -> None:
+async def test_late_reranker_keeps_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.rerankers.callable.RERANK_SECONDS", 0.1)
     async with serving(hold=asyncio.Event()) as stub:
-        rerank = RerankSettings(base_url=stub.url, model="m", timeout=0.1)
+        rerank = RerankSettings(base_url=stub.url, model="m")
         async with open_talks(index=IndexSettings(rerank=rerank)) as at:
             await at.add_messages("a", *LINES)
             plain = await at.find("kelp", rerank=False)
@@ -304,35 +320,14 @@ def read_last_prompt(at: Talks) -> str:
     return "\n".join(str(message) for message in at.model.prompts[-1])
 
 
-@pytest.mark.parametrize("prompts", [False, True])
-async def test_prompts_are_reranked_only_if_configured(prompts: bool) -> None:
+async def test_prompts_are_not_reranked() -> None:
     recorder = Recorder(number)
-    async with open_talks(index=make_settings(recorder, prompts=prompts)) as at:
+    async with open_talks(index=make_settings(recorder)) as at:
         await at.add_messages("a", *LINES)
         session = await at.hf.session("b", user_id="ada", agent="finder")
         await session.send("kelp soup?")
-        assert bool(recorder.calls) == prompts
-        text = read_last_prompt(at)
-        assert "kelp" in text
-        if prompts:
-            assert "number 11" in text
-
-
-async def test_late_reranker_does_not_affect_recall_into_the_prompt() -> None:
-    released = threading.Event()
-
-    def wait_for_release(query: str, texts: Sequence[str]) -> list[float]:
-        released.wait(30)
-        return [0.0] * len(texts)
-
-    try:
-        async with open_talks(index=make_settings(wait_for_release, prompts=True, timeout=20)) as at:
-            await at.add_messages("a", *LINES)
-            session = await at.hf.session("b", user_id="ada", agent="finder")
-            await session.send("kelp soup?")
-            assert "number" in read_last_prompt(at)
-    finally:
-        released.set()
+        assert recorder.calls == []
+        assert "kelp" in read_last_prompt(at)
 
 
 async def test_reranker_is_closed_with_the_holdfast() -> None:

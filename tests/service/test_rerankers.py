@@ -70,27 +70,27 @@ WRONG = {
 @pytest.mark.parametrize("body", WRONG.values(), ids=WRONG.keys())
 async def test_wrong_answers_are_rejected(body: str) -> None:
     async with serving(always=lambda: web.Response(text=body)) as stub:
-        reranker = EndpointReranker(RerankSettings(base_url=stub.url, model="m", timeout=5))
+        reranker = EndpointReranker(RerankSettings(base_url=stub.url, model="m"))
         with pytest.raises(RerankFailed) as failed:
             await reranker.rerank("q", [SECRET_TEXT, "b"])
         assert "harbour" not in str(failed.value)
         await reranker.close()
 
 
-async def test_key_and_headers_are_sent_and_busy_calls_retried() -> None:
+async def test_key_is_sent_and_busy_calls_retried() -> None:
     async with serving(once=[web.Response(status=429, headers={"retry-after": "0"})]) as stub:
-        settings = RerankSettings(base_url=stub.url + "/", model="m", api_key=KEY, headers={"X-Team": "blue"})
+        settings = RerankSettings(base_url=stub.url + "/", model="m", api_key=KEY)
         reranker = EndpointReranker(settings)
         assert await reranker.rerank("q", ["a", "bbb"]) == [1.0, 3.0]
         assert len(stub.bodies) == 2
-        assert (stub.headers[1]["authorization"], stub.headers[1]["x-team"]) == (f"Bearer {KEY}", "blue")
+        assert stub.headers[1]["authorization"] == f"Bearer {KEY}"
         assert KEY not in f"{settings!r} {reranker!r}"
         await reranker.close()
 
 
 async def test_text_embeddings_inference_gets_batches_of_32() -> None:
     async with serving(name="", field="score") as stub:
-        reranker = EndpointReranker(RerankSettings(base_url=stub.url + "/rerank", form="tei", timeout=5))
+        reranker = EndpointReranker(RerankSettings(base_url=stub.url + "/rerank", form="tei"))
         assert await reranker.rerank("q", ["x" * at for at in range(1, 71)]) == [float(at) for at in range(1, 71)]
         assert sorted(len(body["texts"]) for body in stub.bodies) == [6, 32, 32]
         await reranker.close()
@@ -99,7 +99,7 @@ async def test_text_embeddings_inference_gets_batches_of_32() -> None:
 async def test_texts_and_keys_quoted_in_an_error_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     said = {"error": {"message": f"cannot rank {SECRET_TEXT!r} with {KEY}"}}
     async with serving(always=lambda: web.json_response(said, status=400)) as stub:
-        bounded = BoundedReranker(RerankSettings(base_url=stub.url, model="m", api_key=KEY, timeout=5))
+        bounded = BoundedReranker(RerankSettings(base_url=stub.url, model="m", api_key=KEY))
         with caplog.at_level(logging.DEBUG, "holdfast"):
             assert await bounded.score_texts("q", [SECRET_TEXT, "b"]) == "failed"
         text = " ".join(f"{record.getMessage()} {record.exc_info}" for record in caplog.records)
@@ -179,11 +179,6 @@ def test_invalid_reranker_is_rejected(given: Any) -> None:
         ({"base_url": "http://x", "model": "m", "path": "/m"}, "one of base_url, path and reranker"),
         ({"base_url": "http://x"}, "needs a model"),
         ({"base_url": "http://x", "model": "m", "form": "other"}, "form must be one of"),
-        ({"path": "/m", "top": 1}, "top"),
-        ({"path": "/m", "top": 101}, "top"),
-        ({"path": "/m", "max_chars": 5000}, "max_chars"),
-        ({"path": "/m", "timeout": 0}, "timeout"),
-        ({"path": "/m", "prompts": "yes"}, "prompts"),
     ],
 )
 def test_invalid_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
@@ -199,8 +194,9 @@ def test_invalid_address_is_rejected_at_the_start() -> None:
 # -- timeouts -------------------------------------------------------------------
 
 
-async def test_late_reranker_times_out() -> None:
+async def test_late_reranker_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both an async one that ignores cancellation and one in a thread."""
+    monkeypatch.setattr("holdfast.rerankers.callable.RERANK_SECONDS", 0.05)
     released = threading.Event()
     goes_on = asyncio.Event()
 
@@ -217,7 +213,7 @@ async def test_late_reranker_times_out() -> None:
 
     try:
         for slow in (deaf, wait_for_release):
-            bounded = BoundedReranker(RerankSettings(reranker=slow, timeout=0.05))
+            bounded = BoundedReranker(RerankSettings(reranker=slow))
             async with asyncio.timeout(5):
                 assert await bounded.score_texts("q", ["a"]) == "took too long"
     finally:
@@ -226,7 +222,8 @@ async def test_late_reranker_times_out() -> None:
         await asyncio.sleep(0)
 
 
-async def test_late_calls_do_not_accumulate_in_threads() -> None:
+async def test_late_calls_do_not_accumulate_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.rerankers.callable.RERANK_SECONDS", 0.05)
     released = threading.Event()
     started: list[str] = []
 
@@ -235,7 +232,7 @@ async def test_late_calls_do_not_accumulate_in_threads() -> None:
         released.wait(60)
         return [1.0] * len(texts)
 
-    bounded = BoundedReranker(RerankSettings(reranker=wait_for_release, timeout=0.05))
+    bounded = BoundedReranker(RerankSettings(reranker=wait_for_release))
     try:
         assert [await bounded.score_texts("q", ["a"]) for _ in range(6)] == ["took too long"] * 4 + ["failed"] * 2
         assert len(started) == 4
@@ -274,12 +271,6 @@ async def test_any_exception_of_a_reranker_is_a_failure(error: BaseException, ca
     assert "harbour" not in caplog.text
 
 
-async def test_prompts_use_a_shorter_timeout() -> None:
-    bounded = BoundedReranker(RerankSettings(reranker=by_length, timeout=3))
-    assert (bounded.get_timeout(prompt=False), bounded.get_timeout(prompt=True)) == (3, 0.25)
-    assert BoundedReranker(RerankSettings(reranker=by_length, timeout=0.1)).get_timeout(prompt=True) == 0.1
-
-
 async def test_query_is_cut_and_cleaned() -> None:
     seen: list[str] = []
 
@@ -301,7 +292,7 @@ async def test_cancelled_search_cancels_the_call() -> None:
             ended.set()
         return []
 
-    task = asyncio.create_task(BoundedReranker(RerankSettings(reranker=slow, timeout=50)).score_texts("q", ["a"]))
+    task = asyncio.create_task(BoundedReranker(RerankSettings(reranker=slow)).score_texts("q", ["a"]))
     await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

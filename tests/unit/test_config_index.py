@@ -72,13 +72,6 @@ def test_index_settings_override_those_of_memory() -> None:
     assert (found.mode, found.embedder.model) == ("vector", "m1")
 
 
-def test_the_index_can_use_its_own_database() -> None:
-    databases = "databases: {search: {driver: postgres, host: db, database: s}}"
-    assert load_index(f"storage: {{index: {{database: search}}}}\n{databases}").url == "postgresql://db:5432/s"
-    with pytest.raises(ConfigError, match="no database 'none'"):
-        load_index(f"storage: {{index: {{database: none}}}}\n{databases}")
-
-
 def test_an_unknown_embedder_is_an_error_when_it_is_used() -> None:
     text = "storage: {index: {type: vector, embedder: nobody}}"
     loaded = config.load(text, env={})
@@ -108,19 +101,14 @@ def test_a_reranker_is_configured_in_the_index_section() -> None:
               base_url: https://api.example.com/v2/
               model: rerank-v4.0
               api_key: ${RERANK_KEY}
-              headers: {X-Team: blue}
-              top: 20
-              timeout: 500ms
-              prompts: true
         """,
         {"RERANK_KEY": "sk-rerank", **KEY},
     ).rerank
     assert (found.base_url, found.model, found.api_key) == ("https://api.example.com/v2", "rerank-v4.0", "sk-rerank")
-    assert (found.form, found.top, found.timeout, found.prompts, found.max_chars) == ("cohere", 20, 0.5, True, 2000)
-    assert found.headers == {"X-Team": "blue"}
+    assert found.form == "cohere"
     assert "sk-rerank" not in repr(found)
     local = load_index("storage: {index: {rerank: {path: models/reranker}}}").rerank
-    assert (local.path, local.top, local.timeout, local.prompts) == ("models/reranker", 50, 1.0, False)
+    assert local.path == "models/reranker"
 
 
 def test_the_environment_key_is_not_sent_to_a_reranker() -> None:
@@ -136,10 +124,7 @@ def test_the_environment_key_is_not_sent_to_a_reranker() -> None:
         ("{base_url: 'ftp://x', model: m}", "base_url: expected a URL"),
         ("{path: m, base_url: 'http://x'}", "base_url: not with `path`"),
         ("{path: m, api_key: k}", "api_key: not with `path`"),
-        ("{path: m, top: 101}", "top"),
-        ("{path: m, top: 1}", "top"),
-        ("{path: m, max_chars: 2001}", "max_chars"),
-        ("{path: m, timeout: 0}", "timeout"),
+        ("{path: m, top: 20}", "top"),
         ("{path: m, form: other}", "form"),
         ("{path: m, prompt: true}", "prompt"),
     ],

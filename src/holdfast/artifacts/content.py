@@ -5,8 +5,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import re
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import AsyncIterable, AsyncIterator
 from mimetypes import MimeTypes
 from typing import Any, Final
 
@@ -112,18 +111,6 @@ def is_contradiction(found: str | None, declared: str) -> bool:
         return False
     # A ZIP may be one of many document types; texts and images never start with any of these signatures.
     return declared in _SIGNATURE_TYPES or (found is not None and declared.partition("/")[0] in ("text", "image"))
-
-
-def check_allowed(mime_type: str, types: Sequence[str]) -> None:
-    """Raise `UnsupportedType` if a media type matches none of the patterns in `types`, such as `image/*`.
-
-    An empty list allows all types.
-    """
-    if types and not any(fnmatchcase(_strip_parameters(mime_type), allowed.lower()) for allowed in types):
-        message = (
-            f"artifacts of type {_strip_parameters(mime_type)} are not accepted; accepted types: {', '.join(types)}"
-        )
-        raise UnsupportedType(message, param="mime_type")
 
 
 def _strip_parameters(mime_type: str) -> str:

@@ -36,9 +36,8 @@ class S3Blobs:
     """Stores contents in a bucket of S3. Implements `Blobs`.
 
     Args:
-        folder: name of the tenant's folder, which follows the prefix in each key.
+        folder: name of the tenant's folder, with which each key begins.
         bucket: name of an existing bucket.
-        prefix: prefix of all keys in the bucket.
         endpoint: URL of an S3-compatible service; None: AWS.
         region: region of the bucket; None: from the environment, or us-east-1.
         access_key: id of the access key; None: from the environment, as AWS's own tools do.
@@ -50,14 +49,12 @@ class S3Blobs:
         folder: TenantFolder,
         bucket: str,
         *,
-        prefix: str = "",
         endpoint: str | None = None,
         region: str | None = None,
         access_key: str | None = None,
         secret_key: str | None = None,
     ) -> None:
         self._folder = folder
-        self._prefix = prefix.strip("/")
         given = {
             "endpoint": endpoint,
             "region": region,
@@ -73,7 +70,7 @@ class S3Blobs:
             )
 
     async def put(self, key: str, chunks: AsyncIterable[bytes]) -> None:
-        path = _join_path(self._prefix, await self._folder.ensure_name(), key)
+        path = f"{await self._folder.ensure_name()}/{key}"
         source = _ChunkSource(chunks)
         sending = asyncio.ensure_future(self._send(path, source))
         try:
@@ -97,9 +94,7 @@ class S3Blobs:
         if folder is None:
             raise make_missing_error(key)
         with _translate_errors(key):
-            found = await obstore.get_async(
-                self._store, _join_path(self._prefix, folder, key), options={"range": (start, stop)}
-            )
+            found = await obstore.get_async(self._store, f"{folder}/{key}", options={"range": (start, stop)})
             async for chunk in found.stream(min_chunk_size=CHUNK):
                 yield bytes(chunk)
 
@@ -107,14 +102,14 @@ class S3Blobs:
         folder = await self._folder.get_name()
         if folder is not None and keys:
             with _translate_errors(None):
-                await obstore.delete_async(self._store, [_join_path(self._prefix, folder, key) for key in keys])
+                await obstore.delete_async(self._store, [f"{folder}/{key}" for key in keys])
 
     async def list_old(self, before: int) -> AsyncGenerator[str, None]:
         folder = await self._folder.get_name()
         if folder is None:
             return
         with _translate_errors(None):
-            async for some in obstore.list(self._store, prefix=_join_path(self._prefix, folder), chunk_size=1000):
+            async for some in obstore.list(self._store, prefix=folder, chunk_size=1000):
                 for found in some:
                     if found["last_modified"].timestamp() * 1000 < before:
                         yield found["path"].rpartition("/")[2]
@@ -123,10 +118,6 @@ class S3Blobs:
         other = copy(self)
         other._folder = TenantFolder(store)  # noqa: SLF001  # the same class; the connections are shared
         return other
-
-
-def _join_path(*parts: str) -> str:
-    return "/".join(part for part in parts if part)
 
 
 class _UploadStopped(Exception):  # a result, not an error

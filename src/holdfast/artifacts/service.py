@@ -13,7 +13,7 @@ import anyio.lowlevel
 import msgspec
 
 from holdfast.artifacts.blobs import CHUNK, Blobs, make_key
-from holdfast.artifacts.content import MeasuredStream, check_allowed, detect_type
+from holdfast.artifacts.content import MeasuredStream, detect_type
 from holdfast.artifacts.settings import ArtifactSettings
 from holdfast.domain.artifact import (
     USER,
@@ -129,7 +129,6 @@ class ArtifactService:
         async with aclosing(_split_data(data)) as chunks:
             content = MeasuredStream(chunks, self.settings.max_bytes)
             kind = detect_type(name, await content.read_head(), mime_type)
-            check_allowed(kind, self.settings.types)
             await self.blobs.put(key, content)
         new = NewArtifact(
             name=name,
@@ -404,7 +403,7 @@ class SessionArtifacts:
         Raises:
             InvalidRequest: the name or a field is not valid.
             TooLarge: the content, the total size, or the number of artifacts exceeds its limit.
-            UnsupportedType: the media type is not allowed, or the content is of another type.
+            UnsupportedType: the content is of another type.
             Conflict: the name differs from that of another artifact only in case or Unicode form.
             StaleArtifact: the newest version is not `expect`.
             SessionNotFound: the session does not exist.

@@ -1,8 +1,7 @@
-"""Define the settings of artifacts: where contents are stored, and which contents are accepted."""
+"""Define the settings of artifacts: where contents are stored, and their limits."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -21,7 +20,7 @@ SUFFIX: Final = ".artifacts"
 
 
 class ArtifactSettings(Settings, frozen=True, kw_only=True):
-    """Settings of artifacts: where contents are stored, and which contents are accepted."""
+    """Settings of artifacts: where contents are stored, and their limits."""
 
     backend: Backend | None = None
     """Storage for the contents of artifacts. Unset: `s3` if `bucket` is set; `disk` if `path` is set or the sessions are in an SQLite file;
@@ -30,8 +29,6 @@ class ArtifactSettings(Settings, frozen=True, kw_only=True):
     """Only for `disk`: folder for the contents; unset: the path of the SQLite file with the suffix `.artifacts`."""
     bucket: Text | None = None
     """Only for `s3`: name of an existing bucket."""
-    prefix: Text | None = None
-    """Only for `s3`: prefix of every key in the bucket."""
     endpoint: Url | None = None
     """Only for `s3`: URL of an S3-compatible service; unset: AWS."""
     region: Text | None = None
@@ -44,8 +41,6 @@ class ArtifactSettings(Settings, frozen=True, kw_only=True):
     """Maximum size of one version of an artifact."""
     max_total: Annotated[int, Meta(ge=1 << 10, le=1 << 44, extra={"form": "size"})] = ARTIFACTS_BYTES
     """Maximum total size of a session's artifacts. The artifacts that a user's sessions share have the same limit, which is separate."""
-    types: tuple[Text, ...] = ()
-    """Accepted media types, such as `image/*`; empty: all types."""
 
     @property
     def kind(self) -> Backend | None:
@@ -56,7 +51,7 @@ class ArtifactSettings(Settings, frozen=True, kw_only=True):
         return self.backend or ("s3" if self.bucket else "disk" if self.path else None)
 
     def find_mistakes(self) -> list[Mistake]:
-        mine = {"disk": ("path",), "s3": ("bucket", "prefix", "endpoint", "region", "access_key", "secret_key")}
+        mine = {"disk": ("path",), "s3": ("bucket", "endpoint", "region", "access_key", "secret_key")}
         given = [(kind, key) for kind, keys in mine.items() for key in keys if getattr(self, key)]
         but = f", not {self.kind!r}" if self.kind else ""
         found = [(key, f"only for backend {kind!r}{but}") for kind, key in given if kind != self.kind]
@@ -64,8 +59,6 @@ class ArtifactSettings(Settings, frozen=True, kw_only=True):
             found += [("bucket", "missing; backend 's3' needs one")] * (self.bucket is None)
             alone = {"access_key", "secret_key"} & {key for _, key in given}
             found += [(key, "set access_key and secret_key together") for key in alone if len(alone) == 1]
-        wrong = [one for one in self.types if not re.fullmatch(r"[^/\s;]+/[^/\s;]+", one)]
-        found += [("types", f"expected media types like image/png or image/*, got {one!r}") for one in wrong]
         return found + check_url("endpoint", self.endpoint)
 
 
@@ -99,7 +92,6 @@ def open_blobs(settings: ArtifactSettings, url: str | None, store: Store, clock:
     return S3Blobs(
         TenantFolder(store),
         settings.bucket,
-        prefix=settings.prefix or "",
         endpoint=settings.endpoint,
         region=settings.region,
         access_key=settings.access_key,

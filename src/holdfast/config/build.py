@@ -19,13 +19,13 @@ from holdfast.config.llms import LLMSettings
 from holdfast.config.loader import ServerSettings, load_settings
 from holdfast.config.model import Config, Consolidation
 from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm
-from holdfast.config.storage import IndexStorage, MemoryStorage, make_database_url
+from holdfast.config.storage import IndexStorage, MemoryStorage
 from holdfast.consolidation.sweeps import ConsolidationSettings
 from holdfast.context.recalled import RecalledKind, RecallSettings
 from holdfast.context.strategies import forget_strategies, register_strategies
 from holdfast.domain.budget import Budget
 from holdfast.engine.session_lock import QueueSettings
-from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.hooks.registry import Hook
 from holdfast.hooks.transcripts import Transcripts
@@ -212,16 +212,14 @@ def build_index_settings(config: Config) -> IndexSettings | None:
     `storage.index` and `storage.memory` describe the same index. `storage.index` takes precedence.
 
     Raises:
-        ConfigError: an embedder or database does not exist, or the database cannot contain the index.
+        ConfigError: the embedder does not exist.
     """
     index, memory = config.storage.index or IndexStorage(), config.storage.memory or MemoryStorage()
     if not index.enabled:
         return None
-    vectors = index.vector_provider or memory.vector_provider
-    name = index.embedder or memory.embedder
+    vectors, name = memory.vector_provider, index.embedder or memory.embedder
     return IndexSettings(
-        url=None if index.database is None else _find_index_url(config, index.database),
-        folder=None if vectors is None or index.database else vectors.path,
+        folder=None if vectors is None else vectors.path,
         mode=index.type or memory.backend,
         embedder=None if name is None else resolve_embedder(config, name),
         compress=vectors is not None and vectors.chromem is not None and vectors.chromem.compress,
@@ -232,15 +230,6 @@ def build_index_settings(config: Config) -> IndexSettings | None:
 def _build_rerank_settings(given: Rerank) -> RerankSettings:
     fields = msgspec.structs.asdict(given)
     return RerankSettings(**fields | {"base_url": given.base_url and given.base_url.rstrip("/")})
-
-
-def _find_index_url(config: Config, name: str) -> str:
-    where = config.format_place("storage.index.database")
-    database = config.databases.get(name)
-    if database is None:
-        known = ", ".join(config.databases) or "none"
-        raise ConfigError([f"{where}: no database {name!r}; known: {known}"])
-    return make_database_url(database)
 
 
 # -- agents and models ---------------------------------------------------------------

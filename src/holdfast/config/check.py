@@ -226,10 +226,6 @@ def _find_unknown_names(config: Config) -> Findings:
         part = getattr(config.storage, key)
         if part and part.embedder and part.embedder not in {*config.embedders, *BUILT_IN}:
             yield f"storage.{key}.embedder", f"no embedder {part.embedder!r}{suggest(part.embedder, config.embedders)}"
-    index = config.storage.index
-    if index and index.database and index.database not in config.databases:
-        near = suggest(index.database, config.databases)
-        yield "storage.index.database", f"no database {index.database!r}{near}"
     yield from _find_unknown_agents(config.agents)
 
 

@@ -165,24 +165,12 @@ class IndexStorage(Settings, frozen=True, kw_only=True):
     """
     embedder: Text | None = None
     """A name in `embedders`; required if `type` is `vector` or `hybrid`. Unset: `storage.memory.embedder`."""
-    database: Text | None = None
-    """Database of the index: a name in `databases`. Unset: the index is stored next to the sessions."""
-    vector_provider: VectorProvider | None = None
-    """Storage of vectors. Unset: `storage.memory.vector_provider`."""
     rerank: Rerank | None = None
     """Reranking of search results. Unset: results keep the order of the ranking."""
 
     def find_mistakes(self) -> list[Mistake]:
-        found = [("embedder", f"missing; type {self.type!r} needs one")] if self._lacks_embedder else []
-        if self.database and self.vector_provider and self.vector_provider.path:
-            found.append(
-                ("database", "set together with `vector_provider.chromem.persist_path`; remove one of the two")
-            )
-        return found
-
-    @property
-    def _lacks_embedder(self) -> bool:
-        return self.enabled and self.type not in {None, "keyword"} and self.embedder is None
+        needed = self.enabled and self.type not in {None, "keyword"} and self.embedder is None
+        return [("embedder", f"missing; type {self.type!r} needs one")] if needed else []
 
 
 class Storage(Settings, frozen=True, kw_only=True):

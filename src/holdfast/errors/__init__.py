@@ -9,7 +9,7 @@ HoldfastError
 │   │   ├── MissingState       an agent's template needs state or an artifact that does not exist; names key and agent
 │   │   ├── TooLarge           a limit was exceeded; names the limit and its value
 │   │   ├── SecretBlocked      a message contains a secret, and `secret_guard` blocks it; names rule and place
-│   │   └── UnsupportedType    a media type is not accepted, or the content has another type
+│   │   └── UnsupportedType    the content does not have its media type
 │   ├── ConfigError            the configuration has mistakes; lists all of them with their places
 │   ├── WrongEventLoop         a `Holdfast` is used in another event loop than the one that opened it
 │   └── MissingExtra           a library of an optional extra is not installed; names the extra

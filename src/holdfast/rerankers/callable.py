@@ -13,7 +13,7 @@ from typing import Any, Final
 import anyio.to_thread
 
 from holdfast.errors import HoldfastError, InvalidRequest, RerankFailed
-from holdfast.limits import RERANK_PROMPT_SECONDS, RERANK_QUERY_CHARS
+from holdfast.limits import RERANK_QUERY_CHARS, RERANK_SECONDS
 from holdfast.rerankers.base import Reranker, check_scores
 from holdfast.rerankers.cross_encoder import CrossEncoder
 from holdfast.rerankers.endpoint import EndpointReranker
@@ -26,22 +26,17 @@ class BoundedReranker:
     """The reranker of a `Holdfast` instance, with a time limit. All tenants share it.
 
     Args:
-        settings: the settings of the reranker, such as the time limit. They become the attribute `settings`.
+        settings: the settings of the reranker.
 
     Raises:
         InvalidRequest: a setting is invalid.
     """
 
     def __init__(self, settings: RerankSettings) -> None:
-        self.settings = settings
         self._inner = make_reranker(settings)
         self._late: set[asyncio.Task[list[float]]] = set()
 
-    def get_timeout(self, *, prompt: bool) -> float:
-        """Return the maximum seconds to wait for scores: for a prompt if `prompt` is True, otherwise for a search."""
-        return min(self.settings.timeout, RERANK_PROMPT_SECONDS) if prompt else self.settings.timeout
-
-    async def score_texts(self, query: str, texts: Sequence[str], *, prompt: bool = False) -> list[float] | str:
+    async def score_texts(self, query: str, texts: Sequence[str]) -> list[float] | str:
         """Return a score for each text, or an error message if the reranker fails or takes too long.
 
         Errors of the reranker are not raised. A call that takes too long is cancelled, but this method does not wait until the call ends,
@@ -50,11 +45,10 @@ class BoundedReranker:
         Args:
             query: the question.
             texts: at least one text.
-            prompt: True if a prompt waits for the scores.
         """
         task = asyncio.create_task(self._inner.rerank(_clean(query[:RERANK_QUERY_CHARS]), texts), name="rerank")
         try:
-            done, _ = await asyncio.wait({task}, timeout=self.get_timeout(prompt=prompt))
+            done, _ = await asyncio.wait({task}, timeout=RERANK_SECONDS)
             if done and not task.cancelled():
                 return task.result()
             why, detail = "failed" if done else "took too long", ""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Unpack
 
 import msgspec
 
 from holdfast.errors import ModelError, ModelProtocolError, RerankFailed
-from holdfast.limits import RERANK_ANSWER_BYTES
+from holdfast.limits import RERANK_ANSWER_BYTES, RERANK_SECONDS, RERANK_TEXTS
 from holdfast.models.client import Options
 from holdfast.models.json_endpoint import PostingClient, describe_failure
 from holdfast.rerankers.base import check_scores
@@ -23,12 +23,11 @@ class RerankClient(PostingClient):
         base_url: the URL up to and including the version, such as `/v1`. A query in it is kept.
         api_key: the key, which is sent as bearer token; None: no key is sent.
         model: the name by which the endpoint knows the model.
-        headers: headers that are sent with every call.
         form: the format of requests; see `RerankForm`.
         options: timeouts, retries and limits; see `UpstreamClient`.
 
     Raises:
-        InvalidRequest: the URL, the key or a header is malformed.
+        InvalidRequest: the URL or the key is malformed.
     """
 
     def __init__(
@@ -36,12 +35,11 @@ class RerankClient(PostingClient):
         base_url: str,
         api_key: str | None,
         model: str,
-        headers: Mapping[str, str],
         form: RerankForm,
         **options: Unpack[Options],
     ) -> None:
         options.setdefault("max_event_bytes", RERANK_ANSWER_BYTES)
-        super().__init__(base_url, api_key, model, headers, path=_complete_path, mark=b'"index"', **options)
+        super().__init__(base_url, api_key, model, {}, path=_complete_path, mark=b'"index"', **options)
         self._form = form
 
     async def ask(self, query: str, texts: Sequence[str]) -> list[float]:
@@ -125,23 +123,23 @@ TEI_BATCH: Final = 32
 class EndpointReranker:
     """A reranker that is called over HTTP.
 
-    Calls that fail (429, 5xx or a lost connection) are retried like calls of chat models, as long as `timeout` allows.
+    Calls that fail (429, 5xx or a lost connection) are retried like calls of chat models, for at most `RERANK_SECONDS`.
 
     Args:
-        settings: the endpoint, the model and limits.
+        settings: the endpoint and the model.
         options: options of the connection, for tests; see `UpstreamClient`.
 
     Raises:
-        InvalidRequest: the URL, the key or a header is malformed.
+        InvalidRequest: the URL or the key is malformed.
     """
 
     def __init__(self, settings: RerankSettings, **options: Unpack[Options]) -> None:
-        options.setdefault("total_timeout", settings.timeout)
-        options.setdefault("read_timeout", settings.timeout)
-        options.setdefault("connect_timeout", settings.timeout)
-        place = (settings.base_url or "", settings.api_key, settings.model or "", settings.headers)
+        options.setdefault("total_timeout", RERANK_SECONDS)
+        options.setdefault("read_timeout", RERANK_SECONDS)
+        options.setdefault("connect_timeout", RERANK_SECONDS)
+        place = (settings.base_url or "", settings.api_key, settings.model or "")
         self._client = RerankClient(*place, settings.form, **options)
-        self._batch = TEI_BATCH if settings.form == "tei" else settings.top
+        self._batch = TEI_BATCH if settings.form == "tei" else RERANK_TEXTS
 
     def __repr__(self) -> str:
         return f"EndpointReranker({self.name!r}, at {self._client.origin!r})"

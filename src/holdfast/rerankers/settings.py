@@ -1,14 +1,10 @@
-"""The settings of a reranker: URL or folder, model and limits."""
+"""The settings of a reranker: URL or folder, and model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
-
-from msgspec import Meta
+from typing import Any, Literal
 
 from holdfast.errors import InvalidRequest
-from holdfast.limits import RERANK_CHARS, RERANK_TEXTS
 from holdfast.sections import (
     Mistake,
     Secret,
@@ -17,7 +13,6 @@ from holdfast.sections import (
     Url,
     check_fields,
     check_header_value,
-    check_headers,
     check_url,
 )
 
@@ -37,29 +32,17 @@ class Rerank(Settings, frozen=True, kw_only=True):
     """The name by which the endpoint knows the model. It is required, except for `tei`."""
     api_key: Secret | None = None
     """The key, which is sent as bearer token. Unset: no key is sent. It is never taken from the environment."""
-    headers: Mapping[str, Secret] = {}
-    """HTTP headers that are sent with every call."""
     form: RerankForm = "cohere"
     """The format of requests: `cohere` for Cohere, Jina, vLLM and LiteLLM; `voyage` for Voyage; `tei` for Text Embeddings Inference."""
-    top: Annotated[int, Meta(ge=2, le=RERANK_TEXTS)] = 50
-    """Number of hits that are reordered: the best ones. The others follow in their old order."""
-    max_chars: Annotated[int, Meta(ge=100, le=RERANK_CHARS)] = RERANK_CHARS
-    """Maximum number of characters of each hit that the reranker gets, around the best match. Set it lower if the model reads less."""
-    timeout: Annotated[float, Meta(ge=0.001, le=60, extra={"form": "duration"})] = 1.0
-    """Maximum time that a search waits for the reranker. After that, hits keep their order. A prompt waits at most a quarter of a
-    second."""
-    prompts: bool = False
-    """True: also reorder the messages that are recalled into prompts."""
 
     def find_mistakes(self) -> list[Mistake]:
         found = [*check_url("base_url", self.base_url), *check_header_value("api_key", self.api_key)]
-        found += check_headers(self.headers)
         if self.path is None:
             if self.base_url is None:
                 return [*found, ("base_url", "missing; a reranker needs it, or `path`")]
             unnamed = self.model is None and self.form != "tei"
             return found + [("model", f"missing; form {self.form!r} needs one")] * unnamed
-        elsewhere = [key for key in ("base_url", "model", "api_key", "headers") if getattr(self, key)]
+        elsewhere = [key for key in ("base_url", "model", "api_key") if getattr(self, key)]
         return found + [(key, "not with `path`, which calls no server") for key in elsewhere]
 
 
@@ -82,7 +65,7 @@ class RerankSettings(Rerank, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         where = self.path or self.model or (self.base_url or "").partition("?")[0] or self.reranker
-        return f"RerankSettings({where!r}, top={self.top})"  # key and headers are secrets
+        return f"RerankSettings({where!r})"  # the key is a secret
 
 
 def parse_rerank_settings(given: Any) -> RerankSettings | None:

@@ -68,18 +68,27 @@ class SearchOptions(msgspec.Struct, frozen=True, kw_only=True):
     """True to return no hits unless at least one of them surely answers the query (`Ranking.has_answer`). Used if the hits are
     shown to a model.
     """
-    rerank: Literal["on", "off", "prompt"] = "on"
-    """`on`: the reranker, if one is configured, reorders the best hits. `off`: it does not. `prompt`: it does so only if it is
-    enabled for prompts, and it gets less time.
-    """
+    rerank: bool = True
+    """True: the reranker, if one is configured, reorders the best hits."""
     patience: float = SEARCH_VECTOR_SECONDS
     """Maximum number of seconds to wait for the vector of the query."""
 
     def make_cursor_binding(self, tenant: str, user_id: str, query: str) -> dict[str, Any]:
         """Return all values that determine the hits and their order. A cursor is valid only for a search with the same values."""
-        own = ("mode", "session_id", "not_session", "agent", "role", "since", "until", "time", "zone", "session_level")
-        plain = {"rerank": self.rerank} if self.rerank != "on" else {}
-        return {**{name: getattr(self, name) for name in own}, **plain, "of": [tenant, user_id, query]}
+        own = (
+            "mode",
+            "session_id",
+            "not_session",
+            "agent",
+            "role",
+            "since",
+            "until",
+            "time",
+            "zone",
+            "session_level",
+            "rerank",
+        )
+        return {**{name: getattr(self, name) for name in own}, "of": [tenant, user_id, query]}
 
 
 def check_search(user_id: Any, query: Any, options: SearchOptions) -> None:

@@ -24,7 +24,7 @@ from holdfast.accounting import run_cpu
 from holdfast.embedders.base import can_read_language, make_query_vectors
 from holdfast.engine.engine import Engine
 from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra
-from holdfast.limits import SEARCH_INLINE_CHARS
+from holdfast.limits import RERANK_CHARS, RERANK_TEXTS, SEARCH_INLINE_CHARS
 from holdfast.recall.base import (
     NEAREST,
     Candidate,
@@ -396,19 +396,19 @@ async def rerank(
         reads: yields the hits that still exist in the log, with their texts. Only as many are taken as needed.
         notes: a note is added if the reranker fails or takes too long.
     """
-    if reranker is None or len(ranked) < 2 or question.only_time or not _is_wanted(reranker, options):
+    if reranker is None or len(ranked) < 2 or question.only_time or not options.rerank:
         return HitOrder(ranked)
     head: list[ReadHit] = []
     async for read in reads:
         head.append(read)
-        if len(head) == reranker.settings.top:
+        if len(head) == RERANK_TEXTS:
             break
     if len(head) < 2:
         return HitOrder(ranked)
     texts = [(read.text.words, read.hit.chunk) for read in head]
     long = sum(len(text) for text, _ in texts) > SEARCH_INLINE_CHARS
-    excerpts = await run_cpu(_make_excerpts, texts, question, reranker.settings.max_chars, long=long)
-    scores = await reranker.score_texts(question.text, excerpts, prompt=options.rerank == "prompt")
+    excerpts = await run_cpu(_make_excerpts, texts, question, long=long)
+    scores = await reranker.score_texts(question.text, excerpts)
     if isinstance(scores, str):
         notes.append(f"not reranked: the reranker {scores}")
         return HitOrder(ranked)
@@ -420,14 +420,10 @@ async def rerank(
     return HitOrder([hit for hit in ranked if get_order_key(hit) > get_order_key(last)], scored, place)
 
 
-def _is_wanted(reranker: BoundedReranker, options: SearchOptions) -> bool:
-    return options.rerank == "on" or (options.rerank == "prompt" and reranker.settings.prompts)
-
-
-def _make_excerpts(texts: Sequence[tuple[str, tuple[int, int] | None]], question: Question, most: int) -> list[str]:
-    """Return an excerpt of at most `most` characters from each text, around the chunk that was found."""
+def _make_excerpts(texts: Sequence[tuple[str, tuple[int, int] | None]], question: Question) -> list[str]:
+    """Return an excerpt of each text, around the chunk that was found."""
     budget = SnippetBudget()
-    width = most - 2 * len(CUT)
+    width = RERANK_CHARS - 2 * len(CUT)
     return [
         make_chunk_snippet(text, chunk, question, width, marks=False, budget=budget).text or CUT
         for text, chunk in texts

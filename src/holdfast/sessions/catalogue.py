@@ -429,7 +429,7 @@ class Sessions:
             zone=tz,
             neighbours=neighbours,
             session_level=session_level,
-            rerank="on" if rerank else "off",
+            rerank=rerank,
         )
         return await search_conversations(self.engine, user_id, query, options)
 

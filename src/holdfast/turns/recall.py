@@ -448,7 +448,7 @@ async def recall_conversations(turn: Turn) -> list[RecalledItem]:
         bare=True,
         least=LEAST_SHARE,
         sure=True,
-        rerank="prompt",
+        rerank=False,
         patience=RECALL_VECTOR_SECONDS,
     )
     results = await search_conversations(

@@ -60,7 +60,7 @@ class HoldfastArtifactService(TenantService, BaseArtifactService):
             name = encode_name(filename)
             try:
                 saved = await artifacts.save(name, data, mime_type=kind, metadata=metadata)
-            except UnsupportedType:  # the bytes are not of the type; if no types are configured, ADK may store them
+            except UnsupportedType:  # the bytes are not of the type, but ADK may store them
                 saved = await artifacts.save(name, data, mime_type=_BYTES, metadata=metadata)
             return int(saved.version)
 
