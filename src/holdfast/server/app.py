@@ -30,7 +30,6 @@ from holdfast.server import (
     memories,
     memory_files,
     messages,
-    pages,
     records,
     response_compaction,
     responses,
@@ -65,7 +64,7 @@ from holdfast.server.permissions import METHODS, REST
 from holdfast.server.replies import Reply, make_error_body
 from holdfast.server.requester import RequestRules
 from holdfast.server.response_recordings import Recordings
-from holdfast.server.routes import JSON, TEXT, Endpoint, Route, Routes
+from holdfast.server.routes import JSON, Endpoint, Route, Routes
 from holdfast.server.session_locator import Matching
 from holdfast.server.streaming import ReplyStreams
 
@@ -78,12 +77,6 @@ description = Routes("server", lenient=True)
 async def openapi(call: Call) -> Reply:
     """Return the OpenAPI description of this server."""
     return Reply(describe_api(ROUTES, requires_key=call.request.app.state.access.requires_key))
-
-
-@description.add("GET", "/docs", "public", answer={"text/html": TEXT})
-async def docs(_: Call) -> Reply:
-    """Return the OpenAPI description of this server as an HTML page."""
-    return pages.render_docs(describe_api(ROUTES))
 
 
 ROUTES: tuple[Route, ...] = (

@@ -134,7 +134,6 @@ class Home(Answer, kw_only=True):
     messages: str = "POST /v1/messages"
     sessions: str = "GET /v1/sessions"
     api: str = "GET /openapi.json"
-    docs: str = "GET /docs"
 
 
 @server_routes.add("GET", "/healthz", "public")

@@ -63,7 +63,6 @@ NAVIGATION: Final[tuple[tuple[str, str, Need], ...]] = (
     ("/inspect/playground", "Playground", "write"),
     ("/inspect/keys", "Keys", "shared admin"),
     ("/inspect/retention", "Retention", "shared admin"),
-    ("/docs", "API", "public"),
 )
 """Path, title and needed permission of the pages in the navigation."""
 
