@@ -1,17 +1,15 @@
-"""Find links in Markdown pages and check their files and anchors, as a code host resolves them. Does not need Sphinx."""
+"""Find and replace links in Markdown pages. Does not need Sphinx."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final, NamedTuple
 
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _LINK: Final = re.compile(r"\]\(([^()\s]+)\)")
 _CODE: Final = re.compile(r"(`+).+?\1")
-_HEADING: Final = re.compile(r"^#{1,6} +(.+?)(?: +#+)?$")
 _ELSEWHERE: Final = re.compile(r"^(?:[a-z][a-z0-9+.-]*:|//)", re.IGNORECASE)
 
 
@@ -58,20 +56,6 @@ def replace_links(text: str, replace: Callable[[str], str]) -> str:
     return "\n".join(lines)
 
 
-def find_anchors(text: str) -> set[str]:
-    """Return the anchors of a page's headings; repeated ones get a number."""
-    counts: dict[str, int] = {}
-    found = set()
-    for _, line in _list_prose(text):
-        heading = _HEADING.match(line)
-        if heading:
-            title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading[1])
-            slug = re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-")
-            found.add(f"{slug}-{counts[slug]}" if slug in counts else slug)
-            counts[slug] = counts.get(slug, 0) + 1
-    return found
-
-
 def resolve_target(page: str, target: str) -> tuple[str, str]:
     """Return the project path and the anchor that a link leads to.
 
@@ -81,15 +65,3 @@ def resolve_target(page: str, target: str) -> tuple[str, str]:
     """
     path, _, anchor = target.partition("#")
     return (posixpath.normpath(posixpath.join(posixpath.dirname(page), path)) if path else page), anchor
-
-
-def find_problems(root: Path, page: str) -> Iterator[str]:
-    """Yield a line for each broken link of a page."""
-    text = (root / page).read_text(encoding="utf-8")
-    for line, target in find_links(text):
-        path, anchor = resolve_target(page, target)
-        there = root / path
-        if path.startswith("..") or not there.exists():
-            yield f"{page}:{line}: there is no {target}"
-        elif anchor and (there.suffix != ".md" or anchor not in find_anchors(there.read_text(encoding="utf-8"))):
-            yield f"{page}:{line}: {path} has no heading #{anchor}"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -184,19 +182,3 @@ def test_lists_of_betas_are_merged() -> None:
     header = " pdfs-2024-09-25, inline-tools-2026-09-15 ,,compact-2026-09-04"
     assert parse_betas(header, ["compact-2026-09-04", "x,y", 7]) == ["pdfs-2024-09-25", "compact-2026-09-04", "x", "y"]
     assert parse_betas("", "pdfs-2024-09-25") == []
-
-
-def test_page_lists_the_same_betas_as_the_code() -> None:
-    """docs/anthropic.md has a row for each beta, with its handling."""
-    page = (Path(__file__).parents[2] / "docs" / "anthropic.md").read_text()
-    rows = [line for line in page.partition("## Beta features")[2].splitlines() if line.startswith("| `")]
-    found = {beta: row for row in rows for beta in re.findall(r"`([a-z-]+-20\d\d-\d\d-\d\d)`", row.split("|")[1])}
-    words = {
-        "served": "| served",
-        "for others": "| passed on, served for other models",
-        "per edit": "served or passed on",
-        "forwarded": "| passed on",
-        "refused": "| refused",
-    }
-    assert found.keys() == BETAS.keys()
-    assert all(words[beta.handling] in found[name] for name, beta in BETAS.items())

@@ -1,7 +1,4 @@
-"""Failing upstreams: what the client gets, what is logged, whether the call is retried, and which fallback answers.
-
-Each case is in a row of the table in docs/failover.md, and a test compares the two.
-"""
+"""Failing upstreams: what the client gets, what is logged, whether the call is retried, and which fallback answers."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import json
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,7 +17,6 @@ from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream
 from tests.clocks import Pauses
 from tests.edges.server import UPSTREAM_KEY, Served, serving
 
-PAGE = Path(__file__).parents[2] / "docs" / "failover.md"
 TEXT = "one two three"
 
 
@@ -441,28 +436,3 @@ async def check_failure(served: Served, way: FailureCase, mode: str, got: Client
     else:
         parts = [(entry.message.text, (entry.metadata or {}).get("interrupted")) for entry in rest]
         assert parts == ([(way.said, True)] if way.said else [])
-
-
-def parse_table(page: str, title: str) -> dict[str, list[str]]:
-    """Return the table under a heading of the page: cells by each case in the first cell."""
-    section = page.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
-    lines = [line.strip().strip("|").split(" | ") for line in section.splitlines() if line.startswith("| ")]
-    return {case: [cell.strip() for cell in cells[1:]] for cells in lines[2:] for case in cells[0].strip().split("; ")}
-
-
-def make_row(way: FailureCase) -> list[str]:
-    """Return a failure case as a row of the page."""
-    if way.status == 200:
-        return ["the reply, unchanged", "the reply", "no", "no"]
-    got = f"{way.status} `{way.code}`"
-    again = "twice" if way.attempts == 3 else "no"
-    over = "yes" if way.over else "no"
-    if way.code == "context_length_exceeded":
-        again, over = "smaller, three times", "to a larger window"
-    if way.said:
-        return [f"what arrived; then {got}", "what arrived, marked", again, over]
-    return [got, "nothing", again, over]
-
-
-def test_documented_table_matches_the_cases() -> None:
-    assert parse_table(PAGE.read_text(), "All cases") == {name: make_row(way) for name, way in WAYS.items()}

@@ -7,9 +7,8 @@ import re
 import pytest
 from playwright.async_api import expect
 
-from holdfast.context.explain import Run
 from holdfast.context.presence import Excerpt
-from holdfast.server.inspector.prompt_words import describe_presence, describe_reason, describe_run, name_state
+from holdfast.server.inspector.prompt_words import describe_presence, name_state
 from holdfast.sessions import message_explanations
 from holdfast.sessions.explanation import MessageExplanation
 from tests.edges.browser_kit import browse, check_page, needs_chromium, save_screenshot
@@ -224,38 +223,6 @@ async def test_letters_in_arguments_are_readable() -> None:
         assert "Bodø" in answer.text
         log = answer.text[answer.text.index('<ol class="log">') :]
         assert "\\u00f8" not in log
-
-
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [
-        ("the frontier moved from 0 to 2: the room was full", "message 1 was condensed, because the budget was full"),
-        ("the frontier moved from 9 to 12", "messages 9 to 11 were condensed"),
-        ("the frontier moved from 12 to 9: the room was full", "older messages were condensed in another way"),
-        ("the frontier was already at 7", "messages before 7 were condensed by then"),
-        ("a summary was added", "a summary was added"),
-    ],
-)
-def test_stored_reasons_are_described_in_plain_words(reason: str, words: str) -> None:
-    assert describe_reason(reason) == words
-
-
-@pytest.mark.parametrize(
-    ("decision", "reason", "words"),
-    [
-        ("anchored", "the task", "task"),
-        ("pinned", "pinned", "pinned"),
-        ("compacted", "condensed", "condensed"),
-        ("compacted", "summarized", "condensed by a model's summary"),
-        (
-            "evicted",
-            "before the frontier: over the budget, and no room to condense it",
-            "left out: over the budget, and no room to condense it",
-        ),
-    ],
-)
-def test_decisions_are_described_once(decision: str, reason: str, words: str) -> None:
-    assert describe_run(Run(1, 2, decision, reason, 9)) == words
 
 
 def test_a_message_whose_words_are_all_quoted_is_kept() -> None:

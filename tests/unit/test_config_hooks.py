@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,11 @@ import pytest
 
 from holdfast import config
 from holdfast.config.build import build_hooks
-from holdfast.config.hooks import Hooks, Redaction, TranscriptSettings, WebhookSettings
+from holdfast.config.hooks import Hooks, Redaction
 from holdfast.errors import ConfigError
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.hooks.webhook import Webhook
-from holdfast.sections import get_fields
 
-PAGE = (Path(__file__).parents[2] / "docs" / "configuration-tools.md").read_text(encoding="utf-8")
 WHOLE = """
 hooks:
   transcripts_dir: kept
@@ -111,8 +108,3 @@ def test_secrets_are_masked() -> None:
     assert "sk-hidden" not in f"{shown} {read!r} {read.hooks!r} {build_hooks(read.hooks, read.redaction)!r}"
     assert shown["webhooks"][1]["secret"] == "***"
     assert shown["webhooks"][1]["headers"] == {"X-Key": "***"}
-
-
-def test_the_page_names_every_key() -> None:
-    keys = {key for model in (Hooks, TranscriptSettings, WebhookSettings) for key in get_fields(model)}
-    assert {key for key in keys if not re.search(rf"`[^`]*\b{key}\b[^`]*`", PAGE)} == set()

@@ -9,19 +9,11 @@ import pytest
 import yaml
 
 from holdfast import config
-from holdfast.artifacts import ArtifactSettings
 from holdfast.config import Config
 from holdfast.config.agents import Agent
-from holdfast.config.gateway import Auth, Gateway, Jwt, Timeouts, is_loopback
-from holdfast.config.hooks import Redaction, SecretGuard, SecretPattern
-from holdfast.config.llms import LLM
-from holdfast.config.model import Document, Sessions
-from holdfast.config.reference import list_rows
-from holdfast.config.storage import Database, SessionStorage
+from holdfast.config.gateway import Timeouts, is_loopback
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
-from holdfast.sections import get_fields
-from holdfast.tools.mcp.settings import McpServer
 from tests.unit.blocks import BLOCKS, ENV
 from tests.words import says
 
@@ -438,37 +430,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 SECTIONS = ("-models", "-storage", "-server", "-tools")
 PAGES = tuple(f"configuration{part}.md" for part in ("", "-variables", *SECTIONS, "-keys"))
 PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in PAGES)
-
-
-GUARDING = (Redaction, SecretGuard, SecretPattern)
-USED = (
-    *(
-        LLM,
-        Database,
-        SessionStorage,
-        ArtifactSettings,
-        Sessions,
-        Agent,
-        McpServer,
-        Gateway,
-        Document,
-        Timeouts,
-        Auth,
-        Jwt,
-    ),
-)
-
-
-def test_every_key_has_a_description() -> None:
-    assert [row.key for row in list_rows() if not row.about.endswith((".", "`"))] == []
-
-
-def test_the_page_describes_every_key_in_use() -> None:
-    """In its sections, not only in the table. (Keys of strategies: tests/unit/test_replay_specs.py.)"""
-    page = PAGE.partition("<!-- made by")[0]
-    keys = {key for model in (*USED, *GUARDING) for key in get_fields(model)}
-    keys -= {"storage"}  # described by its parts
-    assert {key for key in keys if not re.search(rf"`[^`]*\b{key}\b[^`]*`", page)} == set()
 
 
 @pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))

@@ -1,10 +1,8 @@
-"""`holdfast.connect` has the interface of the library, method by method, except for what is listed here and in docs/connect.md."""
+"""`holdfast.connect` has the interface of the library, method by method, except for what is listed here."""
 
 from __future__ import annotations
 
 import inspect
-import re
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -90,7 +88,6 @@ OTHER_PARAMETERS: Final[dict[str, set[str]]] = {
 OTHER_DEFAULTS: Final = {("Holdfast.sessions", "limit")}
 FREE: Final = {"SessionHandle.begin_turn"}
 """Methods that pass all parameters on to another one, whose parameters are compared."""
-PAGE: Final = (Path(__file__).parents[2] / "docs" / "connect.md").read_text(encoding="utf-8")
 
 
 def list_members(cls: type) -> set[str]:
@@ -124,13 +121,3 @@ def test_both_have_the_same_parameters(here: type, there: type) -> None:
         for one in shared:
             if one != "user_id" and (method, one) not in OTHER_DEFAULTS:
                 assert (ours[one].default, ours[one].kind) == (theirs[one].default, theirs[one].kind), (method, one)
-
-
-def test_the_page_names_what_is_missing() -> None:
-    """Each member that only the library has."""
-    named = {
-        name
-        for code in re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL))
-        for name in re.findall(r"\w+", code)
-    }
-    assert {name for members in MISSING.values() for name in members} <= named

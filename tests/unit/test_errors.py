@@ -1,4 +1,4 @@
-"""The error tree: its diagram is correct, and every class is raised, documented and has a unique code."""
+"""The error tree: every class is public, is raised, and has a code of its own, which is documented."""
 
 from __future__ import annotations
 
@@ -6,28 +6,14 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from holdfast import errors
 from holdfast.errors import HoldfastError
-from scripts.site import links
 
 SOURCE = Path(errors.__file__).parents[1]
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 CLASSES = [getattr(errors, name) for name in errors.__all__]
 BASES = {errors.HoldfastError, errors.UsageError, errors.NotFound, errors.ModelError}
 """Base classes that are only caught, never raised."""
-
-
-def read_diagram() -> dict[str, str]:
-    """Return each class of the diagram with its parent."""
-    above, found = ["HoldfastError"], {}
-    for line in (errors.__doc__ or "").splitlines():
-        if place := re.match(r"((?:│   |    )*)[├└]── (\w+)", line):
-            depth = len(place[1]) // 4
-            above[depth + 1 :] = [place[2]]
-            found[place[2]] = above[depth]
-    return found
 
 
 def find_used_names() -> set[str]:
@@ -61,10 +47,6 @@ def list_codes() -> set[str]:
     return found
 
 
-def test_the_diagram_matches_the_tree() -> None:
-    assert read_diagram() == {one.__name__: one.__bases__[0].__name__ for one in CLASSES if one is not HoldfastError}
-
-
 def test_every_class_is_public() -> None:
     """Every subclass of the base in `errors` is in `__all__`."""
     below, found = [HoldfastError], set[type[HoldfastError]]()
@@ -88,14 +70,6 @@ def test_every_class_has_its_own_code() -> None:
     assert all(re.fullmatch(r"[a-z_]+", code) for code in codes)
 
 
-@pytest.mark.parametrize("one", [one for one in CLASSES if one is not HoldfastError], ids=lambda one: one.__name__)
-def test_every_class_is_documented(one: type[HoldfastError]) -> None:
-    """Under its code, with its base class and status."""
-    status = f", {one.http_status}" if one.http_status else ""
-    entry = f"### {one.code}\n\n`{one.__name__}` ({one.__bases__[0].__name__}{status}): "
-    assert entry in PAGE.read_text(encoding="utf-8")
-
-
 def test_every_code_is_an_anchor_of_the_page() -> None:
     """The codes of requests that are refused early, too."""
-    assert list_codes() <= links.find_anchors(PAGE.read_text(encoding="utf-8"))
+    assert list_codes() <= set(re.findall(r"^### (\w+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import zipfile
@@ -85,9 +84,3 @@ def test_a_wheel_says_what_it_contains_of_others(wheel: Path) -> None:
     assert (ours["name"], ours["version"]) == ("holdfast-memory", holdfast.__version__)
     assert {one["bom-ref"] for one in ours["components"]} == vocabularies
     assert all(one["copyright"] in notice for one in ours["components"])
-
-
-def test_changelog_has_this_version() -> None:
-    """Under its number, with the day of its release, if it is released."""
-    heading = rf"^## {re.escape(holdfast.__version__)} (\S 20\d\d-\d\d-\d\d|\(unreleased\))$"
-    assert re.search(heading, (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
-from holdfast.context.settings import CLEARING, RECALL, STRATEGIES
+from holdfast.context.settings import CLEARING, STRATEGIES
 from holdfast.errors import InvalidRequest
-from holdfast.replay import Result, Spec, SummaryWriter, make_scripted_llm, parse_spec, parse_specs, play
+from holdfast.replay import Spec, SummaryWriter, make_scripted_llm, parse_spec, parse_specs, play
 from tests.unit.test_replay import RECORDED, rounds
 
 # -- specs ------------------------------------------------------------------------------
@@ -146,50 +143,3 @@ def test_a_composition_clears_before_the_other_strategy_works() -> None:
     )
     assert cleared.tokens_per_call < 0.7 * plain.tokens_per_call
     assert cleared.refused == plain.refused == 0
-
-
-# -- what the documentation says --------------------------------------------------------------
-
-DOCS = Path(__file__).parents[2] / "docs"
-
-
-def first_cells(page: str, head: str) -> list[str]:
-    """The first cells of the rows below the head of a table that begins like this; blanks stand for the cell above."""
-    lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
-    at = next(at for at, text in enumerate(lines) if text.startswith(head))
-    found: list[str] = []
-    for text in lines[at + 2 :]:
-        if not text.startswith("|"):
-            break
-        found.append(text.split("|")[1].strip())
-    return found
-
-
-def list_named(cells: list[str]) -> list[str]:
-    """The strategies that such cells name, each once."""
-    return list(dict.fromkeys(name for cell in cells if cell for name in re.findall(r"`([a-z_]+)[`:@]", cell)[:1]))
-
-
-@pytest.mark.parametrize(
-    ("page", "head"),
-    [("strategies.md", "| strategy | what it does |"), ("strategies-compared.md", "| strategy | what a build reads")],
-)
-def test_the_tables_of_the_pages_list_every_strategy(page: str, head: str) -> None:
-    assert sorted(list_named(first_cells(page, head))) == sorted(STRATEGIES)
-
-
-def test_the_page_tells_of_each_strategy_and_its_keys() -> None:
-    """A section a strategy, in which each of its keys stands; `facts` and what clears tool results, which all have, are described once."""
-    sections = re.split(r"^### ", (DOCS / "strategies.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    told = {section.partition("\n")[0].strip("`"): section.partition("\n## ")[0] for section in sections}
-    assert set(STRATEGIES) <= set(told)
-    for name, strategy in STRATEGIES.items():
-        keys = set(strategy.keys) - {CLEARING, RECALL, "facts"}
-        assert keys <= set(re.findall(r"`([a-z_]+)", told[name])), name
-
-
-def test_the_command_lines_page_tells_of_each_figure() -> None:
-    """In its tables of columns, by the key that `--json` has."""
-    page = (DOCS / "replay.md").read_text(encoding="utf-8")
-    figures = set(Result.__struct_fields__) - {"strategy", "budget"}
-    assert {name for name in figures if not re.search(rf"^\|.*`{name}`.*\|$", page, re.MULTILINE)} == set()

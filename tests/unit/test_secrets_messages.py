@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from holdfast.config import check_config, load
 from holdfast.domain.messages import Message, Part, ToolCall, encode_canonical, encode_payload
 from holdfast.errors import InvalidRequest, SecretBlocked
-from holdfast.secrets import CREDENTIALS, RULES, Guard, Pattern, Redactor, make_guard, make_redactor, make_redactor_for
+from holdfast.secrets import CREDENTIALS, Guard, Pattern, Redactor, make_guard, make_redactor, make_redactor_for
 from tests.amounts import examples
 from tests.unit.test_secrets import BUILT_IN, draw_planted
 
@@ -147,10 +147,6 @@ def test_messages_with_equal_text_stay_equal_after_redaction(plant: tuple[str, s
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "secrets.md").read_text(encoding="utf-8")
-
-
-def test_docs_page_names_every_rule() -> None:
-    assert [rule for rule in RULES if f"`{rule}`" not in PAGE] == []
 
 
 @pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
