@@ -427,8 +427,7 @@ context: {strategy: token_window, budget: 4000, preserve_recent: 2}
 # -- the documentation page ----------------------------------------------------------------------
 
 DOCS = Path(__file__).parents[2] / "docs"
-SECTIONS = ("-models", "-storage", "-server", "-tools")
-PAGES = tuple(f"configuration{part}.md" for part in ("", "-variables", *SECTIONS, "-keys"))
+PAGES = tuple(f"configuration{part}.md" for part in ("", "-variables", "-sections"))
 PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in PAGES)
 
 

@@ -140,13 +140,23 @@ def _format_number(value: float, form: str | None) -> str:
 
 
 def format_table() -> str:
-    """Return the Markdown table of all keys."""
-    lines = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+    """Return the Markdown tables of all keys, one per section, each with a heading."""
+    lines: list[str] = []
+    section = ""
     for row in list_rows():
+        if (named := name_section(row.key)) != section:
+            section = named
+            lines += ["", f"## {section}", "", "| key | type | default | meaning |", "| --- | --- | --- | --- |"]
         about = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", row.about)
         cells = (f"`{row.key}`", row.type, row.default, about)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines[1:]) + "\n"
+
+
+def name_section(key: str) -> str:
+    """Return the section of a key: its first name, or its first two below `storage`."""
+    names = key.partition("[")[0].split(".")
+    return ".".join(names[:2]) if names[0] == "storage" else names[0]
 
 
 # -- JSON Schema ---------------------------------------------------------------------

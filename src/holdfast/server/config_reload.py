@@ -30,7 +30,7 @@ from holdfast.server.requester import RequestRules
 from holdfast.server.session_locator import Matching
 from holdfast.server.streaming import ReplyStreams
 
-SAFE: Final = ("agents", "context", "llms", "telemetry")
+SAFE: Final = ("agents", "context", "llms")
 """Sections that can change at run time, because they only define agents and models. The index and consolidation keep the models with
 which they started."""
 SAFE_GATEWAY: Final = (
