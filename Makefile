@@ -60,7 +60,7 @@ contracts: .venv/.dev  ## check which packages import which
 sizes: .venv/.dev  ## count lines, functions, pages, commands, keys and so on, and check the limits in budgets.toml (ARGS=--write: make the counts the limits)
 	@$(BIN)/python -m scripts.size $(ARGS)
 
-bench: .venv-bench/.bench  ## compare with peers (ARGS="--quick", ARGS="turn replay --json FILE")
+bench: .venv-bench/.bench  ## compare with peers, or measure quality (ARGS="--quick", ARGS="turn replay", ARGS="recall DATASET", ARGS="evidence DATASET")
 	@exec .venv-bench/bin/python -m benchmarks $(ARGS)
 
 chaos: .venv/.dev  ## run two servers on one PostgreSQL with kills and bad networks, for minutes (ARGS="--seconds 60 --seed 1")

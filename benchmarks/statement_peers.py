@@ -53,7 +53,7 @@ async def measure(run: Run) -> list[Table]:
 
 
 _NOTES = (
-    "Measured by the functions of `holdfast eval statements`. Budgets do not count the system prompt.",
+    "Measured by the functions of `python -m benchmarks statements FILE`. Budgets do not count the system prompt.",
     "rules: instructions and prohibitions.",
     "trim_messages: strategy last, include_system, exact counter. head and tail: the first user message and the newest messages that fit.",
     "openai-agents: SQLiteSession.get_items with the largest limit that fits.",
