@@ -227,10 +227,8 @@ MEMORIES_AT_HAND: Final = 20_000
 """Memories that a process caches: promoted ones, and, without an index, the terms of all."""
 SIGNALS_WAITING: Final = 10_000
 """Recall events that wait in a process to be stored; the oldest are dropped."""
-LOOKED_BACK: Final = 200
-"""Newest entries of a session that are searched for the words of a new memory."""
-LOOKED_OVER: Final = 2_000
-"""Earlier entries that are searched for content from outside, if only the model used the words of a new memory."""
+LOOKED_BACK: Final = 2_000
+"""Newest entries of a session in which the origin of a new memory is looked for."""
 MEMORIES: Final = 10_000
 """Memories of one owner, whatever their status."""
 MEMORIES_AT_ONCE: Final = 200

@@ -11,9 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.agents import Agent
-from holdfast.domain.memory import MemorySource
 from holdfast.limits import LOOKED_BACK
-from holdfast.memory.provenance import find_origin, list_hidden_forms, make_heard
 from tests.service.memory_tool_kit import (
     PLANTED,
     list_memories,
@@ -104,7 +102,7 @@ async def test_tags_with_text_from_a_tool_are_quarantined(tags: list[str]) -> No
     assert (one.status, one.origin) == ("quarantined", "tool")
 
 
-async def test_tags_chosen_by_the_model_change_nothing() -> None:
+async def test_tags_that_the_user_did_not_say_are_quarantined_after_a_tool_result() -> None:
     one = await plant(
         make_tool("The weather in your place is fine"), "The user lives in Lisbon", ask="I live in Lisbon"
     )
@@ -116,7 +114,15 @@ async def test_tags_chosen_by_the_model_change_nothing() -> None:
         replies = iter(script(("lookup", {}), remember("The user lives in Lisbon", tags=["place", "home", "city"])))
         await results(made, "I live in Lisbon. And the weather?")
         (one,) = await list_memories(made)
-    assert (one.origin, one.tags) == ("user", ("place", "home", "city"))
+    assert (one.origin, one.status) == ("tool", "quarantined")
+
+
+async def test_tags_chosen_by_the_model_change_nothing_if_nothing_is_from_outside() -> None:
+    agents = {"a": Agent(name="a", tools=("memory",))}
+    async with bench(script(remember("The user lives in Lisbon", tags=["place", "home"])), agents=agents) as made:
+        await results(made, "I live in Lisbon.")
+        (one,) = await list_memories(made)
+    assert (one.origin, one.status, one.tags) == ("user", "active", ("place", "home"))
 
 
 async def test_custom_tool_named_search_counts_as_outside_content() -> None:
@@ -165,16 +171,17 @@ async def test_text_planted_before_the_inspected_window_is_quarantined() -> None
 
 
 async def test_words_of_another_speaker_from_another_session_are_not_attributed_to_the_owner() -> None:
-    async with bench(lambda _: next(replies), agents={"a": Agent(name="a", tools=("memory",))}) as made:
+    agents = {"a": Agent(name="a", tools=("memory", "search_conversations"))}
+    async with bench(lambda _: next(replies), agents=agents) as made:
         replies = iter(["ok"])
         await made.ask(PLANTED, agent="a", own=[{"metadata": {"user": "eve"}}])
         assert made.hf.engine.index is not None
         await made.hf.engine.index.settled()
         other = await made.hf.session("other", agent="a")
-        replies = iter(script(remember(PLANTED)))
+        replies = iter(script(("search_conversations", {"query": "invoices"}), remember(PLANTED)))
         await other.send("Keep what was said.")
         (one,) = await list_memories(made)
-    assert one.origin == "import"
+    assert (one.status, one.origin) == ("quarantined", "tool")
 
 
 async def test_similar_quarantined_memory_is_marked_and_its_text_cut() -> None:
@@ -190,15 +197,3 @@ async def test_similar_quarantined_memory_is_marked_and_its_text_cut() -> None:
     assert other["origin"] == "web"
     assert "\u202e" not in told
     assert "[end" not in told
-
-
-# -- cost ----------------------------------------------------------------------------
-
-
-def test_words_are_compared_inside_very_long_text() -> None:
-    own = MemorySource(session_id="s", user_id="u", seqs=(9,), origin="assistant")
-    source = MemorySource(session_id="s", user_id="u", seqs=(1,), origin="tool")
-    text = "x" * 100_000 + "".join(PLANTED.split()) + "y" * 100_000
-    known = [make_heard(text, "tool", source, about=list_hidden_forms(PLANTED), analysed=0)]
-    assert find_origin(PLANTED, known, own).origin == "tool"
-    assert find_origin("The user is an early bird", known, own).origin == "assistant"

@@ -1,6 +1,5 @@
-"""Outside content that the model paraphrases: later, in another session, from a picture, or by another agent. No
-words are left to compare, so what was in view decides. Each case has the same memory, which only the model stated;
-statements of the user remain the user's in the same places.
+"""Content from outside that the model paraphrases: later, in another session, from a picture, or by another agent. Each
+case has the same memory, which only the model stated, so it is held if anything in the session is from outside.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import Memory
 from holdfast.domain.messages import Part
 from holdfast.domain.session import SessionRef
-from holdfast.limits import LOOKED_BACK, LOOKED_OVER
+from holdfast.limits import LOOKED_BACK
 from tests.service.memory_tool_kit import list_memories, make_tool, ok, remember, results, script
 from tests.service.scripted_model import REF
 from tests.service.test_explain import ONE_BY_ONE
@@ -55,10 +54,10 @@ async def test_model_statement_is_quarantined_after_a_tool_result_in_the_session
         told = ok((await results(made, "Keep what matters"))[0])
         (one,) = await list_memories(made)
         accepted = await made.hf.memories.review(one.id, "accept")
-    assert (one.status, one.origin, one.trust) == ("quarantined", "assistant", 0.7)
-    assert (told["status"], told["origin"]) == ("quarantined", "assistant")
+    assert (one.status, one.origin, one.trust) == ("quarantined", "tool", 0.2)
+    assert (told["status"], told["origin"]) == ("quarantined", "tool")
     assert "content from outside was read" in told["note"]
-    assert (accepted.status, accepted.trust) == ("active", 0.7)
+    assert (accepted.status, accepted.trust) == ("active", 0.2)
 
 
 @pytest.mark.parametrize("result", ["ok", "21", '{"ok": true}', ""])
@@ -162,7 +161,7 @@ async def test_pasted_text_is_quarantined_if_it_shows_another_author(header: str
     async with bench(script(remember(REWORDED)), make_lookup(), agents=AGENTS) as made:
         await results(made, pasted)
         (one,) = await list_memories(made)
-    assert (one.status, one.origin) == (("quarantined", "assistant") if header else ("active", "user"))
+    assert (one.status, one.origin) == (("quarantined", "import") if header else ("active", "user"))
 
 
 SERVED: dict[str, dict[str, Any]] = {
@@ -214,7 +213,7 @@ async def test_erased_tool_result_still_causes_quarantine() -> None:
     assert is_quarantined(one)
 
 
-@pytest.mark.parametrize("between", [LOOKED_BACK + 9, LOOKED_BACK + LOOKED_OVER + 9])
+@pytest.mark.parametrize("between", [209, LOOKED_BACK + 9])
 @pytest.mark.parametrize("tool", [True, False])
 async def test_tool_result_read_long_ago_still_causes_quarantine(between: int, tool: bool) -> None:
     """Messages before the inspected window are assumed to contain a tool result."""
@@ -228,7 +227,7 @@ async def test_tool_result_read_long_ago_still_causes_quarantine(between: int, t
         await made.session.append([{"role": "user", "content": "read it"}, *(read if tool else []), *talk])
         await results(made, "Keep what matters")
         (one,) = await list_memories(made)
-    assert is_quarantined(one) is (tool or between > LOOKED_OVER)
+    assert is_quarantined(one) is (tool or between > LOOKED_BACK)
 
 
 # -- other agents and users -----------------------------------------------------------

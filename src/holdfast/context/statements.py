@@ -119,7 +119,7 @@ _QUOTED: Final = re.compile(
     r"|(?<!\w)'[^'\n]{6,}'(?!\w)|‘[^‘’\n]{6,}’(?!\w)",
     re.DOTALL | re.MULTILINE,
 )
-MEDIA: Final = (
+_MEDIA: Final = (
     r"(?:e-?mail|mail|message|letter|text|article|page|note|document|newsletter|site|website|post|ad|brochure|flyer|poster|blog|forum|thread|chat"
     r"|(?<=the )news|reports?|story|file|voicemail|sms|tickets?|comments?|reviews?|transcript|memo|listing|faq|manual|readme|logs?|screenshot|letters|posts|nachricht|brief|artikel|seite|webseite|zettel|anzeige|zeitung|rundschreiben|courriel|lettre|texte|courrier"
     r"|annonce|journal|correo|mensaje|carta|texto|artículo|anuncio|página|mensagem|bilhete|anúncio)"
@@ -141,26 +141,11 @@ _SIGNED: Final = re.compile(
 )
 _LABELLED: Final = re.compile(
     r"^(?:(?!here['’]s|it['’]s|that['’]s|let['’]s|what['’]s)[^\n:：]){0,40}\w['’]s\b[^\n:：]{0,30}[:：][ \t]*(?=\S+[ ]+\S)|"
-    rf"^[^\n:：]{{0,80}}\b{MEDIA}\b[^.!?\n:：]{{0,40}}[:：][ \t]*(?=\n|\S)|^[^\n]{{0,40}}(?:邮件|短信|消息|文章|网页|メール|記事|ページ)[^\n]{{0,20}}[:：]",
+    rf"^[^\n:：]{{0,80}}\b{_MEDIA}\b[^.!?\n:：]{{0,40}}[:：][ \t]*(?=\n|\S)|^[^\n]{{0,40}}(?:邮件|短信|消息|文章|网页|メール|記事|ページ)[^\n]{{0,20}}[:：]",
     _I | re.MULTILINE,
 )
 """Matches a label that introduces another person's text, such as that of a mail. The text continues to the end of the paragraph."""
-_SPOKEN: Final = re.compile(
-    r"^[ \t]*(?!(?i:i|me|my|mine|ich|mein\w*|je|moi|mon|ma|yo|mi|mis|eu|meu|minha|ps|note|nb|fyi|btw|update|correction|also|info|important|reminder|hint|wichtig|hinweis|important|nota)\b)"
-    r"(?:[\[(]?\d[\d:., apmAPM/-]{2,20}[\])]?[ ]*)?(?:[^\W\d_a-zà-þ][\w.'’-]{0,24}(?:[ ][^\W\d_a-zà-þ][\w.'’-]{0,24}){0,2}(?:[ ]?[\[(][^\])\n]{1,20}[\])])?"
-    r"|(?i:he|she|they|it|people|someone|er|sie|man|il|elle|ils|on|él|ella|ellos|ele|ela|eles)\b[^:：\n]{1,40})[ \t]*[:：](?=[ \t]+[^\n]{0,200}\b(?i:i|i'm|i'll|we|you|he|she|they|is|are|was|were|has|have|had|will|would|can"
-    r"|must|should|please|remember|always|never|that|ich|wir|sie|er|ist|sind|war|hat|haben|wird|soll|muss|bitte|je|j'ai|nous|vous|il|elle|est|sont|doit|sera|yo|usted|es|está|son|fue|debe|tiene|é|são|foi|deve)\b)[^\n]*",
-    re.MULTILINE,
-)
-"""Matches a line of a transcript: a capitalized name, a colon and a clause. A value after the colon (`Budget: 900 EUR`) is no clause."""
-_TITLED: Final = re.compile(
-    r"^[ \t]*(?![^\n]*\b(?:i|i'm|i've|my|me|we|our|us|ich|mein\w*|mir|mich|wir|unser\w*|je|j'\w+|mon|ma|mes|nous|notre|yo|mi|mis|soy|tengo|eu|meu|minha|ps|note|fyi|btw|update|correction|info"
-    r"|important|reminder|wichtig|hinweis|nota)\b)[^\n:：]{1,60}[:：][ \t]+[^\n]{0,200}\b(?:is|are|was|were|has|have|had|will|would|must|should|ist|sind|war|hat|haben|wird|soll|muss|est|sont|doit|sera|es|está|son"
-    r"|debe|é|são|deve)\b[^\n]*",
-    _I | re.MULTILINE,
-)
-"""Matches a line with a title and a clause that does not mention the user: `Word on the street: Kelp is closing`."""
-ASKS_TO_KEEP: Final = re.compile(
+_ASKS_TO_KEEP: Final = re.compile(
     r"\b(?:remember|memori[sz]e|note (?:down|that)|keep in mind|don't forget|merk\w*|denk daran|retiens|souviens-toi|n'oublie pas|recuerda|no olvides|lembre|não esqueça|anote|anota|notez? (?:bien|que))\b|记住|记得|覚えて|忘れないで",
     _I,
 )
@@ -208,37 +193,33 @@ class OwnWords(NamedTuple):
 
     own: str
     others: tuple[str, ...]
-    """Texts of others in the message: quotes, mails, labelled lines."""
+    """Texts of others in the message: blocks, quotes, mails, labelled lines."""
 
 
 @lru_cache(maxsize=512)
-def separate_own_words(text: str, *, strict: bool = True) -> OwnWords:
+def separate_own_words(text: str) -> OwnWords:
     """Separate a user's own words from words of others in the user's message.
 
-    Args:
-        text: the text of the message.
-        strict: True to treat a single line with a title and a clause as a quote (`Word on the street: Kelp is closing`). False to treat it
-            as the user's own, because people write notes in this form. Then only a label of pasted text (`Context:`) and two speakers in
-            a row mark a quote.
+    A single line with a title and a clause (`Word on the street: Kelp is closing`) is the user's own, because people write notes in this form.
+    A label of pasted text (`Context:`) and two speakers in a row mark a quote.
     """
-    if not strict:
-        text = _PASTED.sub("\n", text)
-    text = _LINES.sub("\n\n" if strict else _keep_lines, _SPACES.sub(" ", text))
+    blocks = [found.group() for found in _PASTED.finditer(text)]
+    text = _LINES.sub(_keep_lines, _SPACES.sub(" ", _PASTED.sub("\n", text)))
     quotes = [found.group() for found in _QUOTED.finditer(text) if _is_quote(found.group())]
-    rest, others = _separate_others(_QUOTED.sub(_replace_quote, text), strict=strict)
-    return OwnWords(rest, (*quotes, *others))
+    rest, others = _separate_others(_QUOTED.sub(_replace_quote, text))
+    return OwnWords(rest, (*blocks, *quotes, *others))
 
 
 def _keep_lines(found: re.Match[str]) -> str:
     return "\n\n" if found.group().count("\n") > 1 else "\n"
 
 
-def is_asking_to_keep(text: str) -> bool:
+def _is_asking_to_keep(text: str) -> bool:
     """Return True if a text asks to remember what follows its first colon. A request after that colon may be another person's."""
-    return ASKS_TO_KEEP.search(re.split(r"[:：](?=\s|$)", text, maxsplit=1)[0]) is not None
+    return _ASKS_TO_KEEP.search(re.split(r"[:：](?=\s|$)", text, maxsplit=1)[0]) is not None
 
 
-def _separate_others(text: str, *, strict: bool) -> tuple[str, list[str]]:
+def _separate_others(text: str) -> tuple[str, list[str]]:
     """Remove text written by other people from a message. Return the rest of the message, and the removed texts.
 
     Such text includes quoted e-mails and letters, lines with a speaker's name, and texts after a label such as `Context:`.
@@ -252,15 +233,15 @@ def _separate_others(text: str, *, strict: bool) -> tuple[str, list[str]]:
         at = signed.end() if signed else len(text)
         others.append(text[begins.start() : at])
     rest = "\n\n".join((*own, text[at:]))
-    for form in (_SPOKEN, _TITLED) if strict else (_WORKED_ON, _TRANSCRIPT, _MATERIAL):
-        others += [found.group() for found in form.finditer(rest) if not is_asking_to_keep(found.group())]
-        rest = form.sub(lambda found: found.group() if is_asking_to_keep(found.group()) else "", rest)
+    for form in (_WORKED_ON, _TRANSCRIPT, _MATERIAL):
+        others += [found.group() for found in form.finditer(rest) if not _is_asking_to_keep(found.group())]
+        rest = form.sub(lambda found: found.group() if _is_asking_to_keep(found.group()) else "", rest)
     paragraphs = re.split(r"\n\s*\n", rest)
-    labels = [_LABELLED.search(paragraph if strict else f"{paragraph}\n") for paragraph in paragraphs]
+    labels = [_LABELLED.search(f"{paragraph}\n") for paragraph in paragraphs]
     for number, label in enumerate(labels):
-        if label and not is_asking_to_keep(label.group()) and (strict or not _OWN_NOTE.match(label.group())):
+        if label and not _is_asking_to_keep(label.group()) and not _OWN_NOTE.match(label.group()):
             # A label with nothing after it in its paragraph announces the rest of the message.
-            announces = not strict and not paragraphs[number][label.end() :].strip()
+            announces = not paragraphs[number][label.end() :].strip()
             end = len(paragraphs) if announces else number + 1
             others += [paragraphs[number][label.start() :], *paragraphs[number + 1 : end]]
             paragraphs[number:end] = [paragraphs[number][: label.start()], *[""] * (end - number - 1)]
@@ -340,7 +321,7 @@ _MARGIN: Final = 30
 _GOES_ON: Final = ",;:)，；：）、"
 """Characters that cannot begin a sentence. If one does, the beginning of the sentence was a quote that was removed."""
 _CODE: Final = re.compile(r"[{}<>=;$|\\]|\w/\w|\w_\w|\w\(\)|^\s*(?:\$|>>>|import|def|class|git|npm|pip|cd|ls)\b")
-_ASKED: Final = re.compile(r"[?？؟]\W*\Z|[吗呢]\W*\Z|(?:ですか|ますか)\W*\Z")
+ASKED: Final = re.compile(r"[?？؟]\W*\Z|[吗呢]\W*\Z|(?:ですか|ますか)\W*\Z")
 
 
 Position = tuple[int, int]
@@ -411,7 +392,7 @@ def _analyse(text: str) -> tuple[Statement, ...]:
 def _rate_all(text: str) -> tuple[Statement, ...]:
     if len(text) > LONG_MESSAGE:
         text = text.rstrip().rpartition("\n\n")[2][-LONG_MESSAGE:]
-    own = separate_own_words(text, strict=False).own
+    own = separate_own_words(text).own
     language = detect_language(own)
     sentences = split_sentences(own)[:MOST_SENTENCES]
     rated = (_rate(sentence, at, len(sentences), language) for at, sentence in enumerate(sentences))
@@ -459,7 +440,7 @@ def _rate_form(sentence: str, otherwise: str) -> _Rated | None:
     language, counts = _find_cues(sentence, otherwise)
     words = _WORD.findall(sentence)
     length = len(sentence) / DENSE_WORD if language in DENSE_LANGUAGES else len(words)
-    asks = _ASKED.search(sentence) is not None
+    asks = ASKED.search(sentence) is not None
     is_plain = not asks and _has_cue(counts, PLAIN) and not _has_cue(counts, UNCERTAIN)
     least = LEAST_WORDS - 1 if is_plain else LEAST_WORDS
     if length < least or sentence[0] in _GOES_ON or len(_CODE.findall(sentence)) * 4 > length:

@@ -1,7 +1,7 @@
 """Define Anthropic's memory tool, run by Holdfast: files of a user and an agent, with the answers that models are trained on.
 
-Before a text is written, its words are compared with the conversation, as for the facts of `holdfast.tools.memory`. If they may come from
-a tool's result, a page or another person, the change is held for review, and the file does not change.
+`holdfast.tools.memory_origin` decides where a text comes from before it is written, as for the facts of `holdfast.tools.memory`. If it may
+come from a tool's result, a page or another person, the change is held for review, and the file does not change.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import msgspec
 
 from holdfast.domain.memory import REVIEWED_ORIGINS, Origin
 from holdfast.errors import HoldfastError
-from holdfast.limits import MEMORY_CHARS
 from holdfast.memory.file_edits import parse_command
 from holdfast.memory.files import ROOT, ChangeSource
 from holdfast.tools.context import ToolContext
-from holdfast.tools.memory import MEMORY, OWN_FILES, may_have_outside_content, trace_words
+from holdfast.tools.memory import MEMORY
+from holdfast.tools.memory_origin import OWN_FILES, trace_words
 from holdfast.tools.tool import Tool, ToolRefusal, Toolset
 from holdfast.wire.anthropic_tools import MEMORY_DESCRIPTION, MEMORY_INSTRUCTION, MEMORY_PARAMETERS, MEMORY_TYPE
 
@@ -45,10 +45,10 @@ async def run_memory_command(context: ToolContext, arguments: dict[str, Any]) ->
     assert context.call.files is not None, "every turn has memory files"
     try:
         name, given = parse_command(arguments)
-        origin, is_doubtful = await _find_origin(context, name, given)
+        origin = await _find_origin(context, name, given)
         source = ChangeSource(context.session_id, context.call.turn, context.agent, origin)
         files = context.call.files.with_source(source)
-        if is_doubtful and context.call.reviews_files:
+        if origin in REVIEWED_ORIGINS and context.call.reviews_files:
             context.marked[HELD_CHANGE] = (await files.hold(arguments)).id
             raise ToolRefusal(HELD)
         return await files.run(arguments)
@@ -56,22 +56,15 @@ async def run_memory_command(context: ToolContext, arguments: dict[str, Any]) ->
         raise ToolRefusal(exc.public_message) from exc
 
 
-async def _find_origin(context: ToolContext, name: str, given: Mapping[str, Any]) -> tuple[Origin | None, bool]:
-    """Return who said the words that a command writes, and True if they may come from outside. The origin is None if it writes no words.
+async def _find_origin(context: ToolContext, name: str, given: Mapping[str, Any]) -> Origin | None:
+    """Return where the words that a command writes come from. None: it writes no words.
 
-    A new path is compared too. It is a text of its own if there is no other, and otherwise goes with the text, as the tags of a fact do.
-    Of a long text, only the beginning is compared, because a comparison takes long. The rest may come from outside if anything in the session
-    does.
+    A new path is a part of these words, as the tags of a fact are.
     """
-    path = str(given.get("new_path") or given.get("path") or "").removeprefix(ROOT).replace("/", " ")
     text = str(given.get(_WRITTEN.get(name, ""), ""))
-    if not text.strip():
-        text = path if name in _NAMING else ""
-    if not text.strip():
-        return None, False
-    trace = await trace_words(context, text[:MEMORY_CHARS], (path,))
-    doubtful = trace.doubtful or trace.origin in REVIEWED_ORIGINS
-    return trace.origin, doubtful or (len(text) > MEMORY_CHARS and await may_have_outside_content(context))
+    path = str(given.get("new_path") or given.get("path") or "") if name in _NAMING else ""
+    words = [one for one in (text, path.removeprefix(ROOT).replace("/", " ")) if one.strip()]
+    return (await trace_words(context, words[0], words[1:])).origin if words else None
 
 
 def add_memory_file_tool(known: Toolset) -> Toolset:

@@ -56,7 +56,7 @@ from holdfast.search.conversations import rank_session, search_conversations
 from holdfast.search.queries import SearchHit, SearchOptions, parse_search_zone
 from holdfast.stores.walk import group_ranges
 from holdfast.tools.context import FoundMessage, SearchRequest
-from holdfast.tools.memory import is_from_user
+from holdfast.tools.memory_origin import is_from_user
 from holdfast.turns.turn import Turn
 from holdfast.wire.strict_json import parse_time
 
@@ -503,18 +503,6 @@ def has_foreign_quotes(turn: Turn) -> bool:
     return block is not None and any(
         one.kind == "conversation" and not is_from_user(one.author, user) for one in block.items
     )
-
-
-async def read_text_at(turn: Turn, session_id: str, identity: str, seq: int) -> str | None:
-    """Return the text of an entry in a session of the turn's user; None if the entry or the session was deleted."""
-    ref = SessionRef(turn.request.ref.user_id, session_id)
-    try:
-        if (await turn.engine.store.get(ref)).identity != identity:
-            return None
-        entries = await turn.engine.store.entries(ref, start=seq, stop=seq + 1)
-    except HoldfastError:
-        return None
-    return entries[0].message.text if entries and not entries[0].erased else None
 
 
 def open_files(turn: Turn) -> MemoryFiles:

@@ -19,7 +19,7 @@ from holdfast.tools.context import Call, State, ToolContext
 from holdfast.tools.memory_files import HELD_CHANGE
 from holdfast.tools.tool import CANCELLED, NOT_RUN, CallOutcome, make_failure, run
 from holdfast.turns.handover import hand_over, transfer
-from holdfast.turns.recall import has_foreign_quotes, open_files, read_text_at, search_for_tool
+from holdfast.turns.recall import has_foreign_quotes, open_files, search_for_tool
 from holdfast.turns.reply_assembler import ReplyAssembler
 from holdfast.turns.turn import Turn, TurnWarning
 
@@ -219,6 +219,5 @@ def _open_memories(turn: Turn) -> SessionMemories:
         most=settings.max_results if settings else None,
         is_in_prompt=is_in_prompt,
         quotes=partial(has_foreign_quotes, turn),
-        read=partial(read_text_at, turn),
         root=turn.root,
     )

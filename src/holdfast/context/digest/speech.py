@@ -249,7 +249,7 @@ def _separate_quotes(text: str, facts: list[Fact]) -> tuple[list[Fact], list[Fac
         text: the text of the message.
         facts: the facts of the message.
     """
-    mine = _flatten(separate_own_words(keep_ends(text), strict=False).own)
+    mine = _flatten(separate_own_words(keep_ends(text)).own)
     own, quoted = [], []
     for fact in facts:
         sentence = f"{fact.key}: {fact.value}" if fact.key else fact.value
@@ -273,7 +273,7 @@ def _extract_own_part(sentence: str, mine: str) -> str:
         sentence: the sentence.
         mine: the user's own words of the whole message, from `_flatten`.
     """
-    part = separate_own_words(sentence, strict=False).own
+    part = separate_own_words(sentence).own
     pieces = [_flatten(piece) for piece in part.splitlines() if _WORD.search(piece)]
     whole = sum(piece.count(" ") - 1 for piece in pieces) >= LEAST_OWN and all(piece in mine for piece in pieces)
     return " ".join(part.split()) if whole else ""
