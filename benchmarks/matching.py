@@ -146,7 +146,7 @@ async def _time_requests(hf: Holdfast) -> dict[str, Figure]:
         "new": (_make_conversation("else"), None),
         "omitting": ([*mine[-8:], new], "mine"),
     }
-    sender = Sender(USER, True, lambda _: "idle", lambda _: False)
+    sender = Sender(USER, lambda _: "idle", lambda _: False)
     freeze_heap()
     figures: dict[str, Figure] = {}
     for name, (messages, expected) in requests.items():

@@ -133,9 +133,7 @@ MARKS: Final = 1000
 SIGHTINGS: Final = 64
 """Positions that are returned for one message hash, newest sessions first."""
 COMPARED_SESSIONS: Final = 8
-"""Sessions whose tool messages, state and artifacts are compared for an unidentified user. If more qualify, they count as different."""
-COMPARED_MESSAGES: Final = 1000
-"""Messages, and artifacts, that are compared per session. A session with more of either counts as different."""
+"""Sessions with equal messages that are searched for a request with an idempotency key."""
 RETRIES: Final = 10_000
 """Requests of official SDKs that a process remembers, to recognise a repeated request. The oldest are dropped first."""
 RETRY_MILLISECONDS: Final = 600_000
@@ -473,8 +471,6 @@ BODIES: Final = 4
 """Memory for request bodies, as a number of bodies of the largest size. When it is full, bodies wait. A principal may use half of it."""
 CALL_LOOKBACK: Final = 256
 """Newest messages that are searched for the call that a late tool result answers."""
-CLIENTS_REMEMBERED: Final = 8
-"""Client programs that a session remembers as sending whole conversations. The oldest is forgotten first."""
 TURN_WARNINGS: Final = 20
 """Warnings in the response to a turn; further warnings are neither returned nor logged."""
 REFUSED_A_TURN: Final = 8

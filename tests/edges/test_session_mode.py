@@ -1,21 +1,15 @@
-"""`session_mode`: its sources, and what `auto` remembers about a client."""
+"""`session_mode`: its sources, and which messages of a request are new."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.domain.session import SessionRef
-from holdfast.limits import CLIENTS_REMEMBERED
-from holdfast.testing import Reply, ScriptedUpstream
-from holdfast.turns.turn_start import TRANSCRIPT_CLIENTS
+from holdfast.testing import Reply
 from tests.edges.gateway_kit import gateway_with_tools
 from tests.edges.keys import bearer, create_stored_key
-from tests.edges.server import Served, config_text, gateway, serving
+from tests.edges.server import Served, gateway
 
 Messages = list[dict[str, Any]]
 
@@ -33,71 +27,47 @@ def reply(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": f"re: {text}"}
 
 
-async def send(served: Served, messages: Messages, session: str = "s", **headers: str) -> Any:
-    """Send messages for a session from the client `app/1`, unless `user_agent` names another; return the answer."""
-    named = {"user-agent": "app/1", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    body = {"messages": messages, "session_id": session}
+async def send(served: Served, messages: Messages, **headers: str) -> Any:
+    """Send messages for the session `s`; return the answer."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    body = {"messages": messages, "session_id": "s"}
     response = await served.http.post("/v1/chat/completions", json=body, headers=named)
     assert response.status_code == 200, response.text
     return response.json()
 
 
-async def log(served: Served, session: str = "s") -> list[Any]:
-    return [content for _, content in await served.log(session)]
+async def log(served: Served) -> list[Any]:
+    return [content for _, content in await served.log()]
 
 
-@asynccontextmanager
-async def serve_known_client() -> AsyncIterator[Served]:
-    """Create a session of two turns whose client sent the whole conversation in the second one."""
+async def test_single_message_is_new_although_its_client_has_sent_the_whole_conversation() -> None:
+    """Nothing is remembered about a client, and a request without a reply retires nothing."""
     async with gateway(answer) as (served, _):
         await send(served, [user("one")])
         told = await send(served, [user("one"), reply("one"), user("two")])
         assert told["session"]["reconciled"] == "continued"
-        yield served
+        for messages in ([user("three")], [user("one"), user("four")]):
+            told = await send(served, messages)
+            assert (told["session"]["reconciled"], told["session"].get("warnings")) == ("delta", None)
+        assert await log(served) == [
+            *("one", "re: one", "two", "re: two"),
+            *("three", "re: three", "one", "four", "re: four"),
+        ]
 
 
-async def test_transcript_client_can_edit_its_first_message() -> None:
-    async with serve_known_client() as served:
-        told = await send(served, [user("another one")])
-        assert await log(served) == ["another one", "re: another one"]
-        assert told["session"]["edited_at"] == 0
-        assert [one["code"] for one in told["session"]["warnings"]] == ["remembered_transcript"]
-        told = await send(served, [user("another one"), reply("another one"), user("two")])
-        assert (told["session"]["reconciled"], told["session"].get("warnings")) == ("continued", None)
-
-
-async def test_transcript_client_can_regenerate_its_first_reply() -> None:
-    async with serve_known_client() as served:
-        told = await send(served, [user("one")])
-        assert told["session"]["reconciled"] == "regenerated"
-        assert await log(served) == ["one", "re: one"]
-
-
-async def test_two_user_messages_are_not_duplicated() -> None:
-    async with serve_known_client() as served:
-        told = await send(served, [user("one"), user("more")])
-        assert await log(served) == ["one", "more", "re: more"]
-        assert told["session"]["edited_at"] == 1
-
-
-async def test_another_program_still_appends() -> None:
-    """The memory belongs to one client program: by its User-Agent and its key."""
-    async with serve_known_client() as served:
-        told = await send(served, [user("three")], user_agent="other/1")
-        assert (told["session"]["reconciled"], told["session"].get("warnings")) == ("delta", None)
-        assert len(await log(served)) == 6
-
-
-async def test_single_message_is_new_until_a_transcript_was_seen() -> None:
+async def test_client_that_restarts_with_an_empty_history_continues() -> None:
+    """Its history leaves out what was said before the restart."""
     async with gateway(answer) as (served, _):
-        for text in ("one", "two"):
-            await send(served, [user(text)])
-        assert await log(served) == ["one", "re: one", "two", "re: two"]
-        assert TRANSCRIPT_CLIENTS not in (await served.hf.store.get(SessionRef("default", "s"))).metadata
+        for first, second in (("one", "two"), ("three", "four")):
+            await send(served, [user(first)])
+            await send(served, [user(first), reply(first), user(second)])
+        assert await log(served) == [
+            *("one", "re: one", "two", "re: two"),
+            *("three", "re: three", "four", "re: four"),
+        ]
 
 
-async def test_shortened_history_is_not_remembered() -> None:
-    """A client that sends only the last messages cannot mean all of them."""
+async def test_message_after_a_shortened_history_is_new() -> None:
     async with gateway(answer) as (served, _):
         for text in ("one", "two", "three"):
             await send(served, [user(text)])
@@ -242,31 +212,6 @@ async def test_tool_does_not_run_again_for_a_resent_message() -> None:
         assert ran == [1]
 
 
-async def test_client_memory_is_shared_by_servers_and_written_once(tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/s.db"
-    async with ScriptedUpstream(answer) as upstream:
-        config = config_text(upstream.url)
-        async with serving(config, store=store) as one, serving(config, store=store) as two:
-            await send(one, [user("one")])
-            first = [user("one"), reply("one"), user("two")]
-            before = await send(one, first)
-            after = await send(two, [*first, reply("two"), user("three")])
-            # A turn is two writes; remembering the client is a third.
-            assert after["session"]["version"] == before["session"]["version"] + 2
-            assert (await send(two, [user("one")]))["session"]["reconciled"] == "regenerated"
-
-
-async def test_number_of_remembered_clients_is_limited() -> None:
-    async with gateway(answer) as (served, _):
-        history: Messages = [user("0")]
-        await send(served, history)
-        for at in range(1, CLIENTS_REMEMBERED + 3):
-            history += [reply(history[-1]["content"]), user(str(at))]
-            await send(served, history, user_agent=f"app/{at}")
-        session = await served.hf.store.get(SessionRef("default", "s"))
-        assert len(session.metadata[TRANSCRIPT_CLIENTS]) == CLIENTS_REMEMBERED
-
-
 # -- sources of the mode --------------------------------------------------------------
 
 
@@ -304,13 +249,3 @@ async def test_invalid_or_conflicting_mode_header_is_refused(header: str, body: 
         told = await served.http.post("/v1/chat/completions", json=sent, headers={"x-session-mode": header})
         assert (told.status_code, told.json()["error"]["param"]) == (400, "X-Session-Mode")
         assert not upstream.requests
-
-
-async def test_owners_metadata_is_handled_safely() -> None:
-    async with gateway(answer) as (served, _):
-        await served.hf.create("s", metadata={TRANSCRIPT_CLIENTS: 5, "mine": "kept"})
-        await send(served, [user("one")])
-        await send(served, [user("one"), reply("one"), user("two")])
-        metadata = (await served.hf.store.get(SessionRef("default", "s"))).metadata
-        assert metadata["mine"] == "kept"
-        assert len(metadata[TRANSCRIPT_CLIENTS]) == 1

@@ -77,34 +77,16 @@ async def test_request_with_an_id_follows_the_merge_table(row: str, stream: bool
 UNNAMED = {row: case for row, case in MERGED.items() if case[2] == "auto" and row in ("2", "3", "7", "9, later")}
 
 
+@pytest.mark.parametrize("user", ["ada", "default"])
 @pytest.mark.parametrize("row", UNNAMED)
-async def test_request_without_an_id_follows_the_merge_table(row: str) -> None:
-    """The same rows if the session of a user is matched by content: an assistant message is in common."""
+async def test_request_without_an_id_follows_the_merge_table(row: str, user: str) -> None:
+    """The same rows if the session of a user, or of the only user, is matched by content: an assistant message is in common."""
     log, sent, _, wanted, relation = UNNAMED[row]
     async with open_gateway() as gateway:
-        await create_session(gateway, log, user="ada")
-        answer = good(await gateway.chat(messages(sent), user="ada"))
+        await create_session(gateway, log, user=user)
+        answer = good(await gateway.chat(messages(sent), **({} if user == "default" else {"user": user})))
         assert answer.session_id == "s"
-        assert (await live(gateway, user="ada"), answer.session["reconciled"]) == (f"{wanted} r", relation)
-
-
-@pytest.mark.parametrize("row", UNNAMED)
-async def test_request_without_an_id_or_user_never_edits_a_session(row: str) -> None:
-    """An anonymous client can continue a session but not edit one: the request gets a new session with its own
-    messages.
-    """
-    log, sent, _, wanted, relation = UNNAMED[row]
-    async with open_gateway() as gateway:
-        await create_session(gateway, log)
-        answer = good(await gateway.chat(messages(sent)))
-        if relation == "continued":
-            assert (answer.session_id, answer.session["reconciled"]) == ("s", relation)
-            assert await live(gateway) == f"{wanted} r"
-            return
-        assert answer.session["reconciled"] == "forked"
-        assert answer.session_id != "s"
-        assert await live(gateway, answer.session_id) == f"{sent} r"
-        assert await live(gateway) == await whole(gateway) == log
+        assert (await live(gateway, user=user), answer.session["reconciled"]) == (f"{wanted} r", relation)
 
 
 @pytest.mark.parametrize("named", [False, True])

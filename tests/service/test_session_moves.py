@@ -107,7 +107,7 @@ async def find_match(hf: holdfast.Holdfast, user_id: str) -> SessionRef | None:
     """Return the user's session that matches a transcript without an id."""
     said = [Message(role="user", content=SAID), Message(role="assistant", content="on the rocks")]
     said.append(Message(role="user", content="what then?"))
-    landing = await find_landing(hf.store, user_id, said, (), match_system="rank", whole=False)
+    landing = await find_landing(hf.store, user_id, said)
     return None if landing is None else landing.place.ref
 
 

@@ -292,7 +292,7 @@ agents:
   rater: {context: {strategy: salience, scorer: fsat}}
 llms: {fast: {model: gpt-4o-mini}, odd: {model: my-own-model}}
 databases: {other: {driver: mysql, host: h, database: d}}
-gateway: {host: 0.0.0.0, upstream_auth: passthrough, match_system: strict}
+gateway: {host: 0.0.0.0, upstream_auth: passthrough, match: anyone}
 auth: {required: false}
 hooks: {webhooks: [{url: "https://x/?t=sk-not-to-be-seen", secret: sk-not-to-be-seen}]}
 dreaming: {enabled: true}

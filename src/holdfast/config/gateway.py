@@ -93,8 +93,6 @@ class Gateway(Settings, frozen=True, kw_only=True):
     name no user, so that people who begin with the same words can get into each other's sessions. The field `session_match` of a request
     can turn matching on or off, but not for more callers than this key does.
     """
-    match_system: Literal["rank", "strict"] = "rank"
-    """A session with a different system prompt matches with a lower rank (`rank`), or does not match (`strict`)."""
     user_headers: Names = ()
     """Headers that name the user of a chat request whose body names no user. Use them only behind a trusted proxy or chat UI, because
     anyone who reaches the server can send them.

@@ -1,11 +1,7 @@
 """Find the session of a user that a request without `session_id` belongs to.
 
 The possible results, in order of preference, are exact continuation, edit, fork, and new session (docs/reconcile.md). Retries
-are recognised before that; see `holdfast.matching.retries`.
-
-A session can have content that the request did not send: tool messages, media, state, artifacts, a system prompt. This content
-is called hidden material. If a request does not identify its user, the sender may be anyone. So hidden material is then used only
-if it is the same in every session that the request could belong to.
+are recognised before that; see `holdfast.matching.retries`. Only requests of one person are compared with each other.
 
 `holdfast.matching.log_match` defines visible message, live path, position and landing.
 """
@@ -14,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace as evolve
 
@@ -24,113 +20,16 @@ from holdfast.domain.messages import (
     Message,
     chain,
     digest_calls,
-    encode_calls,
     encode_canonical,
 )
 from holdfast.domain.reconcile import has_same_tools
-from holdfast.domain.session import Session, SessionRef, is_always_named
+from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.limits import COMPARED_MESSAGES, COMPARED_SESSIONS, SIGHTINGS
+from holdfast.limits import SIGHTINGS
 from holdfast.matching.log_match import Landing, Trail, find_omitting, find_shared_places, read_remainder
 from holdfast.stores.base import Store
 from holdfast.stores.matching import Sighting
 from holdfast.stores.walk import read_entries_until
-
-_NOT_COMPARABLE: Final = None
-"""Returned instead of hidden material that is too large to compare, or is no longer on the live path. It counts as different."""
-
-
-class Material:
-    """Reads and compares the hidden material of sessions, for one request.
-
-    Args:
-        store: the tenant's store.
-        incoming: the request's messages without the leading system messages.
-        prompted: True if the request has its own system prompt.
-    """
-
-    def __init__(self, store: Store, incoming: Sequence[Message], *, prompted: bool) -> None:
-        self.store = store
-        self._sent = _list_tool_messages(incoming)
-        self._prompted = prompted
-
-    async def is_nothing_else(self, session: Session) -> bool:
-        """Return True if a session has no artifacts, and no system prompt that the request lacks.
-
-        The caller has already checked that the session has no tool messages and no state.
-        """
-        if session.system_messages and not self._prompted:
-            return False
-        return not (await self.store.artifacts(session.ref, limit=1)).artifacts
-
-    async def collect(self, session: Session, end: Sighting) -> tuple[Any, ...] | None:
-        """Return the hidden material of a session up to the first visible message after `end`, or None if it cannot be compared."""
-        if not end.live or session.messages > COMPARED_MESSAGES:
-            return _NOT_COMPARABLE
-        kept = []
-        for entry in await self.store.entries(session.ref):
-            if entry.seq > end.seq and entry.message.visible:
-                break
-            kept.append(entry.message)
-        artifacts = await self.store.artifacts(session.ref, limit=COMPARED_MESSAGES)
-        if artifacts.has_more:
-            return _NOT_COMPARABLE
-        prompt = () if self._prompted else tuple(encode_canonical(message) for message in session.system_messages)
-        named = tuple((one.name, one.version, one.sha256) for one in artifacts.artifacts)
-        return (end.digest, _list_tool_messages(kept), session.state, named, prompt)
-
-    def was_sent(self, material: tuple[Any, ...] | None) -> bool:
-        """Return True if the request itself contained all of this hidden material."""
-        if material is None:
-            return False
-        _, tools, state, artifacts, prompt = material
-        return bool(tools == self._sent[: len(tools)] and not state and not artifacts and not prompt)
-
-
-async def has_different_material(
-    material: Material, session: Session, end: Sighting, *, aliased: bool, digests: Sequence[bytes]
-) -> bool:
-    """Return True if another session has the same visible messages as `session`, but different hidden material.
-
-    Args:
-        material: reads the hidden material of sessions.
-        session: the session that the request would continue.
-        end: the position of that session's last visible message.
-        aliased: True if the session's messages may contain more than those of the request.
-        digests: digests that find the last visible message in all sessions with the same visible messages.
-    """
-    others: dict[SessionRef, Sighting] = {}
-    for digest in digests:
-        found = await material.store.sightings(session.user_id, [digest], limit=COMPARED_SESSIONS + 1)
-        matched = [one for one in found if one.ref != session.ref and not is_always_named(one.ref)]
-        others |= {one.ref: one for one in matched if one.live or one.ref not in others}
-    if not others:
-        return False
-    own = await material.collect(session, end)
-    if not aliased and material.was_sent(own):
-        return False
-    if own is None or len(others) > COMPARED_SESSIONS:
-        return True
-    for other in others.values():
-        try:
-            if await material.collect(await material.store.get(other.ref), other) != own:
-                return True
-        except SessionNotFound:
-            continue
-    return False
-
-
-def _list_tool_messages(messages: Sequence[Message]) -> tuple[tuple[int, bytes], ...]:
-    """Return the encoded tool messages without the ids of calls, each with the number of visible messages before it."""
-    found, visible = [], 0
-    for message in messages:
-        visible += message.visible
-        if message.tool_calls:
-            found.append((visible, encode_calls(message)))
-        elif not message.visible:
-            found.append((visible, encode_canonical(message.evolve(tool_call_id=None))))
-    return tuple(found)
-
 
 _RUN: Final = 3
 """If a request lacks the beginning of a log, it must share at least this many consecutive visible messages with the log."""
@@ -138,8 +37,6 @@ _FIRST_TURNS: Final = 16
 """Maximum number of sessions with an unfinished first reply that are compared with a request."""
 _LENGTHS: Final = 8
 """Maximum number of lengths that are tried to find an exact continuation, the longest first. After that, the request forks a session."""
-_SUMMARY_MESSAGES: Final = 3
-"""Minimum number of messages of a conversation whose replies were replaced by a summary: a message, the summary, a new message."""
 _RUNNING: Final = 2
 """Rank added for a running turn, so that such a session comes after a session with another system prompt."""
 
@@ -148,11 +45,8 @@ Occupancy = Literal["idle", "running", "pending"]
 
 `idle`: no turn is running. `running`: a turn is running. `pending`: the session is reserved for a request whose turn has not begun.
 """
-MatchKind = Literal["continuation", "edit", "fork", "own"]
-"""Use of the matched session: `continuation` appends to it, and `edit` changes it.
-
-`fork` copies the common part into a new session. `own` creates a session with only the request's own messages.
-"""
+MatchKind = Literal["continuation", "edit", "fork"]
+"""Use of the matched session: `continuation` appends to it, `edit` changes it, and `fork` copies the common part into a new session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +55,11 @@ class Sender:
 
     Attributes:
         user_id: the user.
-        identified: True if the request named the user; see docs/reconcile.md.
         occupancy: returns the state of a session on this server.
         claimed: returns True if another server runs a turn of the session.
     """
 
     user_id: str
-    identified: bool
     occupancy: Callable[[SessionRef], Occupancy]
     claimed: Callable[[Session], bool]
 
@@ -183,10 +75,6 @@ class Match(NamedTuple):
     kind: MatchKind
     session: Session
     landing: Landing
-    several: bool = False
-    """True if other sessions match as well as this one."""
-    summarized: bool = False
-    """True if the request is a whole conversation in which a summary replaces the replies."""
 
 
 class MatchFinder:
@@ -197,9 +85,7 @@ class MatchFinder:
         sender: the sender of the request.
         incoming: the request's messages without the leading system messages.
         system: the leading system messages; if empty, sessions keep their own.
-        strict: True rejects sessions with another system prompt.
         whole: True if the request leaves nothing out (`session_mode: transcript`).
-        hint: id of the session that the client probably means; None: the request says nothing about it.
     """
 
     def __init__(
@@ -209,19 +95,14 @@ class MatchFinder:
         incoming: Sequence[Message],
         system: Sequence[Message] = (),
         *,
-        strict: bool = False,
         whole: bool = False,
-        hint: str | None = None,
     ) -> None:
         self._store = store
         self._sender = sender
         self._incoming = incoming
         self._wanted = [encode_canonical(message) for message in system]
-        self._strict = strict
         self._whole = whole
-        self._hint = hint
         self._trail = Trail(store, sender.user_id, incoming)
-        self._several = False
 
     async def find(self) -> Match | None:
         """Return the session to use and how to use it, or None if a new session must be created.
@@ -230,7 +111,7 @@ class MatchFinder:
         """
         replies = self._trail.list_replies(0)
         if not replies:
-            return await self._find_first_turn() or await self._find_summarized()
+            return await self._find_first_turn()
         exact = await self._find_continuation(replies[0])
         if exact is not None and self._is_certain(exact):
             return exact
@@ -246,7 +127,9 @@ class MatchFinder:
         ):
             exact = run
         if exact is not None and not self._has_more_shared(exact, count):
-            found = await self._find_by_beginning(places, count) if self._is_of_another_prompt(exact) else None
+            if self._has_same_prompt(exact.session):
+                return exact
+            found = await self._find_by_beginning(places, count)
             return found if found is not None and self._has_same_prompt(found.session) else exact
         if run is not None and run.kind != "continuation" and run.landing.shared > count:
             return run
@@ -254,23 +137,15 @@ class MatchFinder:
 
     def _is_certain(self, exact: Match) -> bool:
         """Return True if the request cannot belong to any other session."""
-        return not self._trail.list_replies(exact.landing.shared) and not self._is_of_another_prompt(exact)
-
-    def _is_of_another_prompt(self, exact: Match) -> bool:
-        """Return True if the user is identified and the session has another system prompt than the request.
-
-        In this case a session with the request's own prompt is preferred, even if that session must be edited.
-        """
-        return self._sender.identified and not self._has_same_prompt(exact.session)
+        return not self._trail.list_replies(exact.landing.shared) and self._has_same_prompt(exact.session)
 
     def _has_more_shared(self, exact: Match, count: int) -> bool:
-        """Return True if the user is identified and another session contains more of the request's replies than `exact`.
+        """Return True if another session contains more of the request's replies than `exact`.
 
         That session is then edited. Otherwise a session that contains only an unanswered "Hi" would be used for a request that belongs
         to a longer session.
         """
-        further = [at for at in self._trail.list_replies(exact.landing.shared) if at < count]
-        return self._sender.identified and bool(further)
+        return any(at < count for at in self._trail.list_replies(exact.landing.shared))
 
     # -- exact continuation ----------------------------------------------------
 
@@ -283,7 +158,7 @@ class MatchFinder:
             if not places:
                 break
             count = marks[places[0].mark][0] + 1
-            found, running = await self._choose(places, count, aliased=False)
+            found, running = await self._choose(places, count)
             if found is not None and not (running and count == len(self._trail.messages)):
                 return found
             waiting = waiting or found
@@ -307,7 +182,7 @@ class MatchFinder:
         ends = [place for place in places if place.last]
         if not ends or (exact is not None and exact.landing.shared >= count):
             return exact
-        found, _ = await self._choose(ends, count, aliased=True, others=places)
+        found, _ = await self._choose(ends, count)
         return found or exact
 
     async def _find_shortened(self, places: Sequence[Sighting], count: int) -> Match | None:
@@ -320,9 +195,7 @@ class MatchFinder:
         for run in runs:
             if await self._count_shared(run) <= count:
                 continue
-            found, _ = await self._choose(
-                [run.place], run.shared, aliased=True, others=[one.place for one in runs], at=run
-            )
+            found, _ = await self._choose([run.place], run.shared, at=run)
             if found is not None:
                 matches.append(found)
         matches.sort(key=lambda one: (one.kind == "continuation", one.landing.shared), reverse=True)
@@ -349,13 +222,12 @@ class MatchFinder:
             return None
         ranked = sorted(
             _select_one_per_session(places),
-            key=lambda place: (place.live and place.last, place.ref.id == self._hint, place.updated_at),
+            key=lambda place: (place.live and place.last, place.updated_at),
             reverse=True,
         )
-        self._several = self._several or len(ranked) > 1
         for place in ranked if not self._wanted else await self._rank_by_prompt(ranked):
             session = await self._get(place)
-            if session is not None and (self._has_same_prompt(session) or not self._strict):
+            if session is not None:
                 return self._match_changed(session, self._trail.make_landing(place, count, count))
         return None
 
@@ -368,93 +240,59 @@ class MatchFinder:
         return list(ranked)
 
     def _match_changed(self, session: Session, landing: Landing) -> Match:
-        """Return the match for a session that the request does not continue exactly: edit, fork or own session."""
-        if not self._sender.identified:
-            kind: MatchKind = "own"
-        else:
-            kind = "edit" if self._sender.get_occupancy(session) == "idle" else "fork"
-        return Match(kind, session, landing, self._several)
+        """Return the match for a session that the request does not continue exactly: edit or fork."""
+        kind: MatchKind = "edit" if self._sender.get_occupancy(session) == "idle" else "fork"
+        return Match(kind, session, landing)
 
     # -- choosing one of several -----------------------------------------------------
 
     async def _choose(
-        self,
-        places: Sequence[Sighting],
-        count: int,
-        *,
-        aliased: bool,
-        others: Sequence[Sighting] | None = None,
-        at: Landing | None = None,
+        self, places: Sequence[Sighting], count: int, *, at: Landing | None = None
     ) -> tuple[Match | None, bool]:
         """Choose the session to continue.
 
-        Idle sessions are preferred, then those with the same system prompt, then the one that the client probably means, then the most
-        recently used ones.
+        Idle sessions are preferred, then those with the same system prompt, then the most recently used ones.
 
         Args:
             places: positions at the end of the sessions, most recently used first.
             count: number of the request's visible messages up to these positions.
-            aliased: True if the session's messages may contain more than those of the request.
-            others: all positions with the same visible messages; None if these are the positions with the same digest.
             at: the landing, if it is not directly after the first `count` messages.
 
         Returns:
             The match or None; then True if a turn of the matched session is running.
         """
-        self._several = self._several or len({place.ref for place in places}) > 1
         later: list[tuple[int, Sighting]] = []
-        ordered = sorted(_select_one_per_session(places), key=lambda place: place.ref.id != self._hint)
-        for place in ordered:
+        for place in _select_one_per_session(places):
             if self._sender.occupancy(place.ref) == "pending" or (session := await self._get(place)) is None:
                 continue
             same, state = self._has_same_prompt(session), self._sender.get_occupancy(session)
-            if state == "pending" or (self._strict and not same):
+            if state == "pending":
                 continue
             if not same or state == "running":
                 later.append((_RUNNING * (state == "running") + (not same), place))
                 continue
-            found = await self._match(place, count, aliased=aliased, others=others, at=at, is_idle=True)
+            found = await self._match(place, count, at=at, is_idle=True)
             if found is not None:
                 return found, False
         for rank, place in sorted(later, key=lambda one: one[0]):
             idle = rank < _RUNNING
-            found = await self._match(place, count, aliased=aliased, others=others, at=at, is_idle=idle)
+            found = await self._match(place, count, at=at, is_idle=idle)
             if found is not None:
                 return found, not idle
         return None, False
 
-    async def _match(
-        self,
-        place: Sighting,
-        count: int,
-        *,
-        aliased: bool,
-        others: Sequence[Sighting] | None,
-        at: Landing | None,
-        is_idle: bool,
-    ) -> Match | None:
-        """Return a match for one session.
-
-        Return None if the session is gone or in use. If the sender is not identified, also return None if hidden material of the
-        session (tool messages, state, artifacts, system prompt) may belong to another sender.
-        """
+    async def _match(self, place: Sighting, count: int, *, at: Landing | None, is_idle: bool) -> Match | None:
+        """Return a match for one session, or None if the session is gone or in use."""
         landing = at or self._trail.make_landing(place, count, count)
         session = await self._get(place)
         if session is None:
             return None
         if not place.last:
             return self._match_changed(session, landing)
-        if not self._sender.identified:
-            plain = not aliased and session.messages == count and not session.state
-            material = Material(self._store, self._incoming, prompted=bool(self._wanted))
-            if not (plain and await material.is_nothing_else(session)):
-                digests = [place.digest] if others is None else sorted({one.digest for one in others})
-                if await has_different_material(material, session, place, aliased=aliased, digests=digests):
-                    return None
         occupancy = self._sender.occupancy(place.ref)
         if occupancy == "pending" or (occupancy == "running" and is_idle):  # another request was faster meanwhile
             return None
-        return Match("continuation", session, landing, self._several)
+        return Match("continuation", session, landing)
 
     async def _get(self, place: Sighting) -> Session | None:
         """Return the session at a position, or None if it is gone or another session has its name now."""
@@ -493,38 +331,10 @@ class MatchFinder:
         found.sort(key=lambda one: (one[0].last, one[0].updated_at), reverse=True)
         for place, shared, sent in found:
             landing = Landing(place, sent, shared)
-            match, _ = await self._choose(
-                [place], shared, aliased=True, others=[one for one, _, _ in found], at=landing
-            )
-            if match is not None and match.kind != "own":
+            match, _ = await self._choose([place], shared, at=landing)
+            if match is not None:
                 return match
         return None
-
-    async def _find_summarized(self) -> Match | None:
-        """Return a match for a request in which a summary replaces the replies, or None.
-
-        Codex asks for a summary of the conversation, and then sends only the user's messages and this summary. So the last reply of the
-        session that the client probably means is in a message of the request, which also has the beginning of that session.
-        """
-        if self._hint is None or not self._sender.identified or len(self._trail.messages) < _SUMMARY_MESSAGES:
-            return None
-        ref = SessionRef(self._sender.user_id, self._hint)
-        if self._sender.occupancy(ref) != "idle":
-            return None
-        try:
-            session = await self._store.get(ref)
-            _, last = await read_entries_until(
-                self._store, ref, lambda entry: entry.message.visible, stop=None, descending=True
-            )
-        except SessionNotFound:
-            return None
-        reply = last.message.text.strip() if last is not None and last.kind == "assistant" else ""
-        if not reply or not any(reply in message.text for message in self._trail.messages[1:]):
-            return None
-        places, count = await find_shared_places(self._trail.restrict_to(ref), 0, GENESIS, first=0)
-        if not places or self._sender.get_occupancy(session) != "idle":
-            return None
-        return Match("edit", session, self._trail.make_landing(places[0], count, count), summarized=True)
 
     def _list_call_marks(self) -> list[tuple[bytes, int, int, Message]]:
         """Return the digests of the request's messages with tool calls.

@@ -65,7 +65,6 @@ from holdfast.server.replies import Reply, make_error_body
 from holdfast.server.requester import RequestRules
 from holdfast.server.response_recordings import Recordings
 from holdfast.server.routes import JSON, Endpoint, Route, Routes
-from holdfast.server.session_locator import Matching
 from holdfast.server.streaming import ReplyStreams
 
 description = Routes("server", lenient=True)
@@ -144,7 +143,6 @@ def make_app(
     hf: Holdfast,
     *,
     limits: Limits | BodyLimits | None = None,
-    matching: Matching | None = None,
     access: Access | None = None,
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
@@ -158,7 +156,6 @@ def make_app(
     Args:
         hf: the `Holdfast` to serve.
         limits: limits on requests. The limits in a `BodyLimits` can be changed while the app runs.
-        matching: settings for matching requests without a session id to sessions.
         access: authenticates requests; None: a key is required as soon as the store contains one.
         hosts: host names of the server, in addition to loopback names. If there are none and keys are required, any host is accepted.
         origins: origins of web pages that may call the server.
@@ -170,11 +167,9 @@ def make_app(
     who = access or Access(hf)
     intake = limits if isinstance(limits, BodyLimits) else BodyLimits(limits or Limits())
     relays = relays or ReplyStreams()
-    matching, rules = matching or Matching(), rules or RequestRules()
+    rules = rules or RequestRules()
     chats = {
-        api_format.path: Chat(
-            api_format, hf, intake, relays, matching=matching, rules=rules, resolve=RESOLVERS.get(api_format.path)
-        )
+        api_format.path: Chat(api_format, hf, intake, relays, rules=rules, resolve=RESOLVERS.get(api_format.path))
         for api_format in API_FORMATS
     }
     table: dict[str, list[Route]] = {}
@@ -201,7 +196,6 @@ def make_app(
     )
     app.state.access, app.state.metrics = who, metrics
     app.state.inspector = InspectorState(inspector, frozenset(origins))
-    app.state.matching = matching
     app.state.rules, app.state.mcp_calls = rules, CallLimiter()
     app.state.recordings = Recordings()
     return app

@@ -40,13 +40,11 @@ from holdfast.server.requester import (
     get_requested_mode,
     identify_requester,
     make_field_warnings,
-    name_client,
     name_session,
     should_match,
 )
 from holdfast.server.session_locator import (
     LocatorInput,
-    Matching,
     locate_session,
     place_after,
 )
@@ -61,10 +59,6 @@ from holdfast.wire.openai import split_system
 from holdfast.wire.request_fields import is_session_name
 
 MAX_CHOICES = 128
-_SEVERAL = TurnWarning(
-    "several_sessions",
-    "several sessions of the user `default` match this request: name the user (user_id) or the session (session_id)",
-)
 _UNNAMED_KEY_CHARS = 16
 """Minimum number of characters of an `Idempotency-Key` in a request that names no user."""
 _SHORT_KEY = TurnWarning(
@@ -92,7 +86,6 @@ class Chat:
         hf: the `Holdfast` of the server's own tenant.
         intake: reads and limits bodies.
         relays: settings for sending replies.
-        matching: settings for matching requests without a session id to sessions.
         rules: rules for reading the user and session of requests.
         resolve: replaces ids of the API format in a request; None: the format has none.
     """
@@ -104,7 +97,6 @@ class Chat:
         intake: BodyLimits,
         relays: ReplyStreams,
         *,
-        matching: Matching,
         rules: RequestRules,
         resolve: Resolve | None = None,
     ) -> None:
@@ -112,7 +104,6 @@ class Chat:
         self._resolve = resolve
         self._hf = hf
         self._intake = intake
-        self._matching = matching
         self._relays = relays
         self._rules = rules
 
@@ -137,7 +128,7 @@ class Chat:
             )
             if self._resolve is not None:
                 parsed = await self._resolve(call, parsed, self._rules)
-            turn = await open_turn(call, sent, parsed, self._matching, self._rules)
+            turn = await open_turn(call, sent, parsed, self._rules)
             connection = ClientConnection(scope, receive, send, self._hf.guard, self._api_format, parsed, arrived)
             with release_on_error(turn.placement):
                 client = Client(connection, turn, self._relays)
@@ -159,16 +150,13 @@ class Chat:
             client.encoder.close()
 
 
-async def open_turn(
-    call: Call, sent: dict[str, Any], parsed: ParsedRequest, matching: Matching, rules: RequestRules
-) -> Turn:
+async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, rules: RequestRules) -> Turn:
     """Create the turn for a request. Create the session too, if it does not exist yet.
 
     Args:
         call: the request.
         sent: the body of the request as decoded from JSON. It is emptied, to release its memory.
         parsed: the parsed body. Its list of messages is emptied, to release its memory.
-        matching: settings for matching requests without a session id to sessions.
         rules: rules for reading the user and session of the request.
     """
     hf, body, forwarded = call.hf, parsed.body, call.handed
@@ -191,15 +179,14 @@ async def open_turn(
         check=partial(_check_responder, settings, rules, parsed, unknown),
         fingerprint=fingerprint,
         stores_system=parsed.stores_system,
-        hint=parsed.hint,
     )
-    placement = await _place(call, attempt_digest, parsed, locator_input, matching)
+    placement = await _place(call, attempt_digest, parsed, locator_input)
     with release_on_error(placement):
         session = placement.session
         responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
         locator_input.check(responder)
         warnings = make_field_warnings(unknown, names_session=session_id is not None)
-        chosen = wanted or _choose_mode(responder.agent, rules, placement)
+        chosen = wanted or _choose_mode(responder.agent, rules)
         request = TurnRequest(
             ref=session.ref,
             responder=hf.roster.with_request_settings(responder, settings),
@@ -212,15 +199,15 @@ async def open_turn(
             media=media,
             system=system,
             mode=separated.mode if separated.mode != mode else chosen,
-            client="" if session_id is None else name_client(call),  # without a session id the messages decide
-            identified=requester.identified,
             queue="queue" if placement.kind == "retry" else check_mode(body.get("session_queue")),
             body=drop_own_fields(body),
             idempotency_key=key,
             fingerprint=fingerprint,
             headers=forwarded,
         )
-        return _attach_placement(Turn(hf.engine, _add_parsed_fields(request, parsed)), placement)
+        turn = Turn(hf.engine, _add_parsed_fields(request, parsed))
+        turn.placement = placement
+        return turn
 
 
 def _add_parsed_fields(request: TurnRequest, parsed: ParsedRequest) -> TurnRequest:
@@ -230,7 +217,7 @@ def _add_parsed_fields(request: TurnRequest, parsed: ParsedRequest) -> TurnReque
         api=parsed.api,
         note=parsed.note,
         compaction=parsed.compaction,
-        cache_key=parsed.hint,
+        cache_key=parsed.cache_key,
         hosted_tools=parsed.hosted_tools,
         warnings=(*request.warnings, *_warn_of_hosted_tools(request, parsed)),
     )
@@ -305,15 +292,13 @@ def _check_native_fields(parsed: ParsedRequest, unknown: Sequence[str], responde
         raise errors.InvalidRequest(f"{reason}; {hint}", param=name[:80])
 
 
-async def _place(
-    call: Call, digest: bytes | None, parsed: ParsedRequest, asked: LocatorInput, matching: Matching
-) -> Placement:
+async def _place(call: Call, digest: bytes | None, parsed: ParsedRequest, asked: LocatorInput) -> Placement:
     """Find or create the session of a request. A retry gets the session of the earlier attempt."""
     attempts, predecessor = RepeatedRequest(call, digest), parsed.predecessor
 
     async def place(_: bool) -> Placement:  # noqa: FBT001 - a callback's argument
         if predecessor is None:
-            return await locate_session(call, parsed.body, asked, matching)
+            return await locate_session(call, parsed.body, asked)
         return await place_after(call, parsed.body, asked, predecessor)
 
     earlier = await attempts.resume(place)
@@ -324,14 +309,6 @@ async def _place(
     placement = await place_after(call, parsed.body, asked, predecessor)
     placement.kind, placement.attempt = "retry", earlier.attempt
     return placement
-
-
-def _attach_placement(turn: Turn, placement: Placement) -> Turn:
-    """Record in the turn how its session was found. Add a warning if several sessions matched and the user is not identified."""
-    turn.placement = placement
-    if placement.several and not turn.request.identified:
-        turn.warnings.add(_SEVERAL)
-    return turn
 
 
 def _get_idempotency_key(call: Call, requester: Requester) -> str | None:
@@ -385,10 +362,8 @@ def _check_messages(parsed: ParsedRequest, session_id: str | None) -> None:
             raise errors.InvalidMessage(f"{param} is empty: a user message needs text or media", param=param)
 
 
-def _choose_mode(agent: Agent | None, rules: RequestRules, placement: Placement | None = None) -> Mode:
+def _choose_mode(agent: Agent | None, rules: RequestRules) -> Mode:
     """Return the session mode for requests to an agent, if neither the request nor its key specifies one."""
-    if placement is not None and placement.is_whole:
-        return "transcript"
     return (agent.session_mode if agent else None) or rules.session_mode
 
 

@@ -27,7 +27,6 @@ from holdfast.models import retire
 from holdfast.sections import Settings, get_fields
 from holdfast.server.body_limits import BodyLimits
 from holdfast.server.requester import RequestRules
-from holdfast.server.session_locator import Matching
 from holdfast.server.streaming import ReplyStreams
 
 SAFE: Final = ("agents", "context", "llms")
@@ -40,7 +39,6 @@ SAFE_GATEWAY: Final = (
         "keep_alive",
         "log_level",
         "match",
-        "match_system",
         "max_body",
         "max_media",
         "max_media_count",
@@ -73,7 +71,6 @@ class RuntimeSettings(NamedTuple):
 
     intake: BodyLimits
     relays: ReplyStreams
-    matching: Matching
     rules: RequestRules
     log_level: Callable[[str], None]
     """Sets the log level."""
@@ -82,7 +79,6 @@ class RuntimeSettings(NamedTuple):
         """Apply the values of the configuration section `gateway`."""
         self.intake.take(gateway.limits)
         self.relays.keep_alive, self.relays.on_disconnect = gateway.keep_alive, gateway.on_disconnect
-        self.matching.system = gateway.match_system
         self.rules.update(gateway)
         self.log_level(gateway.log_level)
 

@@ -5,13 +5,10 @@ The headers are read only here, once per request.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, Self, cast, get_args
 from urllib.parse import unquote
-
-import msgspec
 
 from holdfast import errors
 from holdfast.config.gateway import Gateway
@@ -205,13 +202,6 @@ def get_memory_place(call: Call, body: Mapping[str, Any]) -> Literal["client", "
         message = f"memory and the header {MEMORY_HEADER} differ: leave out one of them or use the same value"
         raise errors.InvalidRequest(message, param="memory")
     return cast('Literal["client", "server"] | None', field or header)
-
-
-def name_client(call: Call) -> str:
-    """Return a short name for the client program that sends the request: a hash of its key and its User-Agent."""
-    agent = call.request.headers.get("user-agent", "")
-    data = msgspec.json.encode([call.principal.key_id, agent])
-    return hashlib.blake2b(data, key=b"client", digest_size=6).hexdigest()
 
 
 # -- session -------------------------------------------------------------------------

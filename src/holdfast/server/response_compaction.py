@@ -77,7 +77,7 @@ async def compact(call: Call, body: JsonObject) -> CompactedResponse:
     sent = list(given) if isinstance(given, list) else given
     parsed = await resolve_request(call, parsed, state.rules)
     parsed = parsed._replace(compaction=CompactionOrder(is_alone=True))
-    turn = await open_turn(call, dict(body), parsed, state.matching, state.rules)
+    turn = await open_turn(call, dict(body), parsed, state.rules)
     try:
         async with TurnScope(turn):
             await build_prompt(turn)

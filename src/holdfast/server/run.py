@@ -42,7 +42,6 @@ from holdfast.server.jwks import TokenVerifier
 from holdfast.server.logs import configure_logging, set_log_level
 from holdfast.server.protocol import make_protocol
 from holdfast.server.requester import RequestRules
-from holdfast.server.session_locator import Matching
 from holdfast.server.streaming import ReplyStreams
 from holdfast.stores.sql.address import parse_path
 from holdfast.tokens import load_vocabularies
@@ -234,12 +233,10 @@ async def _serve(
         if any(llm.model != "offline" for llm in hf.roster.llms.values()):
             await anyio.to_thread.run_sync(load_http)
         intake, relays = BodyLimits(gateway.limits), ReplyStreams(gateway.keep_alive, gateway.on_disconnect)
-        matching = Matching(gateway.match_system)
         rules = RequestRules.from_gateway(gateway)
         app = make_app(
             hf,
             limits=intake,
-            matching=matching,
             access=access,
             hosts=gateway.allowed_hosts,
             origins=gateway.cors_origins,
@@ -266,7 +263,7 @@ async def _serve(
                 again,
                 clients=clients,
                 check=partial(_check_upstreams, port=listening.getsockname()[1]),
-                dials=RuntimeSettings(intake, relays, matching, rules, set_log_level),
+                dials=RuntimeSettings(intake, relays, rules, set_log_level),
             )
         with _on_hangup(reloading):
             await server.serve(sockets=[listening])

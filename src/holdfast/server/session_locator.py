@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -43,7 +42,6 @@ class Request(NamedTuple):
     """The parts of a request from which `SessionLocator` determines the request's session."""
 
     user_id: str
-    identified: bool
     system: tuple[Message, ...]
     """The leading system messages."""
     incoming: tuple[Message, ...]
@@ -56,8 +54,6 @@ class Request(NamedTuple):
     """Hash of the request that is stored with its idempotency key."""
     interrupts: bool
     """True if the request should interrupt a running turn of its session."""
-    hint: str | None = None
-    """Id of the session that the client probably means, or None."""
 
 
 class SessionLocator:
@@ -66,20 +62,12 @@ class SessionLocator:
     Args:
         hf: the `Holdfast` of the caller's tenant.
         request: the request.
-        system: `strict`: sessions with another system prompt do not match. `rank`: they match with a lower rank.
         create: creates a session with the given id, or with a random id for None.
     """
 
-    def __init__(
-        self,
-        hf: Holdfast,
-        request: Request,
-        system: Literal["rank", "strict"],
-        create: Callable[[str | None], Awaitable[Session]],
-    ) -> None:
+    def __init__(self, hf: Holdfast, request: Request, create: Callable[[str | None], Awaitable[Session]]) -> None:
         self._hf = hf
         self._request = request
-        self._strict = system == "strict"
         self._create = create
         self._tries = 0
 
@@ -97,17 +85,16 @@ class SessionLocator:
         self._tries += 1
         match = await self._find_match(own=own or self._tries > REMATCHES)
         if match is not None and match.kind == "continuation":
-            return await self._prefer_repeated(self._make_placement(match.session, "continuation", match), match)
+            return await self._prefer_repeated(self._make_placement(match.session, "continuation"), match)
         if match is not None and (repeated := await self._find_repeated(match)) is not None:
-            return self._make_placement(repeated, "retry", match)
+            return self._make_placement(repeated, "retry")
         if match is not None and match.kind == "edit":
             if self._request.interrupts or not self._is_in_use(match.session.ref):
-                return self._make_placement(match.session, "edit", match)
+                return self._make_placement(match.session, "edit")
             match = match._replace(kind="fork")  # another request took the session during the lookup of the key
         if match is None:
             return Placement(await self._create(self.keyed_id), "new")
-        session = await self._fork(match)
-        return Placement(session, match.kind, several=match.several)
+        return Placement(await self._fork(match), "fork")
 
     async def _prefer_repeated(self, placement: Placement, match: Match) -> Placement:
         """Return the placement of a continuation. If another session with the same messages has this request already, return one there."""
@@ -116,7 +103,7 @@ class SessionLocator:
         if repeated is None or repeated.ref == placement.session.ref:
             return placement
         placement.release()
-        return self._make_placement(repeated, "retry", match)
+        return self._make_placement(repeated, "retry")
 
     async def _find_repeated(self, match: Match) -> Session | None:
         """Return the session that has a request with this idempotency key: the matching one, or another one with the same messages."""
@@ -144,16 +131,12 @@ class SessionLocator:
         request, hf = self._request, self._hf
         masked_messages = await mask_messages(hf.guard, (*request.system, *request.incoming))
         system, incoming = masked_messages[: len(request.system)], masked_messages[len(request.system) :]
-        finder = MatchFinder(
-            hf.store, self._make_sender(), incoming, system, strict=self._strict, whole=request.whole, hint=request.hint
-        )
+        finder = MatchFinder(hf.store, self._make_sender(), incoming, system, whole=request.whole)
         match = await finder.find()
-        if match is None or match.kind in ("edit", "own"):
-            return match
-        if match.kind == "fork" and request.interrupts:
+        if match is not None and match.kind == "fork" and request.interrupts:
             return match._replace(kind="edit")
-        if match.kind == "continuation" and own:
-            return match._replace(kind="fork" if request.identified else "own")
+        if match is not None and match.kind == "continuation" and own:
+            return match._replace(kind="fork")
         return match
 
     def _make_sender(self) -> Sender:
@@ -164,21 +147,11 @@ class SessionLocator:
                 return "pending"
             return "running" if locks.is_busy(ref) else "idle"
 
-        return Sender(
-            self._request.user_id, self._request.identified, occupancy, lambda session: is_claimed(session, clock())
-        )
+        return Sender(self._request.user_id, occupancy, lambda session: is_claimed(session, clock()))
 
-    def _make_placement(self, session: Session, kind: PlacementKind, match: Match) -> Placement:
+    def _make_placement(self, session: Session, kind: PlacementKind) -> Placement:
         reservation = self._hf.engine.locks.reserve(session.ref)
-        return Placement(
-            session,
-            kind,
-            reservation=reservation,
-            find_again=self.locate,
-            several=match.several,
-            may_edit=self._request.identified,
-            is_whole=match.summarized,
-        )
+        return Placement(session, kind, reservation=reservation, find_again=self.locate)
 
     async def _fork(self, match: Match) -> Session:
         """Create a session for a request that may not change the matching session.
@@ -186,7 +159,7 @@ class SessionLocator:
         If possible, the new session is a fork: a copy of the messages that the request and the matching session have in common.
         """
         session, landing = match.session, match.landing
-        if match.kind == "own" or not landing.place.live:  # a retired branch is not copied: the request contains it
+        if not landing.place.live:  # a retired branch is not copied: the request contains it
             return await self._create(self.keyed_id)
         common = await read_remainder(self._hf.store, session.ref, landing.place.seq)
         stop = common.tools[-1].seq + 1 if common.tools else landing.place.seq + 1
@@ -217,11 +190,6 @@ async def _has_key(hf: Holdfast, session: Session, key: str | None, fingerprint:
         return False
 
 
-def make_hinted_id(user_id: str, hint: str) -> str:
-    """Return the id of the first session that is created for requests with this hint."""
-    return _derive_id(user_id, hint, b"prompt cache")
-
-
 def make_keyed_id(user_id: str, key: str) -> str:
     """Return the id of the session that is created for a request with an idempotency key."""
     return _derive_id(user_id, key, b"idempotency")
@@ -233,14 +201,6 @@ def _derive_id(user_id: str, text: str, purpose: bytes) -> str:
 
 
 # -- named sessions ----------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Matching:
-    """Settings for matching requests without a session id. A reload of the configuration can change them."""
-
-    system: Literal["rank", "strict"] = "rank"
-    """Effect of a different system prompt on matching. `rank`: a lower rank; `strict`: no match."""
 
 
 class LocatorInput(NamedTuple):
@@ -267,13 +227,9 @@ class LocatorInput(NamedTuple):
     """Hash of the request that is stored with its idempotency key."""
     stores_system: bool = True
     """True: a new session stores the leading system messages."""
-    hint: str | None = None
-    """Text that a client sends with each request of a conversation, but perhaps also with those of other conversations; None: none."""
 
 
-async def locate_session(
-    call: Call, body: Mapping[str, Any], request_input: LocatorInput, matching: Matching
-) -> Placement:
+async def locate_session(call: Call, body: Mapping[str, Any], request_input: LocatorInput) -> Placement:
     """Find or create the session of a chat request.
 
     The result is the first of these that applies: the session that the request names, the session created earlier for its idempotency key,
@@ -303,30 +259,25 @@ async def locate_session(
         raise errors.InvalidRequest(NOTHING, param="messages")
     agent = body.get("agent") or (body["model"] if body.get("model") in hf.roster.agents else None)
 
-    hint = None if request_input.hint is None else make_hinted_id(owner, request_input.hint)
-
     async def create(new_id: str | None) -> Session:
         if body.get("interrupt") is not None:
             message = "interrupt: this request starts a new session, so there is no reply to interrupt"
             raise errors.NoReply(message)
         stored = request_input.system if request_input.stores_system else ()
-        given: dict[str, Any] = {"user_id": owner, "agent": agent, "system_messages": stored}
-        return await hf.ensure(new_id, **given) if new_id or hint is None else await _create_hinted(hf, hint, given)
+        return await hf.ensure(new_id, user_id=owner, agent=agent, system_messages=stored)
 
     if not request_input.matches or request_input.mode == "delta" or (session_id is not None and not keyed):
         return Placement(await create(session_id), "new")
     request = Request(
         user_id=owner,
-        identified=True,
         system=request_input.system,
         incoming=tuple(request_input.incoming),
         whole=request_input.mode == "transcript",
         key=request_input.key,
         fingerprint=request_input.fingerprint,
         interrupts=request_input.queue == "interrupt",
-        hint=hint,
     )
-    return await SessionLocator(hf, request, matching.system, create).locate()
+    return await SessionLocator(hf, request, create).locate()
 
 
 async def place_after(
@@ -371,13 +322,6 @@ async def _fork_after(hf: Holdfast, predecessor: Predecessor, new_id: str | None
         except StaleSession:
             predecessor = await predecessor.find_again()
     raise errors.Conflict(f"session {predecessor.session.id!r} is being edited constantly: try again")
-
-
-async def _create_hinted(hf: Holdfast, session_id: str, given: Mapping[str, Any]) -> Session:
-    """Create a session with an id from a hint, or with a random id if another conversation has used the hint."""
-    with suppress(SessionExists):
-        return await hf.create(session_id, greet=False, **given)
-    return await hf.ensure(None, **given)
 
 
 def _check_results(incoming: Sequence[Message]) -> None:

@@ -10,7 +10,7 @@ from holdfast.domain.session import Session
 from holdfast.engine.reservations import Reservation
 from holdfast.matching.retries import Attempt
 
-PlacementKind = Literal["continuation", "edit", "fork", "own", "new", "retry"]
+PlacementKind = Literal["continuation", "edit", "fork", "new", "retry"]
 
 
 class MatchLost(Exception):
@@ -23,7 +23,7 @@ class MatchLost(Exception):
 class Placement:
     """The session that a request named, or to which it was matched.
 
-    The arguments `session`, `kind`, `follows`, `attempt`, `several`, `may_edit` and `is_whole` become attributes.
+    The arguments `session`, `kind`, `follows` and `attempt` become attributes.
 
     Args:
         session: the session as it was when it was found.
@@ -33,10 +33,6 @@ class Placement:
         find_again: function that finds the session again. If its argument is True, it uses a new session or a fork:
             the log of this session is unchanged, so the same match would fail again. None: the request gets no other session.
         attempt: the client's attempt to send this request; None if a repetition of the request cannot be recognised.
-        several: True if other sessions matched as well.
-        may_edit: True if the request may replace messages of the session, as long as no other client has written to the
-            session.
-        is_whole: True if the request is a whole conversation although it has no reply.
     """
 
     def __init__(
@@ -48,26 +44,17 @@ class Placement:
         reservation: Reservation | None = None,
         find_again: Callable[[bool], Awaitable[Placement]] | None = None,
         attempt: Attempt | None = None,
-        several: bool = False,
-        may_edit: bool = False,
-        is_whole: bool = False,
     ) -> None:
         self.session = session
         self.kind = kind
         self.follows = follows
         self.attempt = attempt
-        self.several = several
-        self.may_edit = may_edit
-        self.is_whole = is_whole
         self._is_unchanged = False
         self._reservation = reservation
         self._find_again = find_again
 
     def check(self, session: Session, retire_from: int | None) -> None:
-        """Check that the request may still use the session.
-
-        A request of an unidentified client may not use the session after any change. A turn that ran meanwhile may
-        belong to another client that sent the same words, and the log now contains the results of that client's tools.
+        """Check that the request still belongs to the session.
 
         Args:
             session: the session now.
@@ -75,13 +62,12 @@ class Placement:
                 nothing.
 
         Raises:
-            MatchLost: the session has changed, or the request would replace messages without being allowed to.
+            MatchLost: the request would replace messages, and the session has changed since it was found.
         """
         if self._find_again is None or self.kind == "retry" or self.follows is not None:
             return
         self._is_unchanged = session.version == self.session.version
-        appends = retire_from is None
-        if not (self._is_unchanged or appends if self.may_edit else self._is_unchanged and appends):
+        if retire_from is not None and not self._is_unchanged:
             raise MatchLost
 
     async def find_again(self) -> Placement:

@@ -77,10 +77,6 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     system: tuple[Message, ...] = ()
     """The request's own leading system messages. If there are none, those of the session apply."""
     mode: Mode = "auto"
-    client: str = ""
-    """Short name of the client program. `session_mode: auto` remembers whether this program sends whole conversations;
-    empty: nothing is remembered.
-    """
     queue: QueueMode | None = None
     """Mode that decides what happens to the request if another turn of the session runs; None: the default mode."""
     settings: RequestSettings = RequestSettings()
@@ -100,10 +96,6 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     tools_elsewhere: bool = False
     """True if the caller calls the model and runs its tools. In this case Holdfast runs no tools, whichever agent
     answers.
-    """
-    identified: bool = True
-    """True if the server knows which user sent the request; see `holdfast.server.requester`. Always true in the
-    library, where the program names the user.
     """
     warnings: tuple[TurnWarning, ...] = ()
     """Warnings for the response that are known before the turn begins."""
@@ -152,8 +144,6 @@ class Turn:
     root: str | None = None
     """Id of the session that called the first agent in a chain of agent calls; None: the turn is not part of such a
     chain."""
-    is_whole = False
-    """True if the request contains the session's whole conversation, beginning with its first message."""
     wrote = False
     """True if the turn has written anything to the log."""
     began = False

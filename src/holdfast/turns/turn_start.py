@@ -9,16 +9,10 @@ A client that never received the end of a reply may send the same request again:
   this reply are not run again. The prompt says which of these calls have no result.
 - If the reply was completed after its client had disconnected, the stored reply is returned (see
   `holdfast.matching.retries`).
-
-A request with a single user message is ambiguous. The message may be a new one, or the whole conversation after its
-first message was edited. Only earlier requests of the same client show which of the two it is. So `session_mode: auto`
-remembers which client programs send the whole conversation with each request. The names of these programs are in the
-session's metadata, so every server reads them with the session. Each name is written once per session.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from functools import partial
 from itertools import takewhile
@@ -29,8 +23,8 @@ from holdfast.domain.messages import Message, encode_canonical
 from holdfast.domain.reconcile import LogRemainder, Plan, detect_mode, reconcile_delta, reconcile_remainder
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
-from holdfast.errors import HoldfastError, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
-from holdfast.limits import CALL_LOOKBACK, CLIENTS_REMEMBERED
+from holdfast.errors import InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
+from holdfast.limits import CALL_LOOKBACK
 from holdfast.matching.log_match import (
     count_known_messages,
     find_landing,
@@ -42,7 +36,6 @@ from holdfast.matching.log_match import (
 from holdfast.overlays.session_cache import CachedSession, read_view
 from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
-from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.walk import read_entries_until
 from holdfast.turns.continuation import (
     check_continuation,
@@ -55,7 +48,7 @@ from holdfast.turns.handover import resume
 from holdfast.turns.interruptions import apply_interruption, is_interrupting
 from holdfast.turns.placement import MatchLost
 from holdfast.turns.prompt import check_body
-from holdfast.turns.turn import MARK, OPENED_BY, Turn, TurnWarning
+from holdfast.turns.turn import MARK, OPENED_BY, Turn
 
 _PAGE: Final = 64
 """Number of entries that are read at a time while the user's message is searched backwards from the end of the log."""
@@ -193,7 +186,7 @@ async def _resume_from_results(turn: Turn) -> bool:
     if not request.incoming:
         return False
     session = (await turn.engine.store.get(request.ref)).require_intact()
-    if is_transcript(turn, session):
+    if _has_history(turn):
         return False
     if session.tail.last_kind not in {"calls", "result"}:
         return False
@@ -300,10 +293,13 @@ async def reconcile(turn: Turn) -> None:
             if (refusal := explain_refusal(turn, exc)) is not exc:
                 raise refusal from exc
             continue
-        warn_of_retired(turn, session)
-        await remember_client(turn)
         return
     raise StaleSession(turn.request.ref.id, expected=session.version, version=session.version + 1)
+
+
+def _has_history(turn: Turn) -> bool:
+    """Return True if the request's messages are the session's conversation so far, and not only new messages."""
+    return detect_mode(turn.request.incoming, turn.request.mode) == "transcript"
 
 
 async def _plan(turn: Turn, session: Session) -> tuple[Plan, int | None]:
@@ -312,7 +308,7 @@ async def _plan(turn: Turn, session: Session) -> tuple[Plan, int | None]:
         await check_results(turn.engine.store, session, turn.request.incoming)
         plan, version = await plan_continuation(turn, session)
         return await apply_interruption(turn, session, plan), version
-    transcript = is_transcript(turn, session)
+    transcript = _has_history(turn)
     plan = await (_plan_transcript if transcript else _plan_delta)(turn, session)
     plan = await apply_interruption(turn, session, plan)
     return plan, session.version if transcript or plan.retire_from is not None else None
@@ -327,7 +323,7 @@ async def _reconcile_warm(turn: Turn) -> bool:
     if is_interrupting(request) or not request.incoming or request.responder.steps:
         return False
     warm = turn.engine.warm.get(request.ref) or await _read_session(turn)
-    plan = _plan_warm_transcript(turn, warm) if is_transcript(turn, warm.session) else _plan_warm_delta(turn, warm)
+    plan = _plan_warm_transcript(turn, warm) if _has_history(turn) else _plan_warm_delta(turn, warm)
     if plan is None or not plan.append or plan.retire_from is not None:
         return False
     try:
@@ -335,8 +331,6 @@ async def _reconcile_warm(turn: Turn) -> bool:
     except (StaleSession, SessionNotFound, MatchLost):  # the match may be newer than the cached session
         turn.engine.warm.forget(request.ref)
         return False
-    if turn.is_whole:
-        await remember_client(turn)
     return True
 
 
@@ -360,12 +354,10 @@ def _plan_warm_delta(turn: Turn, warm: CachedSession) -> Plan | None:
 
 def _plan_warm_transcript(turn: Turn, warm: CachedSession) -> Plan | None:
     if warm.session.messages == 0:
-        turn.is_whole = True
         return Plan("new", turn.request.incoming)
     sent = count_known_messages(warm.session.tail.digest, turn.request.incoming)
     if sent is None:
         return None
-    turn.is_whole = True
     tools: list[Entry] = []
     for entry in reversed(warm.last):
         if entry.message.visible:
@@ -390,13 +382,11 @@ async def _plan_transcript(turn: Turn, session: Session) -> Plan:
     """
     store, incoming = turn.engine.store, turn.request.incoming
     if session.messages == 0:
-        turn.is_whole = True
         return Plan("new", incoming)
     sent = count_known_messages(session.tail.digest, incoming)
     if sent is not None:
-        turn.is_whole = True
         return reconcile_remainder(await read_end(store, session), incoming[sent:])
-    whole = turn.request.mode == "transcript" or is_remembered_transcript(turn, session)
+    whole = turn.request.mode == "transcript"
     if not whole and (tool_round := await find_tool_round(store, session, incoming)) is not None:
         remainder, sent = tool_round
         return reconcile_remainder(remainder, incoming[sent:])
@@ -494,78 +484,6 @@ async def answer_again(turn: Turn, start: int) -> None:
         turn.answered, turn.closed = later[0], True
     elif len(later) == 1:
         await turn.append((), plan=Plan("regenerated", retire_from=later[0].seq), keyed=False)
-
-
-TRANSCRIPT_CLIENTS: Final = "transcript_clients"
-"""Key in a session's metadata. Its value is a list of the client programs that send whole conversations, the newest
-last.
-"""
-_log = logging.getLogger("holdfast.turn")
-
-
-def is_transcript(turn: Turn, session: Session) -> bool:
-    """Return True if the request's messages are treated as the session's whole conversation, and not only as new messages."""
-    request = turn.request
-    if detect_mode(request.incoming, request.mode) == "transcript":
-        return True
-    return is_remembered_transcript(turn, session)
-
-
-def is_remembered_transcript(turn: Turn, session: Session) -> bool:
-    """Return True if the request is treated as a whole conversation only because its client has sent such requests before.
-
-    Such a request has only user messages.
-    """
-    request = turn.request
-    if request.mode != "auto" or not request.incoming or request.client not in _read_clients(session):
-        return False
-    return all(message.role == "user" for message in request.incoming)
-
-
-def warn_of_retired(turn: Turn, session: Session) -> None:
-    """Add a warning if entries were replaced only because the client has sent whole conversations before."""
-    plan = turn.plan
-    if plan is None or plan.retire_from is None or not is_remembered_transcript(turn, session):
-        return
-    message = (
-        "this client has sent the session's whole conversation before, so the request was read as one: messages from"
-        f" {plan.retire_from} on were retired. Send session_mode: delta if it only brought new messages"
-    )
-    turn.warnings.add(TurnWarning("remembered_transcript", message, param="session_mode"))
-
-
-async def remember_client(turn: Turn) -> None:
-    """Record in the session that the client sends whole conversations, if this request is the first one that shows it.
-
-    The turn does not depend on this write. If the write fails, the next request tries again. A repeated request, which
-    adds no messages, writes nothing here.
-    """
-    request, session = turn.request, turn.session
-    if turn.plan is None or not turn.plan.append:
-        return
-    # Tool calls alone show nothing: a client may keep only the messages of the current turn.
-    has_reply = any(one.visible and one.role == "assistant" for one in request.incoming)
-    shows = turn.is_whole and request.mode == "auto" and has_reply
-    if not shows or not request.client or request.client in (known := _read_clients(session)):
-        return
-    metadata = {**session.metadata, TRANSCRIPT_CLIENTS: [*known, request.client][-CLIENTS_REMEMBERED:]}
-    try:
-        patch = SessionPatch(metadata=metadata)
-        now = turn.engine.clock()
-        turn.session = await turn.engine.store.update(session.ref, patch, timestamp=now, expect=session.version)
-    except HoldfastError as exc:
-        _log.info("the mode of a client could not be remembered: %s", exc)
-        return
-    turn.engine.warm.apply_change(session, turn.session)
-
-
-def _read_clients(session: Session) -> list[str]:
-    """Return the client programs that are known to send whole conversations.
-
-    Users can write any value into metadata, so values of other types are ignored.
-    """
-    found = session.metadata.get(TRANSCRIPT_CLIENTS)
-    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 def find_unasked_result(session: Session | None, messages: Sequence[Message]) -> Message | None:

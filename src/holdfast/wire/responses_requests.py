@@ -84,8 +84,8 @@ class ResponsesRequest(NamedTuple):
     """Id of the conversation that the request names, or None."""
     previous: str | None
     """Value of `previous_response_id`, or None."""
-    hint: str | None
-    """Value of `prompt_cache_key`: many clients, such as Codex, use a key for each conversation."""
+    cache_key: str | None
+    """Value of `prompt_cache_key`."""
     store: bool
     background: bool
     """True: the reply is made even if the client disconnects, and can be read later."""
@@ -156,13 +156,13 @@ def parse_request(body: Fields) -> ResponsesRequest:
             "background needs store: true, because the reply is read later by its id", param="background"
         )
     fields |= {"on_disconnect": "finish"} if background else {}
-    hint = _parse_text(body, "prompt_cache_key")
-    if hint is not None and len(hint) > _CACHE_KEY_CHARS:
-        message = f"prompt_cache_key must have at most {_CACHE_KEY_CHARS} characters, not {len(hint):,}"
+    cache_key = _parse_text(body, "prompt_cache_key")
+    if cache_key is not None and len(cache_key) > _CACHE_KEY_CHARS:
+        message = f"prompt_cache_key must have at most {_CACHE_KEY_CHARS} characters, not {len(cache_key):,}"
         raise InvalidRequest(message, param="prompt_cache_key")
     _check_cache_options(body.get("prompt_cache_options"))
     return ResponsesRequest(
-        *(fields, messages, tools, echo, conversation, previous, hint, store, background, references),
+        *(fields, messages, tools, echo, conversation, previous, cache_key, store, background, references),
         wish,
         compacted,
         _parse_truncation(body),

@@ -64,8 +64,8 @@ class ParsedRequest(NamedTuple):
     """Tools that run at the provider, in the format of the Responses API."""
     is_whole: bool = False
     """True: the prompt must have the whole conversation, or the request is rejected."""
-    hint: str | None = None
-    """Text that the client sends with each request of a conversation. It helps to find the session of a request that names none."""
+    cache_key: str | None = None
+    """The client's own key for prompts in a provider's cache."""
     predecessor: Predecessor | None = None
     """The message that the request continues after; None: it names none."""
     warnings: tuple[TurnWarning, ...] = ()

@@ -47,7 +47,7 @@ class Responses:
             context=request,
             compaction=_make_order(request.compaction),
             stores_system=False,
-            hint=request.hint,
+            cache_key=request.cache_key,
             is_whole=request.is_whole,
             hosted_tools=tuple(request.tools.hosted),
         )
