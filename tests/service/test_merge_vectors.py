@@ -84,7 +84,8 @@ async def test_request_without_an_id_follows_the_merge_table(row: str, user: str
     log, sent, _, wanted, relation = UNNAMED[row]
     async with open_gateway() as gateway:
         await create_session(gateway, log, user=user)
-        answer = good(await gateway.chat(messages(sent), **({} if user == "default" else {"user": user})))
+        named: Data = {} if user == "default" else {"user": user}
+        answer = good(await gateway.chat(messages(sent), **named))
         assert answer.session_id == "s"
         assert (await live(gateway, user=user), answer.session["reconciled"]) == (f"{wanted} r", relation)
 
