@@ -7,13 +7,12 @@ import random
 import pytest
 
 from holdfast.errors import InvalidRequest
-from holdfast.recall.base import CONTEXT, NEAR, Filters, Index, Lookup, Pending, Source, Space, Vectored
+from holdfast.recall.base import NEAR, Filters, Index, Lookup, Pending, Source, Space, Vectored
 from holdfast.recall.vectors import compute_similarities
 
 from .index_kit import SOURCE, SPACE, batch, digest_of, document, feed, vector
 
 TEXTS = [f"text {at}" for at in range(12)]
-IN_CONTEXT = f"m{CONTEXT}"
 """A model that embeds each document with the one before."""
 
 
@@ -169,100 +168,3 @@ async def test_vectors_of_many_documents_are_found(index: Index, nearest_exactly
         assert [given[seq] for seq in given] == pytest.approx([exact[seq] for seq in given], abs=1e-5)
         assert [one.similarity for one in near] == sorted(given.values(), reverse=True)
     assert hits >= (100 if nearest_exactly else 80)
-
-
-# -- with the document before ----------------------------------------------------
-
-
-async def _embed_in_context(index: Index, *, space: Space = SPACE) -> None:
-    """Put a vector to every document that waits for one in a space."""
-    for one in await index.pending(IN_CONTEXT, space=space):
-        made = Vectored(one.seq, one.digest, vector(one.seq + 1, 1), one.before)
-        assert await index.put_vectors(space, one.source, IN_CONTEXT, [made]) == 1
-
-
-async def _waiting(index: Index) -> dict[int, bytes]:
-    """The documents that wait for a vector, each with the digest of the one before."""
-    return {one.seq: one.before for one in await index.pending(IN_CONTEXT)}
-
-
-async def test_a_document_waits_for_a_vector_with_the_one_before(index: Index) -> None:
-    """That of the place before in the same channel of the same source: none across a gap, of memories, or for other models."""
-    documents = [document(0, TEXTS[0]), document(2, TEXTS[1], place=1), document(5, TEXTS[2], place=3)]
-    await index.write(SPACE, batch(*documents, document(1, "tool", channel="tool", place=0), next_seq=6))
-    await feed(index, *TEXTS[3:5], source=Source("s2", "i2"))
-    await feed(index, *TEXTS[5:7], space=Space("user", "ann"))
-    found = {(one.space.kind, one.source.id, one.seq): one for one in await index.pending(IN_CONTEXT)}
-    first = found[("talk", "s1", 2)]
-    assert (first.before_seq, first.before) == (0, digest_of(TEXTS[0]))
-    second = found[("talk", "s2", 1)]
-    assert (second.before_seq, second.before) == (0, digest_of(TEXTS[3]))
-    alone = [one for one in found.values() if one not in (first, second)]
-    assert len(alone) == 5
-    assert all((one.before_seq, one.before) == (-1, b"") for one in alone)
-    assert all((one.before_seq, one.before) == (-1, b"") for one in await index.pending("m"))
-
-
-@pytest.mark.parametrize("gone", [0, 2])
-async def test_dropping_a_document_drops_the_vector_after_it(index: Index, gone: int) -> None:
-    """It was computed from both texts; the one after that stays, and so does what is alike in other sources and spaces."""
-    other, memories = Source("s2", "i2"), Space("user", "ann")
-    await feed(index, *TEXTS[:5])
-    await feed(index, *TEXTS[:5], source=other)
-    await feed(index, *TEXTS[:5], space=memories)
-    for space in (SPACE, memories):
-        await _embed_in_context(index, space=space)
-    assert await index.pending(IN_CONTEXT) == []
-    await index.write(SPACE, batch(drop=[gone], version=2, next_seq=5, talk=5))
-    waiting = await index.pending(IN_CONTEXT)
-    assert [(one.source, one.seq, one.before) for one in waiting] == [(SOURCE, gone + 1, b"")]
-    lookup = Lookup(space=SPACE, filters=Filters(sessions=("s1",)), limit=50)
-    assert {one.candidate.seq for one in await index.similar(lookup, IN_CONTEXT, vector(1, 0))} == {*range(5)} - {
-        gone,
-        gone + 1,
-    }
-    await index.write(memories, batch(drop=[gone], version=2, next_seq=5, talk=5))
-    assert await index.pending(IN_CONTEXT, space=memories) == []
-
-
-async def test_changing_a_document_drops_the_vector_after_it(index: Index) -> None:
-    """Also where the document after it is put again, at its place or at another; and nothing else is embedded again."""
-    await feed(index, *TEXTS[:5])
-    await _embed_in_context(index)
-    await index.write(SPACE, batch(document(1, "else"), version=2, next_seq=5, talk=5))
-    assert await _waiting(index) == {1: digest_of(TEXTS[0]), 2: digest_of("else")}
-    await _embed_in_context(index)
-    again = [document(1, "more"), document(2, TEXTS[2]), document(3, TEXTS[3]), document(4, TEXTS[4])]
-    await index.write(SPACE, batch(*again, version=3, next_seq=5, talk=5))
-    assert await _waiting(index) == {1: digest_of(TEXTS[0]), 2: digest_of("more")}
-    await _embed_in_context(index)
-    moved = [document(seq, TEXTS[seq], place=seq - 1) for seq in (2, 3, 4)]
-    await index.write(SPACE, batch(*moved, drop=[1], version=4, next_seq=5, talk=4))
-    waiting = await _waiting(index)
-    assert waiting[2] == digest_of(TEXTS[0])
-    await _embed_in_context(index)
-    assert await _waiting(index) == {}
-
-
-async def test_a_new_analysis_keeps_vectors_with_context(index: Index) -> None:
-    """A text is the same, whatever terms it has: an upgrade embeds nothing again."""
-    await feed(index, *TEXTS[:4])
-    await _embed_in_context(index)
-    again = [document(seq, text, terms={"other": 1}) for seq, text in enumerate(TEXTS[:4])]
-    await index.write(SPACE, batch(*again, version=2, next_seq=4, talk=4))
-    assert await _waiting(index) == {}
-    await index.write(SPACE, batch(document(4, TEXTS[4]), version=3, next_seq=5, talk=5))
-    assert await _waiting(index) == {4: digest_of(TEXTS[3])}
-
-
-async def test_a_vector_is_not_kept_when_the_document_before_has_changed(index: Index) -> None:
-    """While it was computed: the erased text must not come back with it."""
-    await feed(index, *TEXTS[:3])
-    made = [Vectored(one.seq, one.digest, vector(one.seq, 1), one.before) for one in await index.pending(IN_CONTEXT)]
-    await index.write(SPACE, batch(drop=[0], version=2, next_seq=3, talk=3))
-    assert await index.put_vectors(SPACE, SOURCE, IN_CONTEXT, made) == 1
-    assert await _waiting(index) == {1: b""}
-    # Nor one that says nothing of a document that is there.
-    assert await index.put_vectors(SPACE, SOURCE, IN_CONTEXT, [Vectored(2, digest_of(TEXTS[2]), vector(1, 1))]) == 0
-    assert await index.put_vectors(SPACE, SOURCE, IN_CONTEXT, [Vectored(1, digest_of(TEXTS[1]), vector(1, 1))]) == 1
-    assert await _waiting(index) == {}

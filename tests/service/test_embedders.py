@@ -6,7 +6,7 @@ import asyncio
 import gc
 import threading
 import traceback
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.embedders import EmbedderSettings, GivenEmbedder, embedder_of, make_text_key
+from holdfast.embedders import EmbedderSettings, GivenEmbedder, embedder_of, endpoint, make_text_key
 from holdfast.embedders.base import can_read_language, make_query_vectors
 from holdfast.embedders.caching import CachingEmbedder
 from holdfast.embedders.endpoint import EndpointEmbedder, shorten_text
@@ -30,16 +30,23 @@ from tests.service.embeddings_stub import Stub, make_error, numbers, serving
 from tests.waits import until
 
 KEY = "sk-test-0123456789abcdef"
+ONE_BY_ONE = {"BATCH_TEXTS": 1, "CALLS_AT_ONCE": 2}
 
 
 @asynccontextmanager
-async def open_embedder(stub: Stub, *, pauses: Pauses | None = None, **fields: Any) -> AsyncIterator[EndpointEmbedder]:
-    given = EmbedderSettings(**{"base_url": stub.url, "api_key": KEY, "model": "m", **fields})
-    embedder = EndpointEmbedder(given, sleep=pauses if pauses is not None else Pauses(), random=lambda: 0.0)
-    try:
-        yield embedder
-    finally:
-        await embedder.close()
+async def open_embedder(
+    stub: Stub, *, pauses: Pauses | None = None, limits: Mapping[str, float] | None = None, **fields: Any
+) -> AsyncIterator[EndpointEmbedder]:
+    """Open an embedder at the stub. `limits` replaces constants of its module, by name."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (limits or {}).items():
+            patch.setattr(endpoint, name, value)
+        given = EmbedderSettings(**{"base_url": stub.url, "api_key": KEY, "model": "m", **fields})
+        embedder = EndpointEmbedder(given, sleep=pauses if pauses is not None else Pauses(), random=lambda: 0.0)
+        try:
+            yield embedder
+        finally:
+            await embedder.close()
 
 
 async def get_failure(embedder: Any, texts: Sequence[str]) -> EmbeddingFailed:
@@ -74,7 +81,7 @@ async def test_vectors_are_normalized_and_in_the_order_of_the_texts() -> None:
 
 async def test_batches_are_limited_by_texts_and_bytes() -> None:
     long = "x " * (EMBEDDING_BATCH_BYTES // 4)
-    async with serving() as stub, open_embedder(stub, batch_size=3, max_input=1_000_000) as embedder:
+    async with serving() as stub, open_embedder(stub, limits={"BATCH_TEXTS": 3, "INPUT_TOKENS": 1_000_000}) as embedder:
         texts = [f"text {at}" for at in range(7)]
         assert await embedder.embed(texts) == [expect_vector(text) for text in texts]
         assert sorted(stub.inputs) == sorted([texts[:3], texts[3:6], texts[6:]])
@@ -87,7 +94,7 @@ async def test_batches_are_limited_by_texts_and_bytes() -> None:
 
 
 async def test_concurrent_calls_are_limited() -> None:
-    async with serving(hold=asyncio.Event()) as stub, open_embedder(stub, batch_size=1, max_requests=2) as embedder:
+    async with serving(hold=asyncio.Event()) as stub, open_embedder(stub, limits=ONE_BY_ONE) as embedder:
         assert stub.hold is not None
         first = asyncio.create_task(embedder.embed([f"a{at}" for at in range(6)]))
         second = asyncio.create_task(embedder.embed(["b"]))
@@ -120,7 +127,7 @@ async def test_unreachable_endpoint_is_reported() -> None:
 
 
 async def test_slow_call_times_out() -> None:
-    async with serving(hold=asyncio.Event()) as stub, open_embedder(stub, timeout=0.05) as embedder:
+    async with serving(hold=asyncio.Event()) as stub, open_embedder(stub, limits={"CALL_SECONDS": 0.05}) as embedder:
         error = await get_failure(embedder, ["hello"])
         assert error.again
         assert stub.hold is not None
@@ -144,7 +151,7 @@ async def test_other_texts_get_vectors_despite_rejected_ones(count: int, bad: se
     def trouble(body: dict[str, Any]) -> web.Response | None:
         return make_error(400) if any(text.startswith("BAD") for text in body["input"]) else None
 
-    async with serving(troubles=[trouble]) as stub, open_embedder(stub, batch_size=size) as embedder:
+    async with serving(troubles=[trouble]) as stub, open_embedder(stub, limits={"BATCH_TEXTS": size}) as embedder:
         await embedder.embed(["the endpoint is known to work"])
         stub.bodies.clear()
         if not bad:
@@ -201,10 +208,13 @@ async def test_text_too_long_for_the_endpoint_is_shortened() -> None:
         assert vectors == [expect_vector("short"), expect_vector(sent)]
 
 
-async def test_long_text_is_cut_to_max_input_before_sending() -> None:
+async def test_long_text_is_cut_before_sending() -> None:
     count = get_counter("text-embedding-3-small")
     text = " ".join(f"word{at}" for at in range(2000))
-    async with serving() as stub, open_embedder(stub, model="text-embedding-3-small", max_input=50) as embedder:
+    async with (
+        serving() as stub,
+        open_embedder(stub, model="text-embedding-3-small", limits={"INPUT_TOKENS": 50}) as embedder,
+    ):
         await embedder.embed([text, "short"])
         sent = stub.inputs[0]
         assert sent[1] == "short"
@@ -312,7 +322,7 @@ async def test_invalid_texts_are_rejected_before_sending(texts: Any) -> None:
 
 
 async def test_embedder_works_after_a_cancelled_call() -> None:
-    async with serving(hold=asyncio.Event()) as stub, open_embedder(stub, batch_size=1, max_requests=2) as embedder:
+    async with serving(hold=asyncio.Event()) as stub, open_embedder(stub, limits=ONE_BY_ONE) as embedder:
         assert stub.hold is not None
         task = asyncio.create_task(embedder.embed(["a", "b", "c"]))
         await until(lambda: stub.running >= 2)
@@ -430,9 +440,9 @@ async def test_functions_and_objects_can_be_embedders() -> None:
     assert embedder_of(own).name == f"{__name__}/own"
 
 
-async def test_object_may_embed_queries_differently_and_request_context() -> None:
+async def test_object_may_embed_queries_differently() -> None:
     class TwoWayEmbedder:
-        name, dimension, context = "test/two", 2, True
+        name, dimension = "test/two", 2
 
         def embed(self, texts: Sequence[str]) -> list[list[float]]:
             return [[1, 0] for _ in texts]
@@ -444,7 +454,7 @@ async def test_object_may_embed_queries_differently_and_request_context() -> Non
             """Nothing is open."""
 
     embedder = embedder_of(TwoWayEmbedder())
-    assert embedder.name == "test/two+context"
+    assert embedder.name == "test/two"
     assert await embedder.embed(["a"]) == [to_vector([1, 0])]
     assert await make_query_vectors(embedder, ["a"]) == [to_vector([0, 1])]
     with pytest.raises(InvalidRequest):

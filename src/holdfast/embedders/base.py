@@ -19,8 +19,7 @@ class Embedder(Protocol):
 
     Any object with the four members `name`, `dimension`, `embed` and `close` is an embedder. A plain function can be used too; see
     `holdfast.embedders.embedder_of`. An embedder may have three more members: `min_similarity` (see `get_floor`), `languages` (see
-    `can_read_language`) and `embed_queries` (see `make_query_vectors`). If its `name` ends with `holdfast.recall.base.CONTEXT`,
-    Holdfast embeds each turn together with its speaker and the end of the previous turn.
+    `can_read_language`) and `embed_queries` (see `make_query_vectors`).
     """
 
     @property

@@ -16,7 +16,6 @@ from holdfast.embedders.minilm import MiniLM
 from holdfast.embedders.settings import LOCAL, MINILM_MODEL, EmbedderSettings
 from holdfast.errors import EmbeddingFailed, HoldfastError, InvalidRequest
 from holdfast.numbers import check_number
-from holdfast.recall.base import CONTEXT
 from holdfast.recall.vectors import Vector, to_vector
 
 
@@ -32,7 +31,6 @@ class GivenEmbedder:
         dimension: the dimension of the vectors; None: the dimension of the first vector.
         min_similarity: the cosine below which texts are unrelated; 0: not known.
         embed_queries: a function like `embed` for questions; None: questions are embedded like other texts.
-        context: True: each turn is embedded with its speaker and the end of the previous turn. `CONTEXT` is then added to the name.
         languages: the languages that the model supports; None: all languages.
         close: called once when the embedder is closed.
     """
@@ -45,14 +43,13 @@ class GivenEmbedder:
         dimension: int | None = None,
         min_similarity: float = 0.0,
         embed_queries: Callable[[Sequence[str]], Any] | None = None,
-        context: bool = False,
         languages: frozenset[str] | None = None,
         close: Callable[[], Any] | None = None,
     ) -> None:
         self._embed = embed
         self.embed_queries = None if embed_queries is None else partial(self._embed_checked, embed_queries)
         self._close = close
-        self.name = name if not context or name.endswith(CONTEXT) else name + CONTEXT
+        self.name = name
         self.dimension = dimension
         self.min_similarity = min_similarity
         self.languages = languages
@@ -164,7 +161,6 @@ def _wrap_embedder(given: Any) -> Embedder:
         dimension=dimension,
         min_similarity=floor,
         embed_queries=getattr(given, "embed_queries", None),
-        context=bool(getattr(given, "context", False)),
         languages=languages,
         close=getattr(given, "close", None) if embed else None,
     )

@@ -112,6 +112,14 @@ _CUTS: Final = 4
 """Maximum number of times that a text is shortened because it is too long for the endpoint."""
 _CHARS: Final = 16
 """A very long text is cut to this many characters for each allowed token, before its tokens are counted."""
+CALL_SECONDS: Final = 60.0
+"""Time limit of a call."""
+CALLS_AT_ONCE: Final = 4
+"""Maximum number of calls at the same time."""
+BATCH_TEXTS: Final = 64
+"""Maximum number of texts in a call."""
+INPUT_TOKENS: Final = 8000
+"""Maximum number of tokens of a text that are sent. The rest of the text is left out."""
 _PLAIN: Final = "hello"
 """A text that no endpoint has a reason to refuse. If this text is refused, the endpoint has a problem, and not the texts sent before."""
 
@@ -123,7 +131,7 @@ class EndpointEmbedder:
     that the endpoint requests, like calls of chat models. If the endpoint refuses a text, the others are still embedded.
 
     Args:
-        settings: the endpoint, the model and limits.
+        settings: the endpoint and the model.
         options: options of the connection, for tests; see `UpstreamClient`.
 
     Raises:
@@ -131,9 +139,9 @@ class EndpointEmbedder:
     """
 
     def __init__(self, settings: EmbedderSettings, **options: Unpack[Options]) -> None:
-        options.setdefault("total_timeout", settings.timeout)
-        options.setdefault("read_timeout", settings.timeout)
-        options.setdefault("max_connections", settings.max_requests)
+        options.setdefault("total_timeout", CALL_SECONDS)
+        options.setdefault("read_timeout", CALL_SECONDS)
+        options.setdefault("max_connections", CALLS_AT_ONCE)
         place = (settings.base_url, settings.api_key, settings.model, settings.headers)
         self._client = EmbeddingsClient(*place, **options)
         self._settings = settings
@@ -170,7 +178,7 @@ class EndpointEmbedder:
 
     async def _embed(self, prefix: str, texts: Sequence[str]) -> list[Vector]:
         wanted = [prefix + text for text in check_texts(texts)]
-        if any(len(text.encode()) > self._settings.max_input for text in wanted):  # no token is shorter than a byte
+        if any(len(text.encode()) > INPUT_TOKENS for text in wanted):  # no token is shorter than a byte
             wanted = await anyio.to_thread.run_sync(self._shorten_all, wanted)
         results = _Results({}, [], [], [])
         batches = list(self._iter_batches(wanted))
@@ -196,13 +204,13 @@ class EndpointEmbedder:
 
     def _shorten_all(self, texts: Sequence[str]) -> list[str]:
         count = get_counter(self._settings.model)
-        return [shorten_text(text, self._settings.max_input, count) for text in texts]
+        return [shorten_text(text, INPUT_TOKENS, count) for text in texts]
 
     def _iter_batches(self, texts: Sequence[str]) -> Iterator[range]:
         start = size = 0
         for at, text in enumerate(texts):
             grown = len(text.encode())
-            if at > start and (at - start == self._settings.batch_size or size + grown > EMBEDDING_BATCH_BYTES):
+            if at > start and (at - start == BATCH_TEXTS or size + grown > EMBEDDING_BATCH_BYTES):
                 yield range(start, at)
                 start, size = at, 0
             size += grown
@@ -216,7 +224,7 @@ class EndpointEmbedder:
 
         A batch that the endpoint refuses is split into halves, again and again, until the refused texts are found.
         """
-        self._places = self._places or anyio.Semaphore(self._settings.max_requests)
+        self._places = self._places or anyio.Semaphore(CALLS_AT_ONCE)
         async with self._places:
             waiting = [batch]
             while waiting and not results.failed:

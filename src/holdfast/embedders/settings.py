@@ -1,4 +1,4 @@
-"""The settings of an embedder: provider, model, URL and limits."""
+"""The settings of an embedder: provider, model and URL."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.limits import VECTOR_NUMBERS
-from holdfast.recall.base import CONTEXT
 from holdfast.sections import (
     Mistake,
     Secret,
     Settings,
     Text,
-    Timeout,
     Url,
     check_header_value,
     check_headers,
@@ -54,14 +52,6 @@ class EmbedderEntry(Settings, frozen=True, kw_only=True):
     dimension: Annotated[int, Meta(ge=1, le=VECTOR_NUMBERS)] | None = None
     """Dimension of the vectors; vectors of another dimension are refused. Unset: that of the first vector.
     `text-embedding-3-…` can make vectors of any dimension."""
-    batch_size: Annotated[int, Meta(ge=1, le=2048)] = 64
-    """Maximum number of texts in a call."""
-    max_input: Annotated[int, Meta(ge=1, le=1_000_000)] = 8000
-    """Maximum number of tokens of a text that are sent; the rest of the text is left out. `local` always reads 256 tokens."""
-    max_requests: Annotated[int, Meta(ge=1, le=1000)] = 4
-    """Maximum number of calls at the same time."""
-    timeout: Timeout = 60.0
-    """Time limit of a call."""
     min_similarity: Annotated[float, Meta(ge=0, le=1)] | None = None
     """Cosine below which texts are unrelated: if no text reaches it for a question, vectors find nothing. 0: vectors always find
     something. Unset: the measured value of the local model; 0 for other models, because the value differs from model to model."""
@@ -70,8 +60,6 @@ class EmbedderEntry(Settings, frozen=True, kw_only=True):
     passage_prefix: str = ""
     """Text that is put before each message or memory, such as `"passage: "`. If it changes, everything is embedded again, as after a
     change of the model."""
-    context: bool = False
-    """True: embed each message with its speaker and the end of the previous message."""
     path: Text | None = None
     """For `local`: the folder of the model's files (`model.safetensors` and `vocab.txt`). Unset: the folder in which `holdfast embeddings install` puts them."""
 
@@ -113,8 +101,7 @@ class EmbedderSettings(EmbedderEntry, frozen=True, kw_only=True):
         shortened = f"@{self.dimension}" if self.shortens else ""
         prefix = blake2b(self.passage_prefix.encode(), digest_size=_PREFIX_BYTES).hexdigest()
         prefixed = f"+prefix-{prefix}" if self.passage_prefix else ""
-        context = CONTEXT if self.context else ""
-        return f"{self.provider}/{self.model}{shortened}{prefixed}{context}"
+        return f"{self.provider}/{self.model}{shortened}{prefixed}"
 
     @property
     def floor(self) -> float:

@@ -5,27 +5,25 @@ Only one process at a time makes vectors; after failures it pauses.
 The texts of the documents are read from the log again and embedded, and the vectors are stored in the index. The index knows
 which documents have no vector, so a new process continues where the old one stopped. Equal texts of one user or owner are
 embedded only once. If embedding a text fails several times, the text stays without a vector; a search by words still finds it.
-
-A model *with context* embeds each message together with its speaker and the end of the previous message; see `add_context`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final
 
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.embedders import Embedder
 from holdfast.errors import EmbeddingFailed, SessionNotFound
-from holdfast.indexes.documents import compute_digest, extract_words, find_speaker
+from holdfast.indexes.documents import compute_digest, extract_words
 from holdfast.indexes.records import RecordFeeder
 from holdfast.indexes.throttle import Leases
 from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_FAILURES, EMBEDDING_TRIES, INDEX_PAUSE_SECONDS
-from holdfast.recall.base import Index, Pending, Source, Space, Vectored, has_context
+from holdfast.recall.base import Index, Pending, Source, Space, Vectored
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
 from holdfast.stores.walk import group_ranges
@@ -34,15 +32,6 @@ _log: Final = logging.getLogger("holdfast.indexing")
 _NEAR: Final = 16
 """Maximum number of other entries between two entries that are read in one range."""
 _BACKLOG_LIMIT: Final = 1000
-BEFORE_CHARS: Final = 200
-"""Number of characters from the end of the previous message that are embedded together with a message."""
-
-
-class Turn(NamedTuple):
-    """The text of one message and its speaker. The speaker is a name, or the role if there is no name."""
-
-    speaker: str
-    words: str
 
 
 class BatchEmbedder:
@@ -125,11 +114,8 @@ class BatchEmbedder:
         for one in some:
             if one not in texts:
                 self._failed[one] = EMBEDDING_TRIES
-        # With context, equal words can have different vectors, so the digest of the whole text is the key.
-        context = has_context(model, space)
-        keys = {one: compute_digest(text) if context else one.digest for one, text in texts.items()}
-        known = {} if context else dict(await self._index.vectors(model, list(keys.values()), space=space))
-        new = {keys[one]: text for one, text in texts.items() if keys[one] not in known}
+        known = dict(await self._index.vectors(model, [one.digest for one in texts], space=space))
+        new = {one.digest: text for one, text in texts.items() if one.digest not in known}
         failure: EmbeddingFailed | None = None
         try:
             made = await self._embedder.embed(list(new.values())) if new else []
@@ -138,21 +124,19 @@ class BatchEmbedder:
             failure = exc
             digests = list(new)
             known.update({digests[at]: vector for at, vector in exc.vectors.items()})
-            self._count_failures(keys, {digests[at] for at in exc.refused}, EMBEDDING_TRIES)
+            self._count_failures(texts, {digests[at] for at in exc.refused}, EMBEDDING_TRIES)
         for source, of_source in groupby(sorted(texts), key=lambda one: one.source):
-            vectors = [
-                Vectored(one.seq, one.digest, known[keys[one]], one.before) for one in of_source if keys[one] in known
-            ]
+            vectors = [Vectored(one.seq, one.digest, known[one.digest]) for one in of_source if one.digest in known]
             if vectors:
                 await self._index.put_vectors(space, source, model, vectors)
         if failure is not None:
             if not failure.again and not failure.refused:
-                self._count_failures(keys, new.keys() - known.keys(), 1)
+                self._count_failures(texts, new.keys() - known.keys(), 1)
             raise failure
 
-    def _count_failures(self, keys: Mapping[Pending, bytes], failed: set[bytes], tries: int) -> None:
-        for one, key in keys.items():
-            if key in failed:
+    def _count_failures(self, tried: Iterable[Pending], failed: set[bytes], tries: int) -> None:
+        for one in tried:
+            if one.digest in failed:
                 self._failed[one] = self._failed.get(one, 0) + tries
 
     # -- texts -------------------------------------------------------------
@@ -160,59 +144,38 @@ class BatchEmbedder:
     async def _read_texts(self, space: Space, some: Sequence[Pending]) -> dict[Pending, str]:
         """Return the texts of documents. Documents that no longer match the log are left out."""
         found: dict[Pending, str] = {}
-        context = has_context(self._embedder.name, space)
         for source, of_source in groupby(some, key=lambda one: one.source):
             group = list(of_source)
             read = {"talk": self._read_entries, "record": self._read_records}.get(space.kind, self._read_memories)
-            before = {one.before_seq for one in group if one.before}
-            turns = await read(space, source, sorted(before.union(one.seq for one in group)))
+            words = await read(space, source, [one.seq for one in group])
             for one in group:
-                turn, last = turns.get(one.seq), turns.get(one.before_seq) if one.before else None
-                if _is_current(turn, one.digest) and (not one.before or _is_current(last, one.before)):
-                    assert turn is not None, "it is current"
-                    text = add_context(turn, last) if context else turn.words
+                text = words.get(one.seq)
+                if text is not None and compute_digest(text) == one.digest:
                     found[one] = text.encode("utf-8", "replace").decode()
         return found
 
-    async def _read_entries(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, Turn]:
+    async def _read_entries(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, str]:
         ref = SessionRef(space.name, source.id)
-        found: dict[int, Turn] = {}
+        found: dict[int, str] = {}
         try:
             if (await self._store.get(ref)).identity != source.identity:
                 return found
             for start, stop in group_ranges(seqs, gap=_NEAR):
                 for one in await self._store.entries(ref, start=start, stop=stop):
-                    found[one.seq] = Turn(find_speaker(one) or one.message.role, extract_words(one))
+                    found[one.seq] = extract_words(one)
         except SessionNotFound:
             return {}
         return found
 
-    async def _read_records(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, Turn]:
+    async def _read_records(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, str]:
         found = await self._records.read_texts(space, source.id, seqs)
-        return {number: Turn("", one.text) for number, one in found.items()}
+        return {number: one.text for number, one in found.items()}
 
-    async def _read_memories(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, Turn]:
+    async def _read_memories(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, str]:
         assert space.kind != "talk", "an owner's"
         assert space.kind != "record", "an owner's"
         page = await self._memories.memories(Owner(space.kind, space.name), numbers=seqs, limit=len(seqs))
-        return {one.number: Turn("", one.words) for one in page.memories}
-
-
-def add_context(turn: Turn, before: Turn | None) -> str:
-    """Return the text that a model with context embeds for a message.
-
-    The text begins with the speaker and the end of the previous message. The speaker and the text of the message follow.
-
-    Args:
-        turn: the message.
-        before: the previous message of the same session; None if the message is the first.
-    """
-    text = f"{turn.speaker}: {turn.words}"
-    return f"{before.speaker}: {before.words[-BEFORE_CHARS:]}\n{text}" if before else text
-
-
-def _is_current(turn: Turn | None, digest: bytes) -> bool:
-    return turn is not None and compute_digest(turn.words) == digest
+        return {one.number: one.words for one in page.memories}
 
 
 _FIRST_PAUSE: Final = 0.5

@@ -32,10 +32,6 @@ for a lookup without terms, newest first. Frequencies and sizes are counted in t
 `similar` returns the nearest documents that pass the filters, and their neighbours up to `NEAR` places away, each with its inner
 product. An approximate engine may miss some of the nearest documents, but the values that it returns are exact.
 
-A model whose name ends with `CONTEXT` embeds a document of a conversation together with the document at the previous place. The
-vector depends on both texts and is kept only while both are unchanged. So a write that puts, changes or drops a document also
-deletes the vector of the document at the next place, in the same transaction. Memories are always embedded alone.
-
 **Reads** see every write that was acknowledged before. **Errors** of the database are raised as `StoreError`.
 """
 
@@ -65,8 +61,6 @@ PLACES: Final = 1 << 24
 """Maximum number of places in one channel of a source."""
 NEAR: Final = 2
 """Maximum distance, in places, at which `Index.similar` still returns a document as a neighbour."""
-CONTEXT: Final = "+context"
-"""Suffix of a model's name. Such a model embeds each document of a conversation together with the previous document."""
 NEAREST: Final = 200
 """Default maximum number of documents that a search by vector returns, not counting their neighbours."""
 
@@ -79,11 +73,6 @@ class Space(NamedTuple):
     `record`: records of a user and of the user's sessions, or of the tenant."""
     name: str
     """The id of the user or owner; empty for the tenant's records."""
-
-
-def has_context(model: str, space: Space) -> bool:
-    """Return True if the model embeds each document of this space together with the previous document."""
-    return space.kind == "talk" and model.endswith(CONTEXT)
 
 
 class Source(NamedTuple):
@@ -230,9 +219,6 @@ class Vectored(NamedTuple):
     digest: bytes
     """The digest of the document when it was embedded. The vector is not stored if the document's digest has changed."""
     vector: bytes
-    before: bytes = b""
-    """The digest of the previous document that was embedded together with this one; empty: the document was embedded alone. Only
-    models with `CONTEXT` set it. The vector is not stored if the previous document's digest has changed."""
 
 
 class Pending(NamedTuple):
@@ -242,10 +228,6 @@ class Pending(NamedTuple):
     source: Source
     seq: int
     digest: bytes
-    before_seq: int = -1
-    """`seq` of the previous document, which must be embedded together with this one; -1: this document is embedded alone."""
-    before: bytes = b""
-    """The digest of the previous document; empty if `before_seq` is -1."""
 
 
 class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -350,7 +332,7 @@ class Index(Protocol):
     async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
         """Store vectors of documents, replacing their old vectors. Return the number of vectors stored.
 
-        A vector is left out if its document has changed or, for a model with `CONTEXT`, if the previous document has changed.
+        A vector is left out if its document has changed.
 
         Raises:
             InvalidRequest: the vectors do not have the same dimension as the model's stored vectors.

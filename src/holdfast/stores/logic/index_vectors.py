@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from heapq import nlargest
 from typing import Final
 
@@ -16,7 +16,6 @@ from holdfast.recall.base import (
     Source,
     Space,
     Vectored,
-    has_context,
 )
 from holdfast.recall.vectors import compute_similarities, pack, unpack
 from holdfast.stores.logic.index_reads import LookupScope, list_neighbours, read_candidates, resolve_scope
@@ -42,12 +41,10 @@ def list_pending(tenant: str, model: str, space: Space | None, limit: int) -> St
     for name, (number, _) in sorted((yield from read_models(tenant)).items()):
         if name != model and len(found) < limit:
             rows = yield Query("index_pending", (number, low, high, limit - len(found)))
-            for kind, owner, id_, identity, seq, digest, *before in rows:
-                document_space = Space(decode_text(kind), decode_text(owner))  # type: ignore[arg-type]  # a stored kind
-                one = Pending(document_space, Source(decode_text(id_), decode_text(identity)), seq, bytes(digest))
-                if before[0] is not None and has_context(model, document_space):
-                    one = one._replace(before_seq=before[0], before=bytes(before[1]))
-                found.append(one)
+            for kind, owner, id_, identity, seq, digest in rows:
+                place = Space(decode_text(kind), decode_text(owner))  # type: ignore[arg-type]  # a stored kind
+                source = Source(decode_text(id_), decode_text(identity))
+                found.append(Pending(place, source, seq, bytes(digest)))
     return found
 
 
@@ -74,9 +71,6 @@ def put_vectors(
         (stored.seq, stored.digest): stored.id for stored in map(decode_document, rows) if stored.model is not None
     }
     kept = {there[one.seq, one.digest]: one for one in vectors if (one.seq, one.digest) in there}
-    if kept and has_context(model, space):
-        before = yield from _read_digests_before(known.number, kept)
-        kept = {id_: one for id_, one in kept.items() if before.get(id_ - 1, b"") == one.before}
     if not kept:
         return 0
     number, size = yield from get_or_create_model(tenant, model, -numbers if compress else numbers)
@@ -87,15 +81,6 @@ def put_vectors(
     yield Many("index_vector_put", rows)
     yield Query("index_documents_model", (encode_array(sorted(kept)), number))
     return len(kept)
-
-
-def _read_digests_before(source: int, ids: Iterable[int]) -> Steps[dict[int, bytes]]:
-    """Return the digest of each document that is directly before one of the given documents.
-
-    The keys are the ids of the documents whose digests are returned.
-    """
-    rows = yield Query("index_documents_at", (source, encode_array(()), encode_array(sorted(id_ - 1 for id_ in ids))))
-    return {stored.id: stored.digest for stored in map(decode_document, rows)}
 
 
 def _to_float32(data: bytes, dimensions: int) -> bytes:

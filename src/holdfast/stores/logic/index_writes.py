@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from msgspec import UNSET
 from msgspec.structs import astuple
 
-from holdfast.recall.base import Batch, Document, Progress, Space, has_context
+from holdfast.recall.base import Batch, Document, Progress, Space
 from holdfast.stores.logic.index_rows import (
     CHANNELS,
     GONE,
@@ -110,18 +110,11 @@ def write_batch(tenant: str, space: Space, batch: Batch) -> Steps[tuple[bool, bo
         yield Query("index_source_new", (number, batch.source.id, batch.source.identity))
         known = yield from read_source(number, batch.source.id)
         assert known is not None  # created in this transaction
-    context = yield from _read_context_models(tenant, space)
-    removed += yield from _apply_batch(tenant, number, known, batch, context)
+    removed += yield from _apply_batch(tenant, number, known, batch)
     return True, removed > 0
 
 
-def _read_context_models(tenant: str, space: Space) -> Steps[frozenset[int]]:
-    """Return the numbers of the models whose vectors also depend on the text of the previous document."""
-    models = yield from read_models(tenant)
-    return frozenset(number for name, (number, _) in models.items() if has_context(name, space))
-
-
-def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch, context: frozenset[int]) -> Steps[int]:
+def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch) -> Steps[int]:
     """Put and delete documents of a source. Return the number of documents that were deleted or got other content.
 
     Args:
@@ -129,14 +122,12 @@ def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch, cont
         space: the space's number.
         known: the source.
         batch: the documents to put and to delete.
-        context: numbers of the models whose vectors also depend on the previous document.
     """
     put = {make_document_id(known.number, CHANNELS.index(one.channel), one.place): one for one in batch.put}
     affected = yield from _read_affected(known, put, batch.drop)
     by_id = {stored.id: stored for stored in affected}
     same = {id_ for id_, one in put.items() if _is_same(by_id.get(id_), one)}
-    changed = _find_changed(put, affected) if context else set()
-    moved = yield from _read_kept_vectors(put, affected, same, context, changed)
+    moved = yield from _read_kept_vectors(put, affected, same)
     change = _SpaceChange(space)
     gone = [stored for stored in affected if stored.id not in same]
     yield from _delete_documents(gone, change)
@@ -152,9 +143,6 @@ def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch, cont
         yield Many("index_posting_put", [(row[0], change.add(row[2], row[6], row[13])) for row in new])
     if moved:
         yield Many("index_vector_put", [(id_, make_mark(put[id_].digest), data) for id_, (_, data) in moved.items()])
-    if changed:
-        after = {id_ + 1 for id_ in changed} - (put.keys() - same)
-        yield from _drop_vectors(known.number, after, context, model)
     yield from change.write_counts()
     progress = astuple(batch.progress)[1:-1]
     yield Query("index_source_put", (known.number, *progress, int(batch.progress.complete), change.documents))
@@ -179,38 +167,10 @@ def _read_affected(known: KnownSource, put: Mapping[int, Document], drop: Sequen
     return [decode_document(row) for row in rows]
 
 
-def _find_changed(put: Mapping[int, Document], affected: Sequence[StoredDocument]) -> set[int]:
-    """Return the ids of documents that a batch adds, changes or deletes."""
-    before = {stored.id: (stored.seq, stored.digest) for stored in affected}
-    after = {id_: (one.seq, one.digest) for id_, one in put.items()}
-    return {id_ for id_ in before.keys() | after.keys() if before.get(id_) != after.get(id_)}
-
-
-def _drop_vectors(source: int, ids: set[int], context: frozenset[int], none: int) -> Steps[None]:
-    """Delete the vectors of the given documents if they are of a model in `context`.
-
-    Args:
-        source: the source's number.
-        ids: the ids of the documents; missing ones are ignored.
-        context: numbers of the models whose vectors also depend on the previous document.
-        none: number of the model `NONE`, under which the documents are stored afterwards.
-    """
-    rows = yield Query("index_documents_at", (source, encode_array(()), encode_array(sorted(ids))))
-    stale = encode_array(sorted(stored.id for stored in map(decode_document, rows) if stored.model in context))
-    yield Query("index_vectors_delete", (stale,))
-    yield Query("index_documents_model", (stale, none))
-
-
 def _read_kept_vectors(
-    put: Mapping[int, Document],
-    affected: Sequence[StoredDocument],
-    same: set[int],
-    context: frozenset[int],
-    changed: set[int],
+    put: Mapping[int, Document], affected: Sequence[StoredDocument], same: set[int]
 ) -> Steps[dict[int, tuple[int, bytes]]]:
     """Return the vectors of documents that are written again with the same `seq` and digest, so that their vectors can be kept.
-
-    If a vector depends on the previous document, it is kept only if the document's place and the previous document are unchanged.
 
     Returns:
         Number of the model and vector, by new id of the document.
@@ -219,11 +179,6 @@ def _read_kept_vectors(
         (stored.seq, stored.digest): stored for stored in affected if stored.id not in same and stored.model is not None
     }
     moved = {id_: before[one.seq, one.digest] for id_, one in put.items() if (one.seq, one.digest) in before}
-    moved = {
-        id_: stored
-        for id_, stored in moved.items()
-        if stored.model not in context or (stored.id == id_ and id_ - 1 not in changed)
-    }
     found: dict[int, tuple[int, bytes]] = {}
     for model in {stored.model for stored in moved.values()}:
         ids = [stored.id for stored in moved.values() if stored.model == model]

@@ -1134,7 +1134,7 @@ SELECT id FROM index_documents WHERE model = :model ORDER BY space, id LIMIT :li
 SELECT count(*) FROM index_documents WHERE model = :model AND space BETWEEN :first_space AND :last_space
 
 -- index_pending(model, first_space, last_space, limit) --
--- Return documents of a model, or without a vector, by space, oldest first, each with the previous document of its source.
+-- Return documents of a model, or without a vector, by space, oldest first.
 
 -- index_documents_model(ids ints, model) --
 -- Set the model of documents.

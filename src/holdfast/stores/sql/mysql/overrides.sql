@@ -314,10 +314,9 @@ FROM JSON_TABLE(CONVERT(:seqs USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH '$
 ORDER BY d.id
 
 -- index_pending --
-SELECT p.kind, p.name, s.id, s.identity, d.seq, d.digest, b.seq, b.digest
+SELECT p.kind, p.name, s.id, s.identity, d.seq, d.digest
 FROM index_documents AS d FORCE INDEX (index_documents_model) STRAIGHT_JOIN index_sources AS s FORCE INDEX (PRIMARY) ON s.number = d.source
      STRAIGHT_JOIN index_spaces AS p FORCE INDEX (PRIMARY) ON p.number = d.space
-     LEFT JOIN index_documents AS b FORCE INDEX (PRIMARY) ON b.id = d.id - 1 AND b.source = d.source AND b.channel = d.channel
 WHERE d.model = :model AND d.space BETWEEN :first_space AND :last_space AND p.kind <> 'gone' ORDER BY d.space, d.id LIMIT :limit
 
 -- index_documents_model --

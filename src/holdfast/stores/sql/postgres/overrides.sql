@@ -187,10 +187,9 @@ WHERE d.space = :space AND d.channel = :channel
 ORDER BY d.at DESC, d.id DESC LIMIT :limit
 
 -- index_pending --
-SELECT p.kind, p.name, s.id, s.identity, d.seq, d.digest, b.seq, b.digest
+SELECT p.kind, p.name, s.id, s.identity, d.seq, d.digest
 FROM index_documents AS d JOIN index_sources AS s ON s.number = d.source
      JOIN index_spaces AS p ON p.number = d.space
-     LEFT JOIN index_documents AS b ON b.id = d.id - 1 AND b.source = d.source AND b.channel = d.channel
 WHERE d.model = :model AND d.space BETWEEN :first_space AND :last_space AND p.kind <> 'gone' ORDER BY d.space, d.id LIMIT :limit
 
 -- index_vectors_at --

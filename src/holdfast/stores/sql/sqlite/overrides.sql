@@ -153,10 +153,9 @@ ORDER BY d.at DESC, d.id DESC LIMIT :limit
 DELETE FROM index_models WHERE number = :number
 
 -- index_pending --
-SELECT p.kind, p.name, s.id, s.identity, d.seq, d.digest, b.seq, b.digest
+SELECT p.kind, p.name, s.id, s.identity, d.seq, d.digest
 FROM index_documents AS d INDEXED BY index_documents_model CROSS JOIN index_sources AS s ON s.number = d.source
      CROSS JOIN index_spaces AS p ON p.number = d.space
-     LEFT JOIN index_documents AS b ON b.id = d.id - 1 AND b.source = d.source AND b.channel = d.channel
 WHERE d.model = :model AND d.space BETWEEN :first_space AND :last_space AND p.kind <> 'gone' ORDER BY d.space, d.id LIMIT :limit
 
 -- index_vectors_at --
