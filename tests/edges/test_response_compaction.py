@@ -12,6 +12,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
+from tests.stores.servers import place
 
 PAGE = "Flight LH123 to Oslo costs 200 euros and leaves at 06:15. " * 12
 TOOL: Any = {"type": "function", "name": "read", "parameters": {"type": "object", "properties": {}}}
@@ -457,21 +458,22 @@ async def test_tokens_of_a_compacted_conversation_are_counted() -> None:
 # -- several servers, and sessions that changed ----------------------------------------
 
 
-async def test_item_continues_on_another_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["sqlite", "postgres"])
+async def test_item_continues_on_another_server(name: str, tmp_path: Path) -> None:
     """A second server on the same database continues the session, also after a restart; one with another database does not know the item."""
-    store = f"sqlite:///{tmp_path}/shared.db"
-    async with gateway(list(REPLIES), store=store) as (one, _), gateway(list(REPLIES), store=store) as (two, sent):
-        items, last = await talk(one, 6)
-        done = await one.client.responses.compact(model="gpt-4o", input=items)
-        request: Any = {"model": "gpt-4o", "input": [*to_input(done.output), user("More?")], "store": False}
-        response = await two.client.responses.create(**request)
-        assert response.session_id == last.session_id
-        assert len(sent.requests[-1].body["messages"]) < 13
-        assert len(await one.log(last.session_id)) == 14
-        request["input"] += [*to_input(response.output), user("And?")]
-    async with gateway(list(REPLIES), store=store) as (again, _):
-        assert (await again.client.responses.create(**request)).session_id == last.session_id
-        assert len(await again.log(last.session_id)) == 16
+    with place(name, tmp_path) as store:
+        async with gateway(list(REPLIES), store=store) as (one, _), gateway(list(REPLIES), store=store) as (two, sent):
+            items, last = await talk(one, 6)
+            done = await one.client.responses.compact(model="gpt-4o", input=items)
+            request: Any = {"model": "gpt-4o", "input": [*to_input(done.output), user("More?")], "store": False}
+            response = await two.client.responses.create(**request)
+            assert response.session_id == last.session_id
+            assert len(sent.requests[-1].body["messages"]) < 13
+            assert len(await one.log(last.session_id)) == 14
+            request["input"] += [*to_input(response.output), user("And?")]
+        async with gateway(list(REPLIES), store=store) as (again, _):
+            assert (await again.client.responses.create(**request)).session_id == last.session_id
+            assert len(await again.log(last.session_id)) == 16
     async with gateway(list(REPLIES)) as (other, _):
         with pytest.raises(openai.BadRequestError) as refused:
             await other.client.responses.create(**request)
