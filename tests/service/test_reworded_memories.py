@@ -230,6 +230,22 @@ async def test_tool_result_read_long_ago_still_causes_quarantine(between: int, t
     assert is_quarantined(one) is (tool or between > LOOKED_BACK)
 
 
+async def test_built_in_tools_do_not_cause_quarantine_in_a_long_session() -> None:
+    """Entries are read in pages. A result is read with its call, so that its tool is known."""
+    call = {"id": "c", "type": "function", "function": {"name": "memory", "arguments": "{}"}}
+    used: list[dict[str, Any]] = [
+        {"role": "user", "content": "so"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "no memory answers that question of yours"},
+    ]
+    async with bench(script(remember(REWORDED)), make_lookup(), agents=AGENTS) as made:
+        talk = [{"role": role, "content": "so"} for role in ("assistant", "user")]  # a page begins with a result
+        await made.session.append([*used * 150, *talk])
+        await results(made, "Keep what matters")
+        (one,) = await list_memories(made)
+    assert (one.status, one.origin) == ("active", "assistant")
+
+
 # -- other agents and users -----------------------------------------------------------
 
 

@@ -119,8 +119,10 @@ async def trace_words(context: ToolContext, content: str, more: Collection[str] 
     oldest = max(0, stop - LOOKED_BACK)
     while stop > oldest and found.said_whole is None:
         start = max(oldest, stop - _PAGE)
-        await run_cpu(found.add, await context.call.entries(start, stop))
-        stop = start
+        entries = await context.call.entries(start, stop)
+        page = [one for one in entries if one.unit >= start] or entries  # results are read together with their calls
+        await run_cpu(found.add, page)
+        stop = page[0].seq if page else start
     if found.said_whole is not None:
         return _make_trace(memories, "user", [found.said_whole])
     if found.outside:
