@@ -23,7 +23,7 @@ USUAL: Final = 5
 class SessionMemories:
     """The memories that can be used in a session. No call can reach another user's memories.
 
-    The arguments `ref`, `identity` and `is_in_prompt` become attributes.
+    The arguments `ref`, `identity`, `is_in_prompt` and `quotes` become attributes.
 
     Args:
         service: the tenant's memories.
