@@ -46,7 +46,6 @@ from holdfast.sessions.records import Records, resolve_owner
 from holdfast.sessions.state import SharedState
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
-from holdfast.stores.memories import MemoryStore
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.registry import ToolRegistry
@@ -80,8 +79,7 @@ class Holdfast(Sessions):
         retention: time for which an ended session is kept, written like `session_ttl`; 0 (the default) or None: no limit.
         max_sessions: maximum number of active sessions per tenant, 10,000 by default; 0 or None: no limit.
         max_history_turns: number of newest messages that a strategy may see; 0 (the default) or None: all.
-        tenant: the tenant whose sessions are used. With `store`, the store's tenant applies instead.
-        store: an open store to use instead of `url`, for example your own implementation. The caller closes it.
+        tenant: the tenant whose sessions are used.
         roster: agents and models; without one, the built-in `offline` model answers.
         clock: returns milliseconds since the epoch; tests replace it.
         new_id: creates an id for each session that is opened without one.
@@ -114,8 +112,6 @@ class Holdfast(Sessions):
         mcp_servers: Model Context Protocol servers, whose tools agents may name. Needs the extra `mcp`. See docs/tools.md.
         workspaces: settings for workspaces: each agent gets a folder with a git repository. None: no workspaces. See docs/workspace.md.
         memory: settings for finding memories; None: the settings of the index apply. See docs/memories.md.
-        memory_store: function that returns the memory store for a tenant, to use instead of `store`. The caller closes the
-            memory store.
         cache_bytes: maximum bytes of session data that this process caches between turns, for all tenants together. One tenant
             uses at most half of them. See docs/sizing.md.
         consolidation: settings for promoting memories that are recalled often, and for the number of promoted memories in
@@ -137,7 +133,6 @@ class Holdfast(Sessions):
         max_sessions: int | None | UnsetType = UNSET,
         max_history_turns: int | None | UnsetType = UNSET,
         tenant: str = DEFAULT_TENANT,
-        store: Store | None = None,
         roster: Roster | None = None,
         guard: Guard | None = None,
         artifacts: ArtifactSettings | None = None,
@@ -159,7 +154,6 @@ class Holdfast(Sessions):
         mcp_servers: Iterable[McpSettings] = (),
         workspaces: WorkspaceSettings | None = None,
         memory: MemorySettings | None = None,
-        memory_store: Callable[[str], MemoryStore] | None = None,
         consolidation: ConsolidationSettings = ConsolidationSettings(),  # noqa: B008 - it is frozen
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
@@ -174,12 +168,11 @@ class Holdfast(Sessions):
             raise InvalidRequest(f"cache_bytes must be 0 or more, not {cache_bytes}", param="cache_bytes")
         register_strategies(strategies or {})
         self._forget_strategies = weakref.finalize(self, forget_strategies, tuple(strategies or ()))
-        self._given = _check_store(store)
         self.url = _resolve_url(url)
-        self.tenant = tenant if store is None else store.tenant
+        self.tenant = tenant
         self._indexer = indexer
         self._index = parse_index_settings(index)
-        self._memory, self._memory_store = memory, memory_store
+        self._memory = memory
         self.guard = guard
         self._artifacts = artifacts or ArtifactSettings()
         self.roster = _add_functions(_resolve_roster(roster, strategy, budget), summarizers or {}, scorers or {})
@@ -321,17 +314,14 @@ class Holdfast(Sessions):
         self.roster.tools = tools
 
     async def _open_store(self) -> Store:
-        """Return a handle of the store. Closing the handle does not close a store that the caller passed in."""
-        if self._given is not None:
-            return self._given.for_tenant(self.tenant)
+        """Open the store. Tests override this method, to use a store of their own."""
         return await open_store(self.url, tenant=self.tenant)
 
     def _add_steps(self, store: Store) -> Store:
         """Wrap the store so that every write also goes through redaction, observers and indexes."""
         if self._index is not None:
-            self._indexes = Indexes(self._index, self.url if self._given is None else None, self.clock)
+            self._indexes = Indexes(self._index, self.url, self.clock)
         steps = write_steps(
-            memories=self._memory_store,
             guard=self.guard,
             observers=self.hooks.observers,
             indexes=self._indexes,
@@ -341,7 +331,7 @@ class Holdfast(Sessions):
 
     def _make_artifact_service(self, store: Store) -> ArtifactService:
         """Create the service for the artifacts of a store's tenant."""
-        blobs = open_blobs(self._artifacts, self.url if self._given is None else None, store, self.clock)
+        blobs = open_blobs(self._artifacts, self.url, store, self.clock)
         return ArtifactService(store, blobs, self.clock, self._artifacts)
 
     async def close(self) -> None:
@@ -508,12 +498,6 @@ def _make_life_settings(life: LifeSettings | None, lifetimes: Mapping[str, Any])
     return life
 
 
-def _check_store(store: Store | None) -> Store | None:
-    if store is not None and not hasattr(store, "for_tenant"):
-        raise InvalidRequest(f"store must be an opened store, not {type(store).__name__}", param="store")
-    return store
-
-
 _KINDS: Final[Mapping[str, Any]] = {
     "roster": Roster,
     "guard": Guard,
@@ -527,7 +511,6 @@ _KINDS: Final[Mapping[str, Any]] = {
     "mcp_servers": Iterable,
     "workspaces": WorkspaceSettings,
     "memory": MemorySettings,
-    "memory_store": Callable,
     "consolidation": ConsolidationSettings,
     "summarizers": Mapping,
     "scorers": Mapping,

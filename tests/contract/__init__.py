@@ -1,6 +1,6 @@
 """The contract of `holdfast.stores.base` as checks that every store must pass, including a store outside this repository.
 
-To check a store of your own, copy this folder into your project, under any name that can be imported:
+To check a database in another project, copy this folder into your project, under any name that can be imported:
 
     # conftest.py
     pytest_plugins = ["holdfast_contract.plugin"]

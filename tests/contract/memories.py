@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from holdfast import limits
 from holdfast.domain.memory import STATUSES, Memory, MemoryDelta, MemorySource, Owner
 from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories
-from holdfast.stores.memories import MemoryStore, OwnedMemories
+from holdfast.stores.base import Store
+from holdfast.stores.memories import OwnedMemories
 
 from .memory_kit import (
     ANN,
@@ -44,7 +45,7 @@ OWNERS = (
 # -- putting -----------------------------------------------------------------
 
 
-async def test_a_memory_is_read_back_unchanged(memory_store: MemoryStore) -> None:
+async def test_a_memory_is_read_back_unchanged(store: Store) -> None:
     """Every field, whatever stands in its texts; with the number and the version that it got."""
     source = MemorySource(session_id="s 1", user_id="ann", identity="i", seqs=(0, 7, 2**40), origin="web")
     told: dict[str, Any] = {"k": [1, 2.5, None, True, {"ü": "\u2028"}], "big": 2**53 + 1}
@@ -70,109 +71,107 @@ async def test_a_memory_is_read_back_unchanged(memory_store: MemoryStore) -> Non
         metadata=told,
     )
     plain = memory("x")
-    done = await memory_store.change_memories(ANN, MemoryDelta(put=(full, plain)), timestamp=9)
+    done = await store.change_memories(ANN, MemoryDelta(put=(full, plain)), timestamp=9)
     expected = (replace(full, number=1, version=1), replace(plain, number=2, version=1))
     assert done == OwnedMemories(1, expected, total=2)
-    assert await memory_store.memories(ANN) == OwnedMemories(1, expected, total=2)
-    assert await memory_store.find_memory(full.id) == expected[0]
-    assert await memory_store.find_memory(plain.id) == expected[1]
+    assert await store.memories(ANN) == OwnedMemories(1, expected, total=2)
+    assert await store.find_memory(full.id) == expected[0]
+    assert await store.find_memory(plain.id) == expected[1]
 
 
-async def test_an_owner_without_writes_is_empty(memory_store: MemoryStore) -> None:
+async def test_an_owner_without_writes_is_empty(store: Store) -> None:
     """Has version 0 and no memories; to look, to forget, and to recall what is not there writes nothing."""
-    assert await memory_store.memories(ANN) == NOTHING
-    assert (
-        await memory_store.memories(ANN, ids=[memory_id(), "?"], since=7, status="active", descending=True) == NOTHING
-    )
-    assert (await memory_store.signals(ANN), await memory_store.diary(ANN)) == ((), ())
-    assert await memory_store.drop_memories(ANN) == 0
+    assert await store.memories(ANN) == NOTHING
+    assert await store.memories(ANN, ids=[memory_id(), "?"], since=7, status="active", descending=True) == NOTHING
+    assert (await store.signals(ANN), await store.diary(ANN)) == ((), ())
+    assert await store.drop_memories(ANN) == 0
     delta = MemoryDelta(forget=(memory_id(), "?"), signals=(signal(memory_id()), signal("?")), signals_before=9)
     for nothing in (MemoryDelta(), delta):
-        assert await memory_store.change_memories(ANN, nothing, timestamp=2) == NOTHING
-        assert await memory_store.change_memories(ANN, nothing, timestamp=2, expect=0) == NOTHING
+        assert await store.change_memories(ANN, nothing, timestamp=2) == NOTHING
+        assert await store.change_memories(ANN, nothing, timestamp=2, expect=0) == NOTHING
     for unknown in (memory_id(), "?", "mem_", "\0", "é" * 200):
         with pytest.raises(MemoryNotFound):
-            await memory_store.find_memory(unknown)
-    assert await memory_store.memory_owners() == ()
+            await store.find_memory(unknown)
+    assert await store.memory_owners() == ()
 
 
-async def test_each_write_of_memories_adds_one_to_the_version(memory_store: MemoryStore) -> None:
+async def test_each_write_of_memories_adds_one_to_the_version(store: Store) -> None:
     """What it wrote has that version; recalls, the diary, and forgetting what is not there add none."""
-    one, two = await put(memory_store, memory("1"), memory("2"))
+    one, two = await put(store, memory("1"), memory("2"))
     assert (one.version, two.version) == (1, 1)
-    (one,) = await put(memory_store, replace(one, content="1b"))
-    assert [(m.content, m.version) for m in await all_of(memory_store)] == [("1b", 2), ("2", 1)]
-    assert (await write_recalls(memory_store, signal(one), diary=(entry(1),))).version == 2
-    assert (await forget(memory_store, memory())).version == 2
-    assert (await forget(memory_store, two, memory())).version == 3
-    assert (await memory_store.change_memories(ANN, MemoryDelta(), timestamp=9)) == OwnedMemories(3, (), total=1)
+    (one,) = await put(store, replace(one, content="1b"))
+    assert [(m.content, m.version) for m in await all_of(store)] == [("1b", 2), ("2", 1)]
+    assert (await write_recalls(store, signal(one), diary=(entry(1),))).version == 2
+    assert (await forget(store, memory())).version == 2
+    assert (await forget(store, two, memory())).version == 3
+    assert (await store.change_memories(ANN, MemoryDelta(), timestamp=9)) == OwnedMemories(3, (), total=1)
 
 
-async def test_numbers_increase_and_are_never_reused(memory_store: MemoryStore) -> None:
+async def test_numbers_increase_and_are_never_reused(store: Store) -> None:
     """Also when the last one was forgotten, or all were dropped; nor is a version."""
-    first = await put(memory_store, *(memory(str(at)) for at in range(3)))
+    first = await put(store, *(memory(str(at)) for at in range(3)))
     assert [one.number for one in first] == [1, 2, 3]
-    await forget(memory_store, first[2])
-    assert [one.number for one in await put(memory_store, memory(), memory())] == [4, 5]
-    assert await memory_store.drop_memories(ANN) == 4
-    assert await memory_store.drop_memories(ANN) == 0
-    done = await memory_store.change_memories(ANN, MemoryDelta(put=(memory(),)), timestamp=9)
+    await forget(store, first[2])
+    assert [one.number for one in await put(store, memory(), memory())] == [4, 5]
+    assert await store.drop_memories(ANN) == 4
+    assert await store.drop_memories(ANN) == 0
+    done = await store.change_memories(ANN, MemoryDelta(put=(memory(),)), timestamp=9)
     assert (done.version > 3, done.memories[0].number > 5, done.total) == (True, True, 1)
-    again = await memory_store.change_memories(ANN, MemoryDelta(put=(memory(),)), timestamp=9)
+    again = await store.change_memories(ANN, MemoryDelta(put=(memory(),)), timestamp=9)
     assert (again.version, again.memories[0].number) == (done.version + 1, done.memories[0].number + 1)
-    assert await memory_store.drop_memories(ANN) == 2
-    (last,) = await put(memory_store, memory())
+    assert await store.drop_memories(ANN) == 2
+    (last,) = await put(store, memory())
     assert (last.version > again.version, last.number > again.memories[0].number) == (True, True)
 
 
-async def test_a_dropped_owner_equals_one_without_writes(memory_store: MemoryStore) -> None:
+async def test_a_dropped_owner_equals_one_without_writes(store: Store) -> None:
     """Of version 0, and not listed, also where there was no memory any more, or none but the diary; others stay."""
     bob = Owner("user", "bob")
-    (one, two) = await put(memory_store, memory("1"), memory("2"))
-    await put(memory_store, memory("his", bob), owner=bob)
-    await forget(memory_store, one, two)
-    await write_recalls(memory_store, diary=(entry(1),))
-    await write_recalls(memory_store, owner=Owner("agent", "a"), diary=(entry(1),))
+    (one, two) = await put(store, memory("1"), memory("2"))
+    await put(store, memory("his", bob), owner=bob)
+    await forget(store, one, two)
+    await write_recalls(store, diary=(entry(1),))
+    await write_recalls(store, owner=Owner("agent", "a"), diary=(entry(1),))
     for owner in (ANN, Owner("agent", "a")):
-        assert await memory_store.drop_memories(owner) == 0
-        assert (await memory_store.memories(owner), await memory_store.diary(owner)) == (NOTHING, ())
-    assert [owner for owner, _ in await memory_store.memory_owners()] == [bob]
+        assert await store.drop_memories(owner) == 0
+        assert (await store.memories(owner), await store.diary(owner)) == (NOTHING, ())
+    assert [owner for owner, _ in await store.memory_owners()] == [bob]
     with pytest.raises(StaleMemories) as caught:
-        await memory_store.change_memories(ANN, MemoryDelta(put=(memory(),)), timestamp=2, expect=2)
+        await store.change_memories(ANN, MemoryDelta(put=(memory(),)), timestamp=2, expect=2)
     assert caught.value.version == 0
-    assert [owner for owner, _ in await memory_store.memory_owners()] == [bob]
+    assert [owner for owner, _ in await store.memory_owners()] == [bob]
     delta = MemoryDelta(put=(memory("new"),), diary=(entry(3),))
-    (new,) = (await memory_store.change_memories(ANN, delta, timestamp=2, expect=0)).memories
+    (new,) = (await store.change_memories(ANN, delta, timestamp=2, expect=0)).memories
     assert (new.version > 2, new.number > 2) == (True, True)
-    assert await memory_store.memories(ANN) == OwnedMemories(new.version, (new,), total=1)
-    assert (await memory_store.memories(ANN, since=2), await memory_store.diary(ANN)) == (
+    assert await store.memories(ANN) == OwnedMemories(new.version, (new,), total=1)
+    assert (await store.memories(ANN, since=2), await store.diary(ANN)) == (
         OwnedMemories(new.version, (new,), total=1),
         (entry(3),),
     )
-    assert [owner for owner, _ in await memory_store.memory_owners()] == [ANN, bob]
-    assert (await memory_store.memories(bob)).total == 1
+    assert [owner for owner, _ in await store.memory_owners()] == [ANN, bob]
+    assert (await store.memories(bob)).total == 1
 
 
-async def test_a_memory_is_changed_in_place(memory_store: MemoryStore) -> None:
+async def test_a_memory_is_changed_in_place(store: Store) -> None:
     """What has a number takes the place of what has its id; new ones may come with it, in any order."""
-    one, two = await put(memory_store, memory("1"), memory("2"))
+    one, two = await put(store, memory("1"), memory("2"))
     changed = replace(one, content="1b", status="superseded", superseded_by=two.id, metadata={"a": 1})
-    done = await memory_store.change_memories(ANN, MemoryDelta(put=(memory("3"), changed, memory("4"))), timestamp=3)
+    done = await store.change_memories(ANN, MemoryDelta(put=(memory("3"), changed, memory("4"))), timestamp=3)
     assert [(m.number, m.content, m.version) for m in done.memories] == [(1, "1b", 2), (3, "3", 2), (4, "4", 2)]
-    assert await memory_store.find_memory(one.id) == replace(changed, version=2)
-    assert await contents(memory_store) == ["1b", "2", "3", "4"]
-    assert await contents(memory_store, status="superseded") == ["1b"]
-    assert await contents(memory_store, status="active") == ["2", "3", "4"]
-    await put(memory_store, replace(changed, status="active"))
-    assert await contents(memory_store, status="superseded") == []
-    assert await contents(memory_store, status="active", descending=True) == ["4", "3", "2", "1b"]
+    assert await store.find_memory(one.id) == replace(changed, version=2)
+    assert await contents(store) == ["1b", "2", "3", "4"]
+    assert await contents(store, status="superseded") == ["1b"]
+    assert await contents(store, status="active") == ["2", "3", "4"]
+    await put(store, replace(changed, status="active"))
+    assert await contents(store, status="superseded") == []
+    assert await contents(store, status="active", descending=True) == ["4", "3", "2", "1b"]
 
 
-async def test_missing_memories_cannot_be_changed(memory_store: MemoryStore) -> None:
+async def test_missing_memories_cannot_be_changed(store: Store) -> None:
     """Nor what another owner has, nor by another number; an id that is taken is not new. Nothing of such a write is done."""
-    (mine,) = await put(memory_store, memory("mine"))
+    (mine,) = await put(store, memory("mine"))
     bob = Owner("user", "bob")
-    (his,) = await put(memory_store, memory("his", bob), owner=bob)
+    (his,) = await put(store, memory("his", bob), owner=bob)
     wrong: list[tuple[type[Exception], Memory]] = [
         (MemoryNotFound, memory("x", number=1)),
         (MemoryNotFound, replace(mine, number=2)),
@@ -186,41 +185,41 @@ async def test_missing_memories_cannot_be_changed(memory_store: MemoryStore) -> 
             put=(memory("new"), refused), forget=(memory_id(),), signals=(signal(mine),), diary=(entry(1),)
         )
         with pytest.raises(error):
-            await memory_store.change_memories(ANN, delta, timestamp=3)
+            await store.change_memories(ANN, delta, timestamp=3)
     with pytest.raises(MemoryNotFound):
-        await put(memory_store, memory("x", Owner("app"), number=1), owner=Owner("app"))
-    assert await memory_store.memories(ANN) == OwnedMemories(1, (mine,), total=1)
-    assert await memory_store.memories(bob) == OwnedMemories(1, (his,), total=1)
-    assert (await memory_store.signals(ANN), await memory_store.diary(ANN)) == ((), ())
-    assert len(await memory_store.memory_owners()) == 2
+        await put(store, memory("x", Owner("app"), number=1), owner=Owner("app"))
+    assert await store.memories(ANN) == OwnedMemories(1, (mine,), total=1)
+    assert await store.memories(bob) == OwnedMemories(1, (his,), total=1)
+    assert (await store.signals(ANN), await store.diary(ANN)) == ((), ())
+    assert len(await store.memory_owners()) == 2
 
 
-async def test_the_expected_version_is_checked_first(memory_store: MemoryStore) -> None:
+async def test_the_expected_version_is_checked_first(store: Store) -> None:
     """Of an owner for whom nothing was written it is 0; a stale write of any kind writes nothing."""
     delta = MemoryDelta(put=(memory("1"),), diary=(entry(1),))
     with pytest.raises(StaleMemories) as caught:
-        await memory_store.change_memories(ANN, delta, timestamp=2, expect=1)
+        await store.change_memories(ANN, delta, timestamp=2, expect=1)
     assert (caught.value.expected, caught.value.version) == (1, 0)
-    assert await memory_store.memory_owners() == ()
-    (one,) = (await memory_store.change_memories(ANN, delta, timestamp=2, expect=0)).memories
+    assert await store.memory_owners() == ()
+    (one,) = (await store.change_memories(ANN, delta, timestamp=2, expect=0)).memories
     for stale in (delta, MemoryDelta(forget=(one.id,)), MemoryDelta(signals=(signal(one),)), MemoryDelta()):
         for expect in (0, 2):
             with pytest.raises(StaleMemories) as caught:
-                await memory_store.change_memories(ANN, stale, timestamp=2, expect=expect)
+                await store.change_memories(ANN, stale, timestamp=2, expect=expect)
             assert (caught.value.expected, caught.value.version) == (expect, 1)
-    assert (await memory_store.memories(ANN), await memory_store.signals(ANN)) == (OwnedMemories(1, (one,), 1), ())
-    assert (await memory_store.change_memories(ANN, MemoryDelta(forget=(one.id,)), timestamp=2, expect=1)).version == 2
+    assert (await store.memories(ANN), await store.signals(ANN)) == (OwnedMemories(1, (one,), 1), ())
+    assert (await store.change_memories(ANN, MemoryDelta(forget=(one.id,)), timestamp=2, expect=1)).version == 2
 
 
 # -- finding -----------------------------------------------------------------
 
 
-async def test_memories_are_filtered(memory_store: MemoryStore) -> None:
+async def test_memories_are_filtered(store: Store) -> None:
     """Every way to ask, forwards and backwards, in pages, and all of them together: as a list would answer."""
-    made = list(await put(memory_store, *(memory(str(at), status=STATUSES[at % 3]) for at in range(12))))
+    made = list(await put(store, *(memory(str(at), status=STATUSES[at % 3]) for at in range(12))))
     for at in (2, 7, 4):
-        (made[at],) = await put(memory_store, replace(made[at], content=f"{at}b"))
-    await forget(memory_store, made.pop(9), made.pop(0))
+        (made[at],) = await put(store, replace(made[at], content=f"{at}b"))
+    await forget(store, made.pop(9), made.pop(0))
     ids, numbers = [made[at].id for at in (8, 0, 3, 5, 6)] + [memory_id(), "?"], [11, 3, 4, 5, 8, 99, 0, -1, 2**70]
     ways: list[tuple[dict[str, Any], Callable[[Memory], bool]]] = [
         ({}, lambda one: True),
@@ -250,74 +249,74 @@ async def test_memories_are_filtered(memory_store: MemoryStore) -> None:
                             and (after is None or (one.number < after if descending else one.number > after))
                         ]
                         if status is None or after is None:
-                            found = await memory_store.memories(ANN, **asked, **more, limit=3)
+                            found = await store.memories(ANN, **asked, **more, limit=3)
                             expected = OwnedMemories(5, tuple(wanted[:3]), total=10, has_more=len(wanted) > 3)
                             assert found == expected, (asked, more)
 
 
-async def test_memories_are_listed_in_pages(memory_store: MemoryStore) -> None:
+async def test_memories_are_listed_in_pages(store: Store) -> None:
     """Each once, in either direction, also when some go and come meanwhile."""
-    made = await put(memory_store, *(memory(str(at)) for at in range(10)))
-    page = await memory_store.memories(ANN, limit=4)
+    made = await put(store, *(memory(str(at)) for at in range(10)))
+    page = await store.memories(ANN, limit=4)
     assert ([one.number for one in page.memories], page.has_more, page.total) == ([1, 2, 3, 4], True, 10)
-    await forget(memory_store, made[3], made[4])
-    await put(memory_store, memory("new"))
-    page = await memory_store.memories(ANN, limit=6, after=4)
+    await forget(store, made[3], made[4])
+    await put(store, memory("new"))
+    page = await store.memories(ANN, limit=6, after=4)
     assert ([one.number for one in page.memories], page.has_more, page.total) == ([6, 7, 8, 9, 10, 11], False, 9)
-    page = await memory_store.memories(ANN, limit=4, after=4, descending=True)
+    page = await store.memories(ANN, limit=4, after=4, descending=True)
     assert ([one.number for one in page.memories], page.has_more) == ([3, 2, 1], False)
-    assert len(await all_of(memory_store, limit=2)) == 9
+    assert len(await all_of(store, limit=2)) == 9
 
 
 # -- owners and tenants ------------------------------------------------------
 
 
-async def test_owners_are_compared_by_bytes(memory_store: MemoryStore) -> None:
+async def test_owners_are_compared_by_bytes(store: Store) -> None:
     """By kind and id; nothing of one is seen, changed or forgotten by another."""
     made = {}
     for at, owner in enumerate(OWNERS):
-        (made[owner],) = await put(memory_store, memory(str(at), owner), owner=owner, timestamp=100 + at)
-        await write_recalls(memory_store, signal(made[owner]), owner=owner, diary=(entry(at),))
+        (made[owner],) = await put(store, memory(str(at), owner), owner=owner, timestamp=100 + at)
+        await write_recalls(store, signal(made[owner]), owner=owner, diary=(entry(at),))
     for at, owner in enumerate(OWNERS):
         others = [one for other, one in made.items() if other != owner]
         for asked in ({}, {"ids": [one.id for one in made.values()]}, {"numbers": [1]}):
-            assert await memory_store.memories(owner, **asked) == OwnedMemories(1, (made[owner],), total=1)
-        assert (await forget(memory_store, *others, owner=owner)).version == 1
-        await write_recalls(memory_store, *map(signal, others), owner=owner)
-        found = await memory_store.signals(owner, memory_ids=[one.id for one in made.values()])
-        assert await memory_store.signals(owner) == found == (signal(made[owner]),)
-        assert [one.at for one in await memory_store.diary(owner)] == [at]
-    assert await memory_store.drop_memories(OWNERS[0]) == 1
+            assert await store.memories(owner, **asked) == OwnedMemories(1, (made[owner],), total=1)
+        assert (await forget(store, *others, owner=owner)).version == 1
+        await write_recalls(store, *map(signal, others), owner=owner)
+        found = await store.signals(owner, memory_ids=[one.id for one in made.values()])
+        assert await store.signals(owner) == found == (signal(made[owner]),)
+        assert [one.at for one in await store.diary(owner)] == [at]
+    assert await store.drop_memories(OWNERS[0]) == 1
     for owner in OWNERS[1:]:
-        assert await memory_store.memories(owner) == OwnedMemories(1, (made[owner],), total=1)
-        assert await memory_store.find_memory(made[owner].id) == made[owner]
+        assert await store.memories(owner) == OwnedMemories(1, (made[owner],), total=1)
+        assert await store.find_memory(made[owner].id) == made[owner]
 
 
-async def test_owners_of_memories_are_listed(memory_store: MemoryStore) -> None:
+async def test_owners_of_memories_are_listed(store: Store) -> None:
     """In order of kind and id by their bytes, with when they were written to last, whatever that was."""
     for at, owner in enumerate(OWNERS):
-        await put(memory_store, memory(str(at), owner), owner=owner, timestamp=100 + at)
-    (one,) = (await memory_store.memories(OWNERS[1])).memories
+        await put(store, memory(str(at), owner), owner=owner, timestamp=100 + at)
+    (one,) = (await store.memories(OWNERS[1])).memories
     for owner, delta in ((OWNERS[0], MemoryDelta(diary=(entry(1),))), (OWNERS[1], MemoryDelta(signals=(signal(one),)))):
-        await memory_store.change_memories(owner, delta, timestamp=7)
-    await memory_store.change_memories(Owner("agent", "z"), MemoryDelta(diary=(entry(1),)), timestamp=8)
+        await store.change_memories(owner, delta, timestamp=7)
+    await store.change_memories(Owner("agent", "z"), MemoryDelta(diary=(entry(1),)), timestamp=8)
     times = dict(zip(OWNERS, range(100, 200), strict=False)) | {OWNERS[0]: 7, OWNERS[1]: 7, Owner("agent", "z"): 8}
     wanted = sorted(times.items(), key=lambda pair: (pair[0].kind, pair[0].id.encode()))
-    assert list(await memory_store.memory_owners()) == wanted
+    assert list(await store.memory_owners()) == wanted
     found: list[tuple[Owner, int]] = []
-    while page := await memory_store.memory_owners(after=found[-1][0] if found else None, limit=3):
+    while page := await store.memory_owners(after=found[-1][0] if found else None, limit=3):
         found += page
     assert found == wanted
-    assert (await memory_store.memory_owners(after=Owner("agent", "nobody"), limit=1))[0][0] == Owner("agent", "user")
+    assert (await store.memory_owners(after=Owner("agent", "nobody"), limit=1))[0][0] == Owner("agent", "user")
 
 
-async def test_memories_of_tenants_are_separate(memory_store: MemoryStore) -> None:
+async def test_memories_of_tenants_are_separate(store: Store) -> None:
     """Nothing of another tenant is seen or changed, whoever's it is; both may have a memory of one id."""
-    other = other_tenant(memory_store)
+    other = store.for_tenant("acmE")
     for owner in (ANN, Owner("app"), Owner("agent", "a")):
         before = await other.memory_owners()
-        (mine,) = await put(memory_store, memory("mine", owner), owner=owner)
-        await write_recalls(memory_store, signal(mine), owner=owner, diary=(entry(1),))
+        (mine,) = await put(store, memory("mine", owner), owner=owner)
+        await write_recalls(store, signal(mine), owner=owner, diary=(entry(1),))
         assert await other.memories(owner, ids=[mine.id]) == await other.memories(owner) == NOTHING
         with pytest.raises(MemoryNotFound):
             await other.find_memory(mine.id)
@@ -329,43 +328,35 @@ async def test_memories_of_tenants_are_separate(memory_store: MemoryStore) -> No
         with pytest.raises(MemoryNotFound):
             await put(other, mine, owner=owner)
         (theirs,) = await put(other, replace(mine, content="theirs", number=0), owner=owner)
-        await forget(memory_store, mine, owner=owner)
+        await forget(store, mine, owner=owner)
         assert await other.find_memory(mine.id) == theirs
         with pytest.raises(MemoryNotFound):
-            await memory_store.find_memory(mine.id)
-
-
-def other_tenant(store: Any) -> MemoryStore:
-    """The same place for another tenant."""
-    if not hasattr(store, "for_tenant"):
-        pytest.skip("a store of memories without handles of other tenants")
-    found: MemoryStore = store.for_tenant("acmE")
-    return found
+            await store.find_memory(mine.id)
 
 
 # -- forgetting --------------------------------------------------------------
 
 
-async def test_forgetting_deletes_a_memory_and_its_signals(memory_store: MemoryStore) -> None:
+async def test_forgetting_deletes_a_memory_and_its_signals(store: Store) -> None:
     """The diary stays. One that is not there is fine; its id may be put anew, and is a new memory then."""
-    one, two = await put(memory_store, memory("1"), memory("2"))
-    await write_recalls(memory_store, signal(one), signal(two), signal(one, 6), diary=(entry(1),))
-    done = await forget(memory_store, one, one, memory())
+    one, two = await put(store, memory("1"), memory("2"))
+    await write_recalls(store, signal(one), signal(two), signal(one, 6), diary=(entry(1),))
+    done = await forget(store, one, one, memory())
     assert done == OwnedMemories(2, (), total=1)
-    assert await contents(memory_store) == ["2"]
-    assert await memory_store.signals(ANN) == (signal(two),)
-    assert await memory_store.signals(ANN, memory_ids=[one.id]) == ()
-    assert len(await memory_store.diary(ANN)) == 1
+    assert await contents(store) == ["2"]
+    assert await store.signals(ANN) == (signal(two),)
+    assert await store.signals(ANN, memory_ids=[one.id]) == ()
+    assert len(await store.diary(ANN)) == 1
     with pytest.raises(MemoryNotFound):
-        await memory_store.find_memory(one.id)
-    (again,) = await put(memory_store, replace(one, number=0, content="again"))
-    assert (again.number, await memory_store.find_memory(one.id)) == (3, again)
-    assert await memory_store.signals(ANN, memory_ids=[one.id]) == ()
+        await store.find_memory(one.id)
+    (again,) = await put(store, replace(one, number=0, content="again"))
+    assert (again.number, await store.find_memory(one.id)) == (3, again)
+    assert await store.signals(ANN, memory_ids=[one.id]) == ()
 
 
-async def test_one_write_can_store_forget_and_record_recalls(memory_store: MemoryStore) -> None:
+async def test_one_write_can_store_forget_and_record_recalls(store: Store) -> None:
     """Recalls of what it puts are written, of what it forgets they are not; all of it or nothing."""
-    one, two = await put(memory_store, memory("1"), memory("2"))
+    one, two = await put(store, memory("1"), memory("2"))
     new = memory("3")
     delta = MemoryDelta(
         put=(new, replace(two, content="2b")),
@@ -373,35 +364,35 @@ async def test_one_write_can_store_forget_and_record_recalls(memory_store: Memor
         signals=(signal(new), signal(one), signal(two), signal(memory_id())),
         diary=(entry(3, kept=[two.id]),),
     )
-    assert (await memory_store.change_memories(ANN, delta, timestamp=3)).total == 2
-    assert await contents(memory_store) == ["2b", "3"]
-    assert await memory_store.signals(ANN) == (signal(new), signal(two))
-    assert await memory_store.diary(ANN) == (entry(3, kept=[two.id]),)
+    assert (await store.change_memories(ANN, delta, timestamp=3)).total == 2
+    assert await contents(store) == ["2b", "3"]
+    assert await store.signals(ANN) == (signal(new), signal(two))
+    assert await store.diary(ANN) == (entry(3, kept=[two.id]),)
 
 
-async def test_dropping_deletes_everything_of_an_owner(memory_store: MemoryStore) -> None:
+async def test_dropping_deletes_everything_of_an_owner(store: Store) -> None:
     """Memories, recalls, and the diary, also where there is nothing but that."""
-    made = await put(memory_store, *(memory(str(at)) for at in range(3)))
-    await write_recalls(memory_store, *map(signal, made), diary=(entry(1),))
-    assert await memory_store.drop_memories(ANN) == 3
-    assert await memory_store.memories(ANN) == NOTHING
-    assert (await memory_store.signals(ANN), await memory_store.diary(ANN)) == ((), ())
+    made = await put(store, *(memory(str(at)) for at in range(3)))
+    await write_recalls(store, *map(signal, made), diary=(entry(1),))
+    assert await store.drop_memories(ANN) == 3
+    assert await store.memories(ANN) == NOTHING
+    assert (await store.signals(ANN), await store.diary(ANN)) == ((), ())
     for one in made:
         with pytest.raises(MemoryNotFound):
-            await memory_store.find_memory(one.id)
-    await write_recalls(memory_store, diary=(entry(2),))
-    assert (await memory_store.drop_memories(ANN), await memory_store.diary(ANN)) == (0, ())
-    (again,) = await put(memory_store, replace(made[0], number=0))
+            await store.find_memory(one.id)
+    await write_recalls(store, diary=(entry(2),))
+    assert (await store.drop_memories(ANN), await store.diary(ANN)) == (0, ())
+    (again,) = await put(store, replace(made[0], number=0))
     assert (again.version > made[-1].version, again.number > made[-1].number) == (True, True)
-    assert (await memory_store.signals(ANN), await memory_store.find_memory(again.id)) == ((), again)
+    assert (await store.signals(ANN), await store.find_memory(again.id)) == ((), again)
 
 
 # -- recalls and the diary ---------------------------------------------------
 
 
-async def test_signals_are_read_in_the_order_of_writing(memory_store: MemoryStore) -> None:
+async def test_signals_are_read_in_the_order_of_writing(store: Store) -> None:
     """Whatever their times; by memory and by time on request. Their fields are as they were."""
-    one, two = await put(memory_store, memory("1"), memory("2"))
+    one, two = await put(store, memory("1"), memory("2"))
     told = [
         signal(one, 9, query=b"\0\xff'\\\x1a\n%", score=0.1 + 0.2, session="s\0 Ü😀"),
         signal(two, 3, query=b"", score=0.0, session=""),
@@ -411,45 +402,45 @@ async def test_signals_are_read_in_the_order_of_writing(memory_store: MemoryStor
         signal(one, 5),
     ]
     for some in (told[:2], told[2:3], told[3:]):
-        await write_recalls(memory_store, *some)
-    assert list(await memory_store.signals(ANN)) == told
+        await write_recalls(store, *some)
+    assert list(await store.signals(ANN)) == told
     for ids in ([one.id], [two.id, memory_id(), "?"], [two.id, one.id], []):
         for since in (None, -4, 5, 9, 10, 2**60, 2**60 + 1):
-            found = await memory_store.signals(ANN, memory_ids=ids, since=since)
+            found = await store.signals(ANN, memory_ids=ids, since=since)
             assert list(found) == [t for t in told if t.memory_id in ids and (since is None or t.at >= since)]
             if not ids:
-                assert list(await memory_store.signals(ANN, since=since)) == [
+                assert list(await store.signals(ANN, since=since)) == [
                     t for t in told if since is None or t.at >= since
                 ]
 
 
-async def test_the_newest_signals_of_a_memory_are_kept(memory_store: MemoryStore) -> None:
+async def test_the_newest_signals_of_a_memory_are_kept(store: Store) -> None:
     """So many of each, those that were written last; older ones than asked for go."""
     kept = limits.SIGNALS_KEPT
-    one, two = await put(memory_store, memory("1"), memory("2"))
-    await write_recalls(memory_store, signal(two, 1), *(signal(one, 1000 - at) for at in range(kept)))
-    await write_recalls(memory_store, *(signal(one, 2000 + at) for at in range(3)))
-    found = await memory_store.signals(ANN, memory_ids=[one.id])
+    one, two = await put(store, memory("1"), memory("2"))
+    await write_recalls(store, signal(two, 1), *(signal(one, 1000 - at) for at in range(kept)))
+    await write_recalls(store, *(signal(one, 2000 + at) for at in range(3)))
+    found = await store.signals(ANN, memory_ids=[one.id])
     assert [one.at for one in found] == [*range(997, 1000 - kept, -1), 2000, 2001, 2002]
-    assert len(await memory_store.signals(ANN)) == kept + 1
-    done = await write_recalls(memory_store, signal(one, 1999), signal(two, 2000), signals_before=2000)
+    assert len(await store.signals(ANN)) == kept + 1
+    done = await write_recalls(store, signal(one, 1999), signal(two, 2000), signals_before=2000)
     assert done.version == 1
-    assert [(one.memory_id == two.id, one.at) for one in await memory_store.signals(ANN)] == [
+    assert [(one.memory_id == two.id, one.at) for one in await store.signals(ANN)] == [
         *((False, at) for at in (2000, 2001, 2002)),
         (True, 2000),
     ]
-    await write_recalls(memory_store, *(signal(one, 3000 + at) for at in range(kept + 5)))
-    assert len(await memory_store.signals(ANN, memory_ids=[one.id])) == kept
+    await write_recalls(store, *(signal(one, 3000 + at) for at in range(kept + 5)))
+    assert len(await store.signals(ANN, memory_ids=[one.id])) == kept
 
 
-async def test_the_newest_diary_entries_are_kept(memory_store: MemoryStore) -> None:
+async def test_the_newest_diary_entries_are_kept(store: Store) -> None:
     """Newest first, as they were written, whatever their times; a report is any object."""
     report = {"candidates": [{"id": memory_id(), "score": 0.5, "why": "ü \0 \u2028"}], "themes": [], "n": None}
-    await write_recalls(memory_store, diary=(entry(9), entry(5, **report), entry(7)))
-    assert await memory_store.diary(ANN) == (entry(7), entry(5, **report), entry(9))
-    assert await memory_store.diary(ANN, limit=2) == (entry(7), entry(5, **report))
+    await write_recalls(store, diary=(entry(9), entry(5, **report), entry(7)))
+    assert await store.diary(ANN) == (entry(7), entry(5, **report), entry(9))
+    assert await store.diary(ANN, limit=2) == (entry(7), entry(5, **report))
     for begin in range(0, limits.DIARY_KEPT, 100):
-        await write_recalls(memory_store, diary=tuple(entry(at) for at in range(begin, begin + 100)))
-    found = await memory_store.diary(ANN, limit=1000)
+        await write_recalls(store, diary=tuple(entry(at) for at in range(begin, begin + 100)))
+    found = await store.diary(ANN, limit=1000)
     assert [one.at for one in found] == list(reversed(range(limits.DIARY_KEPT)))
-    assert (await memory_store.memories(ANN)).version == 0
+    assert (await store.memories(ANN)).version == 0

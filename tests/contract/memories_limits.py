@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from holdfast import limits
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, MemorySource, Owner
 from holdfast.errors import InvalidRequest, TooLarge
-from holdfast.stores.memories import MemoryStore, OwnedMemories
+from holdfast.stores.base import Store
+from holdfast.stores.memories import OwnedMemories
 
 from .memory_kit import ANN, NOTHING, all_of, entry, memory, put, signal, write_recalls
 
@@ -49,24 +50,24 @@ _WRONG: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     "fields", _WRONG, ids=lambda fields: f"{next(iter(fields))}-{next(iter(fields.values()))!r:.12}"
 )
-async def test_invalid_memories_are_refused(memory_store: MemoryStore, fields: dict[str, Any]) -> None:
+async def test_invalid_memories_are_refused(store: Store, fields: dict[str, Any]) -> None:
     """Is refused, by a name that says where it stands, without what it says; what comes with it is not written."""
     wrong = memory(**{"content": "fine", **fields})
     with pytest.raises(InvalidRequest) as caught:
-        await memory_store.change_memories(ANN, MemoryDelta(put=(memory("secret"), wrong)), timestamp=2)
+        await store.change_memories(ANN, MemoryDelta(put=(memory("secret"), wrong)), timestamp=2)
     assert str(caught.value.param).startswith("put")
     assert "secret" not in str(caught.value)
-    assert await memory_store.memories(ANN) == NOTHING
+    assert await store.memories(ANN) == NOTHING
 
 
-async def test_invalid_owners_signals_and_diary_entries_are_refused(memory_store: MemoryStore) -> None:
+async def test_invalid_owners_signals_and_diary_entries_are_refused(store: Store) -> None:
     """Is refused, and so are questions that make no sense."""
     for owner in (("user", ""), ("app", "x"), ("team", "x"), ("user", "x" * 513), ("user", "\ud800")):
         wrong: Any = Owner(*owner)
-        for ask in (memory_store.memories, memory_store.signals, memory_store.diary, memory_store.drop_memories):
+        for ask in (store.memories, store.signals, store.diary, store.drop_memories):
             with pytest.raises(InvalidRequest):
                 await ask(wrong)
-    (one,) = await put(memory_store, memory())
+    (one,) = await put(store, memory())
     signals: list[dict[str, Any]] = [
         {"at": 2**62},
         {"score": 1.5},
@@ -76,26 +77,26 @@ async def test_invalid_owners_signals_and_diary_entries_are_refused(memory_store
     ]
     for fields in signals:
         with pytest.raises(InvalidRequest):
-            await write_recalls(memory_store, signal(one, **fields))
+            await write_recalls(store, signal(one, **fields))
     for diary in (DiaryEntry(id="", at=1, report={}), DiaryEntry(id="d", at=1, report={"k": object()})):
         with pytest.raises(InvalidRequest):
-            await write_recalls(memory_store, diary=(diary,))
+            await write_recalls(store, diary=(diary,))
     for delta in (MemoryDelta(put=(replace(one, content="a"), one)), MemoryDelta(put=(one,), forget=(one.id,))):
         with pytest.raises(InvalidRequest):
-            await memory_store.change_memories(ANN, delta, timestamp=2)
+            await store.change_memories(ANN, delta, timestamp=2)
     asked: list[dict[str, Any]] = [{"limit": 0}, {"limit": 1001}, {"status": "gone"}, {"ids": [""]}]
     for bad in asked:
         with pytest.raises(InvalidRequest):
-            await memory_store.memories(ANN, **bad)
-    assert await memory_store.memories(ANN) == OwnedMemories(1, (one,), total=1)
-    assert (await memory_store.signals(ANN), await memory_store.diary(ANN)) == ((), ())
+            await store.memories(ANN, **bad)
+    assert await store.memories(ANN) == OwnedMemories(1, (one,), total=1)
+    assert (await store.signals(ANN), await store.diary(ANN)) == ((), ())
 
 
-async def test_the_bytes_of_a_memory_are_limited(memory_store: MemoryStore) -> None:
+async def test_the_bytes_of_a_memory_are_limited(store: Store) -> None:
     """And so many tags; one write so many memories, recalls, and entries; one question so many ids."""
     most = limits.MEMORY_BYTES - 400
-    (large,) = await put(memory_store, memory("ü" * (most // 2), tags=tuple(map(str, range(limits.MEMORY_TAGS)))))
-    assert await memory_store.find_memory(large.id) == large
+    (large,) = await put(store, memory("ü" * (most // 2), tags=tuple(map(str, range(limits.MEMORY_TAGS)))))
+    assert await store.find_memory(large.id) == large
     many = limits.MEMORIES_AT_ONCE
     over: list[MemoryDelta] = [
         MemoryDelta(put=(memory("ü" * (limits.MEMORY_BYTES // 2)),)),
@@ -107,29 +108,29 @@ async def test_the_bytes_of_a_memory_are_limited(memory_store: MemoryStore) -> N
     ]
     for delta in over:
         with pytest.raises(TooLarge):
-            await memory_store.change_memories(ANN, delta, timestamp=2)
+            await store.change_memories(ANN, delta, timestamp=2)
     for asked in ({"ids": ["x"] * 1001}, {"numbers": range(1001)}):
         with pytest.raises(TooLarge):
-            await memory_store.memories(ANN, **asked)
-    assert (await memory_store.memories(ANN)).total == 1
-    assert len(await put(memory_store, *(memory() for _ in range(many)))) == many
-    found = await memory_store.memories(ANN, ids=[one.id for one in await all_of(memory_store)], limit=1000)
+            await store.memories(ANN, **asked)
+    assert (await store.memories(ANN)).total == 1
+    assert len(await put(store, *(memory() for _ in range(many)))) == many
+    found = await store.memories(ANN, ids=[one.id for one in await all_of(store)], limit=1000)
     assert (len(found.memories), found.has_more) == (many + 1, False)
 
 
-async def test_the_memories_of_an_owner_are_limited(memory_store: MemoryStore) -> None:
+async def test_the_memories_of_an_owner_are_limited(store: Store) -> None:
     """One more is refused, unless another one goes with it; changes and other owners are not."""
     many, step = limits.MEMORIES, limits.MEMORIES_AT_ONCE
     first: list[Memory] = []
     for _ in range(many // step):
-        first += await put(memory_store, *(memory("x") for _ in range(step)))
+        first += await put(store, *(memory("x") for _ in range(step)))
     with pytest.raises(TooLarge):
-        await put(memory_store, memory())
-    await put(memory_store, replace(first[0], content="y"))
+        await put(store, memory())
+    await put(store, replace(first[0], content="y"))
     delta = MemoryDelta(put=(memory("new"),), forget=(first[1].id,))
-    assert (await memory_store.change_memories(ANN, delta, timestamp=2)).total == many
-    page = await memory_store.memories(ANN, since=many // step, limit=5)
+    assert (await store.change_memories(ANN, delta, timestamp=2)).total == many
+    page = await store.memories(ANN, since=many // step, limit=5)
     assert [one.content for one in page.memories] == ["y", "new"]
-    await put(memory_store, memory("other", Owner("app")), owner=Owner("app"))
-    assert await memory_store.drop_memories(ANN) == many
-    assert (await memory_store.memories(ANN)).total == 0
+    await put(store, memory("other", Owner("app")), owner=Owner("app"))
+    assert await store.drop_memories(ANN) == many
+    assert (await store.memories(ANN)).total == 0

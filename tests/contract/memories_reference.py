@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from holdfast.domain.memory import STATUSES, DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories
 from holdfast.limits import SIGNALS_KEPT
+from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 
 from .memory_kit import memory, memory_id, signal
@@ -103,7 +104,7 @@ def _behind(signals: list[Signal], at: int) -> int:
 
 @SHARED_STORE
 @given(moves=st.lists(_moves, min_size=1, max_size=12))
-async def test_memories_match_the_reference(memory_store: MemoryStore, moves: list[Any]) -> None:
+async def test_memories_match_the_reference(store: Store, moves: list[Any]) -> None:
     """Whatever is put, changed, forgotten, recalled, noted and dropped, of several owners."""
     run = next(_runs)
     owners = [Owner("user", f"r{run}"), Owner("agent", f"r{run}"), Owner("user", f"r{run} ")]
@@ -112,23 +113,23 @@ async def test_memories_match_the_reference(memory_store: MemoryStore, moves: li
     for at, move in enumerate(moves):
         owner = owners[move[1]]
         if move[0] == "drop":
-            assert await memory_store.drop_memories(owner) == kept[owner].drop()
+            assert await store.drop_memories(owner) == kept[owner].drop()
             continue
         taken = {id_ for other in owners if other != owner for id_ in kept[other].memories}
         delta, expect, before = _delta(at, owner, kept[owner], ids, move[2:-1]), move[-1], kept[owner].version
         try:
             kept[owner].change(delta, taken, expect)
         except Refused as exc:
-            await _is_refused(memory_store, owner, delta, expect, exc.args[0])
+            await _is_refused(store, owner, delta, expect, exc.args[0])
             continue
-        done = await memory_store.change_memories(owner, delta, timestamp=at, expect=expect)
+        done = await store.change_memories(owner, delta, timestamp=at, expect=expect)
         mine = kept[owner]
         if not before and done.memories:
             mine.number_first(done.memories)
         put = tuple(sorted((mine.memories[one.id] for one in delta.put), key=lambda one: one.number))
         assert done == OwnedMemories(mine.version, put, total=len(mine.memories))
     for owner, mine in kept.items():
-        await _is_as(memory_store, owner, mine)
+        await _is_as(store, owner, mine)
 
 
 def _delta(at: int, owner: Owner, mine: Kept, ids: list[str], move: Any) -> MemoryDelta:

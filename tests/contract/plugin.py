@@ -1,15 +1,7 @@
 """The fixtures of the contract's checks. A project overrides the first ones, as far as its store needs it.
 
-`url` is enough for a store that `holdfast.stores.open_store` opens. One that it does not know gives `opened_by` too, or
-`open_store` in place of both. The others are the checks' own.
-
-What keeps memories alone, and is no whole store, gives `open_memories` instead: an async function from a tenant to a
-`MemoryStore`, each call one more opening of the check's place. Its project takes the checks of memories alone:
-
-    from .memories import *
-    from .memories_limits import *
-    from .memories_races import *
-    from .memories_reference import *
+`url` is enough for a store that `holdfast.stores.open_store` opens. One that it does not know gives `opened_by` too. The others are
+the checks' own.
 """
 
 from __future__ import annotations
@@ -21,15 +13,12 @@ from importlib import import_module
 import pytest
 
 from holdfast.stores.base import Store
-from holdfast.stores.memories import MemoryStore
 
 from .programs import start_program
 from .resources import HeldResources
 
 OpenStore = Callable[..., Awaitable[Store]]
 """`await open_store(tenant="acme")`: one more opening of the same place."""
-OpenMemories = Callable[..., Awaitable[MemoryStore]]
-"""The same of what keeps memories."""
 Writer = Callable[[str, int], "subprocess.Popen[str]"]
 """`writer(name, count)`: one more process that appends."""
 
@@ -50,7 +39,7 @@ def opened_by() -> str:
 def open_store(url: str, opened_by: str) -> OpenStore:
     """Opens a store at the check's own place; called again, opens that place once more."""
     if not url:
-        pytest.fail("the contract's checks need a fixture: `url`, or `open_store`", pytrace=False)
+        pytest.fail("the contract's checks need a fixture: `url`", pytrace=False)
     module, _, name = opened_by.partition(":")
     opener = getattr(import_module(module), name)
 
@@ -110,46 +99,10 @@ async def openings(shared: bool, store_opener: OpenStore) -> list[Store]:
 
 
 @pytest.fixture
-def open_memories(open_store: OpenStore) -> OpenMemories:
-    """Opens what keeps memories at the check's own place; called again, opens that place once more."""
-    return open_store
-
-
-@pytest.fixture
-async def memory_opener(nothing_left: None, open_memories: OpenMemories) -> AsyncIterator[OpenMemories]:
-    """Opens it, once or again; all that were opened, and can be closed, are closed behind the check."""
-    opened: list[MemoryStore] = []
-
-    async def opener(tenant: str = "acme") -> MemoryStore:
-        opened.append(await open_memories(tenant))
-        return opened[-1]
-
-    yield opener
-    for one in opened:
-        close = getattr(one, "close", None)
-        if close is not None:
-            await close()
-
-
-@pytest.fixture
-async def memory_store(memory_opener: OpenMemories) -> MemoryStore:
-    """What keeps memories, opened, of tenant `acme`: a store, unless told otherwise."""
-    return await memory_opener()
-
-
-@pytest.fixture
-async def memory_openings(shared: bool, memory_opener: OpenMemories) -> list[MemoryStore]:
-    """Two openings of the check's place, or one of what cannot be opened twice."""
-    return [await memory_opener() for _ in range(2 if shared else 1)]
-
-
-@pytest.fixture
 def elsewhere(shared: bool, url: str, opened_by: str) -> tuple[str, str]:
     """What another process needs to open the check's store: `opened_by` and `url`."""
     if not shared:
         pytest.skip("a store that cannot be opened twice")
-    if not url:
-        pytest.skip("a store that has no `url`, by which another process could open it")
     return opened_by, url
 
 

@@ -18,6 +18,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.wrapper import StoreWrapper
 from tests.clocks import Clock
+from tests.given_store import HoldfastOn
 
 REF = SessionRef("default", "s")
 Loss = Literal["answer", "request", "both", "late"]
@@ -123,7 +124,7 @@ async def open_lossy(
     inner, losses = await open_store(url, tenant="default"), Losses({})
     store: Any = LossyStore(inner, losses)  # type: ignore[abstract]  # the rest is passed on
     try:
-        async with Holdfast(store=store, **settings) as hf:
+        async with HoldfastOn(store, **settings) as hf:
             await hf.session("s")
             losses.plan |= plan
             yield hf, losses, inner

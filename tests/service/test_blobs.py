@@ -261,7 +261,7 @@ async def test_two_databases_can_share_a_folder_or_bucket(tmp_path: Path, bucket
         settings = msgspec.structs.replace(ArtifactSettings(bucket=s3.BUCKET, endpoint=bucket_url), **s3.KEYS)
     first, second = [await open_store("sqlite://:memory:", tenant="acme") for _ in range(2)]
     try:
-        mine, theirs = (open_blobs(settings, None, store, now) for store in (first, second))
+        mine, theirs = (open_blobs(settings, "sqlite://:memory:", store, now) for store in (first, second))
         assert await list_old_keys(theirs, now() + HOUR) == []
         await mine.put(key, stream_chunks(b"mine"))
         assert await list_old_keys(theirs, now() + HOUR) == []
@@ -270,7 +270,7 @@ async def test_two_databases_can_share_a_folder_or_bucket(tmp_path: Path, bucket
         await theirs.delete([key])
         with pytest.raises(StoreCorrupt, match="missing"):
             await read(theirs, key, 0, 4)
-        again = open_blobs(settings, None, first, now)
+        again = open_blobs(settings, "sqlite://:memory:", first, now)
         assert await read(again, key, 0, 4) == b"mine"
         assert await list_old_keys(again, now() + HOUR) == [key]
     finally:
@@ -476,12 +476,12 @@ async def test_default_backend_depends_on_the_store(
     """Next to a SQLite file, otherwise in the database; an explicit setting wins."""
     monkeypatch.chdir(tmp_path)
 
-    def kind(url: str | None, **said: Any) -> str:
+    def kind(url: str, **said: Any) -> str:
         return type(open_blobs(ArtifactSettings(**said), url, store, now)).__name__
 
     assert kind("sqlite:///chat.db") == "DiskBlobs"
     assert kind("sqlite://:memory:") == "DatabaseBlobs"
-    assert kind("postgresql://h/d") == kind("mysql://h/d") == kind(None) == "DatabaseBlobs"
+    assert kind("postgresql://h/d") == kind("mysql://h/d") == "DatabaseBlobs"
     assert kind("postgresql://h/d", path="x") == kind("postgresql://h/d", backend="disk", path="x") == "DiskBlobs"
     assert kind("sqlite:///chat.db", backend="database") == "DatabaseBlobs"
     assert kind("sqlite:///chat.db", bucket="b", region="us-east-1") == "S3Blobs"

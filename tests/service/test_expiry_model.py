@@ -20,6 +20,7 @@ from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from tests.clocks import Clock
+from tests.given_store import HoldfastOn
 from tests.service.expiry_kit import MEMORY, RecordingHook, ref, rows, state
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ class SessionLifecycle(RuleBasedStateMachine):
 
     def _open(self) -> Holdfast:
         life = LifeSettings(session_ttl=TTL, max_sessions=CAP, sweep=False)
-        hf = Holdfast(store=self.store, clock=self.clock, life=life)
+        hf = HoldfastOn(self.store, clock=self.clock, life=life)
         hf.add_hook(self.ear)
         self._run(hf.__aenter__())
         return hf

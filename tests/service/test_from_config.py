@@ -72,7 +72,7 @@ def test_all_configuration_errors_are_reported_together(here: Path) -> None:
 
 def test_every_holdfast_setting_is_configurable_or_listed_as_code_only() -> None:
     """A new setting must be added to one of the two. A configuration brings its roster and life settings as a whole."""
-    own = {"url", "tenant", "store", "clock", "new_id", "tools", "summarizers", "scorers", "indexer", "memory_store"}
+    own = {"url", "tenant", "clock", "new_id", "tools", "summarizers", "scorers", "indexer"}
     own |= {
         "strategies",
         "strategy",

@@ -14,13 +14,13 @@ import pytest
 
 from holdfast.domain.session import EndReason
 from holdfast.errors import StoreUnavailable
-from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.wrapper import StoreWrapper
 from tests.clocks import Clock
+from tests.given_store import HoldfastOn
 from tests.service.expiry_kit import RecordingHook, change_schedule, life, list_due_hooks, ref, rows, talk
 from tests.stores.servers import place
 
@@ -105,7 +105,7 @@ async def _run_until_crash(
     setup = await open_store(url, tenant="default")
     store: Any = Mortal(setup, {**fate, "left": 10_000})  # type: ignore[abstract]  # it passes on what it does not define
     settings = LifeSettings(sweep=False, session_ttl=1000)
-    async with Holdfast(store=store, clock=clock, life=settings) as hf:
+    async with HoldfastOn(store, clock=clock, life=settings) as hf:
         for ear in ears:
             hf.add_hook(ear)
         await talk(hf, "a")

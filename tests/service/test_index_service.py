@@ -415,10 +415,9 @@ async def test_reopened_tenant_is_indexed_again() -> None:
         ("sqlite:////var/lib/chat.sqlite", "sqlite:////var/lib/chat.index.sqlite"),
         ("sqlite:///chat", "sqlite:///chat.index.db"),
         ("sqlite://:memory:", "sqlite://:memory:"),
-        (None, "sqlite://:memory:"),
         ("postgresql://me:secret@host/db", "postgresql://me:secret@host/db?pool=4"),
         ("postgresql://host/db?schema=x&pool=30", "postgresql://host/db?schema=x&pool=4"),
     ],
 )
-def test_index_is_stored_next_to_its_store(store: str | None, index: str) -> None:
+def test_index_is_stored_next_to_its_store(store: str, index: str) -> None:
     assert resolve_index_url(IndexSettings(), store) == index

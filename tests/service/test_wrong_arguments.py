@@ -76,7 +76,6 @@ async def test_max_tokens_must_be_a_whole_number(wrong: Any) -> None:
         ("mcp_servers", "a list"),
         ("workspaces", "WorkspaceSettings"),
         ("memory", "MemorySettings"),
-        ("memory_store", "a function"),
         ("consolidation", "ConsolidationSettings"),
     ],
 )

@@ -20,11 +20,7 @@ from tests.contract.index_plugin import (  # noqa: F401  # fixtures
 )
 from tests.contract.plugin import (  # noqa: F401  # fixtures
     elsewhere,
-    memory_opener,
-    memory_openings,
-    memory_store,
     nothing_left,
-    open_memories,
     open_store,
     opened_by,
     openings,

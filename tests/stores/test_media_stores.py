@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.stores.base import Store
+from tests.given_store import HoldfastOn
 from tests.unit.media_kit import anthropic, b64, image_url, png
 
 PICTURE, OTHER = png(size=50_000), png(320, 200, size=9_000, seed=3)
@@ -23,14 +24,14 @@ SAID: list[dict[str, Any]] = [
 
 async def test_stored_media_are_returned_unchanged(store: Store) -> None:
     """Also to another client, in exports and in forks; erasing one message keeps the others."""
-    async with Holdfast(store=store) as hf:
+    async with HoldfastOn(store) as hf:
         session = await hf.session("s")
         await session.append(SAID)
         async with session.turn(SAID[0]) as turn:
             assert turn.messages[-1]["content"][1:] == [image_url(PICTURE), image_url(PICTURE)]
             turn.add("ok")
         fork = await session.fork(0)
-    async with Holdfast(store=store) as hf:
+    async with HoldfastOn(store) as hf:
         session = await hf.session("s")
         assert (await session.messages())[:3] == SAID
         assert await (await hf.session(fork.id)).messages() == SAID[:2]
@@ -48,7 +49,7 @@ async def fork_of(hf: Holdfast, name: str) -> int:
 
 async def test_media_are_stored_once(store: Store) -> None:
     """By what the store has of a session, whatever was retired; and nothing of it when all that names it is gone."""
-    async with Holdfast(store=store) as hf:
+    async with HoldfastOn(store) as hf:
         session = await hf.session("s")
         for _ in range(5):
             await session.append(SAID[:1])

@@ -14,6 +14,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.stores.base import Store
 from holdfast.stores.verify import verify
 from tests.clocks import TickingClock
+from tests.given_store import HoldfastOn
 from tests.stores.histories import grow_session
 
 HERE = {"version"}
@@ -30,7 +31,7 @@ async def source() -> AsyncIterator[Holdfast]:
 @pytest.fixture
 async def target(store: Store) -> AsyncIterator[Holdfast]:
     """Where they go: each store in turn."""
-    async with Holdfast(store=store, clock=TickingClock(7), index=None) as hf:
+    async with HoldfastOn(store, clock=TickingClock(7), index=None) as hf:
         yield hf
 
 
@@ -179,7 +180,7 @@ async def test_the_target_of_an_import(source: Holdfast, target: Holdfast) -> No
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_fork_on_every_store(store: Store, seed: int) -> None:
     """The live path up to a turn, digests and all; the original is not touched."""
-    async with Holdfast(store=store, clock=TickingClock(7)) as hf:
+    async with HoldfastOn(store, clock=TickingClock(7)) as hf:
         ref = await grow_session(hf, seed)
         original, before = await hf.export(ref, retired=True), await hf.store.entries(ref)
         for turn in sorted({entry.turn_id for entry in before}):

@@ -11,10 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.errors import InvalidRequest
-from holdfast.stores import open_store
-
 CONTRACT = Path(__file__).parents[1] / "contract"
 PAGE = Path(__file__).parents[2] / "docs" / "stores.md"
 STORE = '''
@@ -32,42 +28,6 @@ settings.register_profile("few", max_examples=10)
 settings.load_profile("few")
 """
 PLUGIN = f"import pytest\n{PLUGINS}{FEW}"
-BY_FUNCTION = """
-from mydb import open_mydb
-
-@pytest.fixture
-def open_store():
-    async def opened(tenant="acme"):
-        return await open_mydb("sqlite://:memory:", tenant=tenant)
-    return opened
-
-@pytest.fixture
-def shared():
-    return False
-"""
-MEMORIES = """
-from holdfast.stores import open_store
-
-class Memories:
-    def __init__(self, store):
-        self.memories, self.find_memory, self.change_memories = store.memories, store.find_memory, store.change_memories
-        self.signals, self.diary, self.close = store.signals, store.diary, store.close
-        self.memory_owners, self.drop_memories = store.memory_owners, store.drop_memories
-
-async def open_mymemories(tenant):
-    return Memories(await open_store("sqlite://:memory:", tenant=tenant))
-"""
-BY_MEMORIES = """
-from mymemories import open_mymemories
-
-@pytest.fixture
-def open_memories():
-    return open_mymemories
-
-@pytest.fixture
-def shared():
-    return False
-"""
 WRONG = '''
 import asyncio
 import itertools
@@ -173,15 +133,6 @@ def read_example(name: str) -> str:
     return str(found)
 
 
-def test_a_store_of_its_own_opened_by_a_function(tmp_path: Path) -> None:
-    """All checks run with no setting but the fixtures; what cannot be asked of it is skipped, with the reason."""
-    code, said = run(tmp_path, mydb=STORE, conftest=PLUGIN + BY_FUNCTION, test_mydb=SUITE)
-    assert code == 0, said
-    assert int(re.findall(r"(\d+) passed", said)[0]) > 200
-    reasons = set(re.findall(r"SKIPPED .*?: (.*)", said))
-    assert reasons == {"a store that cannot be opened twice"}
-
-
 def test_a_store_of_its_own_opened_by_a_url(tmp_path: Path) -> None:
     """As the documentation has it: processes of their own find it too."""
     modules = {name: read_example(name) for name in ("conftest", "test_mydb")}
@@ -191,21 +142,11 @@ def test_a_store_of_its_own_opened_by_a_url(tmp_path: Path) -> None:
     assert "skipped" not in said
 
 
-def test_a_store_of_memories_only_runs_their_checks(tmp_path: Path) -> None:
-    """It is no store, and has no more than the methods for memories: the checks of these run, and those alone."""
-    suite = read_example("test_mymemories")
-    code, said = run(tmp_path, mymemories=MEMORIES, conftest=PLUGIN + BY_MEMORIES, test_mymemories=suite)
-    assert code == 0, said
-    assert int(re.findall(r"(\d+) passed", said)[0]) > 40
-    reasons = set(re.findall(r"SKIPPED .*?: (.*)", said))
-    assert reasons == {"a store that cannot be opened twice", "a store of memories without handles of other tenants"}
-
-
 def test_a_missing_fixture_is_reported(tmp_path: Path) -> None:
     """Instead of a suite that passes because it tests nothing."""
     code, said = run(tmp_path, "--maxfail=1", conftest=PLUGIN, test_mydb=SUITE)
     assert code == 1
-    assert "the contract's checks need a fixture: `url`, or `open_store`" in said
+    assert "the contract's checks need a fixture: `url`" in said
 
 
 FAILS = {
@@ -248,19 +189,3 @@ def test_scripted_upstreams_need_no_pytest(tmp_path: Path) -> None:
     (tmp_path / "pytest.py").write_text("raise ModuleNotFoundError('pytest')")
     program = "from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream"
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
-
-
-async def test_the_library_on_a_store_of_its_own() -> None:
-    """`holdfast.open(store=…)`: sessions of the store's tenant; closing leaves it to its giver."""
-    store = await open_store("sqlite://:memory:", tenant="acme")
-    for question in ("one", "two"):
-        async with holdfast.open(store=store) as hf:
-            assert hf.tenant == "acme"
-            session = await hf.session("s", user_id="ada")
-            async with session.turn(question) as turn:
-                turn.add({"role": "assistant", "content": f"{question}?"})
-    assert (await store.find("s")).messages == 4
-    assert (await store.for_tenant("default").list()).sessions == ()
-    await store.close()
-    with pytest.raises(InvalidRequest, match="store must be an opened store, not str"):
-        holdfast.open(store="sqlite://:memory:")  # type: ignore[arg-type]

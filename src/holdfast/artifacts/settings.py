@@ -62,12 +62,12 @@ class ArtifactSettings(Settings, frozen=True, kw_only=True):
         return found + check_url("endpoint", self.endpoint)
 
 
-def open_blobs(settings: ArtifactSettings, url: str | None, store: Store, clock: Callable[[], int]) -> Blobs:
+def open_blobs(settings: ArtifactSettings, url: str, store: Store, clock: Callable[[], int]) -> Blobs:
     """Create the backend that stores the contents of artifacts. No file or connection is created before the first content is stored.
 
     Args:
         settings: settings of the backend.
-        url: URL of the sessions' database; None: unknown.
+        url: URL of the sessions' database.
         store: store of the tenant.
         clock: returns the time in milliseconds since the epoch.
 
@@ -99,9 +99,9 @@ def open_blobs(settings: ArtifactSettings, url: str | None, store: Store, clock:
     )
 
 
-def _get_folder_of_database(url: str | None) -> str | None:
+def _get_folder_of_database(url: str) -> str | None:
     """Return the path of the default folder for contents, next to the SQLite file, or None if the sessions are not in an SQLite file."""
-    if url is None or not url.startswith("sqlite:"):
+    if not url.startswith("sqlite:"):
         return None
     from holdfast.stores.sql.address import MEMORY, parse_path
 

@@ -18,15 +18,12 @@ from holdfast.indexes.tombstones import mark_removals
 from holdfast.media.store import refer_to_media
 from holdfast.secrets import Guard
 from holdfast.stores.base import Store
-from holdfast.stores.memories import MemoryStore
-from holdfast.stores.wrapper import separate_memories
 
 WriteStep = Callable[[Store], Store]
 
 
 def write_steps(
     *,
-    memories: Callable[[str], MemoryStore] | None,
     guard: Guard | None,
     observers: Sequence[Observer],
     indexes: Indexes | None,
@@ -35,15 +32,12 @@ def write_steps(
     """Return the steps that every write passes, in order. The first step is the one next to the database.
 
     Args:
-        memories: returns a tenant's store of memories; None: memories are stored with the sessions.
         guard: masks or refuses secrets; None: secrets are stored unchanged.
         observers: hooks that receive every write.
         indexes: the search index. None: this process has no index, and only records deletions for the indexes of other processes.
         clock: returns milliseconds since the epoch.
     """
     steps: list[WriteStep] = [
-        # Memories go to the store that was given for them.
-        partial(separate_memories, get_memory_store=memories),
         # The data of images, audio and files is detached from messages, and stored once per session by its hash.
         refer_to_media,
     ]

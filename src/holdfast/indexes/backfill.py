@@ -31,7 +31,6 @@ from holdfast.indexes.tombstones import RemovalMarks
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.recall.base import Index, Progress, Space
 from holdfast.stores.base import Store
-from holdfast.stores.memories import MemoryStore
 from holdfast.stores.walk import iterate_owners, iterate_session_pages
 
 NOTE: Final = "walk"
@@ -93,7 +92,6 @@ class Walker:
 
     Args:
         store: the store of sessions; it must include expired sessions that are not deleted yet.
-        memories: the store of memories.
         index: the tenant's index.
         feeder: indexes sessions.
         clock: returns the current time, in milliseconds since the epoch.
@@ -104,7 +102,6 @@ class Walker:
     def __init__(
         self,
         store: Store,
-        memories: MemoryStore,
         index: Index,
         feeder: Feeder,
         clock: Callable[[], int],
@@ -113,7 +110,6 @@ class Walker:
         removals: RemovalMarks,
     ) -> None:
         self._store = store
-        self._memories = memories
         self._index = index
         self._feeder = feeder
         self._records = records
@@ -244,7 +240,7 @@ class Walker:
             elif space.kind == "record":
                 await self._records.update_source(to_record_owner(space, source_id))
             else:
-                await bring_up_to_date(self._index, self._memories, Owner(space.kind, space.name))
+                await bring_up_to_date(self._index, self._store, Owner(space.kind, space.name))
 
     async def _iter_sources(
         self, *, space: Space | None = None, incomplete: bool = False
@@ -290,8 +286,8 @@ class Walker:
 
     async def _update_owners(self, should_continue: Callable[[], Awaitable[bool]]) -> None:
         """Index the changed memories of all owners."""
-        async for owner, _ in iterate_owners(self._memories):
-            await bring_stored_up_to_date(self._index, self._memories, owner)
+        async for owner, _ in iterate_owners(self._store):
+            await bring_stored_up_to_date(self._index, self._store, owner)
             if not await should_continue():
                 return
 

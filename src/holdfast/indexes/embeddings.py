@@ -25,7 +25,6 @@ from holdfast.indexes.throttle import Leases
 from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_FAILURES, EMBEDDING_TRIES, INDEX_PAUSE_SECONDS
 from holdfast.recall.base import Index, Pending, Source, Space, Vectored
 from holdfast.stores.base import Store
-from holdfast.stores.memories import MemoryStore
 from holdfast.stores.walk import group_ranges
 
 _log: Final = logging.getLogger("holdfast.indexing")
@@ -39,7 +38,6 @@ class BatchEmbedder:
 
     Args:
         store: the store of sessions; it must include expired sessions that are not deleted yet.
-        memories: the store of memories.
         index: the tenant's index.
         embedder: makes the vectors.
         stale: called with the space and the id of a source whose documents no longer match the log.
@@ -49,7 +47,6 @@ class BatchEmbedder:
     def __init__(
         self,
         store: Store,
-        memories: MemoryStore,
         index: Index,
         embedder: Embedder,
         stale: Callable[[Space, str], Awaitable[None]],
@@ -57,7 +54,6 @@ class BatchEmbedder:
         records: RecordFeeder,
     ) -> None:
         self._store = store
-        self._memories = memories
         self._index = index
         self._embedder = embedder
         self._stale = stale
@@ -174,7 +170,7 @@ class BatchEmbedder:
     async def _read_memories(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, str]:
         assert space.kind != "talk", "an owner's"
         assert space.kind != "record", "an owner's"
-        page = await self._memories.memories(Owner(space.kind, space.name), numbers=seqs, limit=len(seqs))
+        page = await self._store.memories(Owner(space.kind, space.name), numbers=seqs, limit=len(seqs))
         return {one.number: one.words for one in page.memories}
 
 

@@ -23,7 +23,6 @@ from holdfast.indexes.sources import Feeder
 from holdfast.recall.base import Index
 from holdfast.recall.terms import VERSION
 from holdfast.stores.base import Store
-from holdfast.stores.memories import MemoryStore
 from holdfast.stores.walk import iterate_owners, iterate_session_pages
 
 
@@ -145,15 +144,13 @@ class Rebuilder:
 
     Args:
         store: the store of sessions; it must include expired sessions that are not deleted yet.
-        memories: the store of memories.
         index: the tenant's index.
         feeder: indexes sessions.
         walker: deletes sources whose session no longer exists.
     """
 
-    def __init__(self, store: Store, memories: MemoryStore, index: Index, feeder: Feeder, walker: Walker) -> None:
+    def __init__(self, store: Store, index: Index, feeder: Feeder, walker: Walker) -> None:
         self.store = store
-        self.memories = memories
         self.index = index
         self.feeder = feeder
         self.walker = walker
@@ -275,7 +272,7 @@ class _RebuildRun:
     async def _rebuild_owners(self) -> int:
         by, number = self._by, 0
         async for owner in self._iter_owners():
-            await bring_stored_up_to_date(by.index, by.memories, owner, rebuild_epoch=self._what.epoch)
+            await bring_stored_up_to_date(by.index, by.store, owner, rebuild_epoch=self._what.epoch)
             number += 1
             if self._should_continue is not None and not await self._should_continue():
                 break
@@ -285,5 +282,5 @@ class _RebuildRun:
         if self._what.user is not None:
             yield Owner("user", self._what.user)
             return
-        async for owner, _ in iterate_owners(self._by.memories):
+        async for owner, _ in iterate_owners(self._by.store):
             yield owner

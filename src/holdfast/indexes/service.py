@@ -44,7 +44,6 @@ from holdfast.limits import (
 from holdfast.recall.base import Index, SearchMode, Space
 from holdfast.rerankers import BoundedReranker
 from holdfast.stores.base import Store
-from holdfast.stores.memories import MemoryStore
 
 _log: Final = logging.getLogger("holdfast.indexing")
 _FIRST_PAUSE: Final = 0.5
@@ -68,7 +67,6 @@ class IndexService:
         index: the index of the same tenant.
         clock: returns the current time, in milliseconds since the epoch.
         holder: the name of this process in leases.
-        memories: the store of memories; None: the same store.
         embedder: makes vectors; None: searches use words only. The arguments `embedder`, `reranker` and `mode` become attributes.
         reranker: reorders the best hits of a search; None: they keep their order.
         mode: the default search mode.
@@ -82,7 +80,6 @@ class IndexService:
         clock: Callable[[], int],
         holder: str,
         *,
-        memories: MemoryStore | None = None,
         embedder: Embedder | None = None,
         reranker: BoundedReranker | None = None,
         mode: SearchMode = "keyword",
@@ -96,7 +93,6 @@ class IndexService:
         self.failures: dict[str, int] = {}
         self.last_error: LastError | None = None
         self._store = store
-        self._memories = memories or store
         self._clock = clock
         self._lasting = lasting
         self._throttle = Throttle()
@@ -105,16 +101,12 @@ class IndexService:
         self._removals = RemovalMarks(store, clock, self._leases.get_name)
         self._record_feeder = RecordFeeder(store, index, self._throttle, clock)
         self.records = RecordQueue(self._record_feeder, self._wake_vectors, self._record_failure)
-        self._walker = Walker(
-            store, self._memories, index, self._feeder, clock, records=self._record_feeder, removals=self._removals
-        )
-        self._rebuilder = Rebuilder(store, self._memories, index, self._feeder, self._walker)
+        self._walker = Walker(store, index, self._feeder, clock, records=self._record_feeder, removals=self._removals)
+        self._rebuilder = Rebuilder(store, index, self._feeder, self._walker)
         self._marks = SourceMarks(store, index)
         self._vectors: EmbeddingWorker | None = None
         if embedder is not None:
-            embedding = BatchEmbedder(
-                store, self._memories, index, embedder, self._recheck_source, records=self._record_feeder
-            )
+            embedding = BatchEmbedder(store, index, embedder, self._recheck_source, records=self._record_feeder)
             self._vectors = EmbeddingWorker(embedding, self._leases, partial(self._record_failure, "embedding"))
         self._queue = SessionQueue(INDEX_WAITING, INDEX_AT_ONCE, self._time)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -229,7 +221,7 @@ class IndexService:
             self.records.schedule(to_record_owner(space, source_id), compare=True)
             return
         if space.kind != "talk":
-            await bring_up_to_date(self.index, self._memories, Owner(space.kind, space.name), compare=True)
+            await bring_up_to_date(self.index, self._store, Owner(space.kind, space.name), compare=True)
             return
         await self._marks.mark(SessionRef(space.name, source_id), None, PendingChange())
         self._enqueue(SessionRef(space.name, source_id), entries=0)
@@ -408,7 +400,7 @@ class IndexService:
         """
         if gone:
             await self._removals.mark()
-        version = await bring_up_to_date(self.index, self._memories, owner, gone=gone)
+        version = await bring_up_to_date(self.index, self._store, owner, gone=gone)
         if self._vectors is not None:
             self._vectors.wake()
         return version

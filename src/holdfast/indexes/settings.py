@@ -62,27 +62,26 @@ def parse_index_settings(given: object) -> IndexSettings | None:
     )
 
 
-def resolve_index_url(settings: IndexSettings, store: str | None) -> str:
+def resolve_index_url(settings: IndexSettings, store: str) -> str:
     """Return the URL of the index for a store.
 
     If the settings give neither a folder nor a URL, the result depends on the store:
 
     - SQLite: `chat.index.db` next to `chat.db`.
     - PostgreSQL and MySQL: the same database, with a connection pool of its own.
-    - A store in memory, or a store that was given as an open object: in memory.
+    - A store in memory: in memory.
 
     Args:
         settings: the index settings.
-        store: the URL of the store; None: the store was given as an open object.
+        store: the URL of the store.
     """
     if settings.folder is not None:
         return f"{_SQLITE}{Path(settings.folder) / _FILE}"
     if settings.url is not None:
         return settings.url
-    scheme = (store or IN_MEMORY).partition("://")[0]
-    if store is None or not is_lasting(store):
+    if not is_lasting(store):
         return IN_MEMORY
-    if scheme == "sqlite":
+    if store.startswith(_SQLITE):
         path = Path(store.removeprefix(_SQLITE))
         return f"{_SQLITE}{path.with_suffix('')}.index{path.suffix or '.db'}"
     return _set_pool_option(store)
@@ -93,7 +92,7 @@ def get_index_file(place: str) -> Path | None:
     return Path(place.removeprefix(_SQLITE)) if place.startswith(_SQLITE) and is_lasting(place) else None
 
 
-def avoid_creating_file(settings: IndexSettings, store: str | None) -> IndexSettings:
+def avoid_creating_file(settings: IndexSettings, store: str) -> IndexSettings:
     """Return the settings. If the index file does not exist yet, return settings for an empty index in memory.
 
     Commands that only inspect the index use this, so that they do not create a file.

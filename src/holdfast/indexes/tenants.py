@@ -25,7 +25,6 @@ from holdfast.recall.base import Index
 from holdfast.rerankers import BoundedReranker, parse_rerank_settings
 from holdfast.stores.base import Store
 from holdfast.stores.indexes import open_index
-from holdfast.stores.memories import MemoryStore
 from holdfast.stores.walk import iterate_tenants
 
 _log: Final = logging.getLogger("holdfast.indexing")
@@ -40,7 +39,7 @@ class Indexes:
         clock: returns the current time, in milliseconds since the epoch.
     """
 
-    def __init__(self, settings: IndexSettings, url: str | None, clock: Callable[[], int]) -> None:
+    def __init__(self, settings: IndexSettings, url: str, clock: Callable[[], int]) -> None:
         self.settings = settings
         self.url = resolve_index_url(settings, url)
         self.embedder: Embedder | None = None if settings.embedder is None else embedder_of(settings.embedder)
@@ -53,14 +52,14 @@ class Indexes:
         self._task: asyncio.Task[None] | None = None
         self._sooner = asyncio.Event()
 
-    def _locate_file(self, store: str | None) -> IndexFile:
+    def _locate_file(self, store: str) -> IndexFile:
         """Return the file of the index. The file is marked as deletable (`own`) only if sessions cannot be stored in the same file.
 
         Args:
-            store: URL of the store; None if it is not known.
+            store: URL of the store.
         """
         path = get_index_file(self.url)
-        own = path is not None and store is not None and get_index_file(store) != path
+        own = path is not None and get_index_file(store) != path
         return IndexFile(path, own=own)
 
     async def _open(self, tenant: str) -> Index:
@@ -79,7 +78,7 @@ class Indexes:
         """Return a store that wraps `store`, and reports each write to the index of its tenant."""
         return feed_index(store, self.get_service)
 
-    def get_service(self, store: Store, memories: MemoryStore | None = None) -> IndexService:
+    def get_service(self, store: Store) -> IndexService:
         """Return the index service of a store's tenant. The service is created on first use."""
         service = self._services.get(store.tenant)
         if service is None or service.closed:
@@ -88,7 +87,6 @@ class Indexes:
                 LazyIndex(self._opening, store.tenant),
                 self._clock,
                 self._holder,
-                memories=memories,
                 embedder=self.embedder,
                 reranker=self.reranker,
                 mode=self.settings.mode,

@@ -1,7 +1,6 @@
 """The part of the store contract about memories: records of what was learned, signals that record their recalls, and a diary.
 
-A `MemoryStore` is a handle of one tenant, like a store. Every `Store` is a `MemoryStore`. A separate one can be passed as
-`Holdfast(memory_store=…)`.
+A `MemoryStore` is a handle of one tenant, like a store. Every `Store` is a `MemoryStore`.
 
 **Owners.** Memories belong to an `Owner`: a user, an agent or, with an empty id, the tenant itself. A method with an owner
 reads and changes only what belongs to that owner. Before the first write for an owner, its version is 0 and it has no memories.

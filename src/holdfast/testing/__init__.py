@@ -8,7 +8,7 @@ anthropic_rules     checks of requests against the rules of Anthropic's Messages
 gates               synchronization of tests
 refusals            errors with which providers reject prompts that are too long
 
-If you write your own store or index, use the checks in `tests/contract` of the repository and the sdist (docs/stores.md). Each name of this
+To add a database or an index, use the checks in `tests/contract` of the repository and the sdist (docs/stores.md). Each name of this
 package is imported when it is first used.
 """
 

@@ -12,6 +12,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.matching.retries import UndeliveredReplies
 from holdfast.wire.openai import to_chat_message
+from tests.given_store import HoldfastOn
 from tests.service.simulator.gateway import Answer, Gateway, Speaker
 from tests.service.simulator.reference import Entry, Landing, Log, land, read_content, text, visible
 from tests.unit.dialect_rules import openai as refused
@@ -278,6 +279,6 @@ async def world(**settings: Any) -> AsyncIterator[World]:
     first, second = TENANTS
     async with (
         Holdfast("sqlite://:memory:", tenant=first, roster=roster(), clock=clock, **settings) as one,
-        Holdfast(store=one.store.for_tenant(second), tenant=second, roster=roster(), clock=clock, **settings) as other,
+        HoldfastOn(one.store.for_tenant(second), roster=roster(), clock=clock, **settings) as other,
     ):
         yield World({first: Gateway(one, speaker), second: Gateway(other, speaker)}, speaker)
