@@ -25,5 +25,5 @@ The MCP server:
 mcp           `POST /mcp`; tools and resources are in `holdfast.mcp_server`
 
 The API description:
-openapi       the document            schema     JSON Schema from structs            pages      HTML pages: the document, and the home page
+openapi       the document            schema     JSON Schema from structs
 """

@@ -4,6 +4,7 @@ openai              Chat Completions messages, the form used inside Holdfast
 anthropic           messages and tools of Anthropic's Messages API
 anthropic_requests  request bodies of that API, in both directions
 anthropic_replies   replies and streams of that API
+compaction_references  what clients carry in place of compacted messages
 gemini              requests to Google's Gemini API
 voice               Agora's voice records
 transcripts         recorded sessions as JSON lines
