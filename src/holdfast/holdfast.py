@@ -27,6 +27,7 @@ from holdfast.engine.write_steps import add_steps, write_steps
 from holdfast.errors import InvalidRequest, StoreClosed
 from holdfast.hooks.registry import ENDS, F, Hook, HookRegistry
 from holdfast.hooks.registry import make_callback_hook as as_hook
+from holdfast.hooks.transcripts import find_transcripts
 from holdfast.hooks.workspace import WorkspaceGit
 from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings, parse_index_settings
@@ -89,7 +90,7 @@ class Holdfast(Sessions):
             disk next to an SQLite file, or in the store if it is not an SQLite file.
         life: lifetime and maximum number of sessions; not together with `session_ttl`, `retention`, `max_sessions` or
             `max_history_turns`. See `holdfast.lifecycle.settings.LifeSettings`.
-        hooks: hooks that are notified when sessions end, as with `add_hook`; a `Transcripts` hook also receives every write.
+        hooks: hooks that are notified when sessions end, as with `add_hook`; a `Transcripts` hook also follows every write.
         guard: masks or refuses secrets before anything is stored; see `holdfast.secrets`. None: secrets are stored unchanged.
         scorers: functions that rate messages, by name; `scorer` can refer to these names. A function gets a list of Chat
             Completions messages and returns a number from 0 to 1 for each.
@@ -318,12 +319,12 @@ class Holdfast(Sessions):
         return await open_store(self.url, tenant=self.tenant)
 
     def _add_steps(self, store: Store) -> Store:
-        """Wrap the store so that every write also goes through redaction, observers and indexes."""
+        """Wrap the store so that every write also goes through redaction, transcripts and indexes."""
         if self._index is not None:
             self._indexes = Indexes(self._index, self.url, self.clock)
         steps = write_steps(
             guard=self.guard,
-            observers=self.hooks.observers,
+            transcripts=find_transcripts(self.hooks),
             indexes=self._indexes,
             clock=self.clock,
         )
@@ -346,8 +347,8 @@ class Holdfast(Sessions):
             if self._indexes is not None:
                 await self._indexes.close()
             await self.tool_registry.close()
-            for observer in self.hooks.observers:
-                await observer.close()
+            if (transcripts := find_transcripts(self.hooks)) is not None:
+                await transcripts.close()
             await self.roster.close()
             await engine.store.close()
 
@@ -455,7 +456,7 @@ class Holdfast(Sessions):
     def add_hook(self, hook: Hook) -> None:
         """Notify `hook` when sessions end, including sessions that have already ended without this hook being notified.
 
-        A hook that also receives writes, such as `Transcripts`, receives them only after this object is opened the next time.
+        `Transcripts` follows writes only after this object is opened the next time.
 
         Raises:
             InvalidRequest: the hook cannot be added, for example because its name is already used.

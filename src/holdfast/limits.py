@@ -121,7 +121,7 @@ CONFIG_VALUES: Final = 50_000
 DOTENV_BYTES: Final = 64 * 1024
 """A `.env` file."""
 RECORDING_LINE_BYTES: Final = 64 * MIB
-"""Longest line of a transcript, or of a recording that `replay` plays."""
+"""Longest line of a recording that `replay` plays."""
 HISTORY_TURNS: Final = 10_000
 """Largest `max_history_turns`. Each working set is built from up to this many messages."""
 ENDING_ERROR_CHARS: Final = 500
@@ -486,8 +486,6 @@ It reports older ones as evicted or compacted.
 """
 EXPLAIN_MATCHES: Final = 50
 """Messages in one explanation."""
-FOLLOWED_PAGE: Final = 200
-"""Messages, and prompts, that one look at a followed session reads."""
 EXPLAIN_QUERY_CHARS: Final = 200
 """The text that explained messages must contain."""
 EXPLAIN_SCANNED: Final = 10_000

@@ -34,11 +34,6 @@ SESSION: dict[str, Any] = {
         },
     ],
 }
-TRANSCRIPT = [
-    {"type": "session", "id": f"t{EVIL}", "user_id": EVIL, "agent_id": EVIL, "source_plugin": EVIL},
-    {"type": "entry", "role": f"user{EVIL}", "content": LONG, "timestamp": EVIL},
-    {"type": "entry", "role": "user", "content": LONG, "timestamp": EVIL},
-]
 
 
 def run(*args: str) -> str:
@@ -58,7 +53,6 @@ sessions verify ID
 explain OTHER
 sessions export no-such-ID
 sessions prune --older-than 0s --status any --dry-run
-watch no-such-ID
 explain ID
 explain ID --text nuts
 explain no-such-ID
@@ -95,15 +89,6 @@ def test_stored_text_is_printed_as_text(commands: str, drawn: bool, monkeypatch:
         assert output, command
         assert sanitize(output) == output, command
         assert len(output) < (1_500_000 if command.startswith("state") else 12_000), command
-
-
-@pytest.mark.parametrize("command", ["list", "show FILE", "search nuts", "show no-such-FILE"])
-def test_transcripts_are_printed_as_text(command: str) -> None:
-    Path("t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in TRANSCRIPT), encoding="utf-8")
-    words = [word.replace("FILE", "t.jsonl") for word in command.split()]
-    output = run("transcripts", *words, "--dir", ".")
-    assert sanitize(output) == output
-    assert len(output) < 12_000
 
 
 def test_errors_about_imports_are_printed_as_text() -> None:

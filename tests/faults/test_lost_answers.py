@@ -19,12 +19,14 @@ from holdfast.engine.entries import make_entries
 from holdfast.engine.session_lock import LEASE
 from holdfast.errors import HoldfastError, InvalidRequest, SessionBusy, StoreError, StoreUnavailable, TurnLost
 from holdfast.holdfast import Holdfast
+from holdfast.hooks.transcripts import Transcripts
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
 from tests.clocks import Clock
 from tests.faults.lossy_store import CALLS_DOWN, REF, Loss, Record, open_lossy, read_record
 from tests.service.scripted_model import ScriptedModel
 from tests.service.tools_kit import make_reply
+from tests.service.transcripts_kit import describe_file
 from tests.service.turns_kit import SHARED, retry_at_once
 from tests.stores.servers import place
 from tests.waits import until
@@ -228,50 +230,28 @@ async def test_reply_is_stored_once_under_its_output_key() -> None:
             assert (record.texts, record.state) == (["user: a", "assistant: b"], {"last": "b"})
 
 
-async def test_found_write_is_searchable_and_observed(tmp_path: Path) -> None:
+async def test_found_write_is_searchable_and_in_the_transcript(tmp_path: Path) -> None:
     """Whatever follows a write follows it, although the store reported an error."""
-    observer = RecordingObserver()
     async with open_lossy(
-        f"sqlite:///{tmp_path}/s.db", {1: "answer"}, hooks=[observer], index=f"sqlite:///{tmp_path}/i.db"
+        f"sqlite:///{tmp_path}/s.db",
+        {1: "answer"},
+        hooks=[Transcripts(tmp_path / "t")],
+        index=f"sqlite:///{tmp_path}/i.db",
     ) as (hf, _, _inner):
         session = await hf.session("s")
         async with session.turn("where is the zeppelin?") as turn:
             turn.add("the zeppelin is in Friedrichshafen")
-        assert [len(one.entries) for one in observer.appended] == [1, 1]
 
         async def is_found() -> bool:
             found = await hf.search("Friedrichshafen")
             return bool(found.hits)
 
         await until(is_found)
-
-
-class RecordingObserver:
-    """An observer that keeps what it was notified of."""
-
-    name = "recording"
-    reasons = frozenset({"delete"})
-
-    def __init__(self) -> None:
-        self.appended: list[Appended] = []
-
-    async def __call__(self, ended: Any) -> None:
-        """See `Hook.__call__`."""
-
-    def begin(self, store: Store) -> None:
-        """See `Observer.begin`."""
-
-    def on_append(self, tenant: str, ref: Any, appended: Appended) -> None:
-        self.appended.append(appended)
-
-    def before_change(self, *_: Any) -> None:
-        """See `Observer.before_change`."""
-
-    def after_change(self, *_: Any) -> None:
-        """See `Observer.after_change`."""
-
-    async def close(self) -> None:
-        """See `Observer.close`."""
+    assert describe_file(tmp_path / "t" / "s.jsonl") == [
+        "[s]",
+        "where is the zeppelin?",
+        "the zeppelin is in Friedrichshafen",
+    ]
 
 
 async def test_lost_write_of_a_turn_whose_claim_expired_is_found(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from holdfast.domain.history import to_new_entry
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidMessage
 from holdfast.hooks.registry import ENDS, make_callback_hook
-from holdfast.hooks.transcript_files import encode_entry
+from holdfast.hooks.transcripts import encode_entry
 from holdfast.limits import MEDIA_CACHE_BYTES
 from holdfast.media.store import MediaCache
 from holdfast.models import OpenAIModel
@@ -238,7 +238,7 @@ async def test_transcripts_contain_media_placeholders() -> None:
         session = await hf.session("s")
         await session.append(SEE)
         (entry,) = await hf.store.entries(session.ref)
-        line = encode_entry(entry)
+        line = encode_entry("s", entry)
         assert len(line) < 600
         assert b"[image/png, 640x480, 20 kB, sha256:" in line
 

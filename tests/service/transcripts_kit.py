@@ -10,7 +10,6 @@ from typing import Any
 
 from holdfast.domain.session import Ending, EndReason, NewEntry, Session, SessionRef
 from holdfast.hooks import EndedSession
-from holdfast.hooks.registry import observe_store
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
@@ -23,13 +22,13 @@ REF = SessionRef("default", "s1")
 
 @asynccontextmanager
 async def open_store_with_transcripts(
-    folder: Path, *, url: str = "sqlite://:memory:", **settings: Any
+    folder: Path, *, url: str = "sqlite://:memory:"
 ) -> AsyncIterator[tuple[Store, Transcripts]]:
     """Open a store whose sessions have transcripts in `folder/t`."""
-    transcripts = Transcripts(folder / "t", **settings)
+    transcripts = Transcripts(folder / "t")
     store = await open_store(url, tenant="default")
     try:
-        yield observe_store(store, [transcripts]), transcripts
+        yield transcripts.follow(store), transcripts
     finally:
         await transcripts.close()
         await store.close()
@@ -48,14 +47,14 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def describe_file(path: Path) -> list[Any]:
-    """Return a file in short: its header, texts, and what was retired."""
+    """Return a file in short: its header and texts. Retired texts are in parentheses."""
     return [_short(line) for line in lines(path)]
 
 
 def _short(line: dict[str, Any]) -> Any:
-    if line["type"] == "session":
+    if line.get("type") == "session":
         return f"[{line['id']}]"
-    return line["content"] if line["type"] == "entry" else f"({line['from']} by {line['by']})"
+    return f"({line['content']})" if "retired_by" in line else line["content"]
 
 
 async def end(store: Store, reason: EndReason, *, ref: SessionRef = REF, withdrawn: bool = False) -> EndedSession:

@@ -17,7 +17,6 @@ from holdfast.hooks.webhook import Webhook
 WHOLE = """
 hooks:
   transcripts_dir: kept
-  transcripts: {fsync: always, redaction: {enabled: true, use_builtins: false, patterns: [{regex: 'A[0-9]+', label: a}]}}
   webhooks:
     - {url: "http://example.org/a?token=sk-hidden", secret: whsec_c2VjcmV0, events: [ttl, shutdown], name: mine}
     - {url: "http://127.0.0.1:1/b", secret: sk-hidden, events: close, include_sha1: true, timeout: 2s, max_history: 32,
@@ -40,22 +39,11 @@ def test_hooks_are_built_with_transcripts_first() -> None:
     transcripts, first, second = build_hooks(read.hooks, read.redaction)
     assert isinstance(transcripts, Transcripts)
     assert transcripts.folder == Path("kept")
-    assert (transcripts._fsync, transcripts._redactor is not None) == ("always", True)
     assert isinstance(first, Webhook)
     assert first.name == "mine"
     assert first.reasons == {"ttl", "shutdown"}
     assert second.reasons == {"close"}
     assert build_hooks(Hooks(), Redaction()) == []
-
-
-def test_transcripts_use_the_global_redaction_unless_overridden() -> None:
-    pattern = "redaction: {enabled: true, use_builtins: false, patterns: [{regex: b, label: b}]}"
-    off = "hooks: {transcripts_dir: t, transcripts: {redaction: {enabled: false}}}"
-    for text, redacts in ((f"{pattern}\nhooks: {{transcripts_dir: t}}", True), (f"{pattern}\n{off}", False)):
-        read = load(text)
-        (transcripts,) = build_hooks(read.hooks, read.redaction)
-        assert isinstance(transcripts, Transcripts)
-        assert (transcripts._redactor is not None) == redacts
 
 
 @pytest.mark.parametrize(
@@ -72,8 +60,6 @@ def test_transcripts_use_the_global_redaction_unless_overridden() -> None:
         ("webhooks: [{url: 'https://x/', secret: s, events: []}]", "webhooks[0].events", "is empty"),
         ("webhooks: [{url: 'https://x/', secret: s, headers: {'a b': c}}]", "webhooks[0].headers.a b", "not the name"),
         ("webhooks: [{url: 'https://x/', secret: s, max_history: 0}]", "webhooks[0].max_history", "from 1 to"),
-        ("transcripts: {fsync: often}", "transcripts.fsync", "expected one of always, end, never"),
-        ("transcripts: {redaction: {patterns: [{regex: '(', label: x}]}}", "transcripts.redaction", "regex"),
         ("transcript_dir: t", "transcript_dir", "did you mean 'transcripts_dir'?"),
     ],
 )
@@ -98,8 +84,6 @@ def test_suspicious_settings_give_a_warning() -> None:
     warnings = config.list_warnings(load(WHOLE))
     (warning,) = (line for line in warnings if "hooks" in line)
     assert "hooks.webhooks[0].url: http:// sends conversations unencrypted" in warning
-    (warning,) = (line for line in config.list_warnings(load("hooks: {transcripts: {fsync: end}}")) if "hooks" in line)
-    assert "hooks.transcripts: no transcripts are written" in warning
 
 
 def test_secrets_are_masked() -> None:

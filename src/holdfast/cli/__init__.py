@@ -1,4 +1,4 @@
-"""The command line: `holdfast serve | replay | chat | sessions | explain | state | transcripts | keys | backup | doctor | config | …`.
+"""The command line: `holdfast serve | replay | chat | sessions | explain | state | keys | backup | doctor | config | …`.
 
 Modules that all commands share:
 errors     the root command, which turns errors into one line and an exit code, and decides about colour
@@ -10,7 +10,7 @@ Each command is in the module of its subject:
 sessions   everything about one session; session_text shows it; transfer has `export`, `import` and `verify`
 serve      `serve`, `config`          backup     `backup`, `restore`                     index     `index`, `embeddings`
 explain    `explain`, `facts`         prompt     `prompt`
-watch      `watch`                    doctor     one module for each group of checks
+doctor     one module for each group of checks
 
 Slow modules are imported only inside the commands that need them, so `holdfast --help` is fast.
 """
@@ -37,8 +37,6 @@ from holdfast.cli import (
     serve,
     sessions,
     state,
-    transcripts,
-    watch,
     workspace,
 )
 from holdfast.cli.errors import QUIT, RootGroup
@@ -55,14 +53,12 @@ commands = RootGroup(
         chat.chat,
         mcp.mcp,
         sessions.sessions,
-        watch.watch,
         explain.explain,
         prompt.prompt,
         search.search,
         memories.memories,
         state.state,
         explain.facts,
-        transcripts.transcripts,
         workspace.workspace,
         index.embeddings,
         index.index,

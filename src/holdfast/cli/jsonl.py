@@ -1,4 +1,6 @@
-"""Read sessions from files of JSON lines. `holdfast.wire.transcripts` lists the accepted formats.
+"""Read sessions from files of JSON lines: exports, recordings and transcripts.
+
+`holdfast.wire.transcripts` lists the formats of recordings, and `holdfast.hooks.transcripts` the lines of transcripts.
 
 Files are read line by line, and the length of a line is limited, so memory use is limited.
 """
@@ -12,6 +14,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -25,6 +28,8 @@ from holdfast.wire.strict_json import decode_json
 
 STDIO = "-"
 _GZIP = b"\x1f\x8b"
+_NAMED = 8
+"""Maximum number of fields that an error message names."""
 
 
 class SessionRecord(NamedTuple):
@@ -34,6 +39,22 @@ class SessionRecord(NamedTuple):
     """File and line of the session, such as `chats.jsonl:12`."""
     id: str
     session: Imported
+
+
+@dataclass
+class _Group:
+    """A session whose messages are on lines of their own."""
+
+    place: str
+    """Place of its first line."""
+    about: dict[str, Any]
+    """The session as the first line of a transcript describes it; otherwise only its id."""
+    messages: list[dict[str, Any]] = field(default_factory=list)
+
+    def build_record(self, now: int) -> SessionRecord:
+        """Return the session. If a `seq` occurs twice, which it can after two processes wrote a transcript, the last one counts."""
+        by_seq = {message.get("seq", -at): message for at, message in enumerate(self.messages, start=1)}
+        return _make_record({**self.about, "messages": list(by_seq.values())}, self.place, now)
 
 
 class ImportFile:
@@ -99,6 +120,8 @@ def _open_rereadable(name: str) -> IO[bytes]:
 def read_sessions(file: IO[bytes], source: str, *, now: int = 0) -> Iterator[SessionRecord]:
     """Yield the sessions of a file, in order. Lines with single messages are grouped by session id, and these sessions come last.
 
+    The first line of a transcript begins a session, to which the following messages with its id belong.
+
     A session without an id gets its location in the file as id. So another import of the same file finds the session again.
 
     Args:
@@ -109,7 +132,8 @@ def read_sessions(file: IO[bytes], source: str, *, now: int = 0) -> Iterator[Ses
     Raises:
         InvalidMessage: a line is not valid; the message names file and line.
     """
-    gathered: dict[str, tuple[str, list[Any]]] = {}
+    groups: list[_Group] = []
+    open_groups: dict[str, _Group] = {}
     room = IMPORT_LINE_BYTES
     for number, line in _read_lines(file, source):
         place = f"{source}:{number}"
@@ -123,15 +147,20 @@ def read_sessions(file: IO[bytes], source: str, *, now: int = 0) -> Iterator[Ses
                 raise TooLarge(
                     f"single messages may have at most {IMPORT_LINE_BYTES} bytes in total; write whole sessions, one per line"
                 )
-            session_id, message = _parse_message(data)
-            gathered.setdefault(session_id, (place, []))[1].append(message)
+            is_header = data.get("type") == "session" and "role" not in data
+            session_id, message = (str(data.get("id")), None) if is_header else _parse_message(data)
         except InvalidRequest as exc:
             raise InvalidMessage(f"{place}: {exc}") from exc
-    for session_id, (place, messages) in gathered.items():
+        if is_header or session_id not in open_groups:
+            open_groups[session_id] = _Group(place, data if is_header else {"id": session_id})
+            groups.append(open_groups[session_id])
+        if message is not None:
+            open_groups[session_id].messages.append(message)
+    for group in groups:
         try:
-            yield _make_record({"id": session_id, "messages": messages}, place, now)
+            yield group.build_record(now)
         except InvalidRequest as exc:
-            raise InvalidMessage(f"{place}: session {session_id!r}: {exc}") from exc
+            raise InvalidMessage(f"{group.place}: session {group.about['id']!r}: {exc}") from exc
 
 
 def _read_lines(file: IO[bytes], source: str) -> Iterator[tuple[int, bytes]]:
@@ -168,7 +197,12 @@ def _make_record(data: dict[str, Any], place: str, now: int) -> SessionRecord:
 def _parse_message(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the session id and the message in a line. The message is checked here, so that an error names the line."""
     if "role" not in data or data.get("session_id") is None:
-        raise InvalidMessage("the object needs messages, or a role and a session_id")
+        found = ", ".join([repr(key) for key in data][:_NAMED]) or "no fields"
+        raise InvalidMessage(
+            f"this is no export, recording or transcript: it needs messages, or a role and a session_id, but has {found}"[
+                :300
+            ]
+        )
     message = {key: value for key, value in data.items() if key != "session_id"}
     parse_log_message(message)
     parse_own_fields(message, "message")

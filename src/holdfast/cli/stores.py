@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -66,7 +65,6 @@ def run_with_store(
     keep_sessions: bool = False,
     index_read_only: bool = False,
     with_agents: bool = False,
-    shows_output: bool = False,
 ) -> T:
     """Open the store, call `do` with it, close it, and return the result of `do`.
 
@@ -79,7 +77,6 @@ def run_with_store(
         keep_sessions: True: no session expires or is evicted meanwhile.
         index_read_only: True: the index is not changed, and its file is not created.
         with_agents: True: load agents and models of the configuration, for commands that build prompts.
-        shows_output: True: `do` prints to the terminal. False: a terminal shows that the command is working, if it takes long.
     """
     import anyio
 
@@ -106,7 +103,7 @@ def run_with_store(
         async with hf:
             return await do(hf)
 
-    with nullcontext() if shows_output else show_busy():
+    with show_busy():
         return anyio.run(run)
 
 

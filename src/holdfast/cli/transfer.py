@@ -214,7 +214,7 @@ def import_(
 ) -> None:
     """Import sessions from JSON lines.
 
-    A line is an export, a recording, a list of messages, or a single message with a session_id.
+    A line is an export, a recording, a list of messages, a line of a transcript, or a single message with a session_id.
 
     Each session is imported completely or not at all. An invalid line or an ID that exists stops the import before anything
     is written. Identical stored sessions are skipped, so an interrupted import can be repeated. "-" is standard input;

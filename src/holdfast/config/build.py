@@ -194,9 +194,7 @@ def build_hooks(settings: Hooks, redaction: Redaction) -> list[Hook]:
     """
     redactor, hooks = make_redactor_for(redaction), list[Hook]()
     if settings.transcripts_dir is not None:
-        written = settings.transcripts
-        own = redactor if written.redaction is None else make_redactor_for(written.redaction)
-        hooks.append(Transcripts(settings.transcripts_dir, redactor=own, fsync=written.fsync))
+        hooks.append(Transcripts(settings.transcripts_dir))
     hooks += [_build_webhook(webhook, redactor) for webhook in settings.webhooks]
     return hooks
 

@@ -370,10 +370,7 @@ def _find_mcp_mistakes(config: Config) -> Findings:
 
 
 def _find_hook_doubts(config: Config) -> Findings:
-    hooks = config.hooks
-    if hooks.transcripts_dir is None and "hooks.transcripts" in config.lines:
-        yield "hooks.transcripts", "no transcripts are written: set `transcripts_dir`"
-    for at, webhook in enumerate(hooks.webhooks):
+    for at, webhook in enumerate(config.hooks.webhooks):
         parts = urlsplit(webhook.url)
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             yield f"hooks.webhooks[{at}].url", "http:// sends conversations unencrypted; use https://"

@@ -90,15 +90,6 @@ Ends = Annotated[tuple[Literal["ttl", "cap", "delete", "close", "shutdown"], ...
 """Reasons why a session ended. A single reason may be written without a list."""
 
 
-class TranscriptSettings(Settings, frozen=True, kw_only=True):
-    """Settings of the transcripts that are written to `transcripts_dir`."""
-
-    fsync: Literal["never", "end", "always"] = "end"
-    """When to sync a transcript to disk: never, at the end of the session, or after every write."""
-    redaction: Redaction | None = None
-    """Redaction of transcripts. Unset: the top-level `redaction`."""
-
-
 class WebhookSettings(Settings, frozen=True, kw_only=True):
     """A receiver of the conversation when a session ends."""
 
@@ -135,7 +126,6 @@ class Hooks(Settings, frozen=True, kw_only=True):
 
     transcripts_dir: Text | None = None
     """Folder of the transcripts. Unset: no transcripts are written."""
-    transcripts: TranscriptSettings = TranscriptSettings()
     workspace_git: WorkspaceGit | None = None
     """Workspaces of agents. Unset: agents have no workspaces."""
     webhooks: tuple[WebhookSettings, ...] = ()

@@ -26,6 +26,7 @@ from holdfast.engine.scoped_state import Scopes
 from holdfast.engine.session_lock import QueueSettings, SessionLock, SessionLocks
 from holdfast.errors import SessionExists, SessionNotFound, WrongEventLoop
 from holdfast.hooks.registry import HookRegistry
+from holdfast.hooks.transcripts import find_transcripts
 from holdfast.indexes.service import IndexService
 from holdfast.lifecycle.expiring_store import expire_sessions
 from holdfast.lifecycle.expiry import SessionLifecycle
@@ -205,7 +206,7 @@ class Engine:
 
         See `holdfast.lifecycle.removal`.
         """
-        return await remove_stored_session(life, self.get_artifacts(life), self.hooks.keepers, ref)
+        return await remove_stored_session(life, self.get_artifacts(life), find_transcripts(self.hooks), ref)
 
     async def _clean(self, life: SessionLifecycle, now: int) -> None:
         await self.get_artifacts(life).sweep(now)

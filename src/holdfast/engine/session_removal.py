@@ -13,6 +13,7 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import CHILD, PARENT, Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import SessionNotFound
+from holdfast.hooks.transcripts import find_transcripts
 from holdfast.lifecycle.removal import Receipt, make_receipt
 from holdfast.limits import PAGE
 from holdfast.numbers import check_whole
@@ -119,14 +120,15 @@ async def remove_user(engine: Engine, user_id: str) -> Receipt:
         await engine.index.forget_user(user_id)
     await engine.memories.handle_forgotten_owner(Owner("user", user_id))
     memories += len(await engine.memories.forget_user_sources(user_id))
-    files = [await keeper.forget_user(engine.store.tenant, user_id) for keeper in engine.hooks.keepers]
+    transcripts = find_transcripts(engine.hooks)
+    files = 0 if transcripts is None else await transcripts.forget_user(engine.store.tenant, user_id)
     total += Receipt(
         user_state_keys=shared,
         records=records,
         artifacts=forgotten.artifacts,
         artifact_bytes=forgotten.bytes,
         memories=memories,
-        transcripts=sum(files),
+        transcripts=files,
     )
     if total != Receipt():
         await engine.deletions.record("user", total, user_id=user_id)

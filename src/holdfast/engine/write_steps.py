@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from holdfast.engine.redacting_store import redact
-from holdfast.hooks.registry import Observer, observe_store
+from holdfast.hooks.transcripts import Transcripts
 from holdfast.indexes.tenants import Indexes
 from holdfast.indexes.tombstones import mark_removals
 from holdfast.media.store import refer_to_media
@@ -25,7 +25,7 @@ WriteStep = Callable[[Store], Store]
 def write_steps(
     *,
     guard: Guard | None,
-    observers: Sequence[Observer],
+    transcripts: Transcripts | None,
     indexes: Indexes | None,
     clock: Callable[[], int],
 ) -> list[WriteStep]:
@@ -33,7 +33,7 @@ def write_steps(
 
     Args:
         guard: masks or refuses secrets; None: secrets are stored unchanged.
-        observers: hooks that receive every write.
+        transcripts: writes the transcripts of sessions; None: there are none.
         indexes: the search index. None: this process has no index, and only records deletions for the indexes of other processes.
         clock: returns milliseconds since the epoch.
     """
@@ -44,8 +44,9 @@ def write_steps(
     if guard is not None:
         # Secrets are refused or masked before anything else sees the text.
         steps.append(partial(redact, guard=guard))
-    # Observers such as transcripts receive what was written, and what is about to change.
-    steps.append(partial(observe_store, observers=observers))
+    if transcripts is not None:
+        # Transcripts are updated in the background. A file is deleted before content is erased.
+        steps.append(transcripts.follow)
     # New messages are indexed in the background; erased ones are removed from the index before the write returns.
     steps.append(partial(mark_removals, clock=clock) if indexes is None else indexes.follow)
     return steps

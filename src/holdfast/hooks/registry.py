@@ -1,35 +1,19 @@
-"""Protocols and registration of hooks and observers, and the store that reports writes to observers.
-
-A hook is called when a session ends. An observer is called when a session is written.
-"""
+"""The protocol and the registration of hooks, which are called when a session ends."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, Literal, Protocol, Self, TypeVar, get_args, runtime_checkable
+from collections.abc import AsyncGenerator, Callable, Collection
+from typing import Any, Final, Protocol, TypeVar, get_args
 
 import anyio.to_thread
 
-from holdfast.domain.session import Ending, EndReason, Entry, NewEntry, RemovalCounts, Session, SessionRef
+from holdfast.domain.session import Ending, EndReason, Entry, Session, SessionRef
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import HOOKS, ID_BYTES, PAGE
 from holdfast.media.outgoing import restore_entries
 from holdfast.stores.base import Store
-from holdfast.stores.log import Append, Appended
-from holdfast.stores.sessions import NewSession
-from holdfast.stores.wrapper import StoreWrapper
-
-Change = Literal["annotated", "erased", "replaced", "deleted"]
-"""Kind of change of a stored session, other than an append.
-
-- `annotated`: the pin or the importance of an entry was changed.
-- `erased`: the content of an entry was erased.
-- `replaced`: the whole session was replaced.
-- `deleted`: the session was deleted.
-"""
 
 
 class EndedSession:
@@ -67,7 +51,9 @@ class EndedSession:
         """Id of the session."""
         return self.session.id
 
-    async def entries(self, *, start: int = 0, retired: bool = False, media: bool = False) -> AsyncIterator[Entry]:
+    async def entries(
+        self, *, start: int = 0, retired: bool = False, media: bool = False
+    ) -> AsyncGenerator[Entry, None]:
         """Yield the entries of the session's log in order. They are read from the store page by page.
 
         Args:
@@ -97,44 +83,6 @@ class Hook(Protocol):
 
     async def __call__(self, ended: EndedSession) -> Any:
         """Handle a session that has ended. If this raises an exception, it is recorded, and the hook is called again later."""
-        ...
-
-
-@runtime_checkable
-class Keeper(Protocol):
-    """A hook or observer that keeps copies of sessions outside the store, and can delete them."""
-
-    async def forget(self, tenant: str, user_id: str, session_id: str) -> int:
-        """Delete all copies of sessions that now have, or once had, this user and id. Return the number of deleted files."""
-        ...
-
-    async def forget_user(self, tenant: str, user_id: str) -> int:
-        """Delete all copies of a user's sessions, including copies of deleted sessions. Return the number of deleted files."""
-        ...
-
-
-@runtime_checkable
-class Observer(Protocol):
-    """An object that `ObservedStore` notifies of each write to a session. Its work must not delay the write."""
-
-    def begin(self, store: Store) -> None:
-        """Begin to observe a store. Called in a running event loop. Raise an exception if the observer cannot be used."""
-        ...
-
-    def on_append(self, tenant: str, ref: SessionRef, appended: Appended) -> None:
-        """Handle entries that were appended. This method must return at once and never raise; slow work belongs in a task."""
-        ...
-
-    def before_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """Handle a change that is about to be made. `after_change` follows, unless the process ends. The rules of `on_append` apply."""
-        ...
-
-    def after_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """Handle a change that has succeeded or failed; read the store to find out which. The rules of `on_append` apply."""
-        ...
-
-    async def close(self) -> None:
-        """Finish all work that the observer has begun."""
         ...
 
 
@@ -199,16 +147,6 @@ class HookRegistry:
     def get(self, name: str) -> Hook | None:
         """Return the hook with this name; None if there is no such hook."""
         return self._hooks.get(name)
-
-    @property
-    def observers(self) -> tuple[Observer, ...]:
-        """Hooks that are also observers."""
-        return tuple(hook for hook in self._hooks.values() if isinstance(hook, Observer))
-
-    @property
-    def keepers(self) -> tuple[Keeper, ...]:
-        """Hooks that keep copies of sessions outside the store."""
-        return tuple(hook for hook in self._hooks.values() if isinstance(hook, Keeper))
 
     def get_names_for(self, reason: EndReason) -> tuple[str, ...]:
         """Return the names of the hooks that are called for sessions that end for this reason, in the order of registration."""
@@ -280,80 +218,3 @@ def describe_failure(error: BaseException) -> str:
     """Return the type and the message of an exception that a hook raised, as a short text."""
     words = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
     return " ".join(words.split())
-
-
-class ObservedStore(StoreWrapper):
-    """A store wrapper that notifies observers of every write. Observers return at once, so no write waits for them.
-
-    Args:
-        inner: the store that does the work.
-        observers: the observers. They are notified in this order, of the writes of all tenants.
-    """
-
-    def __init__(self, inner: Store, observers: Sequence[Observer]) -> None:
-        super().__init__(inner)
-        self._observers = tuple(observers)
-
-    def wrap(self, inner: Store) -> Self:
-        """Return a wrapper with the same observers around another handle of the store."""
-        return type(self)(inner, self._observers)
-
-    async def append(self, ref: SessionRef, write: Append) -> Appended:
-        appended = await self.inner.append(ref, write)
-        self._report_append(ref, write, appended)
-        return appended
-
-    def note_append(self, ref: SessionRef, write: Append, appended: Appended) -> None:
-        super().note_append(ref, write, appended)
-        self._report_append(ref, write, appended)
-
-    def _report_append(self, ref: SessionRef, write: Append, appended: Appended) -> None:
-        # A write may retire entries without adding any.
-        if write.entries or write.retire_from is not None:
-            for observer in self._observers:
-                observer.on_append(self.tenant, ref, appended)
-
-    async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
-        with self._report_change(new.ref, "replaced"):
-            return await self.inner.replace(new, entries, **more)
-
-    async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
-        with self._report_change(new.ref, "replaced"):
-            return await self.inner.fork(new, source, stop, pins=pins)
-
-    async def annotate(self, ref: SessionRef, seq: int, **changes: Any) -> Entry:
-        with self._report_change(ref, "annotated"):
-            return await self.inner.annotate(ref, seq, **changes)
-
-    async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        with self._report_change(ref, "erased"):
-            return await self.inner.erase(ref, seq, tokens=tokens)
-
-    async def remove(self, ref: SessionRef, **expected: int | None) -> RemovalCounts | None:
-        if ref.withdrawn:
-            return await self.inner.remove(ref, **expected)
-        with self._report_change(ref, "deleted"):
-            return await self.inner.remove(ref, **expected)
-
-    @contextmanager
-    def _report_change(self, ref: SessionRef, how: Change) -> Iterator[None]:
-        """Notify observers before the block, because the process may end during the block, and again after it."""
-        for observer in self._observers:
-            observer.before_change(self.tenant, ref, how)
-        try:
-            yield
-        finally:
-            for observer in self._observers:
-                observer.after_change(self.tenant, ref, how)
-
-
-def observe_store(store: Store, observers: Sequence[Observer]) -> Store:
-    """Wrap a store so that observers are notified of every write. Without observers, return `store` unchanged.
-
-    Args:
-        store: the store that does the work. Observers may read from it.
-        observers: the observers. Their `begin` is called.
-    """
-    for observer in observers:
-        observer.begin(store)
-    return ObservedStore(store, observers) if observers else store  # type: ignore[abstract]  # the rest is passed on

@@ -1,9 +1,17 @@
-"""Write a transcript of each session: a JSON-lines file with all of its entries, for people and tools, and as a backup copy.
+"""Write a transcript of each session: a JSON-lines file with its messages, for people and tools, and as a backup copy.
 
-A write to a session only records in memory that the session's file is out of date. A task then updates the file from the store. The task
-adds all entries that the file lacks, including entries of other processes and of a process that crashed. So the file has every entry
-once and in order, regardless of which process writes. When a session ends, the whole file is compared with the store. Changes that the
-file does not have yet are then made, such as pins, state, or an erasure by another process.
+    {"type":"session","schema":1,"created_at":…,"tenant":…,"user_id":…,"id":…,"agent":…,"system_messages":[…],"state":{…}, …}
+    {"session_id":…,"seq":0,"turn_id":0,"role":"user","content":…,"timestamp":…, …}
+
+The first line describes the session. Each other line is an entry as in an export, with the id of the session. `holdfast sessions import`
+reads these files.
+
+A write to a session only records in memory that its file is out of date. A task then compares the last lines of the file with the store,
+replaces those that differ, for example because an edit retired their entries, and appends the entries that are missing. So the next write
+also completes a file after a crash. When a session ends, its file is written again as a whole.
+
+There are no locks between processes. A file is only changed if it still has the size that it had when its end was read. Before content is
+erased or replaced in the store, the file is deleted, so that erased text cannot stay in it. It is then written again.
 """
 
 from __future__ import annotations
@@ -11,237 +19,289 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
-import time
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
 from holdfast.background import run_in_thread
-from holdfast.domain.session import EndReason, Entry, Session, SessionRef
-from holdfast.errors import HookFailed, InvalidRequest, SessionNotFound, StoreUnavailable
-from holdfast.hooks.registry import Change, EndedSession
-from holdfast.hooks.transcript_files import (
-    PART,
-    SUFFIX,
-    FileRevision,
-    Retirement,
-    RetirementTracker,
-    TranscriptEnd,
-    TranscriptFile,
-    UnexpectedContent,
-    encode_entry,
-    encode_header,
-    encode_header_start,
-    encode_retirement,
-    format_timestamp,
-    make_earlier_name,
-    make_earlier_pattern,
-    make_file_name,
-    sync_folder,
-)
-from holdfast.secrets import Redactor
+from holdfast.domain.session import EndReason, Entry, NewEntry, Session, SessionRef
+from holdfast.errors import HookFailed, SessionNotFound, StoreUnavailable
+from holdfast.hooks.registry import EndedSession, HookRegistry
+from holdfast.limits import PAGE
+from holdfast.safe_names import is_safe_name, make_safe_name
 from holdfast.stores.base import Store
-from holdfast.stores.log import Appended
-from holdfast.stores.walk import iterate_tenants
+from holdfast.stores.log import Append, Appended
+from holdfast.stores.sessions import NewSession
+from holdfast.stores.wrapper import StoreWrapper
+from holdfast.wire.exports import SCHEMA
+from holdfast.wire.openai import to_chat_message, to_entry_json
 
-PAGE: Final = 200
-"""Number of entries that are read, encoded and written together."""
-PATIENCE: Final = 20.0
-"""Maximum seconds to wait for a file that another process or task has locked."""
-_PAUSES: Final = (0.001, 0.1)
-"""First and longest pause in seconds between two attempts to lock a file."""
+SUFFIX: Final = ".jsonl"
+_DEFAULT: Final = "default"
+"""If tenant and user have this name, the file is named by the session id alone."""
+_TRIES: Final = 8
+"""Maximum number of attempts to change a file that another process changes at the same time."""
+_CHUNK: Final = 64 * 1024
+_GROWTH: Final = 8
+"""Factor by which the number of compared lines grows until one of them equals the store's entry."""
+_FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+_log = logging.getLogger("holdfast.transcripts")
+_encode = msgspec.json.Encoder().encode
+Pages = Callable[[int], Awaitable[Sequence[Entry]]]
+"""Function that reads up to `PAGE` entries of a log, retired ones included. Its argument is the `seq` of the first."""
 
-Log = Callable[[int], AsyncIterator[Entry]]
-"""Function that yields the entries of a log, including retired ones. Its argument is the `seq` of the first entry to yield."""
+
+# -- names and lines -----------------------------------------------------------
 
 
-@asynccontextmanager
-async def hold_file(path: Path, *, patience: float = PATIENCE) -> AsyncIterator[TranscriptFile]:
-    """Open and lock a transcript file for the duration of the block. Create the file if it does not exist.
+def make_file_name(tenant: str, user_id: str, session_id: str) -> str:
+    """Return the name of a session's file.
 
-    Args:
-        path: path of the file.
-        patience: maximum seconds to wait if another process or task has locked the file.
+    For the tenant and user `default`, this is `<session id>.jsonl` if the id is a safe file name. In all other cases it is a unique name
+    with a digest.
 
-    Raises:
-        HookFailed: the file was locked for longer than `patience`.
+    >>> make_file_name("default", "default", "support-42")
+    'support-42.jsonl'
+    >>> make_file_name("default", "ada", "../Support 42")
+    '---support-42~3862ca8b0646b105cf4b26b0f0cb509ca0c8c512.jsonl'
     """
-    pause, longest = _PAUSES
-    until = time.monotonic() + patience
-    while (file := await run_in_thread(TranscriptFile.open_locked, path)) is None:
-        if time.monotonic() > until:
-            raise HookFailed(f"the transcript has been locked by another writer for {patience:g} s")
-        await asyncio.sleep(pause)
-        pause = min(longest, pause * 2)
-    try:
-        yield file
-    finally:
-        await run_in_thread(file.close)
+    if tenant == user_id == _DEFAULT and is_safe_name(session_id):
+        return session_id + SUFFIX
+    return make_safe_name(session_id, tenant, user_id, session_id) + SUFFIX
 
 
-class _HeaderOwner(msgspec.Struct):
-    """Tenant and user of a session, as read from the first line of its file."""
+def make_earlier_path(path: Path, created_at: int | str) -> Path:
+    """Return the path for the file of an earlier session, whose name a new session with the same id needs.
 
+    >>> make_earlier_path(Path("support-42.jsonl"), 1760000000000).name
+    'support-42@1760000000000.jsonl'
+    """
+    return path.with_name(f"{path.name.removesuffix(SUFFIX)}@{created_at}{SUFFIX}")
+
+
+def _encode_start(session: Session) -> bytes:
+    """Return the first bytes of a session's file. A later session with the same id has other first bytes."""
+    return _encode({"type": "session", "schema": SCHEMA, "created_at": session.created_at})[:-1] + b","
+
+
+def encode_header(session: Session) -> bytes:
+    """Return the first line of a session's file, which describes the session without its log."""
+    about = {
+        "tenant": session.tenant,
+        "user_id": session.user_id,
+        "id": session.id,
+        "agent": session.agent,
+        "system_messages": [to_chat_message(message) for message in session.system_messages],
+        "state": session.state,
+        "metadata": session.metadata,
+        "ttl": session.ttl,
+    }
+    return _encode_start(session) + _encode(about)[1:] + b"\n"
+
+
+def encode_entry(session_id: str, entry: Entry) -> bytes:
+    """Return the line of an entry."""
+    # A field of the message with the same name gives way.
+    return _encode({"session_id": session_id} | to_entry_json(entry) | {"session_id": session_id}) + b"\n"
+
+
+class _Header(msgspec.Struct):
+    """The fields of a first line that tell whose file it is."""
+
+    created_at: int
     tenant: str
     user_id: str
 
 
-def read_owner(path: Path) -> tuple[str, str] | None:
-    """Return tenant and user from the first line of a file; None if the line does not name them."""
+class _Line(msgspec.Struct):
+    seq: int
+
+
+def _read_header(path: Path) -> _Header | None:
+    """Return the first line of a file; None if there is no such file, or the line is not valid."""
     try:
         with path.open("rb") as file:
-            header = msgspec.json.decode(file.readline(), type=_HeaderOwner)
+            return msgspec.json.decode(file.readline(), type=_Header)
     except (OSError, msgspec.MsgspecError):
         return None
-    return header.tenant, header.user_id
 
 
-async def append_new_entries(file: TranscriptFile, store: Store, session: Session, redactor: Redactor | None) -> None:
-    """Append the entries that a session's file lacks. The cost depends on the number of these entries, not on the length of the session.
+# -- one file --------------------------------------------------------------------
 
-    Args:
-        file: the locked file of the session.
-        store: the store of the session's tenant.
-        session: the session in its present state.
-        redactor: removes secrets; None: entries are written as they are stored.
+
+class _FileEnd(NamedTuple):
+    """The last lines of a file."""
+
+    inode: int
+    size: int
+    lines: Sequence[tuple[int, bytes]] = ()
+    """Position and content of the last lines, in order. An unfinished last line is left out."""
+
+
+class _Start(NamedTuple):
+    """The place in a file from which on it is written."""
+
+    end: _FileEnd | None = None
+    """End of the file so far; None: there is no file."""
+    keep: int = 0
+    """Number of bytes that stay."""
+    seq: int = 0
+    """`seq` of the first entry to write after them."""
+
+
+def _read_end(path: Path, count: int) -> _FileEnd | None:
+    """Return up to `count` lines of the end of a file; None if there is no file."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return None
+    with file:
+        stat = os.fstat(file.fileno())
+        at, data = stat.st_size, b""
+        while at > 0 and data.count(b"\n") <= count:
+            at = max(0, at - max(_CHUNK, len(data)))
+            file.seek(at)
+            data = file.read(stat.st_size - at)
+    lines = []
+    for line in data.split(b"\n")[:-1]:
+        lines.append((at, line + b"\n"))
+        at += len(line) + 1
+    return _FileEnd(stat.st_ino, stat.st_size, lines[-count:])
+
+
+def _extend_file(path: Path, end: _FileEnd | None, keep: int, data: bytes) -> _FileEnd | None:
+    """Replace everything after the first `keep` bytes of a file by `data`. Return the new end without lines.
+
+    Return None if the file is not the one whose end was read: another process has changed, created or deleted it.
+    """
+    try:
+        descriptor = os.open(path, _FLAGS if end else _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return None
+    except FileNotFoundError:
+        if end is None:  # the folder is missing
+            raise
+        return None
+    with os.fdopen(descriptor, "r+b") as file:
+        stat = os.fstat(descriptor)
+        if end is not None and (stat.st_ino, stat.st_size) != (end.inode, end.size):
+            return None
+        file.truncate(keep)
+        file.seek(keep)
+        file.write(data)
+    return _FileEnd(stat.st_ino, keep + len(data))
+
+
+def _find_last_equal(session_id: str, lines: Sequence[tuple[int, bytes]], stored: Sequence[Entry]) -> int | None:
+    """Return the index of the last line that equals a stored entry which is not retired; None if there is none.
+
+    All entries before such an entry are up to date too, because an edit retires all later entries.
+    """
+    live = {entry.seq: entry for entry in stored if entry.retired_by is None}
+    for at in reversed(range(len(lines))):
+        entry = live.get(_read_seq(lines[at][1]))
+        if entry is not None and encode_entry(session_id, entry) == lines[at][1]:
+            return at
+    return None
+
+
+def _read_seq(line: bytes) -> int:
+    """Return the `seq` in a line; -1 if the line is no entry."""
+    try:
+        return msgspec.json.decode(line, type=_Line).seq
+    except msgspec.MsgspecError:
+        return -1
+
+
+async def _find_start(path: Path, session: Session, store: Store) -> _Start:
+    """Compare the end of a file with the store, and return the place from which on the file is out of date."""
+    count = 1
+    while True:
+        end = await run_in_thread(_read_end, path, count)
+        if end is None or not end.lines:
+            return _Start(end)
+        seqs = [seq for _, line in end.lines if (seq := _read_seq(line)) >= 0]
+        if seqs:
+            stored = await store.entries(session.ref, start=min(seqs), stop=max(seqs) + 1, retired=True)
+            found = await run_in_thread(_find_last_equal, session.id, end.lines, stored)
+            if found is not None:
+                at, line = end.lines[found]
+                return _Start(end, at + len(line), _read_seq(line) + 1)
+        first, header = end.lines[0]
+        if first == 0:
+            return _Start(end, len(header))
+        count *= _GROWTH
+
+
+def _encode_page(session_id: str, page: Sequence[Entry]) -> bytes:
+    return b"".join(encode_entry(session_id, entry) for entry in page)
+
+
+async def _write_entries(path: Path, session: Session, pages: Pages, start: _Start) -> bool:
+    """Write the header, if it is missing, and all entries from a place on. Return False if another process changed the file meanwhile."""
+    end, keep, seq = start
+    head = b"" if keep else encode_header(session)
+    while True:
+        page = await pages(seq)
+        data = head + await run_in_thread(_encode_page, session.id, page)
+        if data or (end is not None and keep < end.size):
+            end = await run_in_thread(_extend_file, path, end, keep, data)
+            if end is None:
+                return False
+            keep = end.size
+        if len(page) < PAGE:
+            return True
+        head, seq = b"", page[-1].seq + 1
+
+
+async def update_file(path: Path, store: Store, ref: SessionRef) -> None:
+    """Bring the file of a session up to date. If the file belongs to an earlier session with the same id, it is renamed first.
 
     Raises:
-        UnexpectedContent: the file belongs to another session, or its last entry differs from the store.
+        SessionNotFound: there is no such session.
+        OSError: the file cannot be read or written.
+        HookFailed: the session or the file is changed constantly.
     """
-    end = await run_in_thread(file.find_end, encode_header_start(session))
-    if end is None:
-        await run_in_thread(lambda: file.append(encode_header(session, redactor)))
-        end = TranscriptEnd()
-    await _check_end(end, store, session.ref)
-    after, known = end.seq, end.retired
-    while True:
-        page = await store.entries(session.ref, start=after + 1, limit=PAGE, retired=True)
-        # Read after the page, so that it includes retirements by entries of the page that happened while it was read.
-        tracker, known = RetirementTracker(await _find_retired(after, store, session.ref), known), None
-        next_seq = page[-1].seq + 1 if page else after + 1
-        last = len(page) < PAGE
-        data = await run_in_thread(_encode_lines, tracker, page, next_seq if last else None, redactor)
-        if data:
-            await run_in_thread(file.append, data)
-        if last:
-            return
-        after = page[-1].seq
+
+    async def read_page(start: int) -> Sequence[Entry]:
+        return await store.entries(ref, start=start, limit=PAGE, retired=True)
+
+    for _ in range(_TRIES):
+        session = await store.get(ref)
+        await run_in_thread(_move_other_away, path, session)
+        if await _write_entries(path, session, read_page, await _find_start(path, session, store)):
+            if _count_retired(await store.get(ref)) == _count_retired(session):
+                return
+            # An edit may have retired entries after they were compared or written.
+            await run_in_thread(partial(path.unlink, missing_ok=True))
+    raise HookFailed("the session or its transcript is changed constantly")
 
 
-async def _check_end(end: TranscriptEnd, store: Store, ref: SessionRef) -> None:
-    """Raise `UnexpectedContent` if the last entry in the file differs from the entry with the same `seq` in the store."""
-    if end.seq >= 0:
-        found = await store.entries(ref, start=end.seq, limit=1, retired=True)
-        if not found or not _is_same_entry(found[0], end):
-            raise UnexpectedContent
+def _count_retired(session: Session) -> int:
+    return session.tail.next_seq - session.messages
 
 
-async def _find_retired(seq: int, store: Store, ref: SessionRef) -> list[Entry]:
-    """Return the entries up to `seq` that were retired by an entry after `seq`, newest first."""
-    if seq < 0:
-        return []
-    before = await store.entries(ref, start=seq, limit=1, retired=True)
-    left: list[Entry] = []
-    while before and before[-1].retired_by is not None:
-        left += before
-        before = await store.entries(ref, stop=left[-1].seq, limit=PAGE, descending=True, retired=True)
-    return [entry for entry in (*left, *before) if (entry.retired_by or 0) > seq]
-
-
-def _is_same_entry(entry: Entry, end: TranscriptEnd) -> bool:
-    line = end.entry or {}
-    written = (line.get("seq"), line.get("timestamp"), line.get("turn_id"), line.get("role"))
-    return written == (entry.seq, format_timestamp(entry.timestamp), entry.turn_id, entry.message.role)
-
-
-def _encode_lines(
-    tracker: RetirementTracker, page: Sequence[Entry], next_seq: int | None, redactor: Redactor | None
-) -> bytes:
-    """Return the lines of consecutive entries, with the `retired` lines that belong between them.
-
-    Args:
-        tracker: determines where the `retired` lines belong.
-        page: the entries.
-        next_seq: if `page` ends with the last entry of the log, the `seq` that the next entry will have; otherwise None.
-        redactor: removes secrets; None: entries are written as they are stored.
-    """
-    lines: list[bytes] = []
-    for entry in page:
-        lines += [encode_retirement(retired) for retired in tracker.track(entry)]
-        lines.append(encode_entry(entry, redactor))
-    at_end: Sequence[Retirement] = [] if next_seq is None else list(tracker.list_before(next_seq))
-    return b"".join((*lines, *map(encode_retirement, at_end)))
-
-
-async def revise_file(
-    file: TranscriptFile, session: Session, log: Log, redactor: Redactor | None, *, sync: bool = False
-) -> None:
-    """Compare a whole file with the store, and rewrite it if it differs.
-
-    Args:
-        file: the locked file of the session.
-        session: the session in its present state.
-        log: reads the session's log.
-        redactor: removes secrets; None: entries are written as they are stored.
-        sync: True: the file survives a power loss after this returns.
-    """
-    revision = FileRevision(file)
+def _move_other_away(path: Path, session: Session) -> None:
+    """Rename the file at `path` if it belongs to another session. An unfinished first line is removed."""
+    start = _encode_start(session)
     try:
-        await run_in_thread(lambda: revision.write(encode_header(session, redactor)))
-        tracker, page, next_seq = RetirementTracker(), [], 0
-        async for entry in log(0):
-            page.append(entry)
-            next_seq = entry.seq + 1
-            if len(page) == PAGE:
-                await run_in_thread(_write_page, revision, tracker, page, None, redactor)
-                page = []
-        await run_in_thread(_write_page, revision, tracker, page, next_seq, redactor)
-        await run_in_thread(lambda: revision.finish(sync=sync))
-    finally:
-        await run_in_thread(revision.close)
+        with path.open("rb") as file:
+            actual = file.readline(len(start))
+    except FileNotFoundError:
+        return
+    if actual != start:
+        header = _read_header(path)
+        if header is None and start.startswith(actual):
+            path.unlink(missing_ok=True)
+        else:
+            path.rename(make_earlier_path(path, 0 if header is None else header.created_at))
 
 
-def _write_page(
-    revision: FileRevision,
-    tracker: RetirementTracker,
-    page: Sequence[Entry],
-    next_seq: int | None,
-    redactor: Redactor | None,
-) -> None:
-    revision.write(_encode_lines(tracker, page, next_seq, redactor))
-
-
-def make_log_reader(store: Store, ref: SessionRef) -> Log:
-    """Return a function that reads a session's log page by page."""
-
-    async def entries(start: int) -> AsyncIterator[Entry]:
-        while page := await store.entries(ref, start=start, limit=PAGE, retired=True):
-            for entry in page:
-                yield entry
-            start = page[-1].seq + 1
-
-    return entries
-
-
-_log = logging.getLogger("holdfast.transcripts")
-Fsync = Literal["never", "end", "always"]
-FSYNC: Final = ("never", "end", "always")
-"""Choices of when to sync files to disk. `never`: when the operating system decides; `end`: when the session ends; `always`: at every write."""
-_STALE: Final = ".stale"
-_WORKERS: Final = 4
-_RECENT_PAGE: Final = 100
-"""After a start, recent sessions are searched for files that a crash left out of date. This is the number of sessions per page."""
-_RECENT_PAGES: Final = 100
-"""Maximum number of pages in this search."""
-_LONGEST_PAUSE: Final = 60.0
-_SERIOUS: Final[dict[str | None, int]] = {None: 0, "annotated": 1, "erased": 1, "replaced": 2, "deleted": 3}
-"""Severity of each kind of change; None is an append. Updating a file after a change also covers all less severe changes."""
+# -- all files ---------------------------------------------------------------------
 
 
 class _Key(NamedTuple):
@@ -249,58 +309,27 @@ class _Key(NamedTuple):
     ref: SessionRef
 
 
-class _StaleNote(msgspec.Struct, frozen=True):
-    """Content of a marker file, whose existence shows that a transcript is out of date.
-
-    The marker is written before a change of data that the transcript contains, and deleted when the transcript is up to date.
-    """
-
-    tenant: str
-    user_id: str
-    id: str
-    how: Change
-
-
 class Transcripts:
-    """Writes a transcript of every session. Use it as `Holdfast(hooks=[Transcripts("transcripts")])`.
+    """Writes a transcript of every session. Use it as `holdfast.open(hooks=[Transcripts("transcripts")])`.
 
-    As an observer, it keeps the file of a session up to date. As a hook, it completes the file when the session ends, and deletes it when
-    the session is deleted. A failed update is logged, without any content, and retried.
+    The files are updated after each write, in the background, and completed when a session ends. They are deleted together with their
+    sessions, unless these expire. A failed update is logged without content, and repeated at the next write and when the session ends.
 
     Args:
         folder: folder of the files. If it does not exist, it is created, and only its owner can access it.
-        redactor: removes secrets from the messages that are written; None: messages are written as they are stored.
-        fsync: when files are synced to disk; see `FSYNC`.
-        pause: seconds before a failed update is retried. The pause doubles with each failure, up to a minute.
-
-    Raises:
-        InvalidRequest: `fsync` is invalid, or this is Windows, which has no locks that end with their process.
     """
 
     name = "transcripts"
-    reasons: frozenset[EndReason] = frozenset({"ttl", "cap", "delete", "close", "shutdown"})
+    reasons: frozenset[EndReason] = frozenset({"ttl", "cap", "close"})
 
-    def __init__(
-        self, folder: str | Path, *, redactor: Redactor | None = None, fsync: Fsync = "end", pause: float = 1.0
-    ) -> None:
-        if os.name == "nt":
-            raise InvalidRequest("transcripts need file locks that Windows does not have", param="transcripts_dir")
-        if fsync not in FSYNC:
-            raise InvalidRequest(f"fsync must be one of {', '.join(FSYNC)}, not {fsync!r}"[:300], param="fsync")
+    def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._redactor = redactor
-        self._fsync = fsync
-        self._pause = pause
         self._store: Store | None = None
-        self._mine = secrets.token_hex(4)
-        self._lagging: OrderedDict[_Key, Change | None] = OrderedDict()
-        self._changing: Counter[_Key] = Counter()
-        self._busy: set[_Key] = set()
-        self._failures: dict[_Key, int] = {}
-        self._waiting: dict[_Key, tuple[asyncio.TimerHandle, Change | None]] = {}
-        self._ends: dict[str, asyncio.Task[None]] = {}
-        self._workers = 0
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._writing = asyncio.Lock()
+        self._stale: dict[_Key, bool] = {}
+        """Sessions whose file is out of date. True: the whole file must be written again."""
+        self._failed: dict[_Key, bool] = {}
+        self._task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"Transcripts({str(self.folder)!r})"
@@ -309,114 +338,84 @@ class Transcripts:
         """Return the path of a session's transcript, whether or not it exists."""
         return self.folder / make_file_name(tenant, user_id, session_id)
 
-    # -- as an observer ------------------------------------------------------
+    def follow(self, store: Store) -> Store:
+        """Return a store whose writes reach the files too.
 
-    def begin(self, store: Store) -> None:
-        """Begin to observe writes to a store, and update files that were left out of date by a crash."""
-        self._store = store
-        # As an observer, it need not be notified of a shutdown: `close` updates every file.
-        self.reasons -= {"shutdown"}
+        Raises:
+            StoreUnavailable: the folder cannot be used.
+        """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
             raise StoreUnavailable(f"transcripts cannot be written to {self.folder}: {exc.strerror or exc}") from exc
-        self._start(self._recover(store))
+        self._store, self._writing = store, asyncio.Lock()
+        return TranscribedStore(store, self)  # type: ignore[abstract]  # the rest is passed on
 
-    def on_append(self, tenant: str, ref: SessionRef, appended: Appended) -> None:
-        self._note(_Key(tenant, ref), None)
-
-    def before_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """Write the marker of an outdated transcript. It remains if the process ends before deleted content is removed from the file."""
-        path = self.path(tenant, ref.user_id, ref.id)
-        try:
-            self._changing[_Key(tenant, ref)] += 1
-            if path.exists():
-                note = msgspec.json.encode(_StaleNote(tenant, ref.user_id, ref.id, how))
-                self._make_stale_path(path).write_bytes(note)
-        except OSError as exc:
-            _log_failure("could not be noted as stale", ref, exc)
-
-    def after_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
+    def note(self, tenant: str, ref: SessionRef, *, whole: bool = False) -> None:
+        """Record that a file is out of date, and update it in the background. `whole`: write it again from its beginning."""
         key = _Key(tenant, ref)
-        self._changing[key] -= 1
-        if not self._changing[key]:
-            del self._changing[key]
-        self._note(key, how)
+        self._stale[key] = self._stale.get(key, False) or self._failed.pop(key, False) or whole
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._update_stale())
+
+    @asynccontextmanager
+    async def rewrite(self, tenant: str, ref: SessionRef) -> AsyncIterator[None]:
+        """Delete the file of a session before a change of its content, which is the block, and write it again afterwards."""
+        async with self._writing:
+            try:
+                await run_in_thread(partial(self.path(tenant, ref.user_id, ref.id).unlink, missing_ok=True))
+            except OSError as exc:
+                _log_failure(ref, exc)
+            try:
+                yield
+            finally:
+                self.note(tenant, ref, whole=True)
 
     async def wait_until_settled(self) -> None:
         """Wait until every file is up to date, or its update has failed."""
-        while self._tasks:
-            await asyncio.wait(tuple(self._tasks))
+        if self._task is not None:
+            await asyncio.wait([self._task])
 
     async def close(self) -> None:
-        """Bring every file up to date. Each failed update is retried once."""
-        for key, (timer, how) in list(self._waiting.items()):
-            timer.cancel()
-            self._note(key, how)
-        self._waiting.clear()
+        """Bring every file up to date. Each failed update is repeated once."""
         await self.wait_until_settled()
-        for timer, _ in self._waiting.values():
-            timer.cancel()
-        if self._waiting:
-            count = len(self._waiting)
-            _log.error("transcripts are out of date", extra={"fields": {"sessions": count}})
-        self._waiting.clear()
-
-    # -- as a hook -----------------------------------------------------------
+        for key in tuple(self._failed):
+            self.note(*key)
+        await self.wait_until_settled()
+        if self._failed:
+            _log.error("transcripts are out of date", extra={"fields": {"sessions": len(self._failed)}})
 
     async def __call__(self, ended: EndedSession) -> None:
-        """Complete the file of a session that has ended. If the session was deleted, delete the file.
+        """Write the whole file of a session that has ended.
 
         Raises:
             HookFailed: the file could not be written. The message says why.
         """
-        task = self._ends.get(ended.delivery_id)
-        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            # A task of its own, since a write to a file must not be cancelled in the middle. For a very long session it may
-            # outlive the hook's timeout; then the next attempt finds it here.
-            task = self._ends[ended.delivery_id] = self._start(self._handle_end(ended))
-        try:
-            await asyncio.shield(task)
-        finally:
-            if task.done():
-                self._ends.pop(ended.delivery_id, None)
-
-    async def _handle_end(self, ended: EndedSession) -> None:
         session = ended.session
         path = self.path(session.tenant, session.user_id, session.id)
-        # If another session has the name now, this session's file has been renamed.
-        moved = path.with_name(make_earlier_name(path.name, session.created_at))
+
+        async def read_page(start: int) -> Sequence[Entry]:
+            page = []
+            async with aclosing(ended.entries(start=start, retired=True)) as entries:
+                async for entry in entries:
+                    page.append(entry)
+                    if len(page) == PAGE:
+                        break
+            return page
+
         try:
-            if await run_in_thread(moved.exists) or not await self._complete_or_remove(path, ended):
-                await self._complete_or_remove(moved, ended)
+            async with self._writing:
+                path = await run_in_thread(_make_room, path, session)
+                if not await _write_entries(path, session, read_page, _Start()):
+                    raise HookFailed("another process wrote the transcript at the same time")
         except OSError as exc:
             raise HookFailed(f"the transcript could not be written: {exc.strerror or type(exc).__name__}") from exc
-
-    async def _complete_or_remove(self, path: Path, ended: EndedSession) -> bool:
-        """Complete or delete the file at `path`. If it belongs to another session, do nothing and return False."""
-        sync = self._fsync != "never"
-        async with hold_file(path) as file:
-            if not await run_in_thread(file.has_start, encode_header_start(ended.session)):
-                return False
-            if ended.reason != "delete":
-                await revise_file(file, ended.session, partial(_read_entries, ended), self._redactor, sync=sync)
-                return True
-            await run_in_thread(file.remove)
-        if sync:
-            await run_in_thread(sync_folder, self.folder)
-        return True
 
     async def forget(self, tenant: str, user_id: str, session_id: str) -> int:
         """Delete the files of all sessions that now have, or once had, this user and id. Return the number of deleted files."""
         path = self.path(tenant, user_id, session_id)
-
-        def remove() -> int:
-            files = [one for one in (path, *path.parent.glob(make_earlier_pattern(path.name))) if one.exists()]
-            for one in files:
-                one.unlink(missing_ok=True)
-            return len(files)
-
-        return await run_in_thread(remove)
+        async with self._writing:
+            return await run_in_thread(lambda: _delete((path, *path.parent.glob(make_earlier_path(path, "*").name))))
 
     async def forget_user(self, tenant: str, user_id: str) -> int:
         """Delete the files of all sessions of a user. Return the number of deleted files.
@@ -425,206 +424,110 @@ class Transcripts:
         another process deleted it.
         """
 
-        def remove() -> int:
-            files = [one for one in self.folder.glob(f"*{SUFFIX}") if read_owner(one) == (tenant, user_id)]
-            for one in files:
-                one.unlink(missing_ok=True)
-            return len(files)
+        def list_files() -> Iterator[Path]:
+            for path in self.folder.glob(f"*{SUFFIX}"):
+                header = _read_header(path)
+                if header is not None and (header.tenant, header.user_id) == (tenant, user_id):
+                    yield path
 
-        return await run_in_thread(remove)
+        async with self._writing:
+            return await run_in_thread(lambda: _delete(list_files()))
 
-    # -- updating files ------------------------------------------------------
-
-    def _note(self, key: _Key, how: Change | None) -> None:
-        if key in self._waiting:
-            timer, earlier = self._waiting.pop(key)
-            timer.cancel()
-            how = max(how, earlier, key=_SERIOUS.__getitem__)
-        self._lagging[key] = max(how, self._lagging.get(key), key=_SERIOUS.__getitem__)
-        if self._workers < _WORKERS:
-            self._workers += 1
-            self._start(self._run_worker())
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._discard_task)
-        return task
-
-    def _discard_task(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not log it if no caller waits
-
-    async def _run_worker(self) -> None:
-        """Update all files that are out of date, except files that another worker is updating."""
-        try:
-            while (key := next((one for one in self._lagging if one not in self._busy), None)) is not None:
-                await self._process(key, self._lagging.pop(key))
-        finally:
-            self._workers -= 1
-
-    async def _process(self, key: _Key, how: Change | None) -> None:
-        self._busy.add(key)
-        try:
-            await self._update(key, how)
-            self._failures.pop(key, None)
-        except Exception as exc:  # noqa: BLE001 - no caller waits for this, and it is retried
-            self._put_off(key, how, exc)
-        finally:
-            self._busy.discard(key)
-
-    def _put_off(self, key: _Key, how: Change | None, exc: Exception) -> None:
-        _log_failure("could not be written", key.ref, exc)
-        if key in self._lagging:  # out of date again in the meantime: one retry is enough for both
-            how = max(how, self._lagging.pop(key), key=_SERIOUS.__getitem__)
-        failures = self._failures.get(key, 0)
-        self._failures[key] = failures + 1
-        pause = min(_LONGEST_PAUSE, self._pause * 2 ** min(failures, 16))
-        timer = asyncio.get_running_loop().call_later(pause, self._retry, key)
-        self._waiting[key] = (timer, how)
-
-    def _retry(self, key: _Key) -> None:
-        _, how = self._waiting.pop(key)
-        self._note(key, how)
-
-    async def _update(self, key: _Key, how: Change | None) -> None:
-        """Update the file of one session. `how` is the change after which it is updated, or None after an append."""
-        if self._store is None:
-            return
-        path = self.path(key.tenant, key.ref.user_id, key.ref.id)
-        while not await self._try_update(path, self._store.for_tenant(key.tenant), key.ref, how):
-            pass
-        if how is not None and key not in self._lagging and key not in self._changing:
-            await run_in_thread(partial(self._make_stale_path(path).unlink, missing_ok=True))
-
-    async def _try_update(self, path: Path, store: Store, ref: SessionRef, how: Change | None) -> bool:
-        """Update a file, and return True.
-
-        Return False if the caller must try again, because the path had the file of an earlier session, which was moved or deleted.
-        """
-        async with hold_file(path) as file:
-            # Read after locking, so that a deletion in the meantime reaches the file once it is unlocked.
+    async def _update_stale(self) -> None:
+        while self._stale:
+            key = next(iter(self._stale))
+            whole = self._stale.pop(key)
             try:
-                session = await store.get(ref)
+                async with self._writing:
+                    await self._update(key, whole=whole)
             except SessionNotFound:
-                if how == "deleted":
-                    await run_in_thread(file.remove)
-                return True  # otherwise it was withdrawn, and the hook is notified of its end
-            if how not in {None, "replaced"} and not file.size:
-                return True
-            if not await run_in_thread(file.has_start, encode_header_start(session)):
-                await run_in_thread(file.remove if how in {"replaced", "deleted"} else file.move_away)
-                return False
-            if how is None and await self._append_new(file, store, session):
-                return True
-            sync = self._fsync != "never"
-            await revise_file(file, session, make_log_reader(store, ref), self._redactor, sync=sync)
-            return True
+                pass  # it was deleted, or it has ended and the hook is called
+            except Exception as exc:  # noqa: BLE001 - no caller waits for this, and it is repeated
+                _log_failure(key.ref, exc)
+                self._failed[key] = whole
 
-    async def _append_new(self, file: TranscriptFile, store: Store, session: Session) -> bool:
-        """Append new entries to a file, and return True. Return False if the file is damaged or its last entry differs from the store."""
-        try:
-            await append_new_entries(file, store, session, self._redactor)
-        except UnexpectedContent:
-            return False
-        if self._fsync == "always":
-            await run_in_thread(file.sync)
-            await run_in_thread(sync_folder, self.folder)
-        return True
-
-    # -- after a crash -------------------------------------------------------
-
-    async def _recover(self, store: Store) -> None:
-        """Update files that were left out of date by a crash: those with a marker file, and those of recently written sessions."""
-        try:
-            await run_in_thread(self._remove_parts)
-            for key, how in await run_in_thread(self._take_over_stale_notes):
-                self._note(key, how)
-            async for tenant in iterate_tenants(store):
-                await self._check_recent_sessions(store.for_tenant(tenant))
-        except Exception as exc:  # noqa: BLE001 - as in `_run_worker`; the next write, or the end, updates a file
-            _log.warning(
-                "transcripts could not be checked after the start", extra={"fields": {"error": type(exc).__name__}}
-            )
-
-    async def _check_recent_sessions(self, store: Store) -> None:
-        after: SessionRef | None = None
-        for _ in range(_RECENT_PAGES):
-            page = await store.list(limit=_RECENT_PAGE, after=after)
-            late = await run_in_thread(self._find_late, page.sessions)
-            for session in late:
-                self._note(_Key(store.tenant, session.ref), None)
-            if not late or not page.has_more:
-                return
-            after = page.sessions[-1].ref
-
-    def _find_late(self, sessions: Sequence[Session]) -> list[Session]:
-        """Return the sessions whose file lacks the last entry.
-
-        Sessions without a file are left out. Their file is written at the next write, or when the session ends.
-        """
-        return [session for session in sessions if self._is_late(session)]
-
-    def _is_late(self, session: Session) -> bool:
-        path = self.path(session.tenant, session.user_id, session.id)
-        try:
-            file = TranscriptFile.open_locked(path) if _is_file_of(path, session) else None
-            if file is None:  # there is no file, or another process is writing to it
-                return False
-            try:
-                end = file.find_end(encode_header_start(session))
-            finally:
-                file.close()
-        except (UnexpectedContent, OSError):
-            return True
-        return end is None or end.seq < session.tail.next_seq - 1
-
-    def _remove_parts(self) -> None:
-        """Delete unfinished new versions of files, because they may contain data that has been erased."""
-        for part in self.folder.glob(f"*{PART}"):
-            file = TranscriptFile.open_locked(part.with_suffix(""))
-            if file is not None:
-                part.unlink(missing_ok=True)
-                file.close()
-
-    def _take_over_stale_notes(self) -> list[tuple[_Key, Change]]:
-        found = []
-        for path in sorted(self.folder.glob(f"*{_STALE}")):
-            try:
-                note = msgspec.json.decode(path.read_bytes(), type=_StaleNote)
-            except (OSError, msgspec.MsgspecError):
-                continue
-            found.append((_Key(note.tenant, SessionRef(note.user_id, note.id)), note.how))
-            path.rename(self._make_stale_path(self.path(note.tenant, note.user_id, note.id)))
-        return found
-
-    def _make_stale_path(self, path: Path) -> Path:
-        """Return the path of this process's marker file for a transcript that is out of date."""
-        return path.with_name(f"{path.name.removesuffix(SUFFIX)}.{self._mine}{_STALE}")
+    async def _update(self, key: _Key, *, whole: bool) -> None:
+        assert self._store is not None, "follow sets it"
+        store = self._store.for_tenant(key.tenant)
+        path = self.path(key.tenant, key.ref.user_id, key.ref.id)
+        if whole:
+            await run_in_thread(partial(path.unlink, missing_ok=True))
+        await update_file(path, store, key.ref)
 
 
-def _read_entries(ended: EndedSession, start: int) -> AsyncIterator[Entry]:
-    return ended.entries(start=start, retired=True)
+def _make_room(path: Path, session: Session) -> Path:
+    """Delete the file of a session that has ended, and return its path. If a later session has the id now, it is another path.
 
-
-def _is_file_of(path: Path, session: Session) -> bool | None:
-    """Return True if the file at `path` belongs to this session, and False if it belongs to another one.
-
-    Return None if the file is missing, or its first line is incomplete.
+    The folder is created if it does not exist, because a hook that was added later follows no writes.
     """
-    start = encode_header_start(session)
-    try:
-        with path.open("rb") as file:
-            actual = file.read(len(start))
-    except FileNotFoundError:
-        return None
-    # The first line may be incomplete after a crash.
-    return None if len(actual) < len(start) and start.startswith(actual) else actual == start
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    earlier = make_earlier_path(path, session.created_at)
+    header = _read_header(path)
+    if earlier.exists() or (header is not None and header.created_at != session.created_at):
+        path = earlier
+    path.unlink(missing_ok=True)
+    return path
 
 
-def _log_failure(what: str, ref: SessionRef, exc: Exception) -> None:
+def _delete(paths: Iterator[Path] | Sequence[Path]) -> int:
+    """Delete files, and return the number of those that existed."""
+    count = 0
+    for path in paths:
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            continue
+        count += 1
+    return count
+
+
+def _log_failure(ref: SessionRef, exc: Exception) -> None:
     """Log a failure with the session's id and the kind of error, without any content."""
     reason = exc.strerror if isinstance(exc, OSError) else None
     fields = {"session_id": ref.id, "error": reason or type(exc).__name__}
-    _log.warning("a transcript %s", what, extra={"fields": fields})
+    _log.warning("a transcript could not be written", extra={"fields": fields})
+
+
+def find_transcripts(hooks: HookRegistry) -> Transcripts | None:
+    """Return the hook that writes transcripts; None if there is none."""
+    hook = hooks.get(Transcripts.name)
+    return hook if isinstance(hook, Transcripts) else None
+
+
+class TranscribedStore(StoreWrapper):
+    """A store whose writes reach transcripts. Appends do not wait for the files."""
+
+    def __init__(self, inner: Store, transcripts: Transcripts) -> None:
+        super().__init__(inner)
+        self._transcripts = transcripts
+
+    def wrap(self, inner: Store) -> Self:
+        """Return a wrapper with the same transcripts around another handle of the store."""
+        return type(self)(inner, self._transcripts)
+
+    async def append(self, ref: SessionRef, write: Append) -> Appended:
+        appended = await self.inner.append(ref, write)
+        self._note(ref, write)
+        return appended
+
+    def note_append(self, ref: SessionRef, write: Append, appended: Appended) -> None:
+        super().note_append(ref, write, appended)
+        self._note(ref, write)
+
+    def _note(self, ref: SessionRef, write: Append) -> None:
+        # A write may retire entries without adding any.
+        if write.entries or write.retire_from is not None:
+            self._transcripts.note(self.tenant, ref)
+
+    async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
+        made = await self.inner.fork(new, source, stop, pins=pins)
+        self._transcripts.note(self.tenant, new.ref)
+        return made
+
+    async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
+        async with self._transcripts.rewrite(self.tenant, new.ref):
+            return await self.inner.replace(new, entries, **more)
+
+    async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
+        async with self._transcripts.rewrite(self.tenant, ref):
+            return await self.inner.erase(ref, seq, tokens=tokens)

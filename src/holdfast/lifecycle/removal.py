@@ -11,7 +11,7 @@ from holdfast.artifacts import ArtifactService
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.session import RemovalCounts, SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.hooks.registry import Keeper
+from holdfast.hooks.transcripts import Transcripts
 from holdfast.lifecycle.expiring_store import expire_sessions
 from holdfast.lifecycle.expiry import SessionLifecycle
 from holdfast.stores.base import Store
@@ -96,21 +96,26 @@ def make_receipt(removed: RemovalCounts, **more: int) -> Receipt:
 
 
 async def remove_stored_session(
-    life: SessionLifecycle, artifacts: ArtifactService, keepers: Iterable[Keeper], ref: SessionRef
+    life: SessionLifecycle, artifacts: ArtifactService, transcripts: Transcripts | None, ref: SessionRef
 ) -> Receipt | None:
     """Delete a session and all its data. Return a receipt, or None if nothing was deleted.
 
     The session and the names of its artifacts are deleted first, in one transaction, so readers find either all of them or none. If the
-    process crashes after that, the periodic clean-up deletes the remaining contents. Copies outside of the store are deleted even if the
-    session no longer exists.
+    process crashes after that, the periodic clean-up deletes the remaining contents. Transcripts are deleted even if the session no longer
+    exists: before it, so that none is left after a crash, and again after it, because an earlier write may have reached the file meanwhile.
 
     Args:
         life: the lifecycle of the tenant's sessions.
         artifacts: the tenant's artifacts.
-        keepers: hooks and observers that keep copies outside of the store.
+        transcripts: writes the transcripts of sessions; None: there are none.
         ref: the session.
     """
     store = expire_sessions(life.store, life)
+
+    async def forget_files() -> int:
+        return 0 if transcripts is None else await transcripts.forget(store.tenant, ref.user_id, ref.id)
+
+    files = await forget_files()
     versions = await artifacts.list_all(ref)
     if life.has_hooks_for("delete"):
         receipt = await _withdraw(life, store, ref, versions)
@@ -118,7 +123,7 @@ async def remove_stored_session(
         gone = await store.remove(ref)
         receipt = None if gone is None else make_receipt(gone)
     await artifacts.discard(versions)
-    files = sum([await keeper.forget(store.tenant, ref.user_id, ref.id) for keeper in keepers])
+    files += await forget_files()
     if receipt is None and not files:
         return None
     return (receipt or Receipt()) + Receipt(transcripts=files)

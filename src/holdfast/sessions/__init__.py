@@ -21,7 +21,6 @@ speech                let an agent speak outside of turns
 state                 session state
 records               values under a namespace and a key
 memory_files          open the memory files of a user and an agent
-session_events        follow a session live
 session_list          describe and sort sessions for lists
 facts                 standing facts: list, pin, drop
 annotations           pins, importance and refusals

@@ -22,6 +22,7 @@ from holdfast.domain.session import PARENT, Claim, CompactionFields, Entry, NewC
 from holdfast.engine.engine import Engine
 from holdfast.engine.session_removal import list_children, remove_session
 from holdfast.errors import Conflict, SessionBusy, SessionExists, SessionNotFound
+from holdfast.hooks.transcripts import find_transcripts
 from holdfast.limits import RECORD_CHANGES
 from holdfast.liveness import is_dead, make_holder
 from holdfast.sessions.transfer import TRIES, read_calls, read_log
@@ -112,6 +113,7 @@ async def _hand_over(
         held = await _copy_artifacts(engine, ref, target)
         await _move_children(engine, ref, target)
         await _move_endings(engine, ref, target)
+        await _forget_transcript(engine, ref)  # here too, so that no file is left after a crash
         try:
             expected = {"expect": copied.version, "artifacts": len(held), "records": record_version}
             gone = await engine.store.remove(ref, **expected)
@@ -124,8 +126,12 @@ async def _hand_over(
     if gone is None:  # the original was deleted meanwhile, so the copy must be deleted too
         await remove_session(engine, target)
         raise SessionNotFound(ref.id)
-    for keeper in engine.hooks.keepers:
-        await keeper.forget(engine.store.tenant, ref.user_id, ref.id)
+    await _forget_transcript(engine, ref)
+
+
+async def _forget_transcript(engine: Engine, ref: SessionRef) -> None:
+    if (transcripts := find_transcripts(engine.hooks)) is not None:
+        await transcripts.forget(engine.store.tenant, ref.user_id, ref.id)
 
 
 async def _move_children(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
