@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import holdfast
 from holdfast import Holdfast, Message
 from holdfast.domain.session import SessionRef
 from holdfast.errors import EntryNotFound, InvalidMessage, SessionNotFound, TooLarge
-from holdfast.hooks.transcript_files import parse_transcript
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.limits import MESSAGE_BYTES
 from tests.service.guard_kit import GONE, GUARD, KEY, desk
@@ -178,7 +178,7 @@ async def test_a_note_is_explained_erased_and_cannot_be_pinned() -> None:
 
 
 async def test_transcripts_show_notes_and_origins(tmp_path: Path) -> None:
-    """And are read back as the same session."""
+    """In the order of the log, with what an edit retired."""
     async with Holdfast(f"sqlite:///{tmp_path}/chat.db", hooks=[Transcripts(tmp_path)]) as hf:
         session = await hf.session(user_id="ada", session_id="s")
         await session.append({"role": "user", "content": "hi", "origin": {"raw": True}}, note=HANDOFF)
@@ -186,11 +186,12 @@ async def test_transcripts_show_notes_and_origins(tmp_path: Path) -> None:
         await session.append(note={"n": 2})
         await session.close()
         entries = await session.entries(retired=True)
-    lines = read_only_file(tmp_path)
-    assert b'{"type":"retired","from":1,"by":2}' in lines
-    read = parse_transcript(lines, "s")
-    assert (read.retired, read.unreadable) == (1, 0)
-    assert read.session.messages == tuple(entry.message for entry in entries)
+    head, *lines = [json.loads(line) for line in read_only_file(tmp_path)]
+    assert (head["type"], head["id"]) == ("session", "s")
+    assert [(line["seq"], line["role"], line.get("origin")) for line in lines] == [
+        (entry.seq, entry.message.role, entry.message.origin) for entry in entries
+    ]
+    assert [line.get("retired_by") for line in lines] == [None, 2, None, None]
 
 
 # -- origins ---------------------------------------------------------------------
