@@ -298,7 +298,7 @@ class RecordClient(ApiClient):
             answer, _ = await self.send("PUT", COUNTER, json=body, headers=match, accept=(412,))
             if answer.is_success:
                 break
-        path = f"/v1/users/{self.name}/records"
+        path = f"/v1/records?user_id={self.name}"
         change = {"op": "put", "namespace": ["n", str(self._count % 3)], "key": "k", "value": self._count}
         await self.send("POST", path, json={"changes": [change, {**change, "key": "same"}]})
 
@@ -315,7 +315,7 @@ class RecordClient(ApiClient):
         for at in range(max(self._count - 2, 1), self._count + 1):
             for key in ("k", "same"):
                 query = f"namespace=n/{at % 3}&key={key}"
-                found, _ = await self.send("GET", f"/v1/users/{self.name}/records/record?{query}", accept=(404,))
+                found, _ = await self.send("GET", f"/v1/records/record?user_id={self.name}&{query}", accept=(404,))
                 assert found.is_success, f"lost: record {key} of {at}"
                 assert found.json()["value"] == at, f"record {key} of {at}: {found.text}"
 
@@ -342,7 +342,7 @@ class MemoryFileClient(ApiClient):
         """Each file that the model saved in an acknowledged turn is there."""
         for text in self._texts:
             query = f"path={make_file_path(text)}"
-            answer, _ = await self.send("GET", f"/v1/users/{self.name}/memory_files/versions?{query}", accept=(404,))
+            answer, _ = await self.send("GET", f"/v1/users/{self.name}/memory_files?{query}", accept=(404,))
             versions = [one["text"] for one in answer.json()["data"]] if answer.is_success else []
             assert versions[:1] == [text], f"lost: the file of {text}: {answer.text}"
 

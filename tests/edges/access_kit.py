@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -18,6 +18,7 @@ from holdfast.domain.session import NewCompaction, SessionRef
 from holdfast.engine.entries import make_entries
 from holdfast.holdfast import Holdfast
 from holdfast.server.app import ROUTES as DECLARED
+from holdfast.server.permissions import Need
 from holdfast.sessions.memory_files import open_memory_files
 from holdfast.stores.log import Append
 from holdfast.turns.turn import INPUT_COUNT, MARK, OPENED_BY, make_mark
@@ -30,6 +31,8 @@ from tests.edges.server import Served, gateway
 CHAT = ("POST", "/v1/chat/completions")
 TURN: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 LOG = [{"role": "user", "content": "Always keep ada's secret"}, {"role": "assistant", "content": "kept"}]
+OWNERS: Final = ("?session_id={session_id}", "?user_id={user_id}", "")
+"""Queries that name the owner of state and records: a session, a user, or the app or tenant."""
 BODIES: dict[tuple[str, str], Any] = {
     CHAT: {**TURN, "session_id": "s"},
     ("POST", "/v1/messages"): {**TURN, "session_id": "s"},
@@ -47,17 +50,21 @@ BODIES: dict[tuple[str, str], Any] = {
         (method, path): body
         for path, key in (
             ("/v1/sessions/{session_id}/state", "topic"),
-            ("/v1/users/{user_id}/state", "user:theme"),
+            ("/v1/state?session_id={session_id}", "topic"),
+            ("/v1/state?user_id={user_id}", "user:theme"),
             ("/v1/state", "app:motd"),
         )
         for method, body in (("PATCH", {key: "new"}), ("POST", {"changes": [{"op": "set", "key": key, "value": 1}]}))
     },
     **{
         route: body
-        for base in ("/v1/sessions/{session_id}/records", "/v1/users/{user_id}/records", "/v1/records")
+        for owner in OWNERS
         for route, body in (
-            (("PUT", f"{base}/record"), {"value": "new"}),
-            (("POST", base), {"changes": [{"op": "put", "namespace": ["n"], "key": "new", "value": 1}]}),
+            (("PUT", f"/v1/records/record{owner}"), {"value": "new"}),
+            (
+                ("POST", f"/v1/records{owner}"),
+                {"changes": [{"op": "put", "namespace": ["n"], "key": "new", "value": 1}]},
+            ),
         )
     },
     ("POST", "/v1/sessions/{session_id}/fork"): {},
@@ -74,12 +81,11 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/sessions/{session_id}/speak"): {"text": "hm"},
     ("POST", "/v1/workspaces/{agent}/checkpoint"): {"note": "now"},
     ("POST", "/v1/keys"): {},
-    ("POST", "/v1/bulk/sessions"): {"action": "export", "sessions": [{"id": "s", "user_id": "ada"}]},
     ("POST", "/v1/memories"): {"content": "tea is at five", "user_id": "ada"},
     ("POST", "/v1/memories/consolidate"): {"user_id": "ada"},
     ("PATCH", "/v1/memories/{memory_id}"): {"importance": 1},
     ("POST", "/v1/memories/{memory_id}/review"): {"decision": "accept"},
-    ("POST", "/v1/users/{user_id}/memory_files/held/{change_id}/review"): {"decision": "accept"},
+    ("POST", "/v1/users/{user_id}/memory_files/{change_id}/review"): {"decision": "accept"},
     ("POST", "/mcp"): {
         "jsonrpc": "2.0",
         "id": 1,
@@ -95,20 +101,32 @@ QUERIES: Final = {
     ("POST", "/v1/memories"): "",
     ("POST", "/v1/memories/consolidate"): "",
     ("GET", "/v1/memories/diary"): "?user_id=ada",
-    ("GET", "/v1/users/{user_id}/memory_files/versions"): "?path=/memories/a.md",
     ("DELETE", "/v1/memories"): "?source_session=s&user_id=ada",
     **{
         route: query
-        for base in ("/v1/sessions/{session_id}/records", "/v1/users/{user_id}/records", "/v1/records")
+        for owner in OWNERS
         for route, query in (
-            (("GET", base), "?namespace=n"),
-            (("GET", f"{base}/search"), "?namespace=n&q=secret"),
-            *(((method, f"{base}/record"), "?namespace=n&key=k") for method in ("GET", "PUT", "DELETE")),
+            (("GET", f"/v1/records{owner}"), "?namespace=n"),
+            *(((method, f"/v1/records/record{owner}"), "?namespace=n&key=k") for method in ("GET", "PUT", "DELETE")),
         )
     },
 }
 """A query, likewise."""
-PERMISSIONS: Final = {(route.method, route.path): route.need for route in DECLARED}
+
+
+def list_variants(method: str, path: str, need: Need) -> Iterator[tuple[tuple[str, str], Need]]:
+    """Yield a route with its permission; a route of state or records once for each kind of owner."""
+    if path == "/v1/state":
+        owners = OWNERS if method != "DELETE" else OWNERS[1:]
+        yield from (((method, path + owner), need if owner or method == "GET" else "tenant") for owner in owners)
+    elif path.startswith("/v1/records"):
+        shared: Need = "shared" if need == "read" else "shared write"
+        yield from (((method, path + owner), need if owner else shared) for owner in OWNERS)
+    else:
+        yield (method, path), need
+
+
+PERMISSIONS: Final = {route: need for one in DECLARED for route, need in list_variants(one.method, one.path, one.need)}
 ROUTES: Final = sorted(PERMISSIONS)
 OWN: Final = {
     "POST /v1/chat/completions",
@@ -132,7 +150,6 @@ NAMES: Final = {
     "seq": "0",
     "compaction_id": "1",
     "call_id": "next",
-    "block": "digest",
     "fact_id": "0.0",
     "name": "a.txt",
     "user_id": "ada",
@@ -267,7 +284,8 @@ async def ask(served: Served, route: tuple[str, str], headers: dict[str, str], q
     if route in BODIES:
         content = json.dumps(BODIES[route]).encode()
     query = query or QUERIES.get(("GET" if method == "HEAD" else method, path), "")
-    return await served.http.request(method, url(path, **names) + query, headers=headers, content=content)
+    target = url(path, **names) + (f"&{query[1:]}" if "?" in path and query else query)
+    return await served.http.request(method, target, headers=headers, content=content)
 
 
 async def load_everything(served: Served) -> Any:

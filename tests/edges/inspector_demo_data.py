@@ -69,7 +69,7 @@ async def _add_state(served: Served) -> None:
         }
         for number, city in enumerate(("oslo", "bergen", "molde"), 1)
     ]
-    answer = await served.http.post("/v1/users/ada/records", json={"changes": puts})
+    answer = await served.http.post("/v1/records?user_id=ada", json={"changes": puts})
     assert answer.status_code == 200, answer.text
     for name, content, kind in (
         ("itinerary.md", b"# Day 1\nOslo, harbour hotel\n", "text/markdown"),

@@ -87,7 +87,7 @@ async def fill_state(served: Served) -> None:
     """Add state, records and artifacts of a session, a user and the app."""
     state = {"note": HOSTILE, "secret": SECRET, "cart": {"items": [1, 2]}, "user:language": "en", "app:motto": SECRET}
     assert (await served.http.patch("/v1/sessions/s/state", json=state)).status_code == 200
-    for owner in ("sessions/s/records", "users/default/records", "records"):
+    for owner in ("?session_id=s", "?user_id=default", ""):
         put = {
             "op": "put",
             "namespace": ["prefs", HOSTILE[:20]],
@@ -96,7 +96,7 @@ async def fill_state(served: Served) -> None:
             "text": HOSTILE,
         }
         more = {"op": "put", "namespace": ["prefs"], "key": HOSTILE[:30], "value": HOSTILE}
-        response = await served.http.post(f"/v1/{owner}", json={"changes": [put, more]})
+        response = await served.http.post(f"/v1/records{owner}", json={"changes": [put, more]})
         assert response.status_code == 200, response.text
     for name, content, kind in (
         ("report.html", f"{SECRET} {HOSTILE}".encode(), "text/html"),

@@ -12,7 +12,6 @@ from holdfast.server.app import ROUTES
 from holdfast.server.routes import Route
 from tests.edges.openapi_kit import (
     ANTHROPIC,
-    APP_STATE,
     ARTIFACT,
     CHAT,
     FILES,
@@ -22,9 +21,10 @@ from tests.edges.openapi_kit import (
     MEMORY,
     MESSAGES,
     ONE,
+    OWNERS,
     RECORDS,
     SEARCH,
-    USER_STATE,
+    STATE,
     WORKSPACE,
     Walk,
 )
@@ -61,7 +61,7 @@ def sample(route: Route, path: str = "") -> bytes | None:
     """Return a valid body for an operation."""
     if isinstance(route.body, type):
         body = BODIES.get(route.body.__name__)
-        return body.replace(b"user:", b"app:") if body and path == APP_STATE else body
+        return body.replace(b"user:", b"app:") if body and path == STATE else body
     return b"content" if route.body else None
 
 
@@ -76,7 +76,6 @@ async def send_bad_requests(walk: Walk) -> None:
         request: Callable[..., Any] = lambda *more, m=method, p=path, **headers: walk(m, p, *more, **headers)  # noqa: E731
         await request(Host="elsewhere.example", Origin="https://elsewhere.example")
         needed = "?namespace=a&key=k" if path.endswith("/record") else ""
-        needed = "?namespace=a&q=x" if path.endswith("/records/search") else needed
         if route.body is not None:
             await request(needed, b"{")
             await request(needed, b" " * 3000)
@@ -87,8 +86,6 @@ async def send_bad_requests(walk: Walk) -> None:
         if 404 in route.error_statuses and "{session_id}" in path and (method, path) != ("PUT", ONE):
             for name in ("gone", "twice"):
                 await request(needed, sample(route), id=name)
-    for after in ("gone", "twice"):
-        await walk("POST", "/v1/bulk/sessions", body={"action": "export", "filter": {"after": after}})
     for path in ("/v1/sessions", "/sessions"):
         await walk("GET", path, "?after=gone")
         await walk("GET", path, "?after=twice")
@@ -96,9 +93,8 @@ async def send_bad_requests(walk: Walk) -> None:
     await send_bad_artifact_requests(walk)
     await send_bad_state_requests(walk)
     await send_bad_record_requests(walk)
-    for method in ("GET", "DELETE"):
-        for key in ("gone", "%FF"):
-            await walk(method, "/v1/keys/{key_id}", key=key)
+    for key in ("gone", "%FF"):
+        await walk("DELETE", "/v1/keys/{key_id}", key=key)
     secret = {"metadata": {"key": "canary-77"}}
     for method, path in (("POST", "/v1/sessions"), ("PATCH", ONE)):
         assert (await walk(method, path, body=secret)).status_code == 422
@@ -131,18 +127,24 @@ async def send_bad_requests(walk: Walk) -> None:
 
 async def send_bad_state_requests(walk: Walk) -> None:
     """Send invalid state requests."""
-    for path, key in ((f"{ONE}/state", "a"), (USER_STATE, "user:a"), (APP_STATE, "app:a")):
-        for value, headers in ((1, {"If_Match": "77"}), ("canary-77", {})):
-            await walk("PATCH", path, body={key: value}, **headers)
-            await walk("POST", path, body={"changes": [{"op": "set", "key": key, "value": value}]}, **headers)
-        if path != f"{ONE}/state":
-            await walk("DELETE", path, If_Match="77")
+    for value, headers in ((1, {"If_Match": "77"}), ("canary-77", {})):
+        await walk("PATCH", f"{ONE}/state", body={"a": value}, **headers)
+        for owner, key in zip(OWNERS, ("a", "user:a", "app:a"), strict=True):
+            query = f"?{owner}" if owner else ""
+            await walk("PATCH", STATE, query, body={key: value}, **headers)
+            changes = [{"op": "set", "key": key, "value": value}]
+            await walk("POST", STATE, query, body={"changes": changes}, **headers)
+    for query in ("?user_id=s", ""):
+        await walk("DELETE", STATE, query, If_Match="77")
+    for method, body in (("GET", None), ("PATCH", {"a": 1}), ("POST", {"changes": [{"op": "delete", "key": "a"}]})):
+        for name in ("gone", "twice"):
+            await walk(method, STATE, f"?session_id={name}", body)
 
 
 async def send_bad_record_requests(walk: Walk) -> None:
     """Send invalid requests for records: missing, stale, with a secret, with wrong parameters."""
-    for base in RECORDS:
-        name = "?namespace=a&key=k"
+    for owner in (*OWNERS, "session_id=gone", "session_id=twice"):
+        base, name, of = RECORDS, f"?{owner}&namespace=a&key=k", f"?{owner}" if owner else ""
         await walk("GET", f"{base}/record", name)
         await walk("DELETE", f"{base}/record", name)
         for headers in ({"If_Match": "77"}, {"If_Match": "x"}, {"If_None_Match": "x"}):
@@ -151,12 +153,15 @@ async def send_bad_record_requests(walk: Walk) -> None:
         await walk("DELETE", f"{base}/record", name, If_Match="77")
         for value, expect in ((1, 77), ("canary-77", None)):
             put = {"op": "put", "namespace": ["a"], "key": "k", "value": value, "expect": expect}
-            await walk("POST", base, body={"changes": [put]})
-        await walk("POST", base, body={"changes": []})
-        await walk("GET", base, "?limit=0")
-        await walk("GET", f"{base}/search", "?q=x")
-        await walk("GET", f"{base}/search", "?nested=true&q=x&mode=vector")
-        await walk("GET", f"{base}/namespaces", "?depth=0")
+            await walk("POST", base, of, body={"changes": [put]})
+        await walk("POST", base, of, body={"changes": []})
+        await walk("GET", base, f"?{owner}&limit=0")
+        await walk("GET", base, f"?{owner}&q=x")
+        await walk("GET", base, f"?{owner}&nested=true&q=x&mode=vector")
+        await walk("GET", f"{base}/namespaces", f"?{owner}&depth=0")
+        if owner.endswith(("gone", "twice")):
+            await walk("DELETE", base, of)
+            await walk("GET", f"{base}/namespaces", of)
 
 
 async def send_bad_artifact_requests(walk: Walk) -> None:
@@ -183,8 +188,7 @@ async def search_without_embedder(walk: Walk) -> None:
     index: Any = walk.hf.engine.index
     index.embedder = Away()
     await walk("GET", SEARCH, "?q=kelp&mode=vector")
-    for base in RECORDS:
-        await walk("GET", f"{base}/search", "?nested=true&q=kelp&mode=vector")
+    await walk("GET", RECORDS, "?user_id=s&nested=true&q=kelp&mode=vector")
     index.embedder = None
 
 
@@ -212,11 +216,11 @@ async def send_bad_memory_file_requests(walk: Walk) -> None:
     """Send invalid requests for memory files: missing, not a number, outside of the directory."""
     walk.good = False
     for change in ("1", "0", "x"):
-        await walk("POST", f"{FILES}/held/{{change_id}}/review", body={"decision": "accept"}, change=change)
-    await walk("POST", f"{FILES}/held/{{change_id}}/review", body={"decision": "maybe"})
-    for query in ("", "?path=/etc/passwd", "?path=/memories/none.md"):
-        await walk("GET", f"{FILES}/versions", query)
-    await walk("GET", f"{FILES}/held", "?limit=0")
+        await walk("POST", f"{FILES}/{{change_id}}/review", body={"decision": "accept"}, change=change)
+    await walk("POST", f"{FILES}/{{change_id}}/review", body={"decision": "maybe"})
+    for query in ("?path=/etc/passwd", "?path=/memories/none.md"):
+        await walk("GET", FILES, query)
+    await walk("GET", FILES, "?limit=0")
 
 
 async def send_bad_workspace_requests(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:

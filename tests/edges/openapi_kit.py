@@ -41,9 +41,10 @@ RESPONSES = "/v1/responses"
 CONVERSATIONS = "/v1/conversations"
 COMPACTIONS = f"{ONE}/compactions"
 ARTIFACT = f"{ONE}/artifacts/{{name}}"
-USER_STATE = "/v1/users/{user_id}/state"
-APP_STATE = "/v1/state"
-RECORDS = (f"{ONE}/records", "/v1/users/{user_id}/records", "/v1/records")
+STATE = "/v1/state"
+RECORDS = "/v1/records"
+OWNERS = ("session_id=s", "user_id=s", "")
+"""Parameters of the query that name the owner of state and records."""
 WORKSPACE = "/v1/workspaces/{agent}"
 SEARCH = "/v1/search"
 MEMORIES = "/v1/memories"
@@ -70,7 +71,6 @@ class Walk:
         names = {"session_id": "id", "seq": "seq", "compaction_id": "compaction", "user_id": "id", "name": "name"}
         names |= {
             "call_id": "call",
-            "block": "block",
             "agent": "id",
             "memory_id": "memory",
             "fact_id": "fact",

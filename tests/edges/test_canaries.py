@@ -163,8 +163,8 @@ async def share(world: World, who: Who) -> None:
     """Set state of a session, a user or the app."""
     user = world.chance.choice(USERS)
     places = [
-        (world.session().format("/state"), "user:k"),
-        (f"/v1/users/{user}/state", "user:k"),
+        (f"/v1/state?session_id={world.chance.choice(SESSIONS)}", "user:k"),
+        (f"/v1/state?user_id={user}", "user:k"),
         ("/v1/state", "app:k"),
     ]
     url, key = world.chance.choice([*places, (places[0][0], "app:k"), (places[0][0], "k")])
@@ -181,8 +181,8 @@ async def look(world: World, who: Who) -> None:
     pages = [f"{path}{whose}" for path in ("/v1/sessions", "/sessions")]
     tails = ["", "/messages", "/history", "/compactions", "/compactions/1", "/explain?q=a", "/explain?seq=0"]
     tails += ["/calls", "/calls/next?log_limit=9"]
-    tails += ["/artifacts", "/artifacts/a.txt", "/artifacts/user:a.txt", "/artifacts/a.txt/versions"]
-    states = [world.session().format("/state"), *(f"/v1/users/{user}/state" for user in USERS), "/v1/state"]
+    tails += ["/artifacts", "/artifacts/a.txt", "/artifacts/user:a.txt", "/artifacts?name=a.txt"]
+    states = [world.session().format("/state"), *(f"/v1/state?user_id={user}" for user in USERS), "/v1/state"]
     url = world.chance.choice([*pages, *states, *(world.session().format(tail) for tail in tails), "/v1/models"])
     await world.ask(who, "GET", url)
 
@@ -194,7 +194,7 @@ async def remove(world: World, who: Who) -> None:
         [
             *(world.session().format(tail) for tail in tails),
             f"/v1/users/{world.chance.choice(USERS)}",
-            f"/v1/users/{world.chance.choice(USERS)}/state",
+            f"/v1/state?user_id={world.chance.choice(USERS)}",
             "/v1/state",
         ]
     )

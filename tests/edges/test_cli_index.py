@@ -1,4 +1,4 @@
-"""`holdfast index`, and what `GET /v1/index` and the metrics report."""
+"""`holdfast index`, and what `GET /v1/status` and the metrics report."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ async def test_server_reports_the_state_of_its_index() -> None:
         await served.http.post("/v1/sessions/s/messages", json={"messages": [{"role": "user", "content": "tea"}]})
         assert served.hf.engine.index is not None
         await served.hf.engine.index.settled()
-        status = (await served.http.get("/v1/index")).json()
-        assert (status["object"], status["enabled"], status["documents"]) == ("index", True, 1)
+        status = (await served.http.get("/v1/status")).json()["index"]
+        assert (status["mode"], status["documents"]) == ("keyword", 1)
         metrics = (await served.http.get("/metrics")).text
         assert "holdfast_index_entries_total 1.0" in metrics
         assert "holdfast_index_waiting 0.0" in metrics
@@ -118,5 +118,5 @@ async def test_server_reports_the_state_of_its_index() -> None:
 async def test_key_of_one_user_cannot_read_the_index_status() -> None:
     async with gateway(lambda _: "ok") as (served, _):
         one, everybody = await create_stored_key(served.hf, user_id="ada"), await create_stored_key(served.hf)
-        assert (await served.http.get("/v1/index", headers=bearer(one))).status_code == 403
-        assert (await served.http.get("/v1/index", headers=bearer(everybody))).status_code == 200
+        assert (await served.http.get("/v1/status", headers=bearer(one))).status_code == 403
+        assert (await served.http.get("/v1/status", headers=bearer(everybody))).status_code == 200

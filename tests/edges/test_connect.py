@@ -372,7 +372,7 @@ async def test_a_write_without_a_key_is_not_repeated() -> None:
     """The server has incremented the number, and the client cannot know it."""
 
     def drop(request: web.Request, _: int) -> web.Response | None:
-        return web.Response(status=502) if request.method == "POST" and request.path.endswith("/state") else None
+        return web.Response(status=502) if request.method == "POST" and request.path == "/v1/state" else None
 
     async with open_with_proxy(drop) as hf:
         session = await hf.session("s")

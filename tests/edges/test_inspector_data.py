@@ -23,7 +23,7 @@ async def get_state(served: Served, path: str = "/v1/sessions/s/state") -> Any:
 
 async def add_record(served: Served) -> None:
     change = {"op": "put", "namespace": ["prefs"], "key": "counter", "value": 1, "text": "how often", "ttl": 90_000_000}
-    answer = await served.http.post("/v1/users/default/records", json={"changes": [change]})
+    answer = await served.http.post("/v1/records?user_id=default", json={"changes": [change]})
     assert answer.status_code == 200, answer.text
 
 
@@ -61,7 +61,7 @@ async def test_value_is_edited_and_a_conflict_shows_both_values() -> None:
     ("place", "path", "key"),
     [
         ("scope=app", "/v1/state", "app:colour"),
-        ("scope=user&user_id=ada", "/v1/users/ada/state", "user:colour"),
+        ("scope=user&user_id=ada", "/v1/state?user_id=ada", "user:colour"),
         ("session_id=s", "/v1/sessions/s/state", "colour"),
     ],
 )
@@ -80,7 +80,7 @@ async def test_key_is_added_with_the_prefix_of_its_scope_but_never_over_another(
 
 async def test_large_state_is_paged_and_filtered_on_the_server() -> None:
     async with serve_filled() as served:
-        await served.http.patch("/v1/users/many/state", json={f"user:k{number:03}": number for number in range(150)})
+        await served.http.patch("/v1/state?user_id=many", json={f"user:k{number:03}": number for number in range(150)})
         page = await read(served, "/inspect/state?scope=user&user_id=many")
         assert "150 keys" in page
         assert page.count("data-item") == 100
@@ -100,7 +100,7 @@ async def test_record_is_put_only_in_the_version_that_was_shown() -> None:
         fields = {"value": "2", "text": "how often", "at": "/inspect/state/record/save"}
         answer = await submit(served, RECORD, "Save", **fields)
         assert "The record was saved." in answer.text
-        path = "/v1/users/default/records/record?namespace=prefs&key=counter"
+        path = "/v1/records/record?user_id=default&namespace=prefs&key=counter"
         saved = await get_state(served, path)
         assert (saved["value"], saved["text"]) == (2, "how often")
         assert saved["expires_at"] is None  # the form was sent without a lifetime
@@ -260,9 +260,9 @@ async def test_very_long_ids_and_values_do_not_widen_the_page(width: int) -> Non
     name = "L" * 500
     async with gateway(lambda _: "ok") as (served, _), browse(served.url, width=width) as page:
         await served.chat("hi", session_id=name, user_id=name)
-        await served.http.patch(f"/v1/users/{name}/state", json={f"user:{'k' * 250}": {"v": "x" * 200_000}})
+        await served.http.patch(f"/v1/state?user_id={name}", json={f"user:{'k' * 250}": {"v": "x" * 200_000}})
         put = {"op": "put", "namespace": ["n" * 60] * 3, "key": "k" * 300, "value": "y" * 100_000, "text": "z" * 3000}
-        await served.http.post(f"/v1/users/{name}/records", json={"changes": [put]})
+        await served.http.post(f"/v1/records?user_id={name}", json={"changes": [put]})
         for file in (f"user:{'f' * 200}.txt", f"{'g' * 200}.txt"):
             await served.http.put(f"/v1/sessions/{name}/artifacts/{file}?user_id={name}", content=b"q" * 200_000)
         memory = {"content": "W" * 4000, "user_id": name, "tags": ["t" * 60], "sources": [{"session_id": name}]}

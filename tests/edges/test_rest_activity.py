@@ -1,4 +1,4 @@
-"""`GET /v1/activity`: what turns of the gateway and the library count, over time and over several servers of one database."""
+"""`GET /v1/status`: what turns of the gateway and the library count, over time and over several servers of one database."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LONG = "The kelp forest of the north coast is home to otters and urchins. " * 12
 
 async def read_total(served: Served, query: str = "", **headers: str) -> dict[str, Any]:
     """Return the sums of the activity."""
-    answer = await served.http.get(f"/v1/activity{query}", headers=headers)
+    answer = await served.http.get(f"/v1/status{query}", headers=headers)
     assert answer.status_code == 200, answer.text
-    total: dict[str, Any] = answer.json()["total"]
+    total: dict[str, Any] = answer.json()["activity"]["total"]
     return total
 
 
@@ -137,13 +137,13 @@ async def test_series_has_one_item_per_step_and_survives_a_restart(tmp_path: Pat
         clock.now += 2 * HOUR
         await served.chat("Hello again")
     async with gateway(lambda _: "ok", store=url, clock=clock) as (served, _):
-        answer = (await served.http.get(f"/v1/activity?since={START}&until={clock.now + 1}")).json()
+        answer = (await served.http.get(f"/v1/status?since={START}&until={clock.now + 1}")).json()["activity"]
         assert [item["counts"]["turns"] for item in answer["data"]] == [1, 0, 1]
         assert [item["start"] % HOUR for item in answer["data"]] == [0, 0, 0]
         assert answer["since"] == answer["data"][0]["start"] == START - START % HOUR
-        fine = (await served.http.get(f"/v1/activity?step=5m&since={START}&until={clock.now + 1}")).json()
+        fine = (await served.http.get(f"/v1/status?step=5m&since={START}&until={clock.now + 1}")).json()["activity"]
         assert (len(fine["data"]), fine["total"]["turns"]) == (25, 2)
-        days = (await served.http.get("/v1/activity?step=1d&since=2023-11-01")).json()
+        days = (await served.http.get("/v1/status?step=1d&since=2023-11-01")).json()["activity"]
         assert [item["counts"]["turns"] for item in days["data"]][-2:] == [1, 1]
 
 
@@ -231,7 +231,7 @@ async def test_key_of_one_user_cannot_read_the_activity() -> None:
     async with gateway(lambda _: "ok") as (served, _):
         one, everybody = await create_stored_key(served.hf, user_id="ada"), await create_stored_key(served.hf)
         other = await create_stored_key(served.hf, tenant="other")
-        assert (await served.http.get("/v1/activity", headers=bearer(one))).status_code == 403
+        assert (await served.http.get("/v1/status", headers=bearer(one))).status_code == 403
         await served.chat("Hello", headers=bearer(everybody))
         assert (await read_total(served, **bearer(everybody)))["turns"] == 1
         assert (await read_total(served, **bearer(other)))["turns"] == 0
@@ -248,5 +248,5 @@ async def test_key_of_one_user_cannot_read_the_activity() -> None:
 )
 async def test_wrong_ranges_are_refused(query: str, param: str) -> None:
     async with gateway(lambda _: "ok") as (served, _):
-        answer = await served.http.get(f"/v1/activity{query}")
+        answer = await served.http.get(f"/v1/status{query}")
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)

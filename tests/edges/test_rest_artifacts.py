@@ -101,7 +101,7 @@ async def test_versions_and_pages(served: Served) -> None:
     for version in (0, 3):
         assert (await get(served, f"a.txt?version={version}")).content == str(version).encode()
     assert (await get(served, "a.txt")).content == b"4"
-    page = (await served.http.get(f"{BASE}/a.txt/versions?limit=2&after=1")).json()
+    page = (await served.http.get(f"{BASE}?name=a.txt&limit=2&after=1")).json()
     assert [one["version"] for one in page["data"]] == [2, 3]
     assert (page["object"], page["has_more"], page["first_id"], page["last_id"]) == ("list", True, 2, 3)
     first = (await served.http.get(f"{BASE}?limit=1")).json()
@@ -116,7 +116,7 @@ async def test_versions_and_pages(served: Served) -> None:
         "bytes": 5,
     }
     assert (await get(served, "a.txt")).status_code == 404
-    assert (await served.http.get(f"{BASE}/a.txt/versions")).status_code == 404
+    assert (await served.http.get(f"{BASE}?name=a.txt")).status_code == 404
 
 
 async def test_deleting_one_version_keeps_the_others(served: Served) -> None:

@@ -83,9 +83,9 @@ async def test_bad_requests_name_the_parameter(
 
 async def test_a_digest_is_compared_with_its_messages() -> None:
     async with server_with_talk() as served:
-        view = await get(served, f"{CALLS}/next/blocks/digest", "CompactionView", limit=3)
+        view = await get(served, f"{CALLS}/next", "CompactionView", block="digest", limit=3)
         assert (view["kind"], len(view["sources"]), view["has_more"]) == ("digest", 3, True)
         assert {fact["kind"] for fact in (*view["kept"], *view["lost"])} <= {"identifier", "date", "number", "name"}
-        assert_error(await served.http.get(f"{CALLS}/next/blocks/summary"), 404)
-        assert_error(await served.http.get(f"{CALLS}/next/blocks/poem"), 400)
-        assert_error(await served.http.get("/v1/sessions/trip/compactions/9/facts"), 404)
+        assert_error(await served.http.get(f"{CALLS}/next?block=summary"), 404)
+        assert_error(await served.http.get(f"{CALLS}/next?block=poem"), 400)
+        assert_error(await served.http.get("/v1/sessions/trip/compactions/9?compare=true"), 404)

@@ -229,7 +229,7 @@ async def test_invalid_ids_are_refused() -> None:
 
 @pytest.mark.parametrize("dots", [".", ".."])
 async def test_ids_that_clients_resolve_in_paths_are_refused(dots: str) -> None:
-    """A client that normalises `/v1/users/%2E%2E/records` would reach `/v1/records`, which is the tenant's."""
+    """A client that normalises `/v1/users/%2E%2E` would reach `/v1`."""
     user, named = encode(dots), {"id": dots}
     async with gateway(lambda body: "ok") as (served, _):
         http = served.http
@@ -245,12 +245,12 @@ async def test_ids_that_clients_resolve_in_paths_are_refused(dots: str) -> None:
             ("POST", "/v1/chat/completions", {"messages": [HI], "session_id": dots}),
             ("POST", "/v1/chat/completions", {"messages": [HI], "user": dots}),
             ("POST", "/v1/responses", {"input": "hi", "session_id": dots}),
-            ("PATCH", f"/v1/users/{user}/state", {"user:a": 1}),
-            ("POST", f"/v1/users/{user}/state", {"changes": [{"op": "set", "key": "user:a", "value": 1}]}),
-            ("PUT", f"/v1/users/{user}/records/record?namespace=n&key=k", {"value": 1}),
+            ("PATCH", f"/v1/state?user_id={user}", {"user:a": 1}),
+            ("POST", f"/v1/state?user_id={user}", {"changes": [{"op": "set", "key": "user:a", "value": 1}]}),
+            ("PUT", f"/v1/records/record?user_id={user}&namespace=n&key=k", {"value": 1}),
             (
                 "POST",
-                f"/v1/users/{user}/records",
+                f"/v1/records?user_id={user}",
                 {"changes": [{"op": "put", "namespace": ["n"], "key": "k", "value": 1}]},
             ),
             ("POST", "/v1/memories", {"content": "Ada likes tea.", "user_id": dots}),
@@ -262,7 +262,9 @@ async def test_ids_that_clients_resolve_in_paths_are_refused(dots: str) -> None:
             assert dots in response.json()["error"]["message"], (method, path, response.text)
         assert [one.id for one in (await served.hf.sessions()).sessions] == ["s"]
         # Record keys and labels are never segments of a path.
-        assert (await http.put(f"/v1/users/a/records/record?namespace={user}&key={user}", json={"value": 1})).is_success
+        assert (
+            await http.put(f"/v1/records/record?user_id=a&namespace={user}&key={user}", json={"value": 1})
+        ).is_success
 
 
 async def test_data_under_such_an_id_can_be_read_moved_and_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,11 +282,11 @@ async def test_data_under_such_an_id_can_be_read_moved_and_deleted(monkeypatch: 
         path, owner = "/v1/sessions/%2E%2E", "?user_id=.."
         assert (await http.get(path + owner)).json()["message_count"] == 1
         assert (await http.post(f"{path}/messages{owner}", json={"messages": [HI]})).is_success
-        assert (await http.get("/v1/users/%2E%2E/state")).json() == {"user:a": 1}
-        assert (await http.get("/v1/users/%2E%2E/records/record?namespace=n&key=k")).json()["value"] == 1
+        assert (await http.get("/v1/state?user_id=%2E%2E")).json() == {"user:a": 1}
+        assert (await http.get("/v1/records/record?user_id=%2E%2E&namespace=n&key=k")).json()["value"] == 1
         assert len((await http.get("/v1/memories" + owner)).json()["data"]) == 1
         assert len((await http.get(f"{path}/artifacts{owner}")).json()["data"]) == 1
-        assert (await http.delete("/v1/users/%2E%2E/records/record?namespace=n&key=k")).is_success
+        assert (await http.delete("/v1/records/record?user_id=%2E%2E&namespace=n&key=k")).is_success
         moved = await http.post(f"{path}/move{owner}", json={"user_id": "ada", "id": "s"})
         assert (moved.status_code, moved.json()["message_count"]) == (200, 2)
         assert (await http.delete("/v1/users/%2E%2E")).json()["receipt"]["memories"] == 1

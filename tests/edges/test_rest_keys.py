@@ -45,7 +45,6 @@ async def test_a_key_is_created_listed_and_revoked() -> None:
         assert (answer["expires_at"], answer["tenant"], answer["status"]) == (START + 90 * DAY, "default", "valid")
         assert answer["id"] == parse_key_id(text)
         assert "note" not in answer
-        assert await ask(served, "GET", f"/{answer['id']}", key=admin) == answer
         listed = await ask(served, "GET", key=admin)
         assert [one for one in listed["data"] if one["id"] == answer["id"]] == [answer]
         assert text.rpartition("_")[2] not in str(listed)
@@ -84,9 +83,8 @@ async def test_keys_of_a_tenant_are_its_own() -> None:
         mine = await create(served, own)
         await create(served, theirs, tenant="default", status=403)
         await ask(served, "GET", "?tenant=default", key=theirs, status=403)
-        for method in ("GET", "DELETE"):
-            refused = await ask(served, method, f"/{mine['id']}", key=theirs, status=404)
-            assert refused["error"]["code"] == "key_not_found"
+        refused = await ask(served, "DELETE", f"/{mine['id']}", key=theirs, status=404)
+        assert refused["error"]["code"] == "key_not_found"
         made_there = await create(served, theirs)
         assert made_there["tenant"] == "t2"
         listed = await ask(served, "GET", key=theirs)
@@ -95,7 +93,8 @@ async def test_keys_of_a_tenant_are_its_own() -> None:
         assert len((await ask(served, "GET", "?tenant=t2", key=own))["data"]) == 2
         assert (await create(served, own, tenant="t3"))["tenant"] == "t3"
         assert (await ask(served, "DELETE", f"/{made_there['id']}", key=own))["status"] == "revoked"
-        assert (await ask(served, "GET", f"/{mine['id']}", key=own))["status"] == "valid"
+        kept = {one["id"]: one["status"] for one in (await ask(served, "GET", key=own))["data"]}
+        assert kept[mine["id"]] == "valid"
 
 
 @pytest.mark.parametrize("fields", [{"role": "write"}, {"role": "read"}, {"role": "admin", "user_id": "ada"}])

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 import pytest
 
 from tests.clocks import Clock
 from tests.edges.server import Served, gateway
 
-BASES = ("/v1/sessions/s/records", "/v1/users/ada/records", "/v1/records")
+Owner = dict[str, str]
+RECORDS = "/v1/records"
+OWNERS: tuple[Owner, ...] = ({"session_id": "s"}, {"user_id": "ada"}, {})
+BOB = {"user_id": "bob"}
 
 
 @pytest.fixture
@@ -29,9 +32,14 @@ async def served(clock: Clock) -> AsyncIterator[Served]:
         yield served
 
 
-def at(base: str, namespace: str = "a", key: str = "k") -> str:
+def at(owner: Owner, namespace: str = "a", key: str = "k") -> str:
     """The path of a record."""
-    return f"{base}/record?namespace={quote(namespace, safe='')}&key={quote(key, safe='')}"
+    return f"{RECORDS}/record?{urlencode({**owner, 'namespace': namespace, 'key': key})}"
+
+
+def of(owner: Owner, **query: str) -> str:
+    """The path of the records of an owner."""
+    return f"{RECORDS}?{urlencode({**owner, **query})}"
 
 
 async def put(served: Served, url: str, value: Any, **headers: str) -> Any:
@@ -40,12 +48,12 @@ async def put(served: Served, url: str, value: Any, **headers: str) -> Any:
     return await served.http.put(url, json=body, headers={name.replace("_", "-"): one for name, one in headers.items()})
 
 
-@pytest.mark.parametrize("base", BASES)
-async def test_records_are_put_read_and_deleted(served: Served, base: str, clock: Clock) -> None:
-    made = await put(served, at(base), {"x": [None]})
+@pytest.mark.parametrize("owner", OWNERS)
+async def test_records_are_put_read_and_deleted(served: Served, owner: Owner, clock: Clock) -> None:
+    made = await put(served, at(owner), {"x": [None]})
     version = made.json()["version"]
     assert (made.status_code, made.json()["created"], made.headers["etag"]) == (200, True, f'"{version}"')
-    found = (await served.http.get(at(base))).json()
+    found = (await served.http.get(at(owner))).json()
     assert found == {
         "object": "record",
         "id": "a/k",
@@ -60,54 +68,54 @@ async def test_records_are_put_read_and_deleted(served: Served, base: str, clock
         "value": {"x": [None]},
         "text": None,
     }
-    again = await put(served, at(base), {"value": "AP8=", "encoding": "base64", "ttl": 1_000}, If_Match=str(version))
+    again = await put(served, at(owner), {"value": "AP8=", "encoding": "base64", "ttl": 1_000}, If_Match=str(version))
     assert (again.json()["created"], again.json()["expires_at"]) == (False, clock.now + 1_000)
-    read = await served.http.get(at(base))
+    read = await served.http.get(at(owner))
     assert (read.json()["encoding"], read.json()["value"]) == ("base64", "AP8=")
     for headers in ({"If_Match": str(version)}, {"If_None_Match": "*"}):
-        stale = await put(served, at(base), 1, **headers)
+        stale = await put(served, at(owner), 1, **headers)
         assert (stale.status_code, stale.json()["error"]["code"]) == (412, "stale_record")
-    assert (await served.http.delete(at(base), headers={"if-match": str(version)})).status_code == 412
+    assert (await served.http.delete(at(owner), headers={"if-match": str(version)})).status_code == 412
     clock.now += 1_000
-    assert (await served.http.get(at(base))).json()["error"]["code"] == "record_not_found"
-    assert (await put(served, at(base), 1, If_None_Match="*")).status_code == 200
-    assert (await served.http.delete(at(base))).json()["deleted"] is True
-    assert (await served.http.delete(at(base))).status_code == 404
+    assert (await served.http.get(at(owner))).json()["error"]["code"] == "record_not_found"
+    assert (await put(served, at(owner), 1, If_None_Match="*")).status_code == 200
+    assert (await served.http.delete(at(owner))).json()["deleted"] is True
+    assert (await served.http.delete(at(owner))).status_code == 404
 
 
-@pytest.mark.parametrize("base", BASES)
-async def test_records_are_listed_in_pages(served: Served, base: str) -> None:
+@pytest.mark.parametrize("owner", OWNERS)
+async def test_records_are_listed_in_pages(served: Served, owner: Owner) -> None:
     names = [("a", "1"), ("a", "2/~x"), ("a", "3"), ("a/b~1c", "1"), ("b", "1")]
     for namespace, key in names:
-        await put(served, at(base, namespace, key), key)
-    page = (await served.http.get(f"{base}?namespace=a&limit=2")).json()
+        await put(served, at(owner, namespace, key), key)
+    page = (await served.http.get(of(owner, namespace="a", limit="2"))).json()
     assert ([one["id"] for one in page["data"]], page["has_more"]) == (["a/1", "a/2~1~0x"], True)
-    rest = (await served.http.get(f"{base}?namespace=a&after={quote(page['last_id'], safe='')}")).json()
+    rest = (await served.http.get(of(owner, namespace="a", after=page["last_id"]))).json()
     assert ([one["key"] for one in rest["data"]], rest["has_more"]) == (["3"], False)
-    down = (await served.http.get(f"{base}?namespace=a&order=desc&values=false")).json()
+    down = (await served.http.get(of(owner, namespace="a", order="desc", values="false"))).json()
     assert ([one["key"] for one in down["data"]], "value" in down["data"][0]) == (["3", "2/~x", "1"], False)
-    assert len((await served.http.get(f"{base}?nested=true")).json()["data"]) == 5
-    assert len((await served.http.get(f"{base}?namespace=a&prefix=2/")).json()["data"]) == 1
-    found = (await served.http.get(f"{base}/namespaces?limit=2")).json()
+    assert len((await served.http.get(of(owner, nested="true"))).json()["data"]) == 5
+    assert len((await served.http.get(of(owner, namespace="a", prefix="2/"))).json()["data"]) == 1
+    found = (await served.http.get(f"{RECORDS}/namespaces?{urlencode({**owner, 'limit': 2})}")).json()
     assert ([one["namespace"] for one in found["data"]], found["has_more"]) == ([["a"], ["a", "b/c"]], True)
-    rest = (await served.http.get(f"{base}/namespaces?after={quote(found['last_id'], safe='')}")).json()
+    rest = (await served.http.get(f"{RECORDS}/namespaces?{urlencode({**owner, 'after': found['last_id']})}")).json()
     assert [one["id"] for one in rest["data"]] == ["b"]
-    assert (await served.http.delete(base)).json()["records"] == 5
+    assert (await served.http.delete(of(owner))).json()["records"] == 5
 
 
-@pytest.mark.parametrize("base", BASES)
-async def test_changes_take_effect_together(served: Served, base: str) -> None:
+@pytest.mark.parametrize("owner", OWNERS)
+async def test_changes_take_effect_together(served: Served, owner: Owner) -> None:
     changes: list[dict[str, Any]] = [
         {"op": "put", "namespace": ["a", "b"], "key": "x", "value": None, "expect": 0},
         {"op": "put", "namespace": ["c"], "key": "y", "value": "AA==", "encoding": "base64"},
         {"op": "delete", "namespace": ["c"], "key": "z"},
     ]
-    done = (await served.http.post(base, json={"changes": changes})).json()
+    done = (await served.http.post(of(owner), json={"changes": changes})).json()
     assert done["existed"] == [False, False, False]
-    assert (await served.http.get(at(base, "c", "y"))).json()["version"] == done["version"]
-    again = await served.http.post(base, json={"changes": [changes[1] | {"value": "AQ=="}, changes[0]]})
+    assert (await served.http.get(at(owner, "c", "y"))).json()["version"] == done["version"]
+    again = await served.http.post(of(owner), json={"changes": [changes[1] | {"value": "AQ=="}, changes[0]]})
     assert again.status_code == 412
-    assert (await served.http.get(at(base, "c", "y"))).json()["value"] == "AA=="
+    assert (await served.http.get(at(owner, "c", "y"))).json()["value"] == "AA=="
     wrong: dict[str, Any]
     for wrong in (
         {"changes": []},
@@ -117,40 +125,40 @@ async def test_changes_take_effect_together(served: Served, base: str) -> None:
         {"changes": [changes[2], changes[2]]},
         {"changes": [{**changes[0], "op": "set"}]},
     ):
-        assert (await served.http.post(base, json=wrong)).status_code == 400, wrong
+        assert (await served.http.post(of(owner), json=wrong)).status_code == 400, wrong
     many = [{"op": "delete", "namespace": ["a"], "key": str(one)} for one in range(101)]
-    assert (await served.http.post(base, json={"changes": many})).status_code == 413
+    assert (await served.http.post(of(owner), json={"changes": many})).status_code == 413
 
 
 async def test_owners_are_separate(served: Served) -> None:
-    for at_, base in enumerate((*BASES, "/v1/users/bob/records")):
-        await put(served, at(base), at_)
-    found = [(await served.http.get(at(base))).json()["value"] for base in (*BASES, "/v1/users/bob/records")]
+    for at_, owner in enumerate((*OWNERS, BOB)):
+        await put(served, at(owner), at_)
+    found = [(await served.http.get(at(owner))).json()["value"] for owner in (*OWNERS, BOB)]
     assert found == [0, 1, 2, 3]
-    assert (await served.http.get(at("/v1/sessions/none/records"))).json()["error"]["code"] == "session_not_found"
+    assert (await served.http.get(at({"session_id": "none"}))).json()["error"]["code"] == "session_not_found"
 
 
 async def test_a_deleted_session_and_user_report_their_records(served: Served, tmp_path: Path) -> None:
-    for base in BASES:
-        await put(served, at(base), "12")
+    for owner in OWNERS:
+        await put(served, at(owner), "12")
     gone = (await served.http.delete("/v1/sessions/s?user_id=ada")).json()
     assert (gone["receipt"]["records"], gone["receipt"]["record_bytes"]) == (1, 4)
     assert (await served.http.delete("/v1/users/ada")).json()["receipt"]["records"] == 1
 
 
-@pytest.mark.parametrize("base", BASES)
-async def test_records_are_searched_by_their_text(served: Served, base: str) -> None:
+@pytest.mark.parametrize("owner", OWNERS)
+async def test_records_are_searched_by_their_text(served: Served, owner: Owner) -> None:
     text = "The parcel to Oslo arrived late"
-    await put(served, at(base), {"value": {"a": 1}, "text": text, "encoding": "json"})
+    await put(served, at(owner), {"value": {"a": 1}, "text": text, "encoding": "json"})
     changes = [
         {"op": "put", "namespace": ["a", "b"], "key": "x", "value": "AP8=", "encoding": "base64", "text": "A parcel"},
         {"op": "put", "namespace": ["a"], "key": "plain", "value": "parcel"},
     ]
-    (await served.http.post(base, json={"changes": changes})).raise_for_status()
-    assert (await served.http.get(at(base))).json()["text"] == text
+    (await served.http.post(of(owner), json={"changes": changes})).raise_for_status()
+    assert (await served.http.get(at(owner))).json()["text"] == text
 
     async def search(**query: str) -> Any:
-        return (await served.http.get(f"{base}/search", params=query)).raise_for_status().json()
+        return (await served.http.get(RECORDS, params={**owner, **query})).raise_for_status().json()
 
     found = await search(q="late parcels", namespace="a")
     (hit,) = found["data"]
@@ -164,20 +172,26 @@ async def test_records_are_searched_by_their_text(served: Served, base: str) -> 
     assert [one["id"] for one in nested] == ["a/k", "a/b/x"]
     assert not nested[0].keys() & {"value", "text", "encoding"}
     assert [one["id"] for one in (await search(q="parcel", namespace="a/b", prefix="x"))["data"]] == ["a/b/x"]
-    (await served.http.delete(at(base))).raise_for_status()
+    (await served.http.delete(at(owner))).raise_for_status()
     assert (await search(q="late", nested="true"))["data"] == []
-    for query in ({"q": "x"}, {"q": " ", "namespace": "a"}, {"q": "x", "namespace": "a", "limit": "0"}):
-        refused = await served.http.get(f"{base}/search", params=query)
+    for query in (
+        {"q": "x"},
+        {"q": " ", "namespace": "a"},
+        {"q": "x", "namespace": "a", "limit": "0"},
+        {"q": "x", "namespace": "a", "order": "desc"},
+        {"mode": "keyword", "namespace": "a"},
+    ):
+        refused = await served.http.get(RECORDS, params={**owner, **query})
         assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error"), query
     for bad, status in (("", 400), (7, 400), ("x" * 70_000, 413)):
-        refused = await put(served, at(base), {"value": 1, "text": bad, "encoding": "json"})
+        refused = await put(served, at(owner), {"value": 1, "text": bad, "encoding": "json"})
         assert (refused.status_code, "text" in refused.text) == (status, True), (bad, refused.text)
 
 
 async def test_a_search_returns_no_more_than_a_page_of_values(served: Served) -> None:
     for key in "abc":
-        await put(served, at(BASES[1], key=key), {"value": "x" * 2_000_000, "text": "parcel", "encoding": "json"})
-    found = (await served.http.get(f"{BASES[1]}/search", params={"q": "parcel", "namespace": "a"})).json()
+        await put(served, at(OWNERS[1], key=key), {"value": "x" * 2_000_000, "text": "parcel", "encoding": "json"})
+    found = (await served.http.get(of(OWNERS[1], q="parcel", namespace="a"))).json()
     assert len(found["data"]) == 2
-    few = (await served.http.get(f"{BASES[1]}/search?q=parcel&namespace=a&values=false")).json()
+    few = (await served.http.get(of(OWNERS[1], q="parcel", namespace="a", values="false"))).json()
     assert len(few["data"]) == 3

@@ -1,4 +1,4 @@
-"""`GET /v1/retention`: the rules in force, and a preview that agrees with what a sweep then does."""
+"""`GET /v1/status`: the rules in force, and a preview that agrees with what a sweep then does."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ RULES = "sessions: {ttl: 1d, max_sessions: 4}\nstorage: {sessions: {retention: 7
 
 
 async def read(served: Served) -> dict[str, Any]:
-    answer = await served.http.get("/v1/retention")
+    answer = await served.http.get("/v1/status")
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
+    found: dict[str, Any] = answer.json()["retention"]
     return found
 
 
@@ -90,4 +90,4 @@ async def test_a_key_of_one_user_cannot_read_the_rules() -> None:
     async with gateway([], clock=Clock()) as (served, _):
         for fields, status in (({"user_id": "ada"}, 403), ({"role": "read"}, 200)):
             key = bearer(await create_stored_key(served.hf, **fields))
-            assert (await served.http.get("/v1/retention", headers=key)).status_code == status
+            assert (await served.http.get("/v1/status", headers=key)).status_code == status

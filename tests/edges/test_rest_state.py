@@ -16,8 +16,10 @@ from tests.edges.access_kit import auth
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
-S = "/v1/sessions/s/state"
-ADA = "/v1/users/ada/state"
+S = "/v1/state?session_id=s"
+SHORT = "/v1/sessions/s/state"
+"""The same state; this route reads and changes it only by keys."""
+ADA = "/v1/state?user_id=ada"
 APP = "/v1/state"
 
 
@@ -43,10 +45,10 @@ async def test_state_is_one_flat_object() -> None:
         http = served.http
         assert (await http.get(S)).json() == {}
         given = {"topic": "x", "user:theme": "dark", "app:version": [2], "temp:x": 1}
-        answer = await http.patch(S, json=given)
+        answer = await http.patch(SHORT, json=given)
         kept = {key: value for key, value in given.items() if key != "temp:x"}
         assert (answer.status_code, answer.json()) == (200, kept)
-        assert (await http.get(f"{S}?user_id=ada")).json() == kept
+        assert (await http.get(f"{SHORT}?user_id=ada")).json() == kept
         assert (await http.patch(S, json={"topic": None, "user:theme": None, "n": 0})).json() == {
             "n": 0,
             "app:version": [2],
@@ -187,7 +189,7 @@ async def test_invalid_operations_are_refused() -> None:
                     assert "begin with" in answer.json()["error"]["message"]
         assert (await served.http.get(S)).json() == {"word": "w"}
         assert code(await served.http.get("/v1/sessions/none/state")) == (404, "session_not_found")
-        assert (await served.http.get("/v1/users/" + "x" * 513 + "/state")).status_code == 400
+        assert (await served.http.get("/v1/state?user_id=" + "x" * 513)).status_code == 400
 
 
 async def test_concurrent_writers_lose_nothing() -> None:

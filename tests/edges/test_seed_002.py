@@ -80,8 +80,8 @@ async def test_state_is_visible_in_instructions(store: str) -> None:
     """State of the session, user and app; both servers see the values at the time of the call."""
     told = "User's preferred language: {}\nCurrent topic: {}\nApp version: {}\n"
     async with two_servers(store, ["ok"] * 4, TEMPLATE) as (one, other, upstream):
-        await change(one, "/v1/users/ada/state", {"user:language": "en"})
-        await change(one, "/v1/users/bob/state", {"user:language": "fr"})
+        await change(one, "/v1/state?user_id=ada", {"user:language": "en"})
+        await change(one, "/v1/state?user_id=bob", {"user:language": "fr"})
         await change(other, "/v1/state", {"app:version": "2.0.0"})
         await run_turn(one, "hi", model="assistant", user="ada")
         assert system(upstream) == told.format("en", "", "2.0.0")
@@ -108,7 +108,7 @@ async def test_preferences_across_sessions(store: str) -> None:
         await run_turn(served, "hi", model="assistant", user="bob", session_id="three")
         assert [system(upstream, at) for at in (0, 1)] == ["Theme: dark", "Theme: "]
         assert (await served.http.delete("/v1/sessions/one?user_id=ada")).status_code == 200
-        assert (await served.http.get("/v1/users/ada/state")).json() == {"user:theme": "ok"}
+        assert (await served.http.get("/v1/state?user_id=ada")).json() == {"user:theme": "ok"}
 
 
 async def test_temporary_state_lasts_for_one_invocation(store: str) -> None:
@@ -213,8 +213,8 @@ async def test_sessions_can_be_deleted_and_expire(store: str) -> None:
         assert statuses == {"old": "closed", "new": "closed", "his": "active"}
         assert (await served.http.delete("/v1/users/ada")).status_code == 200
         assert (await served.http.get("/sessions?user_id=ada")).json() == {"sessions": []}
-        assert (await served.http.get("/v1/users/ada/state")).json() == {}
-        assert (await served.http.get("/v1/users/bob/state")).json() == {"user:language": "en"}
+        assert (await served.http.get("/v1/state?user_id=ada")).json() == {}
+        assert (await served.http.get("/v1/state?user_id=bob")).json() == {"user:language": "en"}
 
 
 async def test_concurrent_sessions_of_one_user_lose_no_state(store: str) -> None:
@@ -233,12 +233,12 @@ async def test_concurrent_sessions_of_one_user_lose_no_state(store: str) -> None
                     {"op": "set", "key": f"user:k{session}.{at}", "value": at} for at in range(start, start + 20)
                 ]
                 changes.append({"op": "increment", "key": "user:count"})
-                path = f"/v1/sessions/s{session}/state?user_id=ada"
+                path = f"/v1/state?session_id=s{session}&user_id=ada"
                 told = await served.http.post(path, json={"changes": changes})
                 assert told.status_code == 200, told.text
 
         await asyncio.gather(*(write(session) for session in range(20)))
         for served in (one, other):
-            found = (await served.http.get("/v1/users/ada/state")).json()
+            found = (await served.http.get("/v1/state?user_id=ada")).json()
             assert found.pop("user:count") == 100
             assert found == {f"user:k{session}.{at}": at for session in range(20) for at in range(100)}

@@ -110,7 +110,7 @@ async def test_shared_state_has_the_same_limits() -> None:
         known: dict[str, str] = {}
         for path, prefix in (
             ("/v1/sessions/s/state", "user:"),
-            ("/v1/users/ada/state", "user:"),
+            ("/v1/state?user_id=ada", "user:"),
             ("/v1/state", "app:"),
             ("/v1/sessions/s/state", ""),
         ):

@@ -33,10 +33,9 @@ from tests.edges.openapi_kit import (
     HI,
     MEMORIES,
     ONE,
-    RECORDS,
     RESPONSES,
     SEARCH,
-    USER_STATE,
+    STATE,
     Walk,
 )
 from tests.edges.server import gateway
@@ -88,8 +87,8 @@ async def test_answers_match_the_description(monkeypatch: pytest.MonkeyPatch, tm
     # Authorization is covered by test_access_matrix.py.
     elsewhere |= {(method, path, status) for method, path, status in described if status in (401, 429)}
     elsewhere |= {("POST", "/v1/sessions", 404), ("PUT", ONE, 404), ("DELETE", "/v1/users/{user_id}", 404)}
-    elsewhere |= {(method, USER_STATE, 404) for method in ("GET", "PATCH", "POST", "DELETE")}
-    elsewhere |= {one for one in described if one[1].startswith((RECORDS[1], FILES)) and one[2] == 404}
+    elsewhere |= {("DELETE", STATE, 404)}
+    elsewhere |= {one for one in described if one[1].startswith(FILES) and one[2] == 404}
     elsewhere |= {("GET", SEARCH, 404)}
     elsewhere |= {(method, MEMORIES, 404) for method in ("GET", "DELETE")}
     elsewhere |= {("POST", f"{MEMORIES}/consolidate", status) for status in (404, 412)}

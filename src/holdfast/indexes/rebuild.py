@@ -3,7 +3,7 @@
 Each rebuild has a number, its *epoch*. The index stores for each source (a session, or all memories of an owner) the epoch of the
 last rebuild that has analysed the source. So an interrupted rebuild can continue: one lookup per source shows if the source is
 finished. An index that was made by another version of the text analysis is updated by a full rebuild. `holdfast doctor` and
-`GET /v1/index` show the `IndexReport`.
+`GET /v1/status` show the `IndexReport`.
 """
 
 from __future__ import annotations

@@ -82,11 +82,11 @@ class RemoteArtifacts:
 
     async def list(self) -> tuple[Artifact, ...]:
         """Return the newest version of each artifact: first the session's own, then those that the user's sessions share."""
-        return await self._read_pages(self._path)
+        return await self._read_pages()
 
     async def versions(self, name: str) -> tuple[Artifact, ...]:
         """Return all versions of an artifact, oldest first. Raises `ArtifactNotFound` if there is no such artifact or version."""
-        return await self._read_pages((*self._path, check_name(name), "versions"))
+        return await self._read_pages(name=check_name(name))
 
     async def delete(self, name: str, version: int | None = None) -> int:
         """Delete an artifact, or one version of it, and return the number of deleted versions.
@@ -98,12 +98,12 @@ class RemoteArtifacts:
         deleted = await self._transport.call("DELETE", *self._path, check_name(name), query=query, parse=decode)
         return int(deleted["versions"])
 
-    async def _read_pages(self, path: tuple[str, ...]) -> tuple[Artifact, ...]:
+    async def _read_pages(self, **chosen: str) -> tuple[Artifact, ...]:
         found: list[Artifact] = []
         after, more = None, True
         while more:
-            query = {**self._query, "limit": CONNECT_PAGE, "after": after}
-            page, more, after = await self._transport.call("GET", *path, query=query, parse=parse_artifacts)
+            query = {**self._query, **chosen, "limit": CONNECT_PAGE, "after": after}
+            page, more, after = await self._transport.call("GET", *self._path, query=query, parse=parse_artifacts)
             found += page
         return tuple(found)
 

@@ -117,11 +117,11 @@ class RemoteHoldfast:
     def user_state(self, user_id: str) -> RemoteState:
         """Return the state that all sessions of a user share. Its keys begin with `user:`."""
         check_text(user_id, "user_id")
-        return RemoteState(self._transport, "v1", "users", user_id, "state", scope="user")
+        return RemoteState(self._transport, {"user_id": user_id}, scope="user")
 
     def app_state(self) -> RemoteState:
         """Return the state that all sessions of the tenant share. Its keys begin with `app:`."""
-        return RemoteState(self._transport, "v1", "state", scope="app")
+        return RemoteState(self._transport, {}, scope="app")
 
     async def session(
         self,

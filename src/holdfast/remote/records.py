@@ -39,6 +39,7 @@ from holdfast.sessions.records import Records, parse_namespace
 from holdfast.wire.records import format_path, parse_path
 from holdfast.wire.sendable import check_text
 
+_PATH: Final = ("v1", "records")
 _INFO: Final = ("version", "created_at", "updated_at", "expires_at", "size")
 
 
@@ -66,7 +67,7 @@ class RemoteRecords(Records):
         self._transport = transport
         self.owner = owner
         self.namespace = parse_namespace(namespace)
-        self._path, self._query = _find_path(owner)
+        self._query = _make_query(owner)
 
     def below(self, *labels: str) -> Self:
         """Return the records of a namespace below this one."""
@@ -77,7 +78,7 @@ class RemoteRecords(Records):
         check_record_key(key)
         query = {**self._query, "namespace": self._format_namespace(), "key": key}
         try:
-            return await self._transport.call("GET", *self._path, "record", query=query, parse=_parse_record)
+            return await self._transport.call("GET", *_PATH, "record", query=query, parse=_parse_record)
         except RecordNotFound:
             return None
 
@@ -115,7 +116,7 @@ class RemoteRecords(Records):
             "order": "desc" if descending else "asc",
             "after": None if last is None else format_path((*last.namespace, last.key)),
         }
-        return await self._transport.call("GET", *self._path, query={**self._query, **query}, parse=_parse_page)
+        return await self._transport.call("GET", *_PATH, query={**self._query, **query}, parse=_parse_page)
 
     async def namespaces(
         self, *, depth: int | None = None, after: Namespace | None = None, limit: int = 100
@@ -127,12 +128,13 @@ class RemoteRecords(Records):
             "limit": limit,
             "after": None if after is None else format_path(after),
         }
-        path = (*self._path, "namespaces")
-        return await self._transport.call("GET", *path, query={**self._query, **query}, parse=_parse_namespaces)
+        return await self._transport.call(
+            "GET", *_PATH, "namespaces", query={**self._query, **query}, parse=_parse_namespaces
+        )
 
     async def drop(self) -> int:
         """Delete all records of the owner, in all namespaces. Return the number of deleted records."""
-        dropped = await self._transport.call("DELETE", *self._path, query=self._query, parse=decode)
+        dropped = await self._transport.call("DELETE", *_PATH, query=self._query, parse=decode)
         return int(dropped["records"])
 
     async def change(self, changes: Sequence[RecordChange]) -> ChangedRecords:
@@ -140,7 +142,7 @@ class RemoteRecords(Records):
         if not changes:
             return ChangedRecords(0, ())
         body = {"changes": to_record_operations(changes)}
-        changed = await self._transport.call("POST", *self._path, query=self._query, body=body, parse=decode)
+        changed = await self._transport.call("POST", *_PATH, query=self._query, body=body, parse=decode)
         return ChangedRecords(changed["version"], tuple(changed["existed"]))
 
     async def search(
@@ -164,8 +166,7 @@ class RemoteRecords(Records):
             "mode": mode,
             "values": values,
         }
-        path = (*self._path, "search")
-        return await self._transport.call("GET", *path, query={**self._query, **wanted}, parse=_parse_hits)
+        return await self._transport.call("GET", *_PATH, query={**self._query, **wanted}, parse=_parse_hits)
 
     def make_put(
         self,
@@ -184,13 +185,11 @@ class RemoteRecords(Records):
         return format_path(self.namespace) or None
 
 
-def _find_path(owner: RecordOwner) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the path of an owner's records, and the query parameters that belong to it."""
+def _make_query(owner: RecordOwner) -> dict[str, str]:
+    """Return the query parameters that name the owner."""
     if isinstance(owner, SessionRef):
-        return ("v1", "sessions", owner.id, "records"), {"user_id": owner.user_id}
-    if isinstance(owner, UserRef):
-        return ("v1", "users", owner.user_id, "records"), {}
-    return ("v1", "records"), {}
+        return {"session_id": owner.id, "user_id": owner.user_id}
+    return {"user_id": owner.user_id} if isinstance(owner, UserRef) else {}
 
 
 # -- requests ------------------------------------------------------------------------

@@ -126,7 +126,7 @@ class RemoteSession:
     @property
     def state(self) -> RemoteState:
         """State of the session, including shared scopes: `await session.state["user:theme"]`."""
-        return RemoteState(self._transport, *self._path, "state", user_id=self.ref.user_id)
+        return RemoteState(self._transport, {"session_id": self.ref.id, "user_id": self.ref.user_id})
 
     # -- reading -----------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from holdfast.context.standing_facts import Fact
 from holdfast.domain.state import Change, Extend, Increment, Scope, get_scope
@@ -27,32 +27,30 @@ def _to_operation(key: str, change: Change) -> dict[str, Any]:
     return {"op": "delete", "key": key} if change is None else {"op": "set", "key": key, "value": change}
 
 
+_PATH: Final = ("v1", "state")
+
+
 class RemoteState(StateHandle):
     """State on a server. The methods are those of `session.state`.
 
     Args:
         transport: the connections.
-        path: segments of the path of the state.
-        user_id: user of the session, as a query parameter; None: the server decides.
+        owner: query parameters that name the owner: a session, a user, or nothing for the app.
         scope: the only scope whose keys the state has; None: all scopes.
     """
 
-    def __init__(
-        self, transport: Transport, *path: str, user_id: str | None = None, scope: Scope | None = None
-    ) -> None:
-        self._transport, self._path = transport, path
-        self._query = {"user_id": user_id}
-        self._scope = scope
+    def __init__(self, transport: Transport, owner: Mapping[str, str | None], scope: Scope | None = None) -> None:
+        self._transport, self._query, self._scope = transport, owner, scope
 
     def __repr__(self) -> str:
-        return f"<state at {'/'.join(self._path)}>"
+        return f"<state of {', '.join(f'{name} {value}' for name, value in self._query.items()) or 'the app'}>"
 
     async def _read(self, key: str) -> Any:
         self._check(key)
         return (await self._read_all()).get(key)
 
     async def _read_all(self) -> dict[str, Any]:
-        return await self._transport.call("GET", *self._path, query=self._query, parse=decode)
+        return await self._transport.call("GET", *_PATH, query=self._query, parse=decode)
 
     async def _change(self, delta: Mapping[str, Change], *, expect: Mapping[str, Any] | None = None) -> dict[str, Any]:
         for key in delta:
@@ -62,7 +60,7 @@ class RemoteState(StateHandle):
         if not changes:
             return {}
         body = {"changes": changes}
-        changed = await self._transport.call("POST", *self._path, query=self._query, body=body, parse=decode)
+        changed = await self._transport.call("POST", *_PATH, query=self._query, body=body, parse=decode)
         values: dict[str, Any] = changed["values"]
         return values
 

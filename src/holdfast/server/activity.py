@@ -1,4 +1,4 @@
-"""REST API for a tenant's activity over time: turns, model calls, tokens, and what sending whole logs would have cost."""
+"""A tenant's activity over time: turns, model calls, tokens, and what sending whole logs would have cost."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from holdfast.domain.activity import FINE, HOURLY, ActivityCounts
 from holdfast.errors import InvalidRequest
 from holdfast.server.http import Call
 from holdfast.server.limits import ACTIVITY_POINTS
-from holdfast.server.routes import STORE, Routes
 from holdfast.server.search import Moment
 from holdfast.wire.objects import Answer, Count, Request, Time, json_schema
 from holdfast.wire.strict_json import parse_time
 
-routes = Routes("server")
 STEPS: Final = {"5m": FINE.step, "1h": HOURLY.step, "1d": 24 * HOURLY.step}
 
 
 class ActivityQuery(Request, kw_only=True):
-    """Query parameters of the activity."""
+    """The time range and the steps of an activity."""
 
     since: Moment | None = None
     """Begin of the time range, rounded down to a whole step; default: 24 hours before `until`."""
@@ -88,12 +86,8 @@ class Activity(Answer, kw_only=True):
     """Sums of all steps."""
 
 
-@routes.add("GET", "/v1/activity", "shared", error_statuses=STORE)
-async def activity(call: Call, query: ActivityQuery) -> Activity:
-    """Return how many turns, model calls and tokens the tenant had over time.
-
-    Counts of other servers with the same database appear a minute late.
-    """
+async def read_activity(call: Call, query: ActivityQuery) -> Activity:
+    """Return how many turns, model calls and tokens the tenant had over time. Counts of other servers appear a minute late."""
     step = STEPS[query.step]
     now = call.hf.clock()
     until = now if query.until is None else parse_time(query.until, "until")

@@ -16,9 +16,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
 from holdfast.mcp_server.call_limiter import CallLimiter
 from holdfast.server import (
-    activity,
     artifacts,
-    bulk,
     calls,
     compactions,
     context,
@@ -33,10 +31,10 @@ from holdfast.server import (
     records,
     response_compaction,
     responses,
-    retention,
     search,
     sessions,
     state,
+    status,
     token_counting,
     turns,
     voice,
@@ -104,9 +102,7 @@ ROUTES: tuple[Route, ...] = (
             workspaces.routes,
             keys.routes,
             deletions.routes,
-            retention.routes,
-            bulk.routes,
-            activity.routes,
+            status.routes,
             mcp.routes,
             health.server_routes,
             description,

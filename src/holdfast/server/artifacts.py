@@ -1,4 +1,4 @@
-"""REST API for artifacts of a session: list, save, load and delete them, and list their versions.
+"""REST API for artifacts of a session: list, save, load and delete them.
 
 Requests and responses contain the content of an artifact as raw bytes.
 """
@@ -19,7 +19,7 @@ from holdfast.server.http import Call
 from holdfast.server.replies import Reply, make_error_body
 from holdfast.server.routes import BODY, OF_SESSION, PageLimit, Routes, SessionQuery, describe_header, describe_headers
 from holdfast.wire.artifacts import ArtifactName, ArtifactObject
-from holdfast.wire.objects import Answer, Count, Id, JsonObject, Page, json_schema
+from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, json_schema
 from holdfast.wire.strict_json import decode_json
 
 routes = Routes("artifacts")
@@ -44,16 +44,10 @@ _ANY: Final[JsonObject] = {"*/*": {"schema": {"type": "string", "format": "binar
 class ArtifactsQuery(SessionQuery, kw_only=True):
     """Query parameters of the list of artifacts."""
 
+    name: ArtifactName | None = None
+    """List the versions of this artifact, oldest first, instead of the newest version of each artifact."""
     limit: PageLimit = 20
-    after: ArtifactName | None = None
-    """`last_id` of the previous page, after which this page begins."""
-
-
-class VersionsQuery(SessionQuery, kw_only=True):
-    """Query parameters of the list of versions."""
-
-    limit: PageLimit = 20
-    after: Count | None = None
+    after: NonEmpty | None = None
     """`last_id` of the previous page, after which this page begins."""
 
 
@@ -94,24 +88,23 @@ class DeletedArtifact(Answer, kw_only=True):
     """Total size, in bytes, of the versions that were deleted."""
 
 
-@routes.add("GET", _ARTIFACTS, "read", error_statuses=OF_SESSION)
-async def list_artifacts(call: Call, query: ArtifactsQuery) -> ArtifactList:
-    """List the newest version of each artifact of a session. The session's own artifacts come first, then those of its user."""
-    session = await call.get_session()
-    found = await call.hf.artifacts.page(session.ref, limit=query.limit, after=query.after)
-    return ArtifactList.of(
-        [ArtifactObject.from_artifact(one) for one in found.artifacts], has_more=found.has_more, by="name"
-    )
+@routes.add("GET", _ARTIFACTS, "read", error_statuses=OF_SESSION, answer=(ArtifactList, ArtifactVersions))
+async def list_artifacts(call: Call, query: ArtifactsQuery) -> ArtifactList | ArtifactVersions:
+    """List the newest version of each artifact of a session, or all versions of one artifact.
 
-
-@routes.add("GET", f"{_ARTIFACT}/versions", "read", error_statuses=OF_SESSION)
-async def list_versions(call: Call, query: VersionsQuery) -> ArtifactVersions:
-    """List the versions of an artifact, oldest first."""
+    The session's own artifacts come first, then those of its user.
+    """
     session = await call.get_session()
-    found = await call.hf.artifacts.versions(session.ref, call.path["name"], limit=query.limit, after=query.after)
-    return ArtifactVersions.of(
-        [ArtifactObject.from_artifact(one) for one in found.artifacts], has_more=found.has_more, by="version"
-    )
+    if query.name is None:
+        found = await call.hf.artifacts.page(session.ref, limit=query.limit, after=query.after)
+        objects = [ArtifactObject.from_artifact(one) for one in found.artifacts]
+        return ArtifactList.of(objects, has_more=found.has_more, by="name")
+    if query.after is not None and not re.fullmatch(r"[0-9]{1,18}", query.after):
+        raise errors.InvalidRequest(f"after must be a version, a whole number, not {query.after!r:.80}", param="after")
+    after = None if query.after is None else int(query.after)
+    found = await call.hf.artifacts.versions(session.ref, query.name, limit=query.limit, after=after)
+    objects = [ArtifactObject.from_artifact(one) for one in found.artifacts]
+    return ArtifactVersions.of(objects, has_more=found.has_more, by="version")
 
 
 @routes.add(

@@ -10,7 +10,7 @@ from holdfast.limits import COMPACTION_SOURCES, PROMPT_LOG
 from holdfast.server.http import Call
 from holdfast.server.permissions import Refused
 from holdfast.server.routes import OF_SESSION, PageQuery, Routes, SessionQuery
-from holdfast.sessions.compaction_views import CompactionView, view_block, view_stored_compaction
+from holdfast.sessions.compaction_views import CompactionView, view_block
 from holdfast.sessions.model_calls import CallSummary
 from holdfast.sessions.prompt_views import PromptQuery, PromptView, view_prompt
 from holdfast.wire.objects import NonEmpty, Page, json_schema
@@ -59,18 +59,40 @@ class PromptViewQuery(SessionQuery, kw_only=True):
     ] = 0
     rebuild: bool = False
     """True: rebuild the prompt also in a session that is too long for it. This reads the whole log."""
+    block: NonEmpty | None = None
+    """Instead of the prompt, compare this digest, summary or block of standing facts with the messages that it replaces."""
+    after: Annotated[int | None, json_schema(minimum=-1)] = None
+    """With `block`: return messages of the range after this seq; default: from its beginning."""
+    limit: Annotated[
+        int, json_schema(description="with `block`: maximum number of messages", minimum=1, maximum=COMPACTION_SOURCES)
+    ] = 20
 
 
-@routes.add("GET", f"{_CALLS}/{{call_id}}", "read", error_statuses=OF_SESSION)
-async def show_prompt(call: Call, query: PromptViewQuery) -> PromptView:
+@routes.add("GET", f"{_CALLS}/{{call_id}}", "read", error_statuses=OF_SESSION, answer=(PromptView, CompactionView))
+async def show_prompt(call: Call, query: PromptViewQuery) -> PromptView | CompactionView:
     """Show the prompt of a model call: its sections, its messages, and the difference from the prompt before.
 
     `call_id` is `12.0` for the first call of turn 12, `12` for the last one, or `next` for the prompt that would be built now. No model is
     called. With `log_limit`, the response says for messages of the log whether the prompt contains them completely, in part or not at all.
 
-    `agent`, `model`, `strategy` and `budget` show the prompt that other settings would give.
+    `agent`, `model`, `strategy` and `budget` show the prompt that other settings would give. With `block`, the response says which names,
+    identifiers, numbers and dates of the replaced messages the text has, and which it has not.
     """
     session = await call.get_session()
+    if query.block is not None:
+        responder = call.hf.handle(session).responder
+        found = await view_block(
+            call.hf.engine,
+            session.ref,
+            responder,
+            call.path["call_id"],
+            query.block,
+            after=query.after,
+            limit=query.limit,
+        )
+        if found is None:
+            raise Refused(404, CompactionNotFound.code, f"this prompt has no block {query.block!r}")
+        return found
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
     wanted = PromptQuery(
         id=call.path["call_id"],
@@ -83,44 +105,3 @@ async def show_prompt(call: Call, query: PromptViewQuery) -> PromptView:
         log_limit=query.log_limit,
     )
     return await view_prompt(call.hf.engine, session.ref, handle.responder, wanted)
-
-
-# -- compactions next to their messages ------------------------------------------
-
-
-class CompactionViewQuery(SessionQuery, kw_only=True):
-    """Query parameters of the view of a compaction."""
-
-    after: Annotated[int | None, json_schema(minimum=-1)] = None
-    """Return messages of the range after this seq; default: from its beginning."""
-    limit: Annotated[
-        int, json_schema(description="maximum number of messages; default 20", minimum=1, maximum=COMPACTION_SOURCES)
-    ] = 20
-
-
-@routes.add("GET", f"{_CALLS}/{{call_id}}/blocks/{{block}}", "read", error_statuses=OF_SESSION)
-async def compare_block(call: Call, query: CompactionViewQuery) -> CompactionView:
-    """Compare a digest, a summary or standing facts of a prompt with the messages that they replace.
-
-    The response says which names, identifiers, numbers and dates of the messages the text has, and which it has not.
-    """
-    session = await call.get_session()
-    responder = call.hf.handle(session).responder
-    block = call.path["block"]
-    found = await view_block(
-        call.hf.engine, session.ref, responder, call.path["call_id"], block, after=query.after, limit=query.limit
-    )
-    if found is None:
-        raise Refused(404, CompactionNotFound.code, f"this prompt has no block {block!r}")
-    return found
-
-
-@routes.add("GET", "/v1/sessions/{session_id}/compactions/{compaction_id}/facts", "read", error_statuses=OF_SESSION)
-async def compare_compaction(call: Call, query: CompactionViewQuery) -> CompactionView:
-    """Compare a stored summary with the messages that it replaces; see the route of blocks of prompts."""
-    session = await call.get_session()
-    wanted = call.get_path_number("compaction_id", "compaction_id must be a number")
-    found = next((one for one in await call.hf.store.compactions(session.ref) if one.id == wanted), None)
-    if found is None:
-        raise CompactionNotFound(session.id, wanted, such="")
-    return await view_stored_compaction(call.hf.engine, session.ref, found, after=query.after, limit=query.limit)

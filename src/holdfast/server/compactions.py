@@ -9,10 +9,12 @@ import msgspec
 from holdfast import errors
 from holdfast.context.settings import STRATEGIES
 from holdfast.domain.session import CompactionKind, NewCompaction, StoredCompaction
+from holdfast.limits import COMPACTION_SOURCES
 from holdfast.server.context import describe_key
 from holdfast.server.http import Call
 from holdfast.server.permissions import Refused
 from holdfast.server.routes import BODY, OF_SESSION, Routes, SeqPageQuery, SessionQuery
+from holdfast.sessions.compaction_views import CompactionView, view_stored_compaction
 from holdfast.wire.objects import Answer, Count, Id, Page, Request, Time, json_schema
 
 routes = Routes("compactions")
@@ -143,14 +145,29 @@ async def list_compactions(call: Call, query: SeqPageQuery) -> CompactionList:
     return CompactionList.of(items, has_more=len(found) > query.limit)
 
 
-@routes.add("GET", _COMPACTION, "read", error_statuses=OF_SESSION)
-async def get(call: Call, query: SessionQuery) -> CompactionObject:
-    """Return one compaction."""
+class CompactionQuery(SessionQuery, kw_only=True):
+    """Query parameters of one compaction."""
+
+    compare: bool = False
+    """`true`: compare the summary with the messages that it replaces."""
+    after: Annotated[int | None, json_schema(minimum=-1)] = None
+    """With `compare`: return messages of the range after this seq; default: from its beginning."""
+    limit: Annotated[
+        int,
+        json_schema(description="with `compare`: maximum number of messages", minimum=1, maximum=COMPACTION_SOURCES),
+    ] = 20
+
+
+@routes.add("GET", _COMPACTION, "read", error_statuses=OF_SESSION, answer=(CompactionObject, CompactionView))
+async def get(call: Call, query: CompactionQuery) -> CompactionObject | CompactionView:
+    """Return one compaction, or compare it with the messages that it replaces."""
     session, wanted = await call.get_session(), call.get_path_number("compaction_id", _NAMED)
-    for one in await call.hf.store.compactions(session.ref):
-        if one.id == wanted:
-            return _show(session.id, one)
-    raise errors.CompactionNotFound(session.id, wanted, such="")
+    found = next((one for one in await call.hf.store.compactions(session.ref) if one.id == wanted), None)
+    if found is None:
+        raise errors.CompactionNotFound(session.id, wanted, such="")
+    if query.compare:
+        return await view_stored_compaction(call.hf.engine, session.ref, found, after=query.after, limit=query.limit)
+    return _show(session.id, found)
 
 
 @routes.add("DELETE", _COMPACTION, "write", error_statuses=OF_SESSION)

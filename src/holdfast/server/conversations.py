@@ -16,7 +16,7 @@ from holdfast.engine.entries import make_entries
 from holdfast.errors import InvalidRequest
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.server.http import Call
-from holdfast.server.responses import ItemLimit, ItemList, ItemsQuery, ResponseQuery
+from holdfast.server.responses import ItemList, ItemsQuery, ResponseQuery
 from holdfast.server.routes import BODY, JSON, KEY, OF_SESSION, Routes, SessionQuery
 from holdfast.server.stored_responses import (
     LogItem,
@@ -30,7 +30,7 @@ from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.log_writes import append_to_log, replace_entry
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch
-from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, OpenObject, Page, Request, json_schema
+from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, OpenObject, Request, json_schema
 from holdfast.wire.response_ids import make_conversation_id, parse_place
 from holdfast.wire.responses_items import parse_items
 from holdfast.wire.responses_requests import check_metadata
@@ -79,27 +79,12 @@ class ConversationItem(OpenObject, kw_only=True):
     output: str | list[JsonObject] | UnsetType = UNSET
 
 
-class ConversationList(Page[ConversationObject, str]):
-    """A page of conversations."""
-
-
 class DeletedConversation(Answer):
     """A conversation that was deleted."""
 
     id: Id
     object: Literal["conversation.deleted"] = "conversation.deleted"
     deleted: bool = True
-
-
-class ConversationsQuery(Request, kw_only=True):
-    """Query parameters of the list of conversations."""
-
-    limit: ItemLimit = 20
-    order: Literal["asc", "desc"] = "desc"
-    after: NonEmpty | None = None
-    """`last_id` of the previous page, after which this page begins."""
-    user_id: NonEmpty | None = None
-    """Only conversations of this user. Default: the key's user, or all users."""
 
 
 class NewConversation(Request, kw_only=True):
@@ -135,19 +120,6 @@ async def create(call: Call, body: NewConversation) -> ConversationObject:
     if body.items:
         await _append(call, session, body.items)
     return ConversationObject.from_session(session)
-
-
-@routes.add("GET", _ALL, "read", error_statuses=OF_SESSION)
-async def list_conversations(call: Call, query: ConversationsQuery) -> ConversationList:
-    """List conversations, most recently used first. OpenAI's API has no such route."""
-    user_id = call.get_owner(query.user_id)
-    after = None if query.after is None else (await get_conversation(call.hf, query.after, user_id)).ref
-    page = await call.hf.sessions(
-        user_id=user_id, limit=query.limit, after=after, descending=query.order == "desc", agent=None, status=None
-    )
-    return ConversationList.of(
-        [ConversationObject.from_session(session) for session in page.sessions], has_more=page.has_more
-    )
 
 
 @routes.add("GET", _ONE, "read", error_statuses=OF_SESSION)

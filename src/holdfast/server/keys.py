@@ -159,19 +159,13 @@ async def create(call: Call, body: NewApiKey) -> CreatedKey:
     return created
 
 
-@routes.add("GET", _ONE, "shared admin", error_statuses=_OF_KEY)
-async def read(call: Call) -> ApiKeyObject:
-    """Read an API key, without the key itself."""
-    return ApiKeyObject.from_key(await _find(call), call.hf.clock())
-
-
 @routes.add("DELETE", _ONE, "shared admin", error_statuses=_OF_KEY)
 async def revoke(call: Call) -> ApiKeyObject:
     """Revoke an API key permanently, and end its sign-ins to the inspector. The key stays in the list.
 
     All servers refuse the key within 5 seconds. Revoking it again changes nothing.
     """
-    key, now = await _find(call), call.hf.clock()
+    key, now = await find_key(call), call.hf.clock()
     return ApiKeyObject.from_key(await _get_store(call).revoke_key(key.id, timestamp=now), now)
 
 
@@ -180,7 +174,7 @@ def _get_store(call: Call) -> KeyStore:
     return call.server_hf.store
 
 
-async def _find(call: Call) -> ApiKey:
+async def find_key(call: Call) -> ApiKey:
     """Return the key in the path. Raise `KeyNotFound` if there is none, or if the caller may not manage it."""
     key_id = call.path["key_id"]
     key = await _get_store(call).get_key(key_id)

@@ -57,10 +57,6 @@ JWKS_BYTES: Final = 1 * MIB
 """Largest JSON Web Key Set for checking tokens."""
 KEYS_REMEMBERED: Final = 10_000
 """API keys that a server caches for some seconds; also the callers whose requests it counts."""
-BULK_SESSIONS: Final = 100
-"""Sessions that one request closes, deletes or exports."""
-BULK_EXPORT_BYTES: Final = 16 * MIB
-"""Exports in the response to one such request, as JSON."""
 SIGN_IN_DAYS: Final = 7
 """Days after which a sign-in ends, even if it is used."""
 SIGN_IN_IDLE_HOURS: Final = 12

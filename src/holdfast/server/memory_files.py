@@ -27,16 +27,11 @@ class FilesQuery(Request, kw_only=True):
     agent: _Agent = None
 
 
-class VersionsQuery(FilesQuery, kw_only=True):
-    """Query parameters that name a memory file."""
+class ListQuery(FilesQuery, kw_only=True):
+    """Query parameters of a list of held changes, or of the versions of a file."""
 
-    path: NonEmpty
-    """Path of the file, beginning with `/memories`."""
-
-
-class HeldQuery(FilesQuery, kw_only=True):
-    """Query parameters of a list of held changes."""
-
+    path: NonEmpty | None = None
+    """Path of a file, beginning with `/memories`: list its versions instead."""
     limit: Annotated[int, json_schema(minimum=1, maximum=MEMORY_FILES_HELD)] = 20
     after: _Number | None = None
     """`last_id` of the previous page, after which this page begins."""
@@ -116,23 +111,23 @@ class ReviewedChange(Answer, kw_only=True):
     """Answer of the accepted command; null if the change was rejected."""
 
 
-@routes.add("GET", f"{_FILES}/versions", "read", error_statuses=_OF_USER)
-async def list_versions(call: Call, query: VersionsQuery) -> FileVersionList:
-    """List the versions of a memory file, newest first. The newest one is the file's content."""
-    found = await _open(call, query).list_versions(query.path)
-    return FileVersionList.of([FileVersionObject.from_version(one) for one in found], has_more=False)
+@routes.add("GET", _FILES, "read", error_statuses=_OF_USER, answer=(HeldChangeList, FileVersionList))
+async def list_files(call: Call, query: ListQuery) -> HeldChangeList | FileVersionList:
+    """List the changes of memory files that wait for a review, oldest first, or the versions of one file, newest first.
 
-
-@routes.add("GET", f"{_FILES}/held", "read", error_statuses=_OF_USER)
-async def list_held(call: Call, query: HeldQuery) -> HeldChangeList:
-    """List the changes of memory files that wait for a review, oldest first."""
+    The newest version of a file is its content.
+    """
     check_whole(query.limit, "limit", 1, MEMORY_FILES_HELD)
-    left = [one for one in await _open(call, query).list_held() if one.id > (query.after or 0)]
+    files = _open(call, query)
+    if query.path is not None:
+        found = await files.list_versions(query.path)
+        return FileVersionList.of([FileVersionObject.from_version(one) for one in found], has_more=False)
+    left = [one for one in await files.list_held() if one.id > (query.after or 0)]
     page: list[Any] = [HeldChangeObject.from_change(one) for one in left[: query.limit]]
     return HeldChangeList.of(page, has_more=len(left) > len(page))
 
 
-@routes.add("POST", f"{_FILES}/held/{{change_id}}/review", "write", error_statuses=(*BODY, *_OF_USER))
+@routes.add("POST", f"{_FILES}/{{change_id}}/review", "write", error_statuses=(*BODY, *_OF_USER))
 async def review(call: Call, query: FilesQuery, body: ChangeReview) -> ReviewedChange:
     """Accept or reject a held change of a memory file.
 

@@ -1,6 +1,6 @@
 """REST API for records: values that an application stores under a namespace and a key.
 
-A session, a user or the tenant owns each record. The path says which.
+A session, a user or the tenant owns each record. The query parameters say which.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from holdfast.domain.record import MISSING, Record, RecordChange, RecordInfo, Re
 from holdfast.errors import InvalidRequest, RecordNotFound
 from holdfast.recall.base import SearchMode
 from holdfast.search.records import FoundRecord
-from holdfast.server.http import Call
-from holdfast.server.routes import BODY, OF_SESSION, STORE, Order, PageLimit, Routes, describe_header, describe_headers
+from holdfast.server.http import Call, get_session_by_id
+from holdfast.server.permissions import permit
+from holdfast.server.routes import BODY, OF_SESSION, Order, PageLimit, Routes, describe_header, describe_headers
 from holdfast.sessions.records import Records
 from holdfast.stores.record_checks import count_page
 from holdfast.wire.objects import Answer, Count, NonEmpty, Page, Request, Share, Time, json_schema
@@ -32,13 +33,11 @@ from holdfast.wire.records import (
 )
 
 routes = Routes("records")
-_SESSION: Final = "/v1/sessions/{session_id}/records"
-_USER: Final = "/v1/users/{user_id}/records"
-_TENANT: Final = "/v1/records"
+_ALL: Final = "/v1/records"
+_ONE: Final = "/v1/records/record"
 _ETAG: Final = describe_headers(ETag="version of the record")
 _MATCH: Final = describe_header("If-Match", "version that the record must have")
 _NONE_MATCH: Final = describe_header("If-None-Match", "`*`: there must be no such record")
-_OF_USER: Final = (*STORE, 404)
 
 Space = Annotated[
     str,
@@ -60,47 +59,44 @@ Lifetime = Annotated[
 ]
 
 
-class ListQuery(Request, kw_only=True):
-    """Query parameters of a list of records."""
+class OwnerQuery(Request, kw_only=True):
+    """Query parameters that name the owner of records: a session, a user, or the tenant if both are left out."""
 
-    namespace: Space | None = None
-    """Namespace of the records. It may be left out only with `nested`."""
-    prefix: NonEmpty | None = None
-    """Only keys that begin with this text; not together with `nested`."""
-    nested: bool = False
-    """`true`: also records of namespaces below this one."""
-    values: bool = True
-    """`false`: leave out the values."""
-    limit: PageLimit = 20
-    order: Order = "asc"
-    after: RecordPath | None = None
-    """`last_id` of the previous page, after which this page begins."""
+    session_id: NonEmpty | None = None
+    """Session that owns the records."""
+    user_id: NonEmpty | None = None
+    """User that owns the records, or with `session_id`, user of the session."""
 
 
-class SearchQuery(Request, kw_only=True):
-    """Query parameters of a search of records."""
+class ListQuery(OwnerQuery, kw_only=True):
+    """Query parameters for listing or searching records."""
 
     q: Annotated[
-        str,
-        json_schema(description=f"a question, in plain words; at most {limits.QUERY_CHARS:,} characters", minLength=1),
-    ]
+        str | None,
+        json_schema(
+            description=f"a question, in plain words: search the records, best first; at most {limits.QUERY_CHARS:,} characters",
+            minLength=1,
+        ),
+    ] = None
     namespace: Space | None = None
     """Namespace of the records. It may be left out only with `nested`."""
     prefix: NonEmpty | None = None
     """Only keys that begin with this text; not together with `nested`."""
     nested: bool = False
     """`true`: also records of namespaces below this one."""
-    mode: SearchMode | None = None
-    """Kind of search; default: that of the index."""
     values: bool = True
     """`false`: leave out the values."""
-    limit: Annotated[
-        int,
-        json_schema(description="maximum number of hits; default 10", minimum=1, maximum=limits.SEARCH_RESULTS),
-    ] = 10
+    limit: PageLimit | None = None
+    """Maximum number of records. Default: 20, or 10 with `q`."""
+    order: Order = "asc"
+    """Without `q`: order of the keys."""
+    after: RecordPath | None = None
+    """Without `q`: `last_id` of the previous page, after which this page begins."""
+    mode: SearchMode | None = None
+    """With `q`: kind of search; default: that of the index."""
 
 
-class NamespacesQuery(Request, kw_only=True):
+class NamespacesQuery(OwnerQuery, kw_only=True):
     """Query parameters of a list of namespaces."""
 
     namespace: Space | None = None
@@ -112,48 +108,11 @@ class NamespacesQuery(Request, kw_only=True):
     """`last_id` of the previous page, after which this page begins."""
 
 
-class NameQuery(Request, kw_only=True):
+class NameQuery(OwnerQuery, kw_only=True):
     """Query parameters that name a record."""
 
     namespace: Space
     key: RecordKey
-
-
-class DropQuery(Request, kw_only=True):
-    """No query parameters."""
-
-
-_OWNED: Final = "User of the session. Default: the key's user. Without one, the session of the user `default`, or else the only one with this id."
-
-
-class SessionListQuery(ListQuery, kw_only=True):
-    """Query parameters of a list of a session's records."""
-
-    user_id: Annotated[str | None, json_schema(description=_OWNED, minLength=1)] = None
-
-
-class SessionSearchQuery(SearchQuery, kw_only=True):
-    """Query parameters of a search of a session's records."""
-
-    user_id: Annotated[str | None, json_schema(description=_OWNED, minLength=1)] = None
-
-
-class SessionNamespacesQuery(NamespacesQuery, kw_only=True):
-    """Query parameters of a list of the namespaces of a session's records."""
-
-    user_id: Annotated[str | None, json_schema(description=_OWNED, minLength=1)] = None
-
-
-class SessionNameQuery(NameQuery, kw_only=True):
-    """Query parameters that name a record of a session."""
-
-    user_id: Annotated[str | None, json_schema(description=_OWNED, minLength=1)] = None
-
-
-class SessionDropQuery(DropQuery, kw_only=True):
-    """Query parameters of routes that change or delete records of a session."""
-
-    user_id: Annotated[str | None, json_schema(description=_OWNED, minLength=1)] = None
 
 
 class NewRecord(Request, kw_only=True):
@@ -282,15 +241,11 @@ class DeletedRecords(Answer, kw_only=True):
 # -- one record ------------------------------------------------------------------
 
 
-@routes.add(
-    "GET", f"{_SESSION}/record", "read", query=SessionNameQuery, error_statuses=OF_SESSION, response_headers=_ETAG
-)
-@routes.add("GET", f"{_USER}/record", "read", error_statuses=_OF_USER, response_headers=_ETAG)
-@routes.add("GET", f"{_TENANT}/record", "shared", error_statuses=_OF_USER, response_headers=_ETAG)
+@routes.add("GET", _ONE, "read", error_statuses=OF_SESSION, response_headers=_ETAG)
 async def read(call: Call, query: NameQuery) -> RecordObject:
     """Return a record of a session, a user or the tenant."""
     # The first key that begins with a key is that key itself.
-    page = await _read_page(call, await _get_records(call, query.namespace), prefix=query.key, limit=1)
+    page = await _read_page(call, await _get_records(call, query, query.namespace), prefix=query.key, limit=1)
     if not page.records or page.records[0].key != query.key:
         raise RecordNotFound(query.key)
     call.set_etag(page.records[0].version)
@@ -299,26 +254,9 @@ async def read(call: Call, query: NameQuery) -> RecordObject:
 
 @routes.add(
     "PUT",
-    f"{_SESSION}/record",
+    _ONE,
     "write",
-    query=SessionNameQuery,
     error_statuses=(*BODY, *OF_SESSION, 412, 422),
-    request_headers=(_MATCH, _NONE_MATCH),
-    response_headers=_ETAG,
-)
-@routes.add(
-    "PUT",
-    f"{_USER}/record",
-    "write",
-    error_statuses=(*BODY, *_OF_USER, 412, 422),
-    request_headers=(_MATCH, _NONE_MATCH),
-    response_headers=_ETAG,
-)
-@routes.add(
-    "PUT",
-    f"{_TENANT}/record",
-    "shared write",
-    error_statuses=(*BODY, *STORE, 412, 422),
     request_headers=(_MATCH, _NONE_MATCH),
     response_headers=_ETAG,
 )
@@ -327,7 +265,7 @@ async def put(call: Call, query: NameQuery, body: NewRecord) -> RecordWritten:
 
     With `If-Match`, the record must have that version. With `If-None-Match: *`, there must be no such record.
     """
-    records = await _get_records(call, query.namespace)
+    records = await _get_records(call, query, query.namespace)
     value = await run_cpu(decode_value, body.encoding, body.value, long=call.held.size > limits.RECORD_INLINE_BYTES)
     expect, ttl = _read_expected(call), _to_seconds(body.ttl)
     change = records.make_put(query.key, value, text=body.text, expect=expect, ttl=ttl)
@@ -344,19 +282,10 @@ async def put(call: Call, query: NameQuery, body: NewRecord) -> RecordWritten:
     )
 
 
-@routes.add(
-    "DELETE",
-    f"{_SESSION}/record",
-    "write",
-    query=SessionNameQuery,
-    error_statuses=(*OF_SESSION, 412),
-    request_headers=(_MATCH,),
-)
-@routes.add("DELETE", f"{_USER}/record", "write", error_statuses=(*_OF_USER, 412), request_headers=(_MATCH,))
-@routes.add("DELETE", f"{_TENANT}/record", "shared write", error_statuses=(*_OF_USER, 412), request_headers=(_MATCH,))
+@routes.add("DELETE", _ONE, "write", error_statuses=(*OF_SESSION, 412), request_headers=(_MATCH,))
 async def delete(call: Call, query: NameQuery) -> DeletedRecord:
     """Delete a record of a session, a user or the tenant. With `If-Match`, the record must have that version."""
-    records = await _get_records(call, query.namespace)
+    records = await _get_records(call, query, query.namespace)
     if not await records.delete(query.key, expect=call.get_expected_version()):
         raise RecordNotFound(query.key)
     name = RecordName(records.namespace, query.key)
@@ -366,22 +295,25 @@ async def delete(call: Call, query: NameQuery) -> DeletedRecord:
 # -- several records ---------------------------------------------------------------
 
 
-@routes.add("GET", _SESSION, "read", query=SessionListQuery, error_statuses=OF_SESSION)
-@routes.add("GET", _USER, "read", error_statuses=_OF_USER)
-@routes.add("GET", _TENANT, "shared", error_statuses=STORE)
-async def list_records(call: Call, query: ListQuery) -> RecordList:
-    """List the records of a session, a user or the tenant in a namespace, in order of their keys.
+@routes.add("GET", _ALL, "read", error_statuses=(*OF_SESSION, 502), answer=(RecordList, FoundRecordList))
+async def list_records(call: Call, query: ListQuery) -> RecordList | FoundRecordList:
+    """List the records of a session, a user or the tenant in a namespace, in order of their keys, or search them.
 
-    A page ends early if its values have more than 4 MiB together, but it has at least one record.
+    A page ends early if its values have more than 4 MiB together, but it has at least one record. With `q`, only records that were put
+    with a `text` are found, best first.
     """
-    records = await _get_records(call, query.namespace)
+    if query.q is not None:
+        return await _search(call, query, query.q)
+    if query.mode is not None:
+        raise InvalidRequest("mode needs q, the question to search for", param="mode")
+    records = await _get_records(call, query, query.namespace)
     page = await _read_page(
         call,
         records,
         prefix=query.prefix or "",
         nested=query.nested,
         after=None if query.after is None else _parse_name(query.after),
-        limit=query.limit,
+        limit=query.limit or 20,
         descending=query.order == "desc",
         values=query.values,
     )
@@ -389,22 +321,20 @@ async def list_records(call: Call, query: ListQuery) -> RecordList:
     return RecordList.of(objects, has_more=page.has_more)
 
 
-@routes.add("GET", f"{_SESSION}/search", "read", query=SessionSearchQuery, error_statuses=(*OF_SESSION, 502))
-@routes.add("GET", f"{_USER}/search", "read", error_statuses=(*_OF_USER, 502))
-@routes.add("GET", f"{_TENANT}/search", "shared", error_statuses=(*STORE, 502))
-async def search(call: Call, query: SearchQuery) -> FoundRecordList:
-    """Search the records of a session, a user or the tenant. Only records that were put with a `text` are found, best first.
-
-    There are fewer hits than `limit` if their values have more than 4 MiB together, but at least one.
-    """
-    if not query.q.strip() or len(query.q) > limits.QUERY_CHARS:
+async def _search(call: Call, query: ListQuery, question: str) -> FoundRecordList:
+    if not question.strip() or len(question) > limits.QUERY_CHARS:
         raise InvalidRequest(f"q must have 1 to {limits.QUERY_CHARS:,} characters and not only white space", param="q")
-    records = await _get_records(call, query.namespace)
+    if query.after is not None or query.order != "asc":
+        param = "order" if query.after is None else "after"
+        raise InvalidRequest(
+            f"{param} cannot be used together with q: hits are the best first, on one page", param=param
+        )
+    records = await _get_records(call, query, query.namespace)
     found = await records.search(
-        query.q,
+        question,
         prefix=query.prefix or "",
         nested=query.nested,
-        limit=query.limit,
+        limit=query.limit or 10,
         mode=query.mode,
         values=False,
     )
@@ -417,12 +347,10 @@ async def search(call: Call, query: SearchQuery) -> FoundRecordList:
     return FoundRecordList.of(objects, has_more=False, mode=found.mode, notes=list(found.notes))
 
 
-@routes.add("GET", f"{_SESSION}/namespaces", "read", query=SessionNamespacesQuery, error_statuses=OF_SESSION)
-@routes.add("GET", f"{_USER}/namespaces", "read", error_statuses=_OF_USER)
-@routes.add("GET", f"{_TENANT}/namespaces", "shared", error_statuses=STORE)
+@routes.add("GET", f"{_ALL}/namespaces", "read", error_statuses=OF_SESSION)
 async def list_namespaces(call: Call, query: NamespacesQuery) -> NamespaceList:
     """List the namespaces in which a session, a user or the tenant has records."""
-    records = await _get_records(call, query.namespace)
+    records = await _get_records(call, query, query.namespace)
     after = None if query.after is None else parse_path(query.after)
     more = min(query.limit + 1, limits.PAGE)
     found = await records.namespaces(depth=query.depth, after=after, limit=more)
@@ -430,14 +358,12 @@ async def list_namespaces(call: Call, query: NamespacesQuery) -> NamespaceList:
     return NamespaceList.of(listed, has_more=len(found) > query.limit or len(found) == limits.PAGE)
 
 
-@routes.add("POST", _SESSION, "write", query=SessionDropQuery, error_statuses=(*BODY, *OF_SESSION, 412, 422))
-@routes.add("POST", _USER, "write", error_statuses=(*BODY, *_OF_USER, 412, 422))
-@routes.add("POST", _TENANT, "shared write", error_statuses=(*BODY, *STORE, 412, 422))
-async def change(call: Call, query: DropQuery, body: RecordChanges) -> RecordsChanged:
+@routes.add("POST", _ALL, "write", error_statuses=(*BODY, *OF_SESSION, 412, 422))
+async def change(call: Call, query: OwnerQuery, body: RecordChanges) -> RecordsChanged:
     """Put and delete records of a session, a user or the tenant. Either all changes take effect, or none."""
     if not body.changes:
         raise InvalidRequest("changes must contain at least one change", param="changes")
-    owned = await _get_records(call, None)
+    owned = await _get_records(call, query)
     long = call.held.size > limits.RECORD_INLINE_BYTES
     changes = await run_cpu(make_changes, owned, body.changes, long=long)
     async with call.transfer(call.held.size):
@@ -445,12 +371,10 @@ async def change(call: Call, query: DropQuery, body: RecordChanges) -> RecordsCh
     return RecordsChanged(version=changed.version, existed=list(changed.existed))
 
 
-@routes.add("DELETE", _SESSION, "write", query=SessionDropQuery, error_statuses=OF_SESSION)
-@routes.add("DELETE", _USER, "write", error_statuses=_OF_USER)
-@routes.add("DELETE", _TENANT, "shared write", error_statuses=STORE)
-async def drop(call: Call, query: DropQuery) -> DeletedRecords:
+@routes.add("DELETE", _ALL, "write", error_statuses=OF_SESSION)
+async def drop(call: Call, query: OwnerQuery) -> DeletedRecords:
     """Delete all records of a session, a user or the tenant, in all namespaces."""
-    return DeletedRecords(records=await (await _get_records(call, None)).drop())
+    return DeletedRecords(records=await (await _get_records(call, query)).drop())
 
 
 # -- reading and writing -----------------------------------------------------------
@@ -510,18 +434,22 @@ def make_changes(
 # -- parts -------------------------------------------------------------------------
 
 
-async def _get_records(call: Call, namespace: str | None) -> Records:
-    """Return the records of the owner in the path: a session, a user, or the tenant.
+async def _get_records(call: Call, query: OwnerQuery, namespace: str | None = None) -> Records:
+    """Return the records of the owner that the query names: a session, a user, or the tenant.
 
     Raises:
         SessionNotFound: there is no such session.
         UserNotFound: the key belongs to another user.
+        Refused: the key belongs to a user, but records of the tenant belong to all users.
     """
     labels = parse_path(namespace or "")
-    if "session_id" in call.path:
-        session = await call.get_session()
+    if query.session_id is not None:
+        session = await get_session_by_id(call.hf, query.session_id, call.get_owner(query.user_id))
         return Records(call.hf.engine, session.ref, labels, identity=session.identity)
-    return call.hf.records(labels, user_id=call.get_owner(call.path["user_id"]) if "user_id" in call.path else None)
+    if query.user_id is None:
+        permit(call.request.scope, "shared" if call.request.method in ("GET", "HEAD") else "shared write")
+        return call.hf.records(labels)
+    return call.hf.records(labels, user_id=call.get_owner(query.user_id))
 
 
 def _parse_name(path: str) -> RecordName:

@@ -1,4 +1,4 @@
-"""REST API for the rules that end and delete sessions, and what they would do now."""
+"""The rules that end and delete sessions, and what they would do now."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from typing import Literal
 
 from holdfast.lifecycle.retention import preview_retention
 from holdfast.server.http import Call
-from holdfast.server.routes import STORE, Routes
 from holdfast.wire.objects import Answer, Count
-
-routes = Routes("sessions")
 
 
 class DueCount(Answer, kw_only=True):
@@ -45,12 +42,8 @@ class Retention(Answer, kw_only=True):
     """Closed sessions that would be deleted now. The oldest 1,000 closed sessions are examined."""
 
 
-@routes.add("GET", "/v1/retention", "shared", error_statuses=STORE)
-async def read(call: Call) -> Retention:
-    """Read the rules for the lifetime of sessions, and how many sessions they would end or delete now. Nothing is changed.
-
-    The configuration sets the rules, in `sessions` and `storage.sessions`.
-    """
+async def read_retention(call: Call) -> Retention:
+    """Return the rules for the lifetime of sessions, and how many sessions they would end or delete now. Nothing is changed."""
     life = call.hf.engine.life
     preview = await preview_retention(life, call.hf.clock())
     return Retention.from_fields(

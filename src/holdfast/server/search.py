@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
-
-import msgspec
+from typing import Annotated, Literal
 
 from holdfast.errors import InvalidRequest
-from holdfast.indexes.rebuild import IndexReport
 from holdfast.limits import QUERY_CHARS, SEARCH_NEIGHBOURS, SEARCH_RESULTS
 from holdfast.recall.base import SearchMode
 from holdfast.search.queries import SearchHit, SearchNeighbour, parse_search_zone
 from holdfast.server.http import Call
 from holdfast.server.routes import STORE, Routes
-from holdfast.wire.objects import Answer, Count, Id, JsonObject, Page, Request, Time, json_schema
+from holdfast.wire.objects import Answer, Count, Id, Page, Request, Time, json_schema
 from holdfast.wire.strict_json import parse_time
 
 routes = Routes("search")
@@ -158,30 +155,3 @@ async def search(call: Call, query: SearchQuery) -> SearchResults:
 
 def _parse_time(given: str | None, name: str, zone: str) -> int | None:
     return None if given is None else parse_time(given, name, parse_search_zone(zone))
-
-
-# -- the index -------------------------------------------------------------------
-
-
-class Index(IndexReport, frozen=True, kw_only=True):
-    """Status of the search index."""
-
-    object: Literal["index"] = "index"
-    enabled: Literal[True] = True
-
-
-class NoIndex(Answer, kw_only=True):
-    """Status if the search index is disabled."""
-
-    object: Literal["index"] = "index"
-    enabled: Literal[False] = False
-
-
-@routes.add("GET", "/v1/index", "shared", error_statuses=STORE, answer=(Index, NoIndex))
-async def index_status(call: Call) -> JsonObject | NoIndex:
-    """Return the status of the tenant's search index: its size, and how much is not indexed yet."""
-    index = call.hf.index
-    if index is None:
-        return NoIndex()
-    found: dict[str, Any] = msgspec.to_builtins(await index.status())
-    return {"object": "index", "enabled": True, **found}

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from holdfast import limits
+from holdfast.domain.session import Session
 from holdfast.domain.state import Change, Extend, Increment, Scope, add_prefix, combine_changes
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.server import limits as server_limits
-from holdfast.server.http import Call
-from holdfast.server.permissions import check_app
+from holdfast.server.http import Call, get_session_by_id
+from holdfast.server.permissions import check_app, permit
 from holdfast.server.routes import (
     BODY,
     ETAG,
@@ -22,15 +23,13 @@ from holdfast.server.routes import (
     describe_header,
     describe_headers,
 )
-from holdfast.wire.objects import Answer, Count, JsonObject, OpenObject, Request, json_schema
+from holdfast.wire.objects import Answer, Count, JsonObject, NonEmpty, OpenObject, Request, json_schema
 
 routes = Routes("state")
 _SESSION: Final = "/v1/sessions/{session_id}/state"
-_USER: Final = "/v1/users/{user_id}/state"
-_APP: Final = "/v1/state"
+_SHARED: Final = "/v1/state"
 _SCOPE_MATCH: Final = describe_header("If-Match", "version that the state must have")
 _SCOPE_ETAG: Final = describe_headers(ETag="version of the state")
-_CHANGING: Final = (*BODY, *STORE, 412, 422)
 
 
 class State(OpenObject):
@@ -119,13 +118,37 @@ class DeletedState(Answer, kw_only=True):
     """Number of deleted keys."""
 
 
-# -- session -----------------------------------------------------------------
+class OwnerQuery(Request, kw_only=True):
+    """Query parameters that name the owner of state: a session, a user, or the app if both are left out."""
+
+    session_id: NonEmpty | None = None
+    """Session whose state it is, with the state that it shares."""
+    user_id: NonEmpty | None = None
+    """User whose sessions share the state, or with `session_id`, user of the session."""
 
 
-@routes.add("GET", _SESSION, "read", error_statuses=OF_SESSION, response_headers=ETAG, answer=State)
-async def get(call: Call, query: SessionQuery) -> JsonObject:
-    """Return the state of a session as one object, including the shared state of its user (`user:`) and of the app (`app:`)."""
-    session = await call.get_session()
+class UserQuery(Request, kw_only=True):
+    """Query parameters that name the owner of shared state: a user, or the app if it is left out."""
+
+    user_id: NonEmpty | None = None
+    """User whose sessions share the state."""
+
+
+# -- read and change -----------------------------------------------------------
+
+
+@routes.add("GET", _SESSION, "read", query=SessionQuery, error_statuses=OF_SESSION, response_headers=ETAG, answer=State)
+@routes.add(
+    "GET", _SHARED, "read", query=OwnerQuery, error_statuses=OF_SESSION, response_headers=_SCOPE_ETAG, answer=State
+)
+async def get(call: Call, query: OwnerQuery | SessionQuery) -> JsonObject:
+    """Return the state of a session, of a user, or of the app as one object.
+
+    The state of a session includes the shared state of its user (`user:`) and of the app (`app:`).
+    """
+    session = await _find_session(call, query)
+    if session is None:
+        return await _read_scope(call, None if query.user_id is None else call.get_owner(query.user_id))
     call.set_etag(session.version)
     return await call.hf.engine.scopes.read_all(session)
 
@@ -134,19 +157,35 @@ async def get(call: Call, query: SessionQuery) -> JsonObject:
     "PATCH",
     _SESSION,
     "write",
+    query=SessionQuery,
     error_statuses=(*BODY, *OF_SESSION, 412, 422),
     request_headers=(MATCH,),
     response_headers=ETAG,
     body=State,
     answer=State,
 )
-async def patch(call: Call, query: SessionQuery, body: JsonObject) -> JsonObject:
-    """Change keys of a session's state, and return the new state.
+@routes.add(
+    "PATCH",
+    _SHARED,
+    "write",
+    query=OwnerQuery,
+    error_statuses=(*BODY, *OF_SESSION, 412, 422),
+    request_headers=(_SCOPE_MATCH,),
+    response_headers=_SCOPE_ETAG,
+    body=State,
+    answer=State,
+)
+async def patch(call: Call, query: OwnerQuery | SessionQuery, body: JsonObject) -> JsonObject:
+    """Change keys of the state of a session, of a user, or of the app, and return the new state.
 
-    Either all keys are changed, or none. Null deletes a key. Keys of the shared state (`user:`, `app:`) are allowed; `app:` keys need an
-    API key without a user, or an admin key. `temp:` keys exist only during a turn: they are accepted and ignored.
+    Either all keys are changed, or none. Null deletes a key. In a session, keys of the shared state (`user:`, `app:`) are allowed; `app:`
+    keys need an API key without a user, or an admin key. `temp:` keys exist only during a turn: they are accepted and ignored.
     """
-    session = await call.get_session()
+    session = await _find_session(call, query)
+    if session is None:
+        user_id = _get_shared_owner(call, query.user_id)
+        await call.hf.engine.scopes.change_scope(user_id, body, version=call.get_expected_version())
+        return await _read_scope(call, user_id)
     check_app(call.principal, body)
     await call.hf.engine.scopes.change(session.ref, body, version=call.get_expected_version())
     after = await call.hf.store.get(session.ref)
@@ -156,107 +195,61 @@ async def patch(call: Call, query: SessionQuery, body: JsonObject) -> JsonObject
 
 @routes.add(
     "POST",
-    _SESSION,
+    _SHARED,
     "write",
     error_statuses=(*BODY, *OF_SESSION, 412, 422),
-    request_headers=(MATCH,),
-    response_headers=ETAG,
+    request_headers=(_SCOPE_MATCH,),
+    response_headers=_SCOPE_ETAG,
 )
-async def change(call: Call, query: SessionQuery, body: StateOperations) -> StateChanged:
-    """Apply operations to keys of a session's state: set, delete, increment and append.
+async def change(call: Call, query: OwnerQuery, body: StateOperations) -> StateChanged:
+    """Apply operations to keys of the state of a session, of a user, or of the app: set, delete, increment and append.
 
     Either all operations are applied, or none. An `expect` operation names the value that a key must have before the changes, or null if
-    it must be missing. The keys of all `expect` operations must have the same scope. If it is a shared scope (`user:`, `app:`), the keys
-    of all other operations must have this scope too. The response has the new values of the changed keys.
+    it must be missing. In a session, the keys of all `expect` operations must have the same scope; if it is a shared scope (`user:`,
+    `app:`), the keys of all other operations must have this scope too. The response has the new values of the changed keys.
     """
-    changes = read_changes(body.changes)
-    session = await call.get_session()
-    check_app(call.principal, changes.delta)
-    scopes = call.hf.engine.scopes
-    changed = await scopes.change(
-        session.ref, changes.delta, expect=changes.expect, version=call.get_expected_version()
-    )
-    return _show(call, changes.delta, changed.version, changed.values)
+    changes, scopes = read_changes(body.changes), call.hf.engine.scopes
+    session = await _find_session(call, query)
+    more: dict[str, Any] = {"expect": changes.expect, "version": call.get_expected_version()}
+    if session is None:
+        changed = await scopes.change_scope(_get_shared_owner(call, query.user_id), changes.delta, **more)
+    else:
+        check_app(call.principal, changes.delta)
+        changed = await scopes.change(session.ref, changes.delta, **more)
+    values = changed.values or {}
+    call.set_etag(changed.version)
+    return StateChanged(version=changed.version, values={key: values.get(key) for key in changes.delta})
 
 
-# -- scope: the user's if the path names one, else the app's -------------------
-
-
-@routes.add("GET", _USER, "read", error_statuses=(*STORE, 404), response_headers=_SCOPE_ETAG, answer=State)
-@routes.add("GET", _APP, "read", error_statuses=STORE, response_headers=_SCOPE_ETAG, answer=State)
-async def get_scope(call: Call) -> JsonObject:
-    """Return the state that all sessions of a user share, or the state of the app."""
-    return await _read_scope(call, _get_owner(call))
-
-
-@routes.add(
-    "PATCH",
-    _USER,
-    "write",
-    error_statuses=(*_CHANGING, 404),
-    request_headers=(_SCOPE_MATCH,),
-    response_headers=_SCOPE_ETAG,
-    body=State,
-    answer=State,
-)
-@routes.add(
-    "PATCH",
-    _APP,
-    "tenant",
-    error_statuses=_CHANGING,
-    request_headers=(_SCOPE_MATCH,),
-    response_headers=_SCOPE_ETAG,
-    body=State,
-    answer=State,
-)
-async def patch_scope(call: Call, body: JsonObject) -> JsonObject:
-    """Change keys in the state of a user or the app, and return the new state.
-
-    Either all keys are changed, or none. Null deletes a key.
-    """
-    user_id = _get_owner(call)
-    await call.hf.engine.scopes.change_scope(user_id, body, version=call.get_expected_version())
-    return await _read_scope(call, user_id)
-
-
-@routes.add(
-    "POST",
-    _USER,
-    "write",
-    error_statuses=(*_CHANGING, 404),
-    request_headers=(_SCOPE_MATCH,),
-    response_headers=_SCOPE_ETAG,
-)
-@routes.add(
-    "POST", _APP, "tenant", error_statuses=_CHANGING, request_headers=(_SCOPE_MATCH,), response_headers=_SCOPE_ETAG
-)
-async def change_scope(call: Call, body: StateOperations) -> StateChanged:
-    """Apply operations to keys in the state of a user or the app: set, delete, increment and append.
-
-    Either all operations are applied, or none. An `expect` operation names the value that a key must have before the changes, or null if
-    it must be missing. The response has the new values of the changed keys.
-    """
-    changes, user_id = read_changes(body.changes), _get_owner(call)
-    scopes = call.hf.engine.scopes
-    changed = await scopes.change_scope(
-        user_id, changes.delta, expect=changes.expect, version=call.get_expected_version()
-    )
-    return _show(call, changes.delta, changed.version, changed.values or {})
-
-
-@routes.add("DELETE", _USER, "write", error_statuses=(*STORE, 404, 412), request_headers=(_SCOPE_MATCH,))
-@routes.add("DELETE", _APP, "tenant", error_statuses=(*STORE, 412), request_headers=(_SCOPE_MATCH,))
-async def drop_scope(call: Call) -> DeletedState:
-    """Delete the state of a user or the app."""
-    user_id = _get_owner(call)
+@routes.add("DELETE", _SHARED, "write", error_statuses=(*STORE, 404, 412), request_headers=(_SCOPE_MATCH,))
+async def drop(call: Call, query: UserQuery) -> DeletedState:
+    """Delete the state that all sessions of a user share, or the state of the app."""
+    user_id = _get_shared_owner(call, query.user_id)
     return DeletedState(
         user_id=user_id, keys=await call.hf.engine.scopes.drop(user_id, version=call.get_expected_version())
     )
 
 
-def _get_owner(call: Call) -> str | None:
-    """Return the user in the path, or None for the app. Raise `UserNotFound` if the key belongs to another user."""
-    return call.get_owner(call.path["user_id"]) if "user_id" in call.path else None
+async def _find_session(call: Call, query: OwnerQuery | SessionQuery) -> Session | None:
+    """Return the session that the path or the query names, or None for shared state."""
+    if isinstance(query, SessionQuery):
+        return await call.get_session()
+    if query.session_id is None:
+        return None
+    return await get_session_by_id(call.hf, query.session_id, call.get_owner(query.user_id))
+
+
+def _get_shared_owner(call: Call, user_id: str | None) -> str | None:
+    """Return the user whose shared state the request may change, or None for the app.
+
+    Raises:
+        UserNotFound: the key belongs to another user.
+        Refused: the key belongs to a user, but the state of the app belongs to all users.
+    """
+    if user_id is None:
+        permit(call.request.scope, "tenant")
+        return None
+    return call.get_owner(user_id)
 
 
 async def _read_scope(call: Call, user_id: str | None) -> JsonObject:
@@ -314,8 +307,3 @@ def _convert_change(one: SetState | DeleteState | IncrementState | AppendState) 
             return one.value
         case _:
             return None
-
-
-def _show(call: Call, delta: Mapping[str, Change], version: int, values: Mapping[str, Any]) -> StateChanged:
-    call.set_etag(version)
-    return StateChanged(version=version, values={key: values.get(key) for key in delta})

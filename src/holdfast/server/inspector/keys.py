@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, get_args
 
+import msgspec
+
 from holdfast.access import is_usable_key
 from holdfast.domain.reconcile import Mode
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import Action, declare_action
 from holdfast.server.inspector.frame import HTML, PageQuery, make_url, render
-from holdfast.server.inspector.rest import make_path, read_rest
+from holdfast.server.inspector.rest import read_rest
+from holdfast.server.keys import ApiKeyObject, find_key
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.stores.keys import Role
@@ -69,7 +72,7 @@ async def show_keys(call: Call, query: KeysQuery) -> Reply:
 @routes.add("GET", "/inspect/keys/{key_id}", "shared admin", answer=HTML)
 async def show_key(call: Call, query: PageQuery) -> Reply:
     """Return everything that is known about a key, with the button that revokes it."""
-    key = await read_rest(call, make_path("/v1/keys/{key_id}", key_id=call.path["key_id"]))
+    key = msgspec.to_builtins(ApiKeyObject.from_key(await find_key(call), call.hf.clock()))
     own = call.server_hf.tenant
     return await render(
         call,

@@ -43,7 +43,7 @@ declare_action(
     "review_file_change",
     Action(
         method="POST",
-        path="/v1/users/{user_id}/memory_files/held/{change_id}/review",
+        path="/v1/users/{user_id}/memory_files/{change_id}/review",
         notice="The review was recorded.",
     ),
 )

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import PageQuery, make_session_url, make_url
-from holdfast.server.inspector.rest import make_path
 from holdfast.server.permissions import Need
 from holdfast.wire.objects import Id
 
@@ -38,16 +37,12 @@ class Place:
 
     @property
     def query(self) -> dict[str, str]:
-        """Query parameters of the REST routes, which name the user of a session."""
-        return {"user_id": self.user_id} if self.scope == "session" and self.user_id else {}
+        """Query parameters of the REST routes `/v1/state` and `/v1/records`, which name the owner."""
+        return {name: value for name, value in self.parameters.items() if value and name != "scope"}
 
-    def make_rest_path(self, kind: str) -> str:
-        """Return the path of a REST route, such as `/v1/users/ada/state` for the kind `state`."""
-        if self.scope == "session":
-            return make_path(f"/v1/sessions/{{session_id}}/{kind}", session_id=self.session_id)
-        return (
-            make_path(f"/v1/users/{{user_id}}/{kind}", user_id=self.user_id) if self.scope == "user" else f"/v1/{kind}"
-        )
+    def make_rest_url(self, path: str) -> str:
+        """Return the address of the owner's data at a REST route."""
+        return make_url(path, **self.query)
 
     def make_url(self, path: str, **query: Any) -> str:
         """Return the address of a page about this owner."""

@@ -20,6 +20,7 @@ from holdfast.wire.objects import NonEmpty
 routes = Routes("inspector")
 _forms = Routes("inspector", lenient=True)
 _LIST: Final = "/inspect/state/records"
+_REST: Final = "/v1/records"
 _LISTED: Final = 25
 """Records on a page."""
 _NAMESPACES: Final = 200
@@ -53,17 +54,17 @@ class RecordQuery(PlaceQuery, kw_only=True):
 async def show_records(call: Call, query: RecordsQuery) -> Reply:
     """Return the records of an owner in a namespace, or those that answer a question."""
     place = find_place(call, query)
-    path, given = place.make_rest_path("records"), place.query
-    namespaces = await read_rest(call, f"{path}/namespaces", limit=_NAMESPACES, **given)
+    given = place.query
+    namespaces = await read_rest(call, f"{_REST}/namespaces", limit=_NAMESPACES, **given)
     selected: dict[str, Any] = {"namespace": query.namespace, "prefix": query.prefix, "nested": query.namespace is None}
     if query.prefix is not None:
         selected["nested"] = False
     found: dict[str, Any] = {"data": [], "has_more": False, "notes": []}
     if query.q is not None:
         check_content(call)  # searching for words would reveal them
-        found = await read_rest(call, f"{path}/search", q=query.q, limit=_LISTED, **selected, **given)
+        found = await read_rest(call, _REST, q=query.q, limit=_LISTED, **selected, **given)
     elif namespaces["data"] or query.namespace:
-        found = await read_rest(call, path, limit=_LISTED, order=query.order, after=query.after, **selected, **given)
+        found = await read_rest(call, _REST, limit=_LISTED, order=query.order, after=query.after, **selected, **given)
     kept = {"namespace": query.namespace, "prefix": query.prefix, "order": query.order}
     return await render(
         call,
@@ -89,8 +90,7 @@ async def show_record(call: Call, query: RecordQuery) -> Reply:
     """Return a record with the form that changes it, or an empty form."""
     place, record = find_place(call, query), None
     if query.key is not None:
-        path = f"{place.make_rest_path('records')}/record"
-        record = await read_rest(call, path, namespace=query.namespace, key=query.key, **place.query)
+        record = await read_rest(call, f"{_REST}/record", namespace=query.namespace, key=query.key, **place.query)
     return await _show_form(call, place, query.namespace or "", query.key or "", record)
 
 
@@ -156,7 +156,7 @@ async def save_record(call: Call) -> Reply:
     names = ("namespace", "key", "value", "text", "encoding", "seconds", "version", "delete")
     given = {name: form.get(name, [""])[0] for name in names}
     place, namespace, key = parse_place(call, form), given["namespace"], given["key"]
-    path = f"{place.make_rest_path('records')}/record"
+    path = f"{_REST}/record"
     name = {"namespace": namespace, "key": key, **place.query}
     body = None
     if not given["delete"]:

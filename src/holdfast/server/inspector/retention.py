@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.durations import format_duration
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import HTML, PageQuery, make_url, render
 from holdfast.server.inspector.rest import read_rest
 from holdfast.server.replies import Reply
+from holdfast.server.retention import read_retention
 from holdfast.server.routes import Routes
 from holdfast.wire.objects import Id, NonEmpty
 
@@ -31,7 +34,7 @@ class DeletionsQuery(PageQuery, kw_only=True):
 @routes.add("GET", "/inspect/retention", "shared admin", answer=HTML)
 async def show_retention(call: Call, query: PageQuery) -> Reply:
     """Return the rules that end and delete sessions, and what each of them would do now."""
-    found = await read_rest(call, "/v1/retention")
+    found = msgspec.to_builtins(await read_retention(call))
     rules = [
         _describe_rule("sessions.ttl", "Idle sessions end after", found["session_ttl"], found["expired"]),
         _describe_rule(

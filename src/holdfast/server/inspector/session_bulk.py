@@ -18,7 +18,6 @@ from holdfast.server.inspector.frame import HTML, render
 from holdfast.server.inspector.rest import call_rest, make_path, open_rest
 from holdfast.server.inspector.session_frame import check_content
 from holdfast.server.inspector.session_list import SessionListQuery, make_filters
-from holdfast.server.limits import BULK_SESSIONS
 from holdfast.server.permissions import permit
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes, read_query
@@ -26,7 +25,6 @@ from holdfast.sessions.session_list import find_state
 
 routes = Routes("inspector", lenient=True)
 _PATH: Final = "/v1/sessions/{session_id}"
-_BULK: Final = "/v1/bulk/sessions"
 _NAMED: Final = 20
 """Sessions and failures that a page names. It counts all."""
 _FILTERS: Final = ("user_id", "agent", "status", "since", "until")
@@ -124,31 +122,25 @@ def _parse_ref(call: Call, text: str) -> SessionRef:
 
 
 async def _run(call: Call, action: str, sessions: Sequence[Session]) -> list[Failure]:
-    """Change sessions with `POST /v1/bulk/sessions`. Return those that could not be changed.
+    """Close or delete sessions. Return those that could not be changed.
 
     Sessions with a running turn are left unchanged, because the route would wait for the end of the turn.
     """
-    failures, idle = [], []
+    failures = []
     for session in sessions:
         if find_state(call.hf.engine, session) == "busy":
             failures.append(Failure(session.ref, "a turn of the session is running; try again after it"))
-        else:
-            idle.append(session.ref)
-    for at in range(0, len(idle), BULK_SESSIONS):
-        refs = idle[at : at + BULK_SESSIONS]
-        names = [{"id": ref.id, "user_id": ref.user_id} for ref in refs]
-        status, answer = await call_rest(call, "POST", _BULK, body={"action": action, "sessions": names})
-        results = answer["results"] if status == 200 else [answer] * len(refs)
-        errors = [(ref, result["error"]) for ref, result in zip(refs, results, strict=True) if result["error"]]
-        failures += [Failure(ref, error["message"]) for ref, error in errors if error["code"] != "session_not_found"]
+            continue
+        path = make_path(_PATH, session_id=session.id)
+        method, path = ("DELETE", path) if action == "delete" else ("POST", f"{path}/close")
+        status, answer = await call_rest(call, method, path, query={"user_id": session.user_id})
+        if status >= 400 and answer["error"]["code"] != "session_not_found":
+            failures.append(Failure(session.ref, answer["error"]["message"]))
     return failures
 
 
 def _export(call: Call, sessions: Sequence[Session]) -> Reply:
-    """Return sessions as a file with one export per line, in the format of `GET /v1/sessions/{session_id}`.
-
-    Each is read with this route, because the answer of `POST /v1/bulk/sessions` is limited in bytes, and keys that only read may not call it.
-    """
+    """Return sessions as a file with one export per line, in the format of `GET /v1/sessions/{session_id}`."""
     day = format_utc(call.hf.clock())[:10]
     headers = {
         "content-type": "application/x-ndjson",

@@ -30,6 +30,7 @@ from holdfast.wire.objects import NonEmpty
 
 routes = Routes("inspector")
 _forms = Routes("inspector", lenient=True)
+_REST: Final = "/v1/state"
 _LISTED: Final = 100
 """Keys on a page."""
 declare_notice("state_saved", "The value was saved.")
@@ -59,7 +60,7 @@ class KeyQuery(PlaceQuery, kw_only=True):
 async def show_state(call: Call, query: StateQuery) -> Reply:
     """Return the state of the app or of a user."""
     place = find_place(call, query)
-    state = await read_rest(call, place.make_rest_path("state"), **place.query)
+    state = await read_rest(call, _REST, **place.query)
     keys = sorted(key for key in state if (query.q or "") in key and key > (query.after or ""))
     return await render(
         call,
@@ -87,7 +88,7 @@ async def show_session_state(call: Call, query: SessionStateQuery) -> Reply:
     """Return the state and the artifacts of a session."""
     session = await call.get_session()
     place = Place(scope="session", user_id=session.user_id, session_id=session.id)
-    state = await read_rest(call, place.make_rest_path("state"), **place.query)
+    state = await read_rest(call, _REST, **place.query)
     own = sorted(key for key in state if get_scope(key) == "session")
     shared = sorted(state.keys() - set(own))
     listed = [key for key in own if key > (query.after or "")]
@@ -126,7 +127,7 @@ async def edit_state(call: Call, query: KeyQuery) -> Reply:
     permit(call.request.scope, find_need(place, "state"))
     value = None
     if query.key is not None:
-        value = (await read_rest(call, place.make_rest_path("state"), **place.query)).get(query.key)
+        value = (await read_rest(call, _REST, **place.query)).get(query.key)
     text = "" if value is None else await run_cpu(format_editable_json, value)
     return await _show_form(call, place, query.key or "", text, base=fingerprint(value))
 
@@ -149,15 +150,14 @@ async def save_state(call: Call) -> Reply:
             error = f"Nothing was saved, because {exc}. A text needs quotation marks."
             return await _show_form(call, place, key, text, base=fields["base"], error=error)
         operation = {"op": "set", "key": key, "value": value}
-    path = place.make_rest_path("state")
-    current = (await read_rest(call, path, **place.query)).get(key)
+    current = (await read_rest(call, _REST, **place.query)).get(key)
     status = 412
     answer: Any = None
     if fingerprint(current) == fields["base"]:
         changes = [{"op": "expect", "key": key, "value": current}, operation]
-        status, answer = await call_rest(call, "POST", path, query=place.query, body={"changes": changes})
+        status, answer = await call_rest(call, "POST", _REST, query=place.query, body={"changes": changes})
     if status == 412:
-        current = (await read_rest(call, path, **place.query)).get(key)
+        current = (await read_rest(call, _REST, **place.query)).get(key)
         theirs = "" if current is None else await run_cpu(format_editable_json, current)
         return await _show_form(call, place, key, text, base=fingerprint(current), theirs=theirs, is_conflict=True)
     if status >= 400:
