@@ -174,7 +174,7 @@ def auth(folder: Path) -> str:
     """Return configuration with keys, tokens and workspaces."""
     file = folder / "jwks.json"
     file.write_bytes(key_set())
-    said = {"jwks_file": str(file), "issuer": ISSUER, "audience": AUDIENCE, "role_claim": "role"}
+    said = {"jwks_url": str(file), "issuer": ISSUER, "audience": AUDIENCE, "role_claim": "role"}
     kept = {"workspace_git": {"path": str(folder / "workspaces")}}
     return f"auth: {json.dumps({'jwt': said})}\nhooks: {json.dumps(kept)}"
 

@@ -68,7 +68,6 @@ async def test_configured_claims_set_tenant_user_and_role() -> None:
     for roles, role in (("read", "read"), ("admin", "admin"), (None, "write")):
         found = await taker.principal(token(**said, roles=roles))
         assert (found.tenant, found.user_id, found.role) == ("t2", "ada@example.com", role)
-    assert (await make_verifier(tenant="t3", role="read").principal(token())).tenant == "t3"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +171,7 @@ async def test_wrong_tokens_are_refused(name: str) -> None:
 async def test_all_wrong_tokens_get_one_answer(tmp_path: Path) -> None:
     """401 without a reason; a valid token is accepted."""
     (tmp_path / "jwks.json").write_bytes(SET)
-    said = {"jwks_file": str(tmp_path / "jwks.json"), "issuer": ISSUER, "audience": AUDIENCE}
+    said = {"jwks_url": str(tmp_path / "jwks.json"), "issuer": ISSUER, "audience": AUDIENCE}
     async with gateway([], f"auth: {json.dumps({'jwt': said})}", clock=Clock()) as (served, _):
         answers = set()
         for wrong in WRONG.values():
@@ -185,7 +184,7 @@ async def test_all_wrong_tokens_get_one_answer(tmp_path: Path) -> None:
 
 
 async def test_clock_leeway_is_applied_exactly() -> None:
-    taker = make_verifier(leeway=30.0)
+    taker = make_verifier()
     now = START // 1000
     goods: tuple[dict[str, Any], ...] = ({"exp": now - 29}, {"nbf": now + 29}, {"iat": now + 29})
     for good in goods:
@@ -264,7 +263,7 @@ async def test_single_key_needs_no_key_id() -> None:
 async def test_key_file_is_read_at_startup(tmp_path: Path) -> None:
     """A file without keys prevents the start."""
     file = tmp_path / "keys.json"
-    settings = Jwt(jwks_file=str(file), issuer=ISSUER, audience=(AUDIENCE,))
+    settings = Jwt(jwks_url=str(file), issuer=ISSUER, audience=(AUDIENCE,))
     taker = TokenVerifier(settings, "default", Clock())
     with pytest.raises(ConfigError, match="contains no usable keys"):
         await taker.begin()

@@ -18,7 +18,7 @@ def auth(text: str) -> Auth:
 def test_defaults() -> None:
     """Keys are required once one exists, without a rate limit."""
     found = load("", env={}).auth
-    assert (found.required, found.rate, found.burst, found.jwt, found.kind) == (None, 0, 0, None, "keys")
+    assert (found.required, found.rate, found.jwt, found.kind) == (None, 0, None, "keys")
 
 
 @pytest.mark.parametrize(
@@ -26,9 +26,9 @@ def test_defaults() -> None:
     [
         ("{required: true}", "always"),
         ("{required: false}", "never"),
-        (f"{{jwt: {{{JWT}, jwks_file: f}}}}", "always"),
-        (f"{{required: false, jwt: {{{JWT}, jwks_file: f}}}}", "never"),
-        ("{rate: 60, burst: 5}", "keys"),
+        (f"{{jwt: {{{JWT}, jwks_url: f}}}}", "always"),
+        (f"{{required: false, jwt: {{{JWT}, jwks_url: f}}}}", "never"),
+        ("{rate: 60}", "keys"),
     ],
 )
 def test_when_credentials_are_required(text: str, kind: str) -> None:
@@ -36,28 +36,25 @@ def test_when_credentials_are_required(text: str, kind: str) -> None:
 
 
 def test_jwt_settings() -> None:
-    """A single audience needs no list; only asymmetric algorithms are supported."""
-    found = auth(f"{{jwt: {{{JWT}, jwks_url: 'https://i/keys', algorithms: [PS256], leeway: 1m}}}}").jwt
+    """A single audience needs no list, and the keys may be in a file."""
+    found = auth(f"{{jwt: {{{JWT}, jwks_url: 'https://i/keys'}}}}").jwt
     assert found is not None
-    assert (found.audience, found.algorithms, found.leeway) == (("a",), ("PS256",), 60.0)
-    assert (found.user_claim, found.tenant_claim, found.role_claim, found.role) == ("sub", None, None, "write")
+    assert (found.audience, found.file) == (("a",), None)
+    assert (found.user_claim, found.tenant_claim, found.role_claim) == ("sub", None, None)
+    local = auth(f"{{jwt: {{{JWT}, jwks_url: keys/set.json}}}}").jwt
+    assert local is not None
+    assert local.file == "keys/set.json"
 
 
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        (f"{JWT}", "jwks_url: give one of"),
-        (f"{JWT}, jwks_url: 'https://i', jwks_file: f", "jwks_url: give one of"),
+        (f"{JWT}", "jwks_url: missing"),
         (f"{JWT}, jwks_url: 'http://i/keys'", "must start with https://"),
         (f"{JWT}, jwks_url: 'ftp://i/keys'", "jwks_url: expected a URL"),
-        (f"{JWT}, jwks_file: f, algorithms: [HS256]", "'HS256' is not supported"),
-        (f"{JWT}, jwks_file: f, algorithms: [none]", "'none' is not supported"),
-        (f"{JWT}, jwks_file: f, algorithms: []", "algorithms: is empty"),
-        (f"{JWT}, jwks_file: f, tenant: t, tenant_claim: org", "set together with `tenant_claim`"),
-        (f"{JWT}, jwks_file: f, tenant: {'x' * 513}", "more than 512 bytes"),
-        (f"{JWT}, jwks_file: f, role: owner", "one of admin, read, write"),
-        ("issuer: i, jwks_file: f", "audience: missing"),
-        ("audience: a, jwks_file: f", "issuer: missing"),
+        ("issuer: i, audience: [], jwks_url: f", "audience: is empty"),
+        ("issuer: i, jwks_url: f", "audience: missing"),
+        ("audience: a, jwks_url: f", "issuer: missing"),
     ],
 )
 def test_invalid_jwt_settings_are_rejected(text: str, place: str) -> None:

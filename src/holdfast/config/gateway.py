@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta
 
 from holdfast.context.settings import FREE_STRATEGIES, STRATEGIES
-from holdfast.limits import ID_BYTES, MESSAGE_BYTES, Limits
+from holdfast.limits import MESSAGE_BYTES, Limits
 from holdfast.sections import (
     Count,
     Mistake,
@@ -25,7 +25,6 @@ from holdfast.sections import (
     check_header_names,
     check_url,
 )
-from holdfast.stores.keys import Role
 
 
 class Timeouts(Settings, frozen=True, kw_only=True):
@@ -186,58 +185,39 @@ def is_loopback(host: str) -> bool:
 
 # -- auth ------------------------------------------------------------------------
 
-ALGORITHMS: Final = (
-    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
-    *("ES256", "ES384", "ES512", "ES256K"),
-    "EdDSA",
-)
-"""Supported signature algorithms of tokens. They use a private key that only the issuer has; algorithms with a shared secret are
-excluded."""
-
 
 class Jwt(Settings, frozen=True, kw_only=True):
     """Settings for JSON Web Tokens (JWT) of another issuer, which the server accepts in addition to API keys."""
 
-    jwks_url: Url | None = None
-    """URL of the issuer's public keys."""
-    jwks_file: Text | None = None
-    """File with the issuer's public keys."""
+    jwks_url: Url
+    """URL of the issuer's public keys, or the path of a file with them."""
     issuer: Text
     """Required value of the claim `iss`."""
     audience: Names
     """Accepted audiences. The claim `aud` must contain at least one of them."""
-    algorithms: Names = ("RS256", "ES256", "EdDSA")
-    """Accepted signature algorithms. RS384, RS512, PS256, PS384, PS512, ES384, ES512 and ES256K are also supported."""
     user_claim: Text = "sub"
     """Claim that contains the user. A token without this claim is rejected."""
     tenant_claim: Text | None = None
-    """Claim that contains the tenant. A token without this claim is rejected. Unset: the key `tenant` applies."""
-    tenant: Text | None = None
-    """Tenant of all tokens if `tenant_claim` is not set. Unset: the server's own tenant."""
+    """Claim that contains the tenant. A token without this claim is rejected. Unset: tokens belong to the server's own tenant."""
     role_claim: Text | None = None
-    """Claim that contains the role: `read`, `write` or `admin`. A token with another value or a list is rejected. Unset: `role` applies."""
-    role: Role = "write"
-    """Role of tokens without the claim `role_claim`."""
-    leeway: Annotated[float, Meta(ge=0, le=600, extra={"form": "duration"})] = 30.0
-    """Maximum difference in seconds between the clocks of issuer and server."""
+    """Claim that contains the role: `read`, `write` or `admin`. A token with another value or a list is rejected. A token without the claim
+    has the role `write`."""
+
+    @property
+    def file(self) -> str | None:
+        """Path of the file with the public keys; None: they are at a URL."""
+        return None if "://" in self.jwks_url else self.jwks_url
 
     def find_mistakes(self) -> list[Mistake]:
-        found = check_url("jwks_url", self.jwks_url)
-        if (self.jwks_url is None) == (self.jwks_file is None):
-            found.append(("jwks_url", "give one of jwks_url and jwks_file"))
-        parts = urlsplit(self.jwks_url or "")
+        found = [("audience", "is empty")] * (not self.audience)
+        if self.file is not None:
+            return found
+        parts = urlsplit(self.jwks_url)
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             found.append(
                 ("jwks_url", "must start with https://, because an attacker could replace the keys in transit")
             )
-        wrong = [name for name in self.algorithms if name not in ALGORITHMS]
-        found += [("algorithms", f"{name!r} is not supported; use {', '.join(ALGORITHMS)}") for name in wrong]
-        found += [(key, "is empty") for key in ("algorithms", "audience") if not getattr(self, key)]
-        if self.tenant is not None and self.tenant_claim is not None:
-            found.append(("tenant", "set together with `tenant_claim`; remove one of the two"))
-        if self.tenant is not None and len(self.tenant.encode()) > ID_BYTES:
-            found.append(("tenant", f"has more than {ID_BYTES} bytes"))
-        return found
+        return [*check_url("jwks_url", self.jwks_url), *found]
 
 
 class Auth(Settings, frozen=True, kw_only=True):
@@ -247,8 +227,6 @@ class Auth(Settings, frozen=True, kw_only=True):
     """True if requests need a key or a token. Unset: they do if the store contains a key or `jwt` is set."""
     rate: Count = 0
     """Maximum requests per minute of one key, or of one user of `jwt`. 0: no limit. A key may have its own limit."""
-    burst: Count = 0
-    """Maximum requests that may arrive at once. 0: a quarter of `rate`."""
     jwt: Jwt | None = None
 
     @property

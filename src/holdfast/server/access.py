@@ -78,7 +78,7 @@ class Access:
         self.passthrough = passthrough
         self._tokens = tokens
         self._key_cache = KeyCache(lambda: hf.store, hf.clock)
-        self._rates = RateLimiter(self._settings.rate, self._settings.burst, hf.clock)
+        self._rates = RateLimiter(self._settings.rate, hf.clock)
         self._has_keys = False
         self.sign_ins = SignIns(hf)
 
@@ -89,7 +89,7 @@ class Access:
         return kind == "always" or (kind == "keys" and self._has_keys)
 
     async def begin(self) -> None:
-        """Fetch the public keys with which tokens are verified. Raise `ConfigError` if `auth.jwt.jwks_file` contains no usable keys."""
+        """Fetch the public keys with which tokens are verified. Raise `ConfigError` if `auth.jwt.jwks_url` is a file without usable keys."""
         if self._tokens is not None:
             await self._tokens.begin()
 
@@ -215,17 +215,15 @@ class _Bucket(NamedTuple):
 
 
 class RateLimiter:
-    """Limits the rate of each caller with a token bucket.
+    """Limits the rate of each caller with a token bucket. The number of requests that `rate` allows in 15 seconds may arrive at once.
 
     Args:
         rate: requests per minute for keys without their own limit; 0: unlimited.
-        burst: requests that may arrive at once; 0: the number that `rate` allows in 15 seconds.
         clock: returns the time in milliseconds since the epoch.
     """
 
-    def __init__(self, rate: int, burst: int, clock: Callable[[], int]) -> None:
+    def __init__(self, rate: int, clock: Callable[[], int]) -> None:
         self._rate = rate
-        self._burst = burst
         self._clock = clock
         self._buckets: OrderedDict[tuple[str | None, ...], _Bucket] = OrderedDict()
 
@@ -236,7 +234,7 @@ class RateLimiter:
         rate = self._rate if principal.rate is None else principal.rate
         if not rate:
             return 0
-        size = max(1, self._burst or math.ceil(rate / 4))
+        size = max(1, math.ceil(rate / 4))
         # Tokens and upstream keys share a key id, so tenant and user are part of the name.
         name = (principal.key_id, principal.tenant, principal.user_id)
         now = self._clock()

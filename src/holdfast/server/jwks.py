@@ -38,6 +38,10 @@ PAUSE: Final = 60_000
 RETRY: Final = 5_000
 """Minimum milliseconds between two fetches while there are no keys at all."""
 FETCH_SECONDS: Final = 10.0
+LEEWAY_SECONDS: Final = 30
+"""Maximum difference between the clocks of issuer and server."""
+ALGORITHMS: Final = ("RS256", "ES256", "EdDSA")
+"""Accepted signature algorithms. All use a private key that only the issuer has."""
 
 
 class BadToken(Exception):
@@ -49,7 +53,7 @@ class TokenVerifier:
 
     Args:
         settings: `auth.jwt` of the configuration.
-        tenant: the server's own tenant. It is the tenant of all tokens, unless `settings` says otherwise.
+        tenant: the server's own tenant. It is the tenant of all tokens, unless `settings` names a claim.
         clock: returns the time in milliseconds since the epoch.
         fetch: returns the key set as JSON; None: the key set is read from the configured address or file.
 
@@ -72,15 +76,15 @@ class TokenVerifier:
             raise MissingExtra("auth.jwt", "jwt") from exc
         self._jwt = jwt
         self._settings = settings
-        self._tenant = settings.tenant or tenant
+        self._tenant = tenant
         self._clock = clock
         self._keys = _Keys(fetch or (lambda: fetch_key_set(settings)), clock)
 
     async def begin(self) -> None:
         """Fetch the keys. Raise `ConfigError` if the configured file has none. A configured address may provide keys later."""
         await self._keys.refresh()
-        if self._settings.jwks_file is not None and not self._keys.known:
-            raise ConfigError([f"auth.jwt.jwks_file: {self._settings.jwks_file} contains no usable keys"])
+        if self._settings.file is not None and not self._keys.known:
+            raise ConfigError([f"auth.jwt.jwks_url: {self._settings.file} contains no usable keys"])
 
     async def principal(self, token: str) -> Principal:
         """Verify a token and return its principal.
@@ -114,7 +118,7 @@ class TokenVerifier:
         except self._jwt.PyJWTError as exc:
             raise BadToken(type(exc).__name__) from exc
         algorithm, kid = header.get("alg"), header.get("kid")
-        if algorithm not in self._settings.algorithms or not isinstance(kid, str | None):
+        if algorithm not in ALGORITHMS or not isinstance(kid, str | None):
             raise BadToken("algorithm not allowed, or key id is not a string")
         data = await self._keys.get(kid)
         if data is None:
@@ -130,13 +134,13 @@ class TokenVerifier:
 
     def _check_times(self, claims: Mapping[str, Any]) -> None:
         """Raise `BadToken` if a token is expired or not valid yet, by the server's clock."""
-        now, leeway = self._clock() / 1000, self._settings.leeway
+        now = self._clock() / 1000
         times = {name: claims[name] for name in ("exp", "nbf", "iat") if name in claims}
         if not all(map(is_number, times.values())):
             raise BadToken("invalid time")
-        if now >= times["exp"] + leeway:
+        if now >= times["exp"] + LEEWAY_SECONDS:
             raise BadToken("expired")
-        if any(times.get(name, now) > now + leeway for name in ("nbf", "iat")):
+        if any(times.get(name, now) > now + LEEWAY_SECONDS for name in ("nbf", "iat")):
             raise BadToken("not valid yet")
 
     def _make_principal(self, claims: Mapping[str, Any]) -> Principal:
@@ -145,10 +149,10 @@ class TokenVerifier:
         tenant = self._tenant if settings.tenant_claim is None else _check_claim(claims, settings.tenant_claim)
         role_claim = None if settings.role_claim is None else claims.get(settings.role_claim)
         # A list of roles is rejected: taking its highest or its lowest role would both be surprising.
-        role = settings.role if role_claim is None else next((role for role in ROLES if role == role_claim), None)
+        role = "write" if role_claim is None else next((role for role in ROLES if role == role_claim), None)
         if role is None:
             raise BadToken("unknown role")
-        expires_at = int((claims["exp"] + settings.leeway) * 1000)
+        expires_at = int((claims["exp"] + LEEWAY_SECONDS) * 1000)
         return Principal(tenant=tenant, user_id=user, role=role, key_id="jwt", expires_at=expires_at)
 
 
@@ -159,7 +163,7 @@ _CHECKS: Final[Any] = {
     "verify_nbf": False,
     "verify_iat": False,
 }
-_KINDS: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+_KINDS: Final = {"RS": "RSA", "ES": "EC", "Ed": "OKP"}
 """Key type for each algorithm, by the first two letters of the algorithm's name."""
 
 
@@ -251,11 +255,11 @@ async def fetch_key_set(settings: Jwt) -> bytes:
         OSError: the file or the address cannot be read.
         ValueError: the address answered with another status than 200, or with too much data.
     """
-    if settings.jwks_file is not None:
-        return await anyio.to_thread.run_sync(Path(settings.jwks_file).read_bytes)
+    if settings.file is not None:
+        return await anyio.to_thread.run_sync(Path(settings.file).read_bytes)
     import aiohttp
 
-    url = settings.jwks_url or ""
+    url = settings.jwks_url
     timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
     try:
         async with (
