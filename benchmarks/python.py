@@ -21,7 +21,7 @@ _COLUMNS = [Column("what", ""), Column("p50", "p50", format_duration), Column("p
 
 async def measure(run: Run) -> list[Table]:
     """Measure calls as a turn makes them, with the session in a file; storing the result is not included."""
-    settings = PythonSettings(workdir=str(run.folder), max_sessions=1000)
+    settings = PythonSettings()
     times = 20 if run.quick else 100
     async with Holdfast(f"sqlite:///{run.folder}/python.db", python=settings) as hf:
         freeze_heap()

@@ -93,14 +93,10 @@ def test_index_is_reported_and_not_created() -> None:
 
 
 def test_sandbox_is_reported() -> None:
-    """With the tool `python` on or off; a setting that keeps the server from starting is a failure."""
+    """With the tool `python` on or off."""
     level, message = only_finding(run_checks()["sandbox"])
     assert (level, message.partition(";")[0]) == ("ok", "the tool python is disabled")
     assert "Landlock" in message
-    Path("holdfast.yaml").write_text("python: {enabled: true, interpreter: /no/python}", encoding="utf-8")
-    level, message = only_finding(run_checks()["sandbox"])
-    assert level == "fail"
-    assert "python.interpreter" in message or "cannot sandbox code" in message
     Path("holdfast.yaml").write_text("python: {enabled: true}", encoding="utf-8")
     assert only_finding(run_checks()["sandbox"])[0] == ("fail" if detect_sandbox().missing else "ok")
 

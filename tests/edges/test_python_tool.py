@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import httpx2
 import pytest
 
 from holdfast.testing import Reply, ScriptedUpstream
+from holdfast.tools.python.calls import ProcessLimits
 from holdfast.tools.python.folders import PREFIX
 from holdfast.tools.python.process import detect_sandbox
 from holdfast.tools.python.tool import FRESH
@@ -41,9 +43,11 @@ def model(body: dict[str, Any]) -> Reply | str:
 @asynccontextmanager
 async def python_gateway(folder: Path, *more: str, **options: Any) -> AsyncIterator[Served]:
     """Run a gateway with the tool; `more` adds keys of its section."""
-    section = ", ".join(["enabled: true", f"workdir: {folder}", *more])
-    async with gateway(model, f"python: {{{section}}}", *options.pop("lines", ()), **options) as (served, _):
-        yield served
+    section = ", ".join(["enabled: true", *more])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(folder))
+        async with gateway(model, f"python: {{{section}}}", *options.pop("lines", ()), **options) as (served, _):
+            yield served
 
 
 async def run(
@@ -68,9 +72,7 @@ async def read_results(
 def pids(served: Served) -> dict[str, int]:
     """Return the live processes by session."""
     assert served.hf.tool_registry.kernels is not None
-    found: dict[str, Any] = {
-        key[0][2]: kernel._place for key, kernel in served.hf.tool_registry.kernels._kernels.items()
-    }
+    found: dict[str, Any] = {key[2]: kernel._place for key, kernel in served.hf.tool_registry.kernels._kernels.items()}
     return {name: place[1].pid for name, place in found.items() if place and place[1].pid is not None}
 
 
@@ -210,9 +212,10 @@ async def test_misuse_is_contained(tmp_path: Path, code: str, status: str) -> No
         assert "root:" not in json.dumps(found)
 
 
-async def test_flood_of_output_is_truncated(tmp_path: Path) -> None:
+async def test_flood_of_output_is_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The beginning and the end are kept, with the size of the omitted part."""
-    async with python_gateway(tmp_path, "max_output: 4KiB") as served:
+    monkeypatch.setattr("holdfast.tools.python.kernels.ProcessLimits", partial(ProcessLimits, max_output=4096))
+    async with python_gateway(tmp_path) as served:
         found, one_line = await run(served, "for at in range(200_000): print(at)", "print('x' * 50_000_000)")
         for result, size in ((found, 1_288_890), (one_line, 50_000_001)):
             assert result["status"] == "success"
@@ -303,10 +306,8 @@ async def test_sessions_run_in_parallel(tmp_path: Path) -> None:
 async def test_process_ends_with_its_session(tmp_path: Path, how: str) -> None:
     """Its folder is deleted, and a recreated session has a fresh one."""
     clock = Clock()
-    lines = ["short_term: {session_ttl: 10m}"]
-    async with python_gateway(
-        tmp_path, "idle: 5m", lines=lines, store=f"sqlite:///{tmp_path}/s.db", clock=clock
-    ) as served:
+    lines = ["short_term: {session_ttl: 2h}"]
+    async with python_gateway(tmp_path, lines=lines, store=f"sqlite:///{tmp_path}/s.db", clock=clock) as served:
         await run(served, "x = 1")
         pid = pids(served)["s"]
         assert is_alive(pid)
@@ -319,11 +320,11 @@ async def test_process_ends_with_its_session(tmp_path: Path, how: str) -> None:
             export["messages"][0]["content"] = "[]"
             assert (await served.http.put("/v1/sessions/s", json=export)).status_code in (200, 201)
         elif how == "idle":
-            clock.now += 300_000
+            clock.now += 3_600_000
             assert served.hf.tool_registry.kernels is not None
             await served.hf.tool_registry.kernels.sweep()
         else:
-            clock.now += 600_000
+            clock.now += 7_200_000
             await served.hf.sweep()
         await wait_until_dead(pid)
         assert served.hf.tool_registry.kernels is not None
@@ -344,10 +345,11 @@ async def test_exports_do_not_contain_the_process(tmp_path: Path) -> None:
         assert (found["result"], found["note"]) == ("False", FRESH)
 
 
-async def test_longest_idle_process_is_evicted(tmp_path: Path) -> None:
+async def test_longest_idle_process_is_evicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There are never more than the limit."""
+    monkeypatch.setattr("holdfast.tools.python.kernels.MAX_PROCESSES", 2)
     clock = Clock()
-    async with python_gateway(tmp_path, "max_sessions: 2", clock=clock) as served:
+    async with python_gateway(tmp_path, clock=clock) as served:
         for name in ("a", "b", "a", "c"):
             clock.now += 1000
             await run(served, f"x = '{name}'", session_id=name)
@@ -404,15 +406,16 @@ async def test_killed_server_leaves_nothing_behind(tmp_path: Path) -> None:
     async with ScriptedUpstream(model) as upstream:
         config = tmp_path / "holdfast.yaml"
         work = tmp_path / "work"
-        config.write_text(config_text(upstream.url, f"python: {{enabled: true, workdir: {work}}}"), encoding="utf-8")
+        work.mkdir()
+        config.write_text(config_text(upstream.url, "python: {enabled: true}"), encoding="utf-8")
         store = f"sqlite:///{tmp_path}/s.db"
-        with Process(store, config=config) as server:
+        with Process(store, config=config, env={"TMPDIR": str(work)}) as server:
             assert (await ask(server.url, "open('a.txt', 'w').write('x'); x = 1"))[-1]["status"] == "success"
             (pid,) = children(server.process.pid)
             server.kill()
             await wait_until_dead(pid)
         assert len(find_folders(work)) == 1
-        with Process(store, config=config) as server:
+        with Process(store, config=config, env={"TMPDIR": str(work)}) as server:
             assert find_folders(work) == []
             found = (await ask(server.url, "'x' in globals(), open('a.txt').read()"))[-1]
             assert found["result"] == "(False, 'x')"

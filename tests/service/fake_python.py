@@ -11,7 +11,6 @@ import msgspec
 
 from holdfast.holdfast import Holdfast
 from holdfast.tools.python.calls import CallResult
-from holdfast.tools.python.settings import PythonSettings
 
 
 class FakeProcess:
@@ -109,10 +108,6 @@ class Stage:
         """Make a Holdfast's kernels use these processes."""
         assert hf.tool_registry.kernels is not None, "python= was given"
         hf.tool_registry.kernels._process = self
-
-
-def settings(folder: Path, **given: Any) -> PythonSettings:
-    return PythonSettings(**{"workdir": str(folder), **given})
 
 
 def result(text: str) -> dict[str, Any]:

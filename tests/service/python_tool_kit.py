@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast.domain.session import SessionRef
-from tests.service.fake_python import Stage, result, settings
+from holdfast.tools.python.settings import PythonSettings
+from tests.service.fake_python import Stage, result
 from tests.service.scripted_model import REF
 from tests.service.tools_kit import Bench, bench, make_reply
 
@@ -20,13 +24,15 @@ def code(*codes: str) -> list[dict[str, Any]]:
 
 @asynccontextmanager
 async def open_python_bench(
-    script: Sequence[Any], folder: Path, *tools: Any, python: dict[str, Any] | None = None, **given: Any
+    script: Sequence[Any], folder: Path, *tools: Any, **given: Any
 ) -> AsyncIterator[tuple[Bench, Stage]]:
-    """Open a bench with fake processes whose model may call the tool."""
+    """Open a bench with fake processes, with work folders in `folder`, whose model may call the tool."""
     stage = Stage()
-    async with bench(script, *tools, python=settings(folder, **(python or {})), **given) as desk:
-        stage.take(desk.hf)
-        yield desk, stage
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(folder))
+        async with bench(script, *tools, python=PythonSettings(), **given) as desk:
+            stage.take(desk.hf)
+            yield desk, stage
 
 
 async def results(desk: Bench, ref: SessionRef = REF) -> list[dict[str, Any]]:

@@ -21,9 +21,11 @@ import pytest
 from holdfast.agents import Agent
 from holdfast.errors import InvalidRequest, MissingExtra
 from holdfast.holdfast import Holdfast
+from holdfast.tools.mcp import connection
 from holdfast.tools.mcp.connection import McpConnection
 from holdfast.tools.mcp.servers import make_tool_name
 from holdfast.tools.mcp.settings import McpSettings
+from holdfast.tools.tool import ToolLimits
 from tests.service.mcp_kit import STUB, stub
 from tests.service.tools_kit import Bench, bench, content, make_reply, shout
 from tests.waits import until
@@ -99,8 +101,8 @@ async def test_tool_names_that_normalise_to_the_same_name_stay_distinct() -> Non
     assert sorted(heard) == ["odd", "odder"]
 
 
-async def test_allow_and_exclude_lists_and_the_prefix_apply() -> None:
-    listed = stub(tools=("s*", "die"), exclude_tools=("die", "sl*"), prefix="my-")
+async def test_list_of_tools_and_the_prefix_apply() -> None:
+    listed = stub(tools=("sh*",), prefix="my-")
     async with serve(["x"], listed) as desk:
         await desk.ask("hi", agent="helper")
         assert list_offered_tools(desk) == ["my-shout"]
@@ -140,7 +142,9 @@ async def test_failures_are_returned_as_results() -> None:
 
 
 async def test_long_results_are_cut_and_media_become_artifacts() -> None:
-    async with serve([*call_script("long", size=100_000), *call_script("picture")], stub(max_result=2000)) as desk:
+    async with serve(
+        [*call_script("long", size=100_000), *call_script("picture")], limits=ToolLimits(result=2000)
+    ) as desk:
         await desk.ask("hi", agent="helper")
         assert len(await last_result(desk)) <= 2000
         assert "cut" in await last_result(desk)
@@ -202,12 +206,13 @@ async def test_server_that_never_starts_leaves_other_tools_available() -> None:
         assert "No such file" in str(desk.hf.tool_registry.mcp.errors["gone"])
 
 
-async def test_log_names_the_kind_of_failure_of_an_unavailable_server(caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_names_the_kind_of_failure_of_an_unavailable_server(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The log contains none of the server's output, which may be a secret."""
+    monkeypatch.setattr(connection, "START_SECONDS", 0.5)
     talks = missing(name="talks", command=sys.executable, args=("-c", "import sys; sys.exit('s3cr3t')"))
-    silent = missing(
-        name="silent", command=sys.executable, args=("-c", "import time; time.sleep(60)"), start_timeout=0.5
-    )
+    silent = missing(name="silent", command=sys.executable, args=("-c", "import time; time.sleep(60)"))
     async with Holdfast("sqlite://:memory:", mcp_servers=[missing(), talks, silent]):
         fields = {one.fields["server"]: one.fields["error"] for one in caplog.records if hasattr(one, "fields")}
     assert (fields["gone"], fields["silent"]) == ("FileNotFoundError", "TimeoutError")
@@ -215,10 +220,11 @@ async def test_log_names_the_kind_of_failure_of_an_unavailable_server(caplog: py
     assert "s3cr3t" not in str(fields)
 
 
-async def test_stderr_of_a_server_that_fails_to_start_is_reported() -> None:
-    """A silent server is given up after the start timeout."""
+async def test_stderr_of_a_server_that_fails_to_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silent server is given up after a while."""
+    monkeypatch.setattr(connection, "START_SECONDS", 0.5)
     talks = missing(command=sys.executable, args=("-c", "import sys; sys.exit('no licence found')"))
-    silent = missing(command=sys.executable, args=("-c", "import time; time.sleep(60)"), start_timeout=0.5)
+    silent = missing(command=sys.executable, args=("-c", "import time; time.sleep(60)"))
     for settings, words in ((talks, "no licence found"), (silent, "did not answer within 0.5 s")):
         async with Holdfast("sqlite://:memory:", mcp_servers=[settings]) as hf:
             assert words in str(hf.tool_registry.mcp.errors["gone"])
@@ -333,7 +339,6 @@ async def test_server_over_http_is_reconnected_after_a_restart() -> None:
         {"command": "x", "url": "http://x"},
         {"name": "a b", "command": "x"},
         {"command": "x", "timeout": 0},
-        {"command": "x", "max_result": True},
     ],
 )
 def test_invalid_settings_are_rejected(given: dict[str, Any]) -> None:

@@ -11,9 +11,10 @@ import pytest
 from holdfast.agents import Agent
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
+from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.python.tool import get_max_seconds
 from holdfast.tools.tool import ToolLimits
-from tests.service.fake_python import list_files, settings
+from tests.service.fake_python import list_files
 from tests.service.guard_kit import REDACTION, guard_from
 from tests.service.python_tool_kit import bare, code, open_python_bench, results
 from tests.service.scripted_model import REF
@@ -46,11 +47,11 @@ async def test_disabled_tool_is_left_out() -> None:
         assert [tool["function"]["name"] for tool in desk.model.bodies[0]["tools"]] == ["shout"]
 
 
-def test_tool_description_states_the_limits(tmp_path: Path) -> None:
+def test_tool_description_states_the_limits() -> None:
     """With the configured numbers; the time limit of the tool call is above its own."""
-    given = settings(tmp_path, timeout=7.5, memory=256 << 20, max_output=2048, max_file=1 << 20, max_files=3)
+    given = PythonSettings(timeout=7.5, memory=256 << 20)
     tool = Holdfast(python=given).roster.tools.tools["python"]
-    for words in ("7.5 s", "256 MiB of memory", "2 KiB of its output", "at most 3 a call, 1 MiB each", "no network"):
+    for words in ("7.5 s", "256 MiB of memory", "64 KiB of its output", "at most 32 a call, 32 MiB each", "no network"):
         assert words in tool.description
     assert tool.definition["function"]["parameters"]["required"] == ["code"]
     assert list(tool.parameters["properties"]) == ["code"]
@@ -67,7 +68,7 @@ def test_wrong_settings_and_a_second_tool_named_python_are_rejected() -> None:
         return code
 
     with pytest.raises(InvalidRequest, match="two tools are named 'python'"):
-        Holdfast(tools=[python], python=settings(Path("x")))
+        Holdfast(tools=[python], python=PythonSettings())
 
 
 async def test_nothing_starts_before_the_first_call(tmp_path: Path) -> None:
@@ -113,12 +114,10 @@ async def test_oversized_code_is_reported_with_the_limit(tmp_path: Path) -> None
         assert stage.processes == []
 
 
-async def test_busy_processes_give_a_result_and_no_error(tmp_path: Path) -> None:
+async def test_busy_processes_give_a_result_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The turn continues, and the model may try again."""
-    async with open_python_bench([code("x"), make_reply("Later.")], tmp_path, python={"max_sessions": 1}) as (
-        desk,
-        stage,
-    ):
+    monkeypatch.setattr("holdfast.tools.python.kernels.MAX_PROCESSES", 1)
+    async with open_python_bench([code("x"), make_reply("Later.")], tmp_path) as (desk, stage):
         kernels = desk.hf.tool_registry.kernels
         assert kernels is not None
         async with kernels.acquire(("default", "default", "other"), "1"):
@@ -143,11 +142,11 @@ async def test_cancelled_turn_cancels_the_running_code(tmp_path: Path) -> None:
         assert bare((await results(desk))[-1]) == {"status": "success", "result": "2"}
 
 
-async def test_long_result_is_cut_and_stays_valid_json(tmp_path: Path) -> None:
+async def test_long_result_is_cut_and_stays_valid_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tool itself cuts it."""
+    monkeypatch.setattr("holdfast.tools.python.tool.MAX_FILES", 1000)
     script = [code("files " + " ".join(f"no-{at}" for at in range(200))), make_reply("Done.")]
-    python = {"max_files": 1000}
-    async with open_python_bench(script, tmp_path, python=python, limits=ToolLimits(result=1024)) as (desk, _):
+    async with open_python_bench(script, tmp_path, limits=ToolLimits(result=1024)) as (desk, _):
         await desk.ask("go")
         (found,) = await results(desk)
         assert len(found["not_kept"]) + found["more_not_kept"] == 200

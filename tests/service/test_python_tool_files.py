@@ -57,15 +57,16 @@ async def test_plots_become_artifacts(tmp_path: Path) -> None:
         assert [one.mime_type for one in await desk.session.artifacts.list()] == ["image/png"] * 4
 
 
-async def test_files_that_are_not_kept_are_reported(tmp_path: Path) -> None:
+async def test_files_that_are_not_kept_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the reason: too many, too large, not a file, missing."""
     script = [
         code("files gone link ../out /etc/passwd a/../b"),
         code("write big.txt " + "x" * 99),
     ]
     script += [code("files x y z w v u"), make_reply("Done.")]
+    monkeypatch.setattr("holdfast.tools.python.tool.MAX_FILES", 5)
     shelf = ArtifactSettings(max_bytes=50)
-    async with open_python_bench(script, tmp_path, python={"max_files": 5}, artifacts=shelf) as (desk, _):
+    async with open_python_bench(script, tmp_path, artifacts=shelf) as (desk, _):
         await desk.ask("go")
         first, second, third = [found["not_kept"] for found in await results(desk)]
         assert [found["name"] for found in first] == ["gone", "link", "../out", "/etc/passwd", "a/../b"]

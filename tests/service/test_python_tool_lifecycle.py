@@ -28,9 +28,9 @@ async def test_idle_process_is_replaced_by_a_new_one(tmp_path: Path) -> None:
     """The model is notified, and kept files are restored."""
     clock = Clock()
     script = [code("write out/data.csv a,b", "plot"), make_reply("Done."), code("ls"), code("ls"), make_reply("Done.")]
-    async with open_python_bench(script, tmp_path, python={"idle": 60}, clock=clock) as (desk, stage):
+    async with open_python_bench(script, tmp_path, clock=clock) as (desk, stage):
         await desk.ask("go")
-        clock.now += 60_000
+        clock.now += 3_600_000
         assert desk.hf.tool_registry.kernels is not None
         assert await desk.hf.tool_registry.kernels.sweep() == 0
         await desk.ask("go")

@@ -115,12 +115,6 @@ def test_results_stay_within_the_limit(a: str, b: str, c: str, d: str, files: in
         ("timeout", "60"),
         ("memory", 1),
         ("memory", 1.5),
-        ("max_output", True),
-        ("max_files", -1),
-        ("max_sessions", 0),
-        ("idle", -1),
-        ("workdir", ""),
-        ("interpreter", "a\0b"),
         ("unsandboxed", "yes"),
     ],
 )
@@ -136,8 +130,8 @@ def test_the_tool_is_enabled_by_configuration() -> None:
     """It is off by default."""
     assert build_python_settings(load("", env={})) is None
     assert build_python_settings(load("python: {timeout: 5s}", env={})) is None
-    text = "python: {enabled: true, timeout: 5s, memory: 256MiB, idle: 10m, max_sessions: 2, unsandboxed: true}"
-    settings = PythonSettings(timeout=5, memory=256 << 20, idle=600, max_sessions=2, unsandboxed=True)
+    text = "python: {enabled: true, timeout: 5s, memory: 256MiB, unsandboxed: true}"
+    settings = PythonSettings(timeout=5, memory=256 << 20, unsandboxed=True)
     assert build_python_settings(load(text, env={})) == settings
     assert build_python_settings(load("python: {enabled: true}", env={})) == PythonSettings()
     with pytest.raises(ConfigError):

@@ -21,7 +21,7 @@ from holdfast.embedders.settings import EmbedderEntry
 from holdfast.limits import HISTORY_TURNS
 from holdfast.sections import Count, Duration, Mistake, Settings
 from holdfast.tools.mcp.settings import McpServer
-from holdfast.tools.python.settings import PythonLimits
+from holdfast.tools.python.settings import PythonSettings
 
 BUILT_IN: Final = ("default", "main")
 """Names of models, embedders and databases that need no entry in the file. Without an entry, they mean the built-in one."""
@@ -29,18 +29,11 @@ OFFLINE: Final = "offline"
 """Name of the built-in model that needs no network. It needs no entry in the file."""
 
 
-class Python(PythonLimits, frozen=True, kw_only=True):
+class Python(PythonSettings, frozen=True, kw_only=True):
     """The tool `python`."""
 
     enabled: bool = False
     """Enable the tool. It runs code written by a model on this machine. docs/python-sandbox.md describes the sandbox."""
-
-    def find_mistakes(self) -> list[Mistake]:
-        return [
-            (key, "a path must not contain a NUL character")
-            for key in ("workdir", "interpreter")
-            if "\0" in (getattr(self, key) or "")
-        ]
 
 
 class Consolidation(Settings, frozen=True, kw_only=True):

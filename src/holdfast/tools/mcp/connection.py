@@ -21,7 +21,7 @@ from anyio.abc import Process
 from holdfast.background import cancel_task
 from holdfast.errors import MissingExtra, ToolFailed
 from holdfast.limits import MCP_MESSAGE_BYTES, MCP_TOOLS
-from holdfast.tools.mcp.settings import EXTRA, McpSettings
+from holdfast.tools.mcp.settings import EXTRA, START_SECONDS, McpSettings
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -57,7 +57,6 @@ async def open_stdio(settings: McpSettings, errors: Any) -> AsyncGenerator[Any, 
     process = await anyio.open_process(
         [settings.command or "", *settings.args],
         env=get_default_environment() | dict(settings.env),
-        cwd=settings.cwd,
         stderr=errors,
         start_new_session=True,
     )
@@ -340,13 +339,11 @@ class McpConnection:
             transport = _watch_transport(self._open_transport(errors), lost)
             client = sdk(transport, message_handler=self._handle_message, cache=None)
             try:
-                async with asyncio.timeout(self.settings.start_timeout):
+                async with asyncio.timeout(START_SECONDS):
                     await stack.enter_async_context(client)
                     await self._take_tools(client)
             except TimeoutError as exc:
-                raise TimeoutError(
-                    f"it did not answer within {self.settings.start_timeout:g} s{_quote(errors)}"
-                ) from exc
+                raise TimeoutError(f"it did not answer within {START_SECONDS:g} s{_quote(errors)}") from exc
             except Exception as exc:
                 raise ConnectionError(_describe(exc) + _quote(errors)) from exc
             yield client
@@ -392,7 +389,7 @@ class McpConnection:
                 await self._stale.wait()
                 self._stale.clear()
                 try:
-                    async with asyncio.timeout(self.settings.start_timeout):
+                    async with asyncio.timeout(START_SECONDS):
                         await self._take_tools(client)
                 except Exception:  # noqa: BLE001 - the server's problem; its previous tools stay offered
                     fields = {"server": self.settings.name}

@@ -24,7 +24,7 @@ from holdfast.limits import MCP_DESCRIPTION_CHARS, MCP_MEDIA, MCP_SCHEMA_BYTES
 from holdfast.stores.checks import check_kind
 from holdfast.tools.context import ToolContext
 from holdfast.tools.mcp.connection import McpConnection
-from holdfast.tools.mcp.settings import McpSettings
+from holdfast.tools.mcp.settings import START_SECONDS, McpSettings
 from holdfast.tools.tool import Tool, ToolLimits, Toolset
 
 if TYPE_CHECKING:
@@ -207,8 +207,7 @@ def _convert_tool(connection: McpConnection, offered: Offered, taken: Collection
         call=_make_call(connection, offered.name, name),
         description=(offered.description or "")[:MCP_DESCRIPTION_CHARS],
         parameters=schema,
-        timeout=settings.timeout + settings.start_timeout,
-        max_result=settings.max_result,
+        timeout=settings.timeout + START_SECONDS,
         reads_state=False,
         named=True,
     )

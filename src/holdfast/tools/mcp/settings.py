@@ -1,4 +1,4 @@
-"""Define the settings of MCP servers: how to reach them, which tools to offer, and limits of calls."""
+"""Define the settings of MCP servers: how to reach them, and which tools to offer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_number
-from holdfast.sections import Mistake, OptionalSecret, Settings, Size, Text, Timeout, Url, check_headers, check_url
+from holdfast.sections import Mistake, OptionalSecret, Settings, Text, Timeout, Url, check_headers, check_url
 
+START_SECONDS: Final = 30.0
+"""Time within which a server must answer after it is started."""
 EXTRA: Final = "mcp"
 """Name of the extra that installs the SDK."""
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]*")
@@ -31,27 +33,19 @@ class McpServer(Settings, frozen=True, kw_only=True):
     """Arguments of the program. They are never displayed, because they may contain an address with a password."""
     env: Mapping[str, OptionalSecret] = {}
     """Environment variables of the program, in addition to a few harmless ones. No other variables of this process are passed on."""
-    cwd: Text | None = None
-    """Working directory of the program; unset: that of this process."""
     url: Url | None = None
     """Address of the server (streamable HTTP)."""
     headers: Mapping[str, OptionalSecret] = {}
     """HTTP headers of every request to `url`."""
     tools: tuple[Text, ...] | None = None
     """Names of the tools to offer; unset: all tools. `*` matches any characters."""
-    exclude_tools: tuple[Text, ...] = ()
-    """Names of tools not to offer. `*` matches any characters."""
     prefix: str | None = None
     """Prefix of the server's tool names. Unset: the name of the server in the configuration, and `_`. Empty: no prefix."""
     timeout: Timeout = 60.0
     """Time limit of a call, in seconds."""
-    start_timeout: Timeout = 30.0
-    """Seconds within which the server must answer after it is started."""
-    max_result: Size = 64 * 1024
-    """Maximum bytes of a result. If a result is longer, the model gets its beginning and its end."""
 
     def find_mistakes(self) -> list[Mistake]:
-        needed, other = ("command", ("args", "env", "cwd")) if self.url else ("url", ("headers",))
+        needed, other = ("command", ("args", "env")) if self.url else ("url", ("headers",))
         if self.command is None and self.url is None:
             found = [("command", "missing; set `command` or `url`")]
         elif self.command is not None and self.url is not None:
@@ -80,8 +74,7 @@ class McpSettings(McpServer, frozen=True, kw_only=True):
             raise InvalidRequest(message, param="mcp_servers")
         if (self.command is None) == (self.url is None):
             raise InvalidRequest(f"MCP server {self.name!r} needs either a command or a url", param="mcp_servers")
-        for name, least in (("timeout", 0.001), ("start_timeout", 0.001), ("max_result", 1024)):
-            check_number(getattr(self, name), f"MCP server {self.name!r}: {name}", least, 2**31, param="mcp_servers")
+        check_number(self.timeout, f"MCP server {self.name!r}: timeout", 0.001, 2**31, param="mcp_servers")
 
     def __repr__(self) -> str:
         return f"McpSettings({self.name!r})"  # arguments, environment and headers may hold secrets
@@ -93,5 +86,4 @@ class McpSettings(McpServer, frozen=True, kw_only=True):
 
     def is_offered(self, tool: str) -> bool:
         """Return True if a tool is offered. `tool` is its name on the server."""
-        listed = self.tools is None or any(fnmatchcase(tool, pattern) for pattern in self.tools)
-        return listed and not any(fnmatchcase(tool, pattern) for pattern in self.exclude_tools)
+        return self.tools is None or any(fnmatchcase(tool, pattern) for pattern in self.tools)

@@ -24,11 +24,11 @@ class WorkFolders:
     """The folder in which this server process creates work folders. The methods block, so call them in a thread.
 
     Args:
-        base: parent directory of the folder; None: the directory for temporary files.
+        base: parent directory of the folder.
     """
 
-    def __init__(self, base: str | None) -> None:
-        self._base = Path(tempfile.gettempdir() if base is None else base)
+    def __init__(self, base: Path) -> None:
+        self._base = base
         self._lock: int | None = None
         self._root: Path | None = None
 
@@ -44,7 +44,7 @@ class WorkFolders:
             self._make()
         except OSError as exc:
             message = f"work folders cannot be created in {self._base}: {exc.strerror or exc}"
-            raise InvalidRequest(message, param="python.workdir") from exc
+            raise InvalidRequest(message, param="python") from exc
 
     def _make(self) -> None:
         while self._root is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +24,10 @@ from holdfast.tools.python.settings import PythonSettings
 
 SessionKey = tuple[str, str, str]
 """Tenant, user id and session id."""
+MAX_PROCESSES: Final = 16
+"""Maximum number of sessions with a process. If another session needs one, the process that has been idle longest is ended."""
+IDLE_MS: Final = 3_600_000
+"""Milliseconds without a call after which a session's process is ended and its variables are lost."""
 _SOONEST: Final = 1_000
 _LATEST: Final = 3_600_000
 """Minimum and maximum milliseconds between two checks for idle kernels."""
@@ -34,8 +38,7 @@ def check_platform(settings: PythonSettings) -> None:
     """Check that the tool can run on this system.
 
     Raises:
-        PythonUnavailable: the system is Windows, the interpreter does not exist, or code cannot be sandboxed and `unsandboxed` is not
-            set.
+        PythonUnavailable: the system is Windows, or code cannot be sandboxed and `unsandboxed` is not set.
     """
     if sys.platform == "win32":
         raise PythonUnavailable("the tool python does not run on Windows")
@@ -44,8 +47,6 @@ def check_platform(settings: PythonSettings) -> None:
         raise PythonUnavailable(
             f"the tool python cannot sandbox code on this system: {'; '.join(missing)}. Set python.unsandboxed: true to run it anyway"
         )
-    if settings.interpreter is not None and shutil.which(settings.interpreter) is None:
-        raise PythonUnavailable(f"python.interpreter: {settings.interpreter} is not an executable program")
 
 
 class NoKernel(Exception):
@@ -161,7 +162,7 @@ class Kernels:
         self.settings = settings
         self._clock = clock
         self._process = process or self._create_process
-        self._folders = WorkFolders(settings.workdir)
+        self._folders = WorkFolders(Path(tempfile.gettempdir()))
         self._kernels: dict[SessionKey, Kernel] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._sweeper: Repeater | None = None
@@ -175,22 +176,15 @@ class Kernels:
 
         Raises:
             InvalidRequest: the directory cannot be created.
-            PythonUnavailable: the system is Windows, the interpreter does not exist, or code cannot be sandboxed and `unsandboxed` is
-                not set.
+            PythonUnavailable: the system is Windows, or code cannot be sandboxed and `unsandboxed` is not set.
         """
         check_platform(self.settings)
         await anyio.to_thread.run_sync(self._folders.open)
         self._open = True
 
     def _create_process(self, folder: Path) -> KernelProcess:
-        settings = self.settings
-        limits = ProcessLimits(
-            timeout=settings.timeout,
-            memory=settings.memory,
-            max_output=settings.max_output,
-            max_file=settings.max_file,
-        )
-        return PythonProcess(folder, limits, interpreter=settings.interpreter, unsandboxed=settings.unsandboxed)
+        limits = ProcessLimits(timeout=self.settings.timeout, memory=self.settings.memory)
+        return PythonProcess(folder, limits, unsandboxed=self.settings.unsandboxed)
 
     # -- using a kernel -----------------------------------------------------
 
@@ -233,7 +227,7 @@ class Kernels:
             self._end(kernel)
             kernel = None
         if kernel is None:
-            if len(self._kernels) >= self.settings.max_sessions:
+            if len(self._kernels) >= MAX_PROCESSES:
                 self._evict_idle()
             kernel = self._kernels[key] = Kernel(key, identity, self._clock())
         return kernel
@@ -248,7 +242,7 @@ class Kernels:
 
     async def _wait_for_room(self) -> None:
         """Wait until the number of kernels, including those that are still being closed, is at most the maximum."""
-        while self._closing and len(self._kernels) + len(self._closing) > self.settings.max_sessions:
+        while self._closing and len(self._kernels) + len(self._closing) > MAX_PROCESSES:
             await asyncio.wait(self._closing, return_when=asyncio.FIRST_COMPLETED)
 
     # -- ending -------------------------------------------------------------
@@ -274,18 +268,18 @@ class Kernels:
 
     def _schedule_sweep(self) -> None:
         """Start repeated checks for idle kernels, unless they run already or there is no kernel."""
-        if self._sweeper is None and self._kernels and self.settings.idle:
+        if self._sweeper is None and self._kernels:
             self._sweeper = Repeater(self.sweep)
             self._sweeper.begin(self._get_pause())
 
     def _get_pause(self) -> int:
         """Return the milliseconds until the next check for idle kernels."""
         oldest = min(kernel.used_at for kernel in self._kernels.values())
-        return min(max(oldest + round(self.settings.idle * 1000) - self._clock(), _SOONEST), _LATEST)
+        return min(max(oldest + IDLE_MS - self._clock(), _SOONEST), _LATEST)
 
     async def sweep(self) -> int:
         """End the kernels that have been idle too long. Return the milliseconds until the next check, or 0 if no kernel remains."""
-        long_ago = self._clock() - round(self.settings.idle * 1000)
+        long_ago = self._clock() - IDLE_MS
         for kernel in [one for one in self._kernels.values() if not one.users and one.used_at <= long_ago]:
             self._end(kernel)
         if self._kernels:

@@ -42,6 +42,10 @@ network, no other folder to write to, no subprocess and no input(). A call may t
 {output} of its output are kept. Calls run one after the other."""
 
 
+MAX_FILES: Final = 32
+"""Maximum number of files and plots of a call that are saved as artifacts of the session."""
+
+
 class PythonTool:
     """Runs the calls of the tool `python` for all sessions.
 
@@ -74,11 +78,10 @@ class PythonTool:
         notes = await _prepare_notes(kernel, context)
         kernel.unit = context.call.unit
         ran = await kernel.run(code)
-        most = self._kernels.settings.max_files
         found = await save_files(
-            kernel.folder, ran, context.artifacts, call_id=context.call.id, plots=kernel.plots, most=most
+            kernel.folder, ran, context.artifacts, call_id=context.call.id, plots=kernel.plots, most=MAX_FILES
         )
-        kernel.plots += len(ran.plots[:most])
+        kernel.plots += len(ran.plots[:MAX_FILES])
         return format_result(ran, found, [*notes, *([ran.note] if ran.note else [])], self._most)
 
 
@@ -175,12 +178,13 @@ def get_max_seconds(settings: PythonSettings) -> float:
 
 
 def _format_description(settings: PythonSettings) -> str:
+    limits = ProcessLimits()
     return _DESCRIPTION.format(
-        files=settings.max_files,
-        file=_format_size(settings.max_file),
+        files=MAX_FILES,
+        file=_format_size(limits.max_file),
         seconds=settings.timeout,
         memory=_format_size(settings.memory),
-        output=_format_size(settings.max_output),
+        output=_format_size(limits.max_output),
     )
 
 
