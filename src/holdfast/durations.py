@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal
+from typing import Final
 
 from holdfast.errors import InvalidRequest
 
@@ -83,10 +83,10 @@ def to_utc(milliseconds: int) -> datetime:
         return datetime.max.replace(tzinfo=UTC) if milliseconds > 0 else datetime.min.replace(tzinfo=UTC)
 
 
-def format_utc(milliseconds: int, precision: Literal["seconds", "milliseconds"] = "seconds") -> str:
+def format_utc(milliseconds: int) -> str:
     """Format milliseconds since the epoch as RFC 3339 in UTC. A time outside the range of dates becomes the closest valid one.
 
-    >>> format_utc(1760000000123), format_utc(1760000000123, "milliseconds"), format_utc(2**53)
-    ('2025-10-09T08:53:20Z', '2025-10-09T08:53:20.123Z', '9999-12-31T23:59:59Z')
+    >>> format_utc(1760000000123), format_utc(2**53)
+    ('2025-10-09T08:53:20Z', '9999-12-31T23:59:59Z')
     """
-    return to_utc(milliseconds).isoformat(timespec=precision).removesuffix("+00:00") + "Z"
+    return to_utc(milliseconds).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"

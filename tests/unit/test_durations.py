@@ -13,10 +13,9 @@ from holdfast.durations import LATEST_TIME, format_utc, to_utc
 
 @given(st.integers())
 def test_every_number_is_formatted_as_a_date(milliseconds: int) -> None:
-    text = format_utc(milliseconds, "milliseconds")
+    text = format_utc(milliseconds)
     read = datetime.fromisoformat(text)
-    assert (len(text), read.tzinfo) == (24, UTC)
-    assert datetime.fromisoformat(format_utc(milliseconds)) == read.replace(microsecond=0)
+    assert (len(text), read.tzinfo) == (20, UTC)
 
 
 @given(st.integers(0, LATEST_TIME))
@@ -27,13 +26,13 @@ def test_dates_are_exact_to_the_millisecond(milliseconds: int) -> None:
 @pytest.mark.parametrize(
     ("milliseconds", "text"),
     [
-        (LATEST_TIME, "9999-12-31T23:59:59.999Z"),
-        (LATEST_TIME + 1, "9999-12-31T23:59:59.999Z"),
-        (2**53 - 1, "9999-12-31T23:59:59.999Z"),
-        (2**80, "9999-12-31T23:59:59.999Z"),
-        (-1, "1969-12-31T23:59:59.999Z"),
-        (-(2**80), "0001-01-01T00:00:00.000Z"),
+        (LATEST_TIME, "9999-12-31T23:59:59Z"),
+        (LATEST_TIME + 1, "9999-12-31T23:59:59Z"),
+        (2**53 - 1, "9999-12-31T23:59:59Z"),
+        (2**80, "9999-12-31T23:59:59Z"),
+        (-1, "1969-12-31T23:59:59Z"),
+        (-(2**80), "0001-01-01T00:00:00Z"),
     ],
 )
 def test_numbers_that_are_no_date_become_the_closest_one(milliseconds: int, text: str) -> None:
-    assert format_utc(milliseconds, "milliseconds") == text
+    assert format_utc(milliseconds) == text
