@@ -25,7 +25,7 @@ FILE: Final = "file"
 MOST_FORKS: Final = 20
 LONGEST: Final = 40
 """Requests after which a chain of responses or a conversation begins again."""
-COUNTER: Final = "/v1/records/record?namespace=chaos&key=counter"
+COUNTER: Final = "/v1/records/record?scope=tenant&namespace=chaos&key=counter"
 """Record that all record clients change."""
 
 

@@ -31,7 +31,7 @@ from tests.edges.server import Served, gateway
 CHAT = ("POST", "/v1/chat/completions")
 TURN: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 LOG = [{"role": "user", "content": "Always keep ada's secret"}, {"role": "assistant", "content": "kept"}]
-OWNERS: Final = ("?session_id={session_id}", "?user_id={user_id}", "")
+OWNERS: Final = ("?session_id={session_id}", "?user_id={user_id}", "?scope=tenant")
 """Queries that name the owner of state and records: a session, a user, or the app or tenant."""
 BODIES: dict[tuple[str, str], Any] = {
     CHAT: {**TURN, "session_id": "s"},
@@ -52,7 +52,7 @@ BODIES: dict[tuple[str, str], Any] = {
             ("/v1/sessions/{session_id}/state", "topic"),
             ("/v1/state?session_id={session_id}", "topic"),
             ("/v1/state?user_id={user_id}", "user:theme"),
-            ("/v1/state", "app:motd"),
+            ("/v1/state?scope=tenant", "app:motd"),
         )
         for method, body in (("PATCH", {key: "new"}), ("POST", {"changes": [{"op": "set", "key": key, "value": 1}]}))
     },
@@ -118,10 +118,12 @@ def list_variants(method: str, path: str, need: Need) -> Iterator[tuple[tuple[st
     """Yield a route with its permission; a route of state or records once for each kind of owner."""
     if path == "/v1/state":
         owners = OWNERS if method != "DELETE" else OWNERS[1:]
-        yield from (((method, path + owner), need if owner or method == "GET" else "tenant") for owner in owners)
+        yield from (
+            ((method, path + owner), need if owner != OWNERS[-1] or method == "GET" else "tenant") for owner in owners
+        )
     elif path.startswith("/v1/records"):
         shared: Need = "shared" if need == "read" else "shared write"
-        yield from (((method, path + owner), need if owner else shared) for owner in OWNERS)
+        yield from (((method, path + owner), need if owner != OWNERS[-1] else shared) for owner in OWNERS)
     else:
         yield (method, path), need
 

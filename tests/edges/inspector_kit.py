@@ -87,7 +87,7 @@ async def fill_state(served: Served) -> None:
     """Add state, records and artifacts of a session, a user and the app."""
     state = {"note": HOSTILE, "secret": SECRET, "cart": {"items": [1, 2]}, "user:language": "en", "app:motto": SECRET}
     assert (await served.http.patch("/v1/sessions/s/state", json=state)).status_code == 200
-    for owner in ("?session_id=s", "?user_id=default", ""):
+    for owner in ("?session_id=s", "?user_id=default", "?scope=tenant"):
         put = {
             "op": "put",
             "namespace": ["prefs", HOSTILE[:20]],

@@ -134,7 +134,7 @@ async def send_bad_state_requests(walk: Walk) -> None:
             await walk("PATCH", STATE, query, body={key: value}, **headers)
             changes = [{"op": "set", "key": key, "value": value}]
             await walk("POST", STATE, query, body={"changes": changes}, **headers)
-    for query in ("?user_id=s", ""):
+    for query in ("?user_id=s", "?scope=tenant"):
         await walk("DELETE", STATE, query, If_Match="77")
     for method, body in (("GET", None), ("PATCH", {"a": 1}), ("POST", {"changes": [{"op": "delete", "key": "a"}]})):
         for name in ("gone", "twice"):

@@ -233,7 +233,7 @@ async def change_state(walk: Walk) -> None:
             {"op": "delete", "key": f"{key}c"},
         ]
         await walk("POST", STATE, query, body={"changes": changes}, If_Match=now.headers["etag"])
-    for query in ("?user_id=s", ""):
+    for query in ("?user_id=s", "?scope=tenant"):
         now = await walk("GET", STATE, query)
         await walk("DELETE", STATE, query, If_Match=now.headers["etag"])
 

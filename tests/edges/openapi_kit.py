@@ -43,7 +43,7 @@ COMPACTIONS = f"{ONE}/compactions"
 ARTIFACT = f"{ONE}/artifacts/{{name}}"
 STATE = "/v1/state"
 RECORDS = "/v1/records"
-OWNERS = ("session_id=s", "user_id=s", "")
+OWNERS = ("session_id=s", "user_id=s", "scope=tenant")
 """Parameters of the query that name the owner of state and records."""
 WORKSPACE = "/v1/workspaces/{agent}"
 SEARCH = "/v1/search"

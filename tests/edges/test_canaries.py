@@ -165,7 +165,7 @@ async def share(world: World, who: Who) -> None:
     places = [
         (f"/v1/state?session_id={world.chance.choice(SESSIONS)}", "user:k"),
         (f"/v1/state?user_id={user}", "user:k"),
-        ("/v1/state", "app:k"),
+        ("/v1/state?scope=tenant", "app:k"),
     ]
     url, key = world.chance.choice([*places, (places[0][0], "app:k"), (places[0][0], "k")])
     if world.chance.random() < 0.5:
@@ -182,7 +182,11 @@ async def look(world: World, who: Who) -> None:
     tails = ["", "/messages", "/history", "/compactions", "/compactions/1", "/explain?q=a", "/explain?seq=0"]
     tails += ["/calls", "/calls/next?log_limit=9"]
     tails += ["/artifacts", "/artifacts/a.txt", "/artifacts/user:a.txt", "/artifacts?name=a.txt"]
-    states = [world.session().format("/state"), *(f"/v1/state?user_id={user}" for user in USERS), "/v1/state"]
+    states = [
+        world.session().format("/state"),
+        *(f"/v1/state?user_id={user}" for user in USERS),
+        "/v1/state?scope=tenant",
+    ]
     url = world.chance.choice([*pages, *states, *(world.session().format(tail) for tail in tails), "/v1/models"])
     await world.ask(who, "GET", url)
 
@@ -195,7 +199,7 @@ async def remove(world: World, who: Who) -> None:
             *(world.session().format(tail) for tail in tails),
             f"/v1/users/{world.chance.choice(USERS)}",
             f"/v1/state?user_id={world.chance.choice(USERS)}",
-            "/v1/state",
+            "/v1/state?scope=tenant",
         ]
     )
     await world.ask(who, "DELETE", url)

@@ -60,7 +60,7 @@ async def test_value_is_edited_and_a_conflict_shows_both_values() -> None:
 @pytest.mark.parametrize(
     ("place", "path", "key"),
     [
-        ("scope=app", "/v1/state", "app:colour"),
+        ("scope=app", "/v1/state?scope=tenant", "app:colour"),
         ("scope=user&user_id=ada", "/v1/state?user_id=ada", "user:colour"),
         ("session_id=s", "/v1/sessions/s/state", "colour"),
     ],
@@ -196,7 +196,7 @@ async def test_forms_of_other_sites_change_nothing(path: str) -> None:
         for headers in ({}, {"origin": "http://evil.example"}):
             answer = await served.http.post(path, data=data, headers={**HTML, **headers})
             assert answer.status_code == 403
-        assert "app:motto" in await get_state(served, "/v1/state")
+        assert "app:motto" in await get_state(served, "/v1/state?scope=tenant")
 
 
 async def test_readers_see_no_buttons() -> None:

@@ -70,7 +70,7 @@ async def test_pages_of_records_are_bounded_in_bytes(
     pages: list[list[str]] = []
     after = ""
     while True:
-        response = await server.http.get(f"/v1/records?namespace=a&limit=100{after}")
+        response = await server.http.get(f"/v1/records?scope=tenant&namespace=a&limit=100{after}")
         page = response.json()
         pages.append([one["key"] for one in page["data"]])
         assert sum(sizes[key] for key in pages[-1]) <= 400_000 or len(pages[-1]) == 1
@@ -78,7 +78,7 @@ async def test_pages_of_records_are_bounded_in_bytes(
             break
         after = f"&after={page['last_id']}"
     assert pages == [["1", "2"], ["3"], ["4"], ["5"]]
-    assert (await server.http.get("/v1/records?namespace=a&values=false")).json()["has_more"] is False
+    assert (await server.http.get("/v1/records?scope=tenant&namespace=a&values=false")).json()["has_more"] is False
 
 
 async def test_unread_pages_hold_a_bounded_share_of_the_memory(
@@ -103,7 +103,7 @@ async def test_unread_pages_hold_a_bounded_share_of_the_memory(
 
     monkeypatch.setattr("holdfast.sessions.records.Records.read_page", note_read)
     room = room_limits.answers
-    path = "/v1/records?namespace=a"
+    path = "/v1/records?scope=tenant&namespace=a"
     writers = [await connect_without_reading(server, path, attacker) for _ in range(16)]
     await until(lambda: len(reads) == 2 and room.held > 1_800_000)
     for _ in range(50):
@@ -122,21 +122,23 @@ async def test_records_are_returned_as_they_were_stored(served: tuple[Served, Bo
     server, room_limits = served
     values = {"list": [["é", None, {"a": 1.5}]] * 20_000, "text": "x\n" * 100_000}
     for key, value in values.items():
-        body = await server.http.put(f"/v1/records/record?namespace=a&key={key}", json={"value": value})
+        body = await server.http.put(f"/v1/records/record?scope=tenant&namespace=a&key={key}", json={"value": value})
         assert body.status_code == 200
-        assert (await server.http.get(f"/v1/records/record?namespace=a&key={key}")).json()["value"] == value
+        assert (await server.http.get(f"/v1/records/record?scope=tenant&namespace=a&key={key}")).json()[
+            "value"
+        ] == value
     encoded = {"value": "AP8A" * 50_000, "encoding": "base64"}
-    await server.http.put("/v1/records/record?namespace=a&key=bytes", json=encoded)
-    found = (await server.http.get("/v1/records/record?namespace=a&key=bytes")).json()
+    await server.http.put("/v1/records/record?scope=tenant&namespace=a&key=bytes", json=encoded)
+    found = (await server.http.get("/v1/records/record?scope=tenant&namespace=a&key=bytes")).json()
     assert (found["value"], found["encoding"]) == (encoded["value"], "base64")
-    assert (await server.http.get("/v1/records/record?namespace=a&key=byte")).status_code == 404
+    assert (await server.http.get("/v1/records/record?scope=tenant&namespace=a&key=byte")).status_code == 404
     assert room_limits.answers.held == 0
 
 
 async def test_damaged_json_is_not_returned(served: tuple[Served, BodyLimits]) -> None:
     server, _ = served
     await server.hf.records("a").put("k", msgspec.Raw(b'{"a": '))
-    answer = await server.http.get("/v1/records/record?namespace=a&key=k")
+    answer = await server.http.get("/v1/records/record?scope=tenant&namespace=a&key=k")
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "store_corrupt")
 
 
@@ -162,7 +164,7 @@ async def test_large_reads_and_writes_of_a_tenant_take_turns(
 
     async def put(number: int, size: int) -> httpx2.Response:
         headers = {"authorization": f"Bearer {key}"}
-        path = f"/v1/records/record?namespace=a&key={number}"
+        path = f"/v1/records/record?scope=tenant&namespace=a&key={number}"
         return await server.http.put(path, json={"value": "x" * size}, headers=headers)
 
     answers = await asyncio.gather(*(put(at, 200_000) for at in range(6)))

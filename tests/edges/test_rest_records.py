@@ -14,7 +14,7 @@ from tests.edges.server import Served, gateway
 
 Owner = dict[str, str]
 RECORDS = "/v1/records"
-OWNERS: tuple[Owner, ...] = ({"session_id": "s"}, {"user_id": "ada"}, {})
+OWNERS: tuple[Owner, ...] = ({"session_id": "s"}, {"user_id": "ada"}, {"scope": "tenant"})
 BOB = {"user_id": "bob"}
 
 

@@ -20,7 +20,7 @@ S = "/v1/state?session_id=s"
 SHORT = "/v1/sessions/s/state"
 """The same state; this route reads and changes it only by keys."""
 ADA = "/v1/state?user_id=ada"
-APP = "/v1/state"
+APP = "/v1/state?scope=tenant"
 
 
 @asynccontextmanager
@@ -277,3 +277,16 @@ async def test_secrets_in_state_are_redacted() -> None:
         for answer in answers:
             assert answer.status_code == 200
             assert secret not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("DELETE", "/v1/state"), ("DELETE", "/v1/records"), ("PATCH", "/v1/state")]
+)
+async def test_write_without_an_owner_is_refused(method: str, path: str) -> None:
+    """A client that loses a parameter must not change what all users share."""
+    async with gateway([]) as (served, _):
+        assert (await served.http.patch(APP, json={"app:motd": "x"})).status_code == 200
+        body = {"app:motd": "y"} if method == "PATCH" else None
+        refused = await served.http.request(method, path, json=body)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "scope")
+        assert (await served.http.get("/v1/state")).json() == {"app:motd": "x"}

@@ -82,7 +82,7 @@ async def test_state_is_visible_in_instructions(store: str) -> None:
     async with two_servers(store, ["ok"] * 4, TEMPLATE) as (one, other, upstream):
         await change(one, "/v1/state?user_id=ada", {"user:language": "en"})
         await change(one, "/v1/state?user_id=bob", {"user:language": "fr"})
-        await change(other, "/v1/state", {"app:version": "2.0.0"})
+        await change(other, "/v1/state?scope=tenant", {"app:version": "2.0.0"})
         await run_turn(one, "hi", model="assistant", user="ada")
         assert system(upstream) == told.format("en", "", "2.0.0")
         await change(other, "/v1/sessions/s/state?user_id=ada", {"current_topic": "infrastructure"})
@@ -90,7 +90,7 @@ async def test_state_is_visible_in_instructions(store: str) -> None:
         assert system(upstream) == told.format("en", "infrastructure", "2.0.0")
         await run_turn(other, "hi", model="assistant", user="bob", session_id="his")
         assert system(upstream) == told.format("fr", "", "2.0.0")
-        await change(one, "/v1/state", {"app:version": "2.0.1", "app:announcement": "Maintenance at 2 AM"})
+        await change(one, "/v1/state?scope=tenant", {"app:version": "2.0.1", "app:announcement": "Maintenance at 2 AM"})
         await run_turn(other, "and now", model="assistant", user="bob", session_id="his")
         assert system(upstream) == told.format("fr", "", "2.0.1")
 

@@ -111,7 +111,7 @@ async def test_shared_state_has_the_same_limits() -> None:
         for path, prefix in (
             ("/v1/sessions/s/state", "user:"),
             ("/v1/state?user_id=ada", "user:"),
-            ("/v1/state", "app:"),
+            ("/v1/state?scope=tenant", "app:"),
             ("/v1/sessions/s/state", ""),
         ):
             fits = {f"{prefix}{'k' * limits.STATE_KEY_BYTES}": "x" * (limits.STATE_VALUE_BYTES - 2)}

@@ -121,7 +121,7 @@ class RemoteHoldfast:
 
     def app_state(self) -> RemoteState:
         """Return the state that all sessions of the tenant share. Its keys begin with `app:`."""
-        return RemoteState(self._transport, {}, scope="app")
+        return RemoteState(self._transport, {"scope": "tenant"}, scope="app")
 
     async def session(
         self,

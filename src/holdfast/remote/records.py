@@ -189,7 +189,7 @@ def _make_query(owner: RecordOwner) -> dict[str, str]:
     """Return the query parameters that name the owner."""
     if isinstance(owner, SessionRef):
         return {"session_id": owner.id, "user_id": owner.user_id}
-    return {"user_id": owner.user_id} if isinstance(owner, UserRef) else {}
+    return {"user_id": owner.user_id} if isinstance(owner, UserRef) else {"scope": "tenant"}
 
 
 # -- requests ------------------------------------------------------------------------

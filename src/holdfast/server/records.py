@@ -60,12 +60,14 @@ Lifetime = Annotated[
 
 
 class OwnerQuery(Request, kw_only=True):
-    """Query parameters that name the owner of records: a session, a user, or the tenant if both are left out."""
+    """Query parameters that name the owner of records: a session, a user, or the tenant."""
 
     session_id: NonEmpty | None = None
     """Session that owns the records."""
     user_id: NonEmpty | None = None
     """User that owns the records, or with `session_id`, user of the session."""
+    scope: Literal["tenant"] | None = None
+    """`tenant`: the tenant owns the records. Without `session_id` and `user_id`, it is required to write, and the default to read."""
 
 
 class ListQuery(OwnerQuery, kw_only=True):
@@ -443,13 +445,18 @@ async def _get_records(call: Call, query: OwnerQuery, namespace: str | None = No
         Refused: the key belongs to a user, but records of the tenant belong to all users.
     """
     labels = parse_path(namespace or "")
+    if query.scope is not None and (query.session_id is not None or query.user_id is not None):
+        raise InvalidRequest("scope cannot be used together with session_id or user_id", param="scope")
     if query.session_id is not None:
         session = await get_session_by_id(call.hf, query.session_id, call.get_owner(query.user_id))
         return Records(call.hf.engine, session.ref, labels, identity=session.identity)
-    if query.user_id is None:
-        permit(call.request.scope, "shared" if call.request.method in ("GET", "HEAD") else "shared write")
-        return call.hf.records(labels)
-    return call.hf.records(labels, user_id=call.get_owner(query.user_id))
+    if query.user_id is not None:
+        return call.hf.records(labels, user_id=call.get_owner(query.user_id))
+    reads = call.request.method in ("GET", "HEAD")
+    permit(call.request.scope, "shared" if reads else "shared write")
+    if not reads and query.scope is None:
+        raise InvalidRequest("name the owner: session_id, user_id, or scope=tenant", param="scope")
+    return call.hf.records(labels)
 
 
 def _parse_name(path: str) -> RecordName:

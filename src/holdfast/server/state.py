@@ -53,6 +53,14 @@ Value = Annotated[
 ]
 
 
+TenantScope = Annotated[
+    Literal["tenant"] | None,
+    json_schema(
+        description="`tenant`: the state of the app, which all users share. Without `session_id` and `user_id`, it is required to write, and the default to read"
+    ),
+]
+
+
 class _Operation(Request):
     key: Key
 
@@ -119,19 +127,21 @@ class DeletedState(Answer, kw_only=True):
 
 
 class OwnerQuery(Request, kw_only=True):
-    """Query parameters that name the owner of state: a session, a user, or the app if both are left out."""
+    """Query parameters that name the owner of state: a session, a user, or the app."""
 
     session_id: NonEmpty | None = None
     """Session whose state it is, with the state that it shares."""
     user_id: NonEmpty | None = None
     """User whose sessions share the state, or with `session_id`, user of the session."""
+    scope: TenantScope = None
 
 
 class UserQuery(Request, kw_only=True):
-    """Query parameters that name the owner of shared state: a user, or the app if it is left out."""
+    """Query parameters that name the owner of shared state: a user, or the app."""
 
     user_id: NonEmpty | None = None
     """User whose sessions share the state."""
+    scope: TenantScope = None
 
 
 # -- read and change -----------------------------------------------------------
@@ -183,7 +193,7 @@ async def patch(call: Call, query: OwnerQuery | SessionQuery, body: JsonObject) 
     """
     session = await _find_session(call, query)
     if session is None:
-        user_id = _get_shared_owner(call, query.user_id)
+        user_id = _get_shared_owner(call, query)
         await call.hf.engine.scopes.change_scope(user_id, body, version=call.get_expected_version())
         return await _read_scope(call, user_id)
     check_app(call.principal, body)
@@ -212,7 +222,7 @@ async def change(call: Call, query: OwnerQuery, body: StateOperations) -> StateC
     session = await _find_session(call, query)
     more: dict[str, Any] = {"expect": changes.expect, "version": call.get_expected_version()}
     if session is None:
-        changed = await scopes.change_scope(_get_shared_owner(call, query.user_id), changes.delta, **more)
+        changed = await scopes.change_scope(_get_shared_owner(call, query), changes.delta, **more)
     else:
         check_app(call.principal, changes.delta)
         changed = await scopes.change(session.ref, changes.delta, **more)
@@ -224,7 +234,7 @@ async def change(call: Call, query: OwnerQuery, body: StateOperations) -> StateC
 @routes.add("DELETE", _SHARED, "write", error_statuses=(*STORE, 404, 412), request_headers=(_SCOPE_MATCH,))
 async def drop(call: Call, query: UserQuery) -> DeletedState:
     """Delete the state that all sessions of a user share, or the state of the app."""
-    user_id = _get_shared_owner(call, query.user_id)
+    user_id = _get_shared_owner(call, query)
     return DeletedState(
         user_id=user_id, keys=await call.hf.engine.scopes.drop(user_id, version=call.get_expected_version())
     )
@@ -236,20 +246,26 @@ async def _find_session(call: Call, query: OwnerQuery | SessionQuery) -> Session
         return await call.get_session()
     if query.session_id is None:
         return None
+    if query.scope is not None:
+        raise InvalidRequest("scope cannot be used together with session_id", param="scope")
     return await get_session_by_id(call.hf, query.session_id, call.get_owner(query.user_id))
 
 
-def _get_shared_owner(call: Call, user_id: str | None) -> str | None:
+def _get_shared_owner(call: Call, query: OwnerQuery | SessionQuery | UserQuery) -> str | None:
     """Return the user whose shared state the request may change, or None for the app.
 
     Raises:
+        InvalidRequest: neither a user nor the app is named. A client that loses a parameter must not change what all users share.
         UserNotFound: the key belongs to another user.
         Refused: the key belongs to a user, but the state of the app belongs to all users.
     """
-    if user_id is None:
-        permit(call.request.scope, "tenant")
-        return None
-    return call.get_owner(user_id)
+    scope = getattr(query, "scope", None)
+    if query.user_id is not None and scope is None:
+        return call.get_owner(query.user_id)
+    permit(call.request.scope, "tenant")
+    if scope is None or query.user_id is not None:
+        raise InvalidRequest("name one owner: session_id, user_id, or scope=tenant", param="scope")
+    return None
 
 
 async def _read_scope(call: Call, user_id: str | None) -> JsonObject:

@@ -38,7 +38,8 @@ class Place:
     @property
     def query(self) -> dict[str, str]:
         """Query parameters of the REST routes `/v1/state` and `/v1/records`, which name the owner."""
-        return {name: value for name, value in self.parameters.items() if value and name != "scope"}
+        named = {name: value for name, value in self.parameters.items() if value and name != "scope"}
+        return named or {"scope": "tenant"}
 
     def make_rest_url(self, path: str) -> str:
         """Return the address of the owner's data at a REST route."""
