@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import InvalidRequest
-from holdfast.stores.sql.address import parse_address, with_pool
-from holdfast.stores.url_options import MOST_POOL
+from holdfast.stores.sql.address import MOST_POOL, parse_address, with_pool
 
 OPTIONS = ("socket", "pool", "sslmode")
 URL = "postgresql://ann:secret@host:7000/db"

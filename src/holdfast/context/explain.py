@@ -98,7 +98,7 @@ class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Passages recalled from this session. Each has the `seq` of the entry, the first character, the end character (exclusive), and the
     number of characters shown (-1 for all). If nothing else was recalled, the recalled block can be rebuilt from them."""
     strategy: str = ""
-    """Name of the strategy; empty if it was not recorded, which is so in records of 0.1."""
+    """Name of the strategy; empty if it was not recorded."""
     options: dict[str, Any] | None = None
     """Options that were set for the strategy; None if they were not recorded, or need more than `OPTIONS_BYTES`."""
 

@@ -10,11 +10,12 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 import msgspec
 
 from holdfast.errors import InvalidRequest
-from holdfast.stores.url_options import check_options, parse_pool_size
 
 SSL_MODES = ("disable", "require", "verify-full")
 MEMORY: Final = ":memory:"
 """Stands for a database in memory, in place of a file path."""
+MOST_POOL: Final = 1000
+"""Highest value of the option `pool`."""
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -44,7 +45,12 @@ class Address(msgspec.Struct, frozen=True):
         Raises:
             InvalidRequest: the option is not a valid number.
         """
-        return parse_pool_size(self.name, self.options, default)
+        text = self.options.get("pool")
+        if text is None:
+            return default
+        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_POOL):
+            raise InvalidRequest(f"{self.name}: pool must be a number from 1 to {MOST_POOL}, not {text!r}", param="url")
+        return int(text)
 
     @property
     def ssl_mode(self) -> str | None:
@@ -80,7 +86,11 @@ def parse_address(url: str, *, options: Collection[str]) -> Address:
     )
     if not database or "/" in parts.path.removeprefix("/") or "\0" in database:
         raise InvalidRequest(f"{address.name} names no database: {_format_example(parts.scheme)}", param="url")
-    check_options(address.name, [*address.options, *(("#",) if parts.fragment else ())], options)
+    if unknown := sorted({*address.options, *(("#",) if parts.fragment else ())} - {*options}):
+        supported = ", ".join(sorted(options))
+        raise InvalidRequest(
+            f"{address.name}: unknown option {unknown[0]}; this store supports {supported}", param="url"
+        )
     if address.ssl_mode not in (None, *SSL_MODES):
         modes = ", ".join(SSL_MODES)
         raise InvalidRequest(f"{address.name}: sslmode must be {modes}, not {address.ssl_mode!r}", param="url")
