@@ -21,7 +21,6 @@ from benchmarks import (
     calls,
     compared,
     facts,
-    fairness,
     footprint,
     gateway,
     many,
@@ -61,7 +60,6 @@ PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
     "memory": memory.measure,
     "footprint": footprint.measure,
     "python": python.measure,
-    "fairness": fairness.measure,
     "compared": compared.measure,
 }
 

@@ -1,14 +1,12 @@
 """Limits and their values, in one table for the whole program. `holdfast.server.limits` has those that only the server uses.
 
-Operators can set the values of `Limits`, with keys of `gateway` that begin with `max_`. All others are fixed, because schemas, Python's stack,
-or readers of existing logs depend on them. docs/limits.md lists those that users meet, and a test compares it with both tables.
+Operators can set `gateway.max_body` and `gateway.max_media`. All others are fixed, because schemas, Python's stack, or readers of existing
+logs depend on them. docs/limits.md lists those that users meet, and a test compares it with both tables.
 """
 
 from __future__ import annotations
 
 from typing import Final
-
-import msgspec
 
 MIB: Final = 1 << 20
 
@@ -467,8 +465,6 @@ SIGN_INS: Final = 10_000
 """Sign-ins to the inspector that a database keeps. The oldest ends first."""
 SIGN_INS_OF_HOLDER: Final = 20
 """Sign-ins of one key, or of one user with tokens. The oldest ends first."""
-BODIES: Final = 4
-"""Memory for request bodies, as a number of bodies of the largest size. When it is full, bodies wait. A principal may use half of it."""
 CALL_LOOKBACK: Final = 256
 """Newest messages that are searched for the call that a late tool result answers."""
 TURN_WARNINGS: Final = 20
@@ -530,30 +526,27 @@ FACT_DROPS: Final = 500
 """Dropped standing facts of a session."""
 ERROR_CHARS: Final = 2000
 """Longest error message, which may quote the request."""
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Configurable limits of one request. Each is a key of `gateway`: `body_timeout` under this name, the others with the prefix `max_`."""
-
-    body: int = 32 * MIB
-    """Bytes of a request body."""
-    message: int = 16 * MIB
-    """Bytes of one message in a request, without its media. The store never accepts more than `MESSAGE_BYTES`."""
-    messages: int = 100_000
-    """Messages in one request: a transcript, an append or an import."""
-    parts: int = 1000
-    """Parts of one message's content."""
-    tool_calls: int = 1000
-    """Tool calls of one message."""
-    tools: int = 1000
-    """Tools in one request."""
-    body_timeout: float = 60.0
-    """Seconds within which a body must arrive completely."""
-    media: int = 20 * MIB
-    """Bytes of one image, recording, video or file in a request."""
-    media_count: int = 100
-    """Images, recordings, videos and files in one request."""
-    speech: int = 512
-    """Bytes in UTF-8 of a text that the client asks an agent to speak, as in Agora's API."""
-    pixels: int = 100_000_000
-    """Width times height of an image, read from its header; nothing is decoded."""
+BODY_BYTES: Final = 32 * MIB
+"""Default of `gateway.max_body`: a request body."""
+MEDIA_BYTES: Final = 20 * MIB
+"""Default of `gateway.max_media`: one image, recording, video or file in a request."""
+REQUEST_MESSAGE_BYTES: Final = 16 * MIB
+"""One message in a request, without its media. The store never accepts more than `MESSAGE_BYTES`."""
+REQUEST_MESSAGES: Final = 100_000
+"""Messages in one request: a transcript, an append or an import."""
+REQUEST_TOOLS: Final = 1000
+"""Tools in one request."""
+REQUEST_MEDIA: Final = 100
+"""Images, recordings, videos and files in one request."""
+MESSAGE_PARTS: Final = 1000
+"""Parts of one message's content."""
+MESSAGE_CALLS: Final = 1000
+"""Tool calls of one message."""
+IMAGE_PIXELS: Final = 100_000_000
+"""Width times height of an image, read from its header; nothing is decoded."""
+SPEECH_BYTES: Final = 512
+"""Text in UTF-8 that the client asks an agent to speak, as in Agora's API."""
+UPSTREAM_CONNECT_SECONDS: Final = 10.0
+"""Seconds for connecting to a model, and for which a call waits for others if `max_requests` of its model are running."""
+UPSTREAM_CALL_SECONDS: Final = 1800.0
+"""Seconds of a whole model call."""

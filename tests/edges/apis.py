@@ -66,7 +66,7 @@ async def serve_apis(gpt: Script = (), claude: Script = (), *more: str, **option
     `default` is OpenAI's, `claude` is Anthropic's. `more` adds lines of configuration.
     """
     async with ScriptedUpstream(gpt) as one, AnthropicUpstream(claude) as other:
-        common = {"api_key": UPSTREAM_KEY, "timeout": {"connect": "2s", "read": "20s"}}
+        common = {"api_key": UPSTREAM_KEY, "timeout": "20s"}
         llms = {
             "default": {"model": "gpt-4o", "base_url": one.url, **common},
             CLAUDE: {"provider": "anthropic", "model": "claude-sonnet-4-5", "base_url": other.url, **common},

@@ -54,7 +54,7 @@ async def open_remote_desk(*args: Any, **settings: Any) -> AsyncIterator[Desk]:
 
 @asynccontextmanager
 async def _serve(hf: holdfast.Holdfast) -> AsyncIterator[RemoteHoldfast]:
-    async with run_server(hf, CONFIG, CONFIG.gateway.limits) as (address, _), holdfast.connect(address) as connected:
+    async with run_server(hf, CONFIG) as (address, _), holdfast.connect(address) as connected:
         where = connected._transport.where  # noqa: SLF001 - it identifies the server
         _SERVED[where] = hf
         try:

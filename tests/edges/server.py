@@ -27,9 +27,9 @@ from holdfast.config import Config, ServerSettings, load
 from holdfast.config.build import build_life_settings, build_roster, create_holdfast
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.limits import Limits
 from holdfast.models import LimitedModel
 from holdfast.server.app import make_app
+from holdfast.server.body_limits import BodyLimits
 from holdfast.server.protocol import make_protocol
 from holdfast.server.requester import RequestRules
 from holdfast.server.run import create_access
@@ -86,7 +86,7 @@ def config_text(upstream: str, *more: str) -> str:
         "model": "gpt-4o",
         "base_url": upstream,
         "api_key": UPSTREAM_KEY,
-        "timeout": {"connect": "2s", "read": "20s"},
+        "timeout": "20s",
     }
     return "\n".join([f"llms: {json.dumps({'default': llm})}", *more])
 
@@ -96,7 +96,7 @@ async def serving(
     config: str,
     *,
     store: str = "sqlite://:memory:",
-    limits: Limits | None = None,
+    limits: BodyLimits | None = None,
     retries: bool = False,
     clock: Callable[[], int] | None = None,
 ) -> AsyncIterator[Served]:
@@ -111,7 +111,6 @@ async def serving(
     """
     found = load(config, env={})
     roster = build_roster(found)
-    limits = limits or found.gateway.limits
     for llm in roster.llms.values():
         client = llm.client.model if isinstance(llm.client, LimitedModel) else llm.client
         for name, value in (("_sleep", Pauses()), ("_max_retries", 2 if retries else 0)):
@@ -130,24 +129,24 @@ async def serving(
 
 @asynccontextmanager
 async def run_server(
-    hf: Holdfast, found: Config, limits: Limits, *, port: int = 0
+    hf: Holdfast, found: Config, limits: BodyLimits | None = None, *, port: int = 0
 ) -> AsyncIterator[tuple[str, uvicorn.Server]]:
     """Serve an open `Holdfast` in this event loop; its address, and the server.
 
     Args:
         hf: what the server serves.
         found: the configuration.
-        limits: request limits.
+        limits: request limits; by default those of the configuration.
         port: the port; 0: any.
     """
     settings = uvicorn.Config(
         make_app(
             hf,
-            limits=limits,
+            limits=limits or BodyLimits(found.gateway.max_body, found.gateway.max_media),
             access=create_access(hf, found),
             hosts=found.gateway.allowed_hosts,
             origins=found.gateway.cors_origins,
-            relays=ReplyStreams(found.gateway.keep_alive, found.gateway.on_disconnect),
+            relays=ReplyStreams(found.gateway.on_disconnect),
             rules=RequestRules.from_gateway(found.gateway),
             inspector=found.inspector,
             close=False,

@@ -15,13 +15,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.limits import Limits
+from holdfast.limits import BODY_BYTES
 from holdfast.testing import Reply
 from tests.edges.rest_kit import BODIES, assert_error, create_session_s, read_peak_memory
 from tests.edges.server import Process, Served, gateway
 
 MIB = 1 << 20
-LIMIT = Limits().body // 2
+LIMIT = BODY_BYTES // 2
 """Bytes that a body may have: half of the default, which shows the same in half of the time."""
 SIZE = LIMIT - MIB
 """Bytes of a body, nearly as many as there may be."""

@@ -70,7 +70,7 @@ async def open_with_proxy(
     import aiohttp
 
     numbers = 0
-    async with holdfast.open(MEMORY) as hf, run_server(hf, CONFIG, CONFIG.gateway.limits) as (address, _):
+    async with holdfast.open(MEMORY) as hf, run_server(hf, CONFIG) as (address, _):
 
         async def pass_on(request: web.Request) -> web.StreamResponse:
             nonlocal numbers
@@ -408,14 +408,14 @@ async def test_a_server_that_restarts_is_reached_again() -> None:
         await up.wait()
 
     async with holdfast.open(MEMORY) as hf:
-        async with run_server(hf, CONFIG, CONFIG.gateway.limits) as (url, _):
+        async with run_server(hf, CONFIG) as (url, _):
             connected = await connect_without_pauses(url, sleep).__aenter__()
             session = await connected.session("s")
             turn = await session.begin_turn("a")
         turn.add("b")
         ending = asyncio.create_task(turn.end())
         await down.wait()
-        async with run_server(hf, CONFIG, CONFIG.gateway.limits, port=int(url.rpartition(":")[2])):
+        async with run_server(hf, CONFIG, port=int(url.rpartition(":")[2])):
             up.set()
             await ending
             assert [one["content"] for one in await session.messages()] == ["a", "b"]

@@ -13,7 +13,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.limits import MIB, Limits
+from holdfast.limits import MIB
+from holdfast.server.body_limits import BodyLimits
 from holdfast.testing import ScriptedUpstream
 from tests.edges.server import Process, config_text, gateway, serving
 from tests.unit.media_kit import THEIRS, anthropic, b64, image_url, png
@@ -105,10 +106,9 @@ async def test_mistralrs_sessions_can_be_imported() -> None:
         assert (await served.http.get("/v1/sessions/t")).status_code == 404
 
 
-SMALL = Limits(media=25_000, media_count=3, pixels=1_000_000, message=10_000)
 REFUSED: list[tuple[list[dict[str, Any]], int, str, str]] = [
     ([image_url(png(size=25_000))], 413, "messages[0].content[0]", "gateway.max_media is 25000"),
-    ([image_url(OTHER)] * 4, 413, "messages", "gateway.max_media_count is 3"),
+    ([image_url(OTHER)] * 4, 413, "messages", "at most 3"),
     ([image_url(OTHER), image_url(png(20_000, 20_000))], 413, "messages[0].content[1]", "20000 x 20000 pixels"),
     (
         [{"type": "image_url", "image_url": {"url": "data:image/png;base64,a?"}}],
@@ -116,7 +116,7 @@ REFUSED: list[tuple[list[dict[str, Any]], int, str, str]] = [
         "messages[0].content[0]",
         "base64",
     ),
-    ([{"type": "text", "text": "x" * 10_001}], 413, "messages[0]", "gateway.max_message is 10000"),
+    ([{"type": "text", "text": "x" * 10_001}], 413, "messages[0]", "at most 10000"),
 ]
 
 
@@ -124,12 +124,14 @@ REFUSED: list[tuple[list[dict[str, Any]], int, str, str]] = [
     ("parts", "status", "param", "words"), REFUSED, ids=["bytes", "count", "pixels", "base64", "text"]
 )
 async def test_invalid_or_too_much_media_is_refused(
-    parts: list[dict[str, Any]], status: int, param: str, words: str
+    parts: list[dict[str, Any]], status: int, param: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its place, on every route that takes messages, before anything is written; media within the limits are
     accepted.
     """
-    async with gateway(["ok"], limits=SMALL) as (served, upstream):
+    for name, number in (("REQUEST_MEDIA", 3), ("IMAGE_PIXELS", 1_000_000), ("REQUEST_MESSAGE_BYTES", 10_000)):
+        monkeypatch.setattr(f"holdfast.limits.{name}", number)
+    async with gateway(["ok"], limits=BodyLimits(media=25_000)) as (served, upstream):
         await served.http.post("/v1/sessions", json={"id": "s"})
         message = {"role": "user", "content": parts}
         for method, url in (

@@ -11,7 +11,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from holdfast.limits import Limits
+from holdfast.server.body_limits import BodyLimits
 from holdfast.testing import Reply
 from holdfast.tools.functions import make_toolset
 from tests.edges.apis import CLAUDE, serve_apis
@@ -371,9 +371,10 @@ async def test_images_are_stored_once(model: str) -> None:
             assert [part["type"] for part in sent[3]["content"]] == ["text", "image_url"]
 
 
-async def test_media_are_checked_everywhere_in_a_request() -> None:
+async def test_media_are_checked_everywhere_in_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many, too large or not base64: refused with their place, before anything is stored."""
-    async with serve_apis(limits=Limits(media=1000, media_count=2)) as both:
+    monkeypatch.setattr("holdfast.limits.REQUEST_MEDIA", 2)
+    async with serve_apis(limits=BodyLimits(media=1000)) as both:
         big = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 4000}}
         bad = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "?"}}
         for content, error, place in (

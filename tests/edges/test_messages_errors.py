@@ -9,7 +9,7 @@ import anthropic
 import pytest
 
 from holdfast.domain.session import SessionRef
-from holdfast.limits import Limits
+from holdfast.server.body_limits import BodyLimits
 from holdfast.testing import Gate, Reply
 from tests.edges.apis import CLAUDE, serve_apis
 from tests.edges.keys import bearer, create_stored_key
@@ -55,7 +55,7 @@ async def test_errors_raise_anthropics_exceptions() -> None:
 
 async def test_errors_before_the_route_are_anthropics_too() -> None:
     """Wrong key, host, method or body."""
-    async with serve_apis(limits=Limits(body=2000)) as both:
+    async with serve_apis(limits=BodyLimits(body=2000)) as both:
         http = both.served.http
         elsewhere = await http.post("/v1/messages", content=b"{}", headers={"host": "evil.example"})
         key = await create_stored_key(both.served.hf, role="read")

@@ -120,12 +120,12 @@ async def test_turn_fails_over_to_the_fallback_it_began_with(tmp_path: Path) -> 
 async def test_limits_apply_from_the_next_request(tmp_path: Path) -> None:
     """Request limits, and the log level."""
     async with ScriptedUpstream(["one", "two"]) as upstream, running_server(tmp_path, make_config(upstream)) as served:
-        many = {**make_request("s"), "messages": [{"role": "user", "content": "x"}] * 3}
-        assert (await served.post(many)).status_code == 200
+        large = {**make_request("s"), "messages": [{"role": "user", "content": "x" * 2000}]}
+        assert (await served.post(large)).status_code == 200
         await served.reload(
-            make_config(upstream, more="gateway: {max_messages: 2, max_tool_rounds: 3, log_level: warning}")
+            make_config(upstream, more="gateway: {max_body: 1KiB, max_tool_rounds: 3, log_level: warning}")
         )
-        assert (await served.post({**many, "session_id": "t"})).status_code >= 400
+        assert (await served.post({**large, "session_id": "t"})).status_code == 413
         assert (await served.post(make_request("u"))).status_code == 200
 
 

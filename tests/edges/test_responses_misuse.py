@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.session import SessionRef
-from holdfast.limits import Limits
+from holdfast.server.body_limits import BodyLimits
 from holdfast.wire.response_ids import Place
 from tests.edges.server import Served, gateway
 
@@ -23,7 +23,7 @@ async def create(served: Served, **fields: Any) -> Any:
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"])
 async def test_references_cannot_make_a_request_larger_than_a_body(path: str) -> None:
     """A reference is short and its item may be long, so many references to one item would be a large request."""
-    limits = Limits(body=100_000)
+    limits = BodyLimits(body=100_000)
     async with gateway(lambda _: "word " * 1000, limits=limits) as (served, _):
         item = (await create(served, input="Hello!")).json()["output"][0]["id"]
         reference, question = {"type": "item_reference", "id": item}, {"role": "user", "content": "And?"}

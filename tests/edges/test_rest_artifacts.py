@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from holdfast.artifacts import ArtifactSettings
 from holdfast.domain.artifact import Artifact
-from holdfast.limits import Limits
 from holdfast.server.artifacts import _parse_range, format_disposition
+from holdfast.server.body_limits import BodyLimits
 from tests.edges.server import Served, gateway
 
 BASE = "/v1/sessions/s/artifacts"
@@ -29,7 +29,7 @@ LARGE_BYTES = 50 << 20
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
     """A server with a session `s` and a small limit for JSON bodies."""
-    async with gateway([], limits=Limits(body=2000, body_timeout=30)) as (running, _):
+    async with gateway([], limits=BodyLimits(body=2000)) as (running, _):
         await running.http.post("/v1/sessions", json={"id": "s"})
         yield running
 
@@ -427,8 +427,9 @@ async def test_too_large_content_is_refused_before_it_is_read(served: Served) ->
     assert len(await list_blob_keys(served)) == 1
 
 
-async def test_too_slow_content_is_refused() -> None:
-    async with gateway([], limits=Limits(body_timeout=0.05)) as (served, _):
+async def test_too_slow_content_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.server.body_streams.BODY_SECONDS", 0.05)
+    async with gateway([]) as (served, _):
         await served.http.post("/v1/sessions", json={"id": "s"})
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         head = f"PUT {BASE}/b.bin HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nfirst"

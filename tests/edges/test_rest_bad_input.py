@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.limits import Limits
+from holdfast.server.body_limits import BodyLimits
 from tests.edges.rest_kit import BODIES, HI, assert_error, create_session_s, send_raw
 from tests.edges.server import gateway
 
@@ -266,7 +266,7 @@ async def test_invalid_if_match_is_a_400() -> None:
 
 async def test_body_over_the_limit_is_a_413() -> None:
     """With the limit, declared or not; the connection may continue."""
-    async with gateway(["ok"], limits=Limits(body=2000)) as (served, _):
+    async with gateway(["ok"], limits=BodyLimits(body=2000)) as (served, _):
         big = json.dumps({"messages": [{"role": "user", "content": "x" * 5000}], "id": "big"}).encode()
 
         async def pieces() -> Any:

@@ -11,19 +11,30 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import msgspec
 import pytest
 
 from holdfast import limits
 from holdfast.config import load
-from holdfast.config.gateway import Gateway
-from holdfast.limits import Limits
 from holdfast.server import limits as server_limits
+from holdfast.server.body_limits import BodyLimits
 from tests.edges.rest_kit import BODIES, HI, assert_error, create_session_s, read_peak_memory, send_raw
 from tests.edges.server import Process, Served, gateway
 
-SMALL = Limits(body=200_000, message=50_000, media=50_000, messages=20, parts=5, tool_calls=4, tools=3)
-HASTY = msgspec.structs.replace(SMALL, body_timeout=0.2)
+BODY, MEDIA = 200_000, 50_000
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests and messages may have only a few items."""
+    small = {"REQUEST_MESSAGE_BYTES": 50_000, "REQUEST_MESSAGES": 20, "REQUEST_TOOLS": 3}
+    for name, number in {**small, "MESSAGE_PARTS": 5, "MESSAGE_CALLS": 4}.items():
+        monkeypatch.setattr(limits, name, number)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body must arrive in a fifth of a second."""
+    monkeypatch.setattr("holdfast.server.body_limits.BODY_SECONDS", 0.2)
 
 
 def calls(count: int) -> dict[str, Any]:
@@ -49,11 +60,12 @@ OVER: dict[str, tuple[list[dict[str, Any]], str, str]] = {
 }
 
 
+@pytest.mark.usefixtures("small_limits")
 @pytest.mark.parametrize("name", OVER)
 async def test_messages_over_the_limits_are_refused(name: str) -> None:
     """413 with the place and the number on every route that takes messages; a request at the limit is accepted."""
     messages, param, number = OVER[name]
-    async with gateway(["ok"], limits=SMALL) as (served, upstream):
+    async with gateway(["ok"], limits=BodyLimits(BODY, MEDIA)) as (served, upstream):
         await create_session_s(served)
         for method, url in (
             ("POST", "/v1/chat/completions"),
@@ -70,9 +82,10 @@ async def test_messages_over_the_limits_are_refused(name: str) -> None:
             assert (await served.http.put("/v1/sessions/t", json={"messages": good})).status_code == 200
 
 
+@pytest.mark.usefixtures("small_limits")
 async def test_too_many_tools_are_refused() -> None:
     """In a chat and for a working set."""
-    async with gateway([], limits=SMALL) as (served, _):
+    async with gateway([], limits=BodyLimits(BODY, MEDIA)) as (served, _):
         await create_session_s(served)
         tools = [{"type": "function", "function": {"name": "f"}}] * 4
         for url in ("/v1/chat/completions", "/v1/sessions/s/context"):
@@ -208,9 +221,10 @@ async def test_error_quotes_are_short() -> None:
 # -- timeouts and request heads ----------------------------------------------
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_incomplete_body_times_out() -> None:
     """408, declared or chunked, and the connection ends; the server continues."""
-    async with gateway([], limits=HASTY) as (served, _):
+    async with gateway([], limits=BodyLimits(BODY)) as (served, _):
         head = f"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n".encode()
         for rest in (b'Content-Length: 50\r\n\r\n{"id"', b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"id"\r\n'):
             answer = await read_until_closed(served, head + rest)
@@ -229,15 +243,20 @@ async def read_until_closed(served: Served, request: bytes) -> bytes:
     return answer
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_many_incomplete_large_bodies_time_out() -> None:
     """All of them get an answer, and later requests are served."""
-    async with gateway([], limits=HASTY) as (served, _):
+    async with gateway([], limits=BodyLimits(BODY)) as (served, _):
         head = f"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nTransfer-Encoding: chunked\r\n\r\n"
         begun = head.encode() + b"186A0\r\n" + b" " * 100_000 + b"\r\n"
-        answers = await asyncio.gather(*(read_until_closed(served, begun) for _ in range(limits.BODIES * 3)))
+        answers = await asyncio.gather(
+            *(read_until_closed(served, begun) for _ in range(server_limits.LARGE_REQUESTS_OF_TENANT * 2))
+        )
         assert {answer[9:12] for answer in answers} <= {b"408", b"503"}
         big = {"metadata": {"k": "x" * 100_000}}
-        done = await asyncio.gather(*(served.http.post("/v1/sessions", json=big) for _ in range(limits.BODIES * 3)))
+        done = await asyncio.gather(
+            *(served.http.post("/v1/sessions", json=big) for _ in range(server_limits.LARGE_REQUESTS_OF_TENANT * 2))
+        )
         assert [response.status_code for response in done] == [201] * len(done)
 
 
@@ -369,9 +388,8 @@ def test_documented_limits_match_the_code() -> None:
     """All that can be configured are documented, and those others that users meet."""
     rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| `([\w.]+)` \|", PAGE, re.MULTILINE)
     told = {name: number.strip() for number, name in rows}
-    for name, value in msgspec.structs.asdict(Limits()).items():
-        key = "gateway.body_timeout" if name == "body_timeout" else f"gateway.max_{name}"
-        assert told.pop(key) == format_limit(name, value)
+    for key, number in (("gateway.max_body", limits.BODY_BYTES), ("gateway.max_media", limits.MEDIA_BYTES)):
+        assert told.pop(key) == format_limit("_BYTES", number)
     for name, value in {**vars(limits), **vars(server_limits)}.items():
         if name in told:
             assert told.pop(name) == format_limit(name, value), name
@@ -380,9 +398,9 @@ def test_documented_limits_match_the_code() -> None:
 
 def format_limit(name: str, value: float) -> str:
     """Return a number as documented."""
-    if name == "body_timeout" or "_SECONDS" in name:
+    if "_SECONDS" in name:
         return f"{value:g} s"
-    if name in ("body", "media", "message", "speech") or name.endswith("_BYTES"):
+    if name.endswith("_BYTES"):
         for unit, size in (("MiB", MIB), ("KiB", 1024)):
             if value % size == 0:
                 return f"{int(value) // size} {unit}"
@@ -390,8 +408,6 @@ def format_limit(name: str, value: float) -> str:
     return f"{int(value):,}"
 
 
-def test_configured_limits_are_used() -> None:
-    assert Gateway().limits == Limits()
-    text = "gateway: {max_body: 1MiB, max_message: 2KiB, max_messages: 3, max_parts: 4, max_tool_calls: 5, max_tools: 6, body_timeout: 7s}"
-    said = Limits(body=MIB, message=2048, messages=3, parts=4, tool_calls=5, tools=6, body_timeout=7)
-    assert load(text, env={}).gateway.limits == said
+def test_configured_limits_are_read() -> None:
+    gateway = load("gateway: {max_body: 1MiB, max_media: 2KiB}", env={}).gateway
+    assert (gateway.max_body, gateway.max_media) == (MIB, 2048)

@@ -12,8 +12,8 @@ import pytest
 from holdfast.artifacts import ArtifactSettings
 from holdfast.config.inspector import Inspector
 from holdfast.holdfast import Holdfast
-from holdfast.limits import Limits
 from holdfast.server.app import ROUTES, make_app
+from holdfast.server.body_limits import BodyLimits
 from holdfast.server.openapi import describe_api
 from holdfast.testing import Reply
 from tests.edges.openapi_bad import (
@@ -51,7 +51,7 @@ async def test_answers_match_the_description(monkeypatch: pytest.MonkeyPatch, tm
     """Calls all routes; each answer matches, each field is described, and each described status occurs."""
     agents = "agents: {support: {instruction: Be kind.}, short: {context: {strategy: digest, budget: 200}}}"
     guard = "secret_guard: {on_secret: block, patterns: [{label: canary, regex: 'canary-[0-9]+'}]}"
-    limits = Limits(body=2800, body_timeout=30)
+    limits = BodyLimits(body=2800)
     hooks = f"hooks: {json.dumps({'workspace_git': {'path': str(tmp_path)}})}"
     async with gateway(answers, agents, guard, hooks, limits=limits) as (served, _):
         document = (await served.http.get("/openapi.json")).json()

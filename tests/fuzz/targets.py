@@ -249,7 +249,7 @@ TARGETS: dict[str, Target] = {
         check_yaml,
         ("config/document", "config/convert", "config/model", "config/llms", "config/storage"),
         (
-            b"gateway: {port: 9000, max_body: 5MiB, body_timeout: 1m30s}\nllms: {a: {model: m, base_url: 'http://x'}}\n",
+            b"gateway: {port: 9000, max_body: 5MiB, tool_timeout: 1m30s}\nllms: {a: {model: m, base_url: 'http://x'}}\n",
             b"agents:\n  a: {llm: b, context: {strategy: token_window, budget: 5}}\ncontext: {strategy: digest}\n",
             b"databases: {main: {driver: sqlite, path: ${A:-x}}}\nstorage: {sessions: {backend: sql, database: main}}\n",
         ),

@@ -55,7 +55,7 @@ def test_variables_are_converted_to_the_type_of_their_key() -> None:
         HOLDFAST_PYTHON__ENABLED="true",
         HOLDFAST_LLMS__FAST_1__MODEL="gpt-4o",
         HOLDFAST_LLMS__FAST_1__TEMPERATURE="0.5",
-        HOLDFAST_LLMS__FAST_1__TIMEOUT__READ="5s",
+        HOLDFAST_LLMS__FAST_1__TIMEOUT="5s",
         HOLDFAST_LLMS__FAST_1__PARAMS__SEED="7",
         HOLDFAST_LLMS__FAST_1__HEADERS__X_TEAM="blue",
         HOLDFAST_LLMS__OTHER__PROVIDER="anthropic",
@@ -74,8 +74,7 @@ def test_variables_are_converted_to_the_type_of_their_key() -> None:
     assert (gateway.queue_timeout, gateway.allowed_hosts) == (90.0, ("a.example", "b.example"))
     assert found.python.enabled
     assert (llm.model, llm.temperature, llm.params, llm.headers) == ("gpt-4o", 0.5, {"seed": 7}, {"x_team": "blue"})
-    assert llm.timeout is not None
-    assert (llm.timeout.total, llm.timeout.read) == (60.0, 5.0)
+    assert llm.timeout == 5.0
     assert found.llms["other"].provider == "anthropic"
     assert found.agents["a"].tools == ("y", "z")
     assert config.resolve_context(found, "a").options == {"budget": 500, "exclude_tools": ["x", "y"]}
@@ -161,10 +160,10 @@ def test_a_value_is_the_same_from_the_file_and_from_the_environment(key: str, va
 
 def test_flags_override_the_environment_which_overrides_the_file(here: Path) -> None:
     """Short variable names override long ones."""
-    (here / "holdfast.yaml").write_text("gateway: {port: 1, keep_alive: 1s}\n")
-    env = {"HOLDFAST_GATEWAY__PORT": "2", "HOLDFAST_GATEWAY__KEEP_ALIVE": "2s"}
+    (here / "holdfast.yaml").write_text("gateway: {port: 1, tool_timeout: 1s}\n")
+    env = {"HOLDFAST_GATEWAY__PORT": "2", "HOLDFAST_GATEWAY__TOOL_TIMEOUT": "2s"}
     found = config.load_settings({}, env)
-    assert (found.port, found.config.gateway.keep_alive) == (2, 2.0)
+    assert (found.port, found.config.gateway.tool_timeout) == (2, 2.0)
     assert config.load_settings({}, {**env, "HOLDFAST_PORT": "3"}).port == 3
     assert config.load_settings({"port": 4}, {**env, "HOLDFAST_PORT": "3"}).port == 4
 

@@ -8,7 +8,7 @@ from holdfast import config
 from holdfast.config import list_warnings
 from holdfast.config.build import build_roster
 from holdfast.errors import ConfigError
-from holdfast.limits import FALLBACKS
+from holdfast.limits import FALLBACKS, UPSTREAM_CALL_SECONDS
 from holdfast.models import LimitedModel, OpenAIModel
 
 PLACE = "base_url: 'http://127.0.0.1:9/v1', model: gpt-4o"
@@ -73,7 +73,7 @@ def test_an_upstream_is_named_after_its_entry() -> None:
 
 
 def test_without_a_limit_the_client_is_not_wrapped() -> None:
-    roster = build_roster(config.load(f"llms: {{a: {{{PLACE}, timeout: {{total: 7s}}}}}}", env={}))
+    roster = build_roster(config.load(f"llms: {{a: {{{PLACE}, timeout: 7s}}}}", env={}))
     client = roster.find_llm("a").client
     assert isinstance(client, OpenAIModel)
-    assert client._total_timeout == 7
+    assert (client._read_timeout, client._total_timeout) == (7, UPSTREAM_CALL_SECONDS)

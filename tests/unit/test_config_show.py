@@ -33,7 +33,7 @@ SOURCES = {
     "sessions.max_sessions": "HOLDFAST_SESSIONS__MAX_SESSIONS",
     "gateway.port": "own.yaml:2",
     "gateway.host": "HOLDFAST_HOST",
-    "gateway.keep_alive": ".env:2: HOLDFAST_GATEWAY__KEEP_ALIVE",
+    "gateway.tool_timeout": ".env:2: HOLDFAST_GATEWAY__TOOL_TIMEOUT",
     "gateway.max_body": "default",
     "databases.main.password": "own.yaml:4, PASSWORD from .env:1",
     "databases.main.host": "own.yaml:4",
@@ -53,7 +53,7 @@ VALUES = {
     "model": "m",
     "store": "sqlite://:memory:",
     "gateway.host": "127.0.0.2",
-    "gateway.keep_alive": "3s",
+    "gateway.tool_timeout": "3s",
     "agents.a.output_key": "answer",
     "agents.a.state.api_key": "***",
     "llms.default.params.x_token": "***",
@@ -66,7 +66,7 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Write the file and its `.env`; return the environment."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.yaml").write_text(FILE)
-    (tmp_path / ".env").write_text(f"PASSWORD={SECRET}\nHOLDFAST_GATEWAY__KEEP_ALIVE=3s\n")
+    (tmp_path / ".env").write_text(f"PASSWORD={SECRET}\nHOLDFAST_GATEWAY__TOOL_TIMEOUT=3s\n")
     return {
         "KEY": SECRET,
         "HOLDFAST_CONFIG": "own.yaml",

@@ -77,7 +77,6 @@ def test_keys_of_other_systems_are_mistakes(text: str) -> None:
         ("memory: server", "memory: {files: server}"),
         ("agents: {a: {memory: server}}", "agents: {a: {memory: {files: server}}}"),
         ("hooks: {workspace_git: true}", "hooks: {workspace_git: {enabled: true}}"),
-        ("llms: {a: {timeout: 5s}}", "llms: {a: {timeout: {total: 5s}}}"),
     ],
 )
 def test_a_plain_value_sets_the_main_key_of_a_section(short: str, ours: str) -> None:

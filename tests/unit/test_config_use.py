@@ -11,7 +11,7 @@ import yaml
 from holdfast import config
 from holdfast.config import Config
 from holdfast.config.agents import Agent
-from holdfast.config.gateway import Timeouts, is_loopback
+from holdfast.config.gateway import is_loopback
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
 from tests.unit.blocks import BLOCKS, ENV
@@ -105,7 +105,7 @@ MODELS = """
 llms:
   default: {model: gpt-4o, base_url: "https://a.example/v1/", api_key: k1, context_window: 9000, params: {seed: 1}}
   fast: {model: gpt-4o-mini, vendor: openai, temperature: 0.5, timeout: 60s}
-  gpt-4.1: {timeout: {read: 30s}, max_tokens: 100}
+  gpt-4.1: {timeout: 30s, max_tokens: 100}
   local: {provider: offline}
 agents:
   assistant: {llm: fast}
@@ -119,15 +119,15 @@ def test_agents_resolve_to_their_model() -> None:
     fast = config.resolve_llm(found, "assistant")
     assert (fast.name, fast.origin, fast.model, fast.api_key) == ("assistant", "llms.fast", "gpt-4o-mini", "k2")
     assert (fast.base_url, fast.params) == ("https://api.openai.com/v1", {"temperature": 0.5})
-    assert fast.timeout == Timeouts(total=60)
+    assert fast.timeout == 60
     assert config.resolve_llm(found, "gpt-4.1").model == "gpt-4.1"
-    assert config.resolve_llm(found, "gpt-4.1").timeout == Timeouts(read=30)
+    assert config.resolve_llm(found, "gpt-4.1").timeout == 30
     assert config.resolve_llm(found, "local").model == "offline"
     assert config.resolve_llm(found, "offline").provider == "offline"
     for name in (None, "default", "main", "plain"):
         default = config.resolve_llm(found, name)
         assert (default.model, default.base_url, default.api_key) == ("gpt-4o", "https://a.example/v1", "k1")
-        assert default.timeout == found.gateway.upstream_timeout
+        assert default.timeout == 300
 
 
 def test_an_unknown_name_is_a_model_at_the_default_upstream() -> None:

@@ -22,7 +22,7 @@ from holdfast.domain.messages import (
     encode_payload,
 )
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
-from holdfast.limits import MEDIA_INLINE, Limits
+from holdfast.limits import IMAGE_PIXELS, MEDIA_INLINE, REQUEST_MEDIA
 from holdfast.tokens import STORED, get_counter, restrict_counter
 from holdfast.wire.openai import convert_parts, parse_message, to_chat_message
 from tests.unit.media_kit import THEIRS, VIDEO, anthropic, b64, image_url, png
@@ -332,12 +332,13 @@ def test_other_parts_are_unchanged(part: dict[str, Any]) -> None:
 
 # -- limits ------------------------------------------------------------------
 
-SMALL = Limits(media=3000, media_count=3, pixels=1_000_000)
+MOST = 3000
+"""Bytes that a medium may have."""
 CUT = "data:image/png;base64," + b64(png())[:-3]
 REFUSED: list[tuple[list[dict[str, Any]], type[Exception], str, str]] = [
     ([image_url(png(size=3001))], TooLarge, "messages[0].content[0]", "gateway.max_media is 3000"),
-    ([image_url(png(1001, 1000))], TooLarge, "messages[0].content[0]", "1001 x 1000 pixels"),
-    ([image_url(b"x")] * 4, TooLarge, "messages", "gateway.max_media_count is 3"),
+    ([image_url(png(10_001, 10_000))], TooLarge, "messages[0].content[0]", f"accepts at most {IMAGE_PIXELS}"),
+    ([image_url(b"x")] * (REQUEST_MEDIA + 1), TooLarge, "messages", f"accepts at most {REQUEST_MEDIA}"),
     (
         [{"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}],
         InvalidMessage,
@@ -347,7 +348,7 @@ REFUSED: list[tuple[list[dict[str, Any]], type[Exception], str, str]] = [
     ([{"type": "image_url", "image_url": {"url": CUT}}], InvalidMessage, "messages[0].content[0]", "base64"),
     ([{"type": "input_audio", "input_audio": {"data": "a b!"}}], InvalidMessage, "messages[0].content[0]", "base64"),
     ([anthropic(b""), anthropic(png(size=5000))], TooLarge, "messages[0].content[1]", "5.0 kB"),
-    ([{"type": "video", "frames": [b64(png(2000, 2000))]}], TooLarge, "messages[0].content[0]", "2000 x 2000"),
+    ([{"type": "video", "frames": [b64(png(20_000, 20_000))]}], TooLarge, "messages[0].content[0]", "20000 x 20000"),
     ([{"type": "file", "file": {"file_data": "x" * 5000}}], TooLarge, "messages[0].content[0]", "max_media"),
     (
         [{"type": "image_url", "image_url": {"url": "data:text/plain," + "x" * 3001}}],
@@ -364,13 +365,13 @@ def test_oversized_and_broken_media_are_rejected(
 ) -> None:
     """The error names the position and is raised before anything is decoded."""
     with pytest.raises(error) as refused:
-        check_media({"messages": [{"role": "user", "content": parts}]}, SMALL)
+        check_media({"messages": [{"role": "user", "content": parts}]}, MOST)
     assert getattr(refused.value, "param", None) == param
     assert words in str(refused.value)
 
 
 GOOD: list[Any] = [
-    image_url(png(1000, 1000)),
+    image_url(png(10_000, 10_000)),
     {"type": "image_url", "image_url": {"url": "https://x.io/a.png"}},
     {"type": "image_url", "image_url": {"url": "whatever:it is"}},
     {"type": "image", "source": {"type": "base64", "data": "\n".join([b64(png())[:76], b64(png())[76:]])}},
@@ -386,7 +387,7 @@ GOOD: list[Any] = [
 @pytest.mark.parametrize("part", GOOD, ids=range(len(GOOD)))
 def test_valid_media_are_accepted(part: Any) -> None:
     """Links, other alphabets and line breaks are valid; other parts are not checked here."""
-    check_media({"messages": [{"role": "user", "content": [part]}, 7, {"content": 7}], "system_messages": "x"}, SMALL)
+    check_media({"messages": [{"role": "user", "content": [part]}, 7, {"content": 7}], "system_messages": "x"}, MOST)
 
 
 json_values = st.recursive(
@@ -406,7 +407,7 @@ def test_any_body_is_accepted_or_rejected_with_a_position(messages: Any, images:
 def find_rejected_field(body: dict[str, Any]) -> str | None:
     """Return the rejected field, or None if the body is accepted."""
     try:
-        check_media(body, SMALL)
+        check_media(body, MOST)
         restore_media(body)
     except InvalidRequest as error:
         return error.param or ""

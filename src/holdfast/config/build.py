@@ -32,6 +32,7 @@ from holdfast.hooks.transcripts import Transcripts
 from holdfast.hooks.webhook import Webhook
 from holdfast.indexes.settings import IndexSettings
 from holdfast.lifecycle.settings import LifeSettings
+from holdfast.limits import UPSTREAM_CALL_SECONDS, UPSTREAM_CONNECT_SECONDS
 from holdfast.memory.lookup import MemorySettings
 from holdfast.models import (
     AnthropicModel,
@@ -359,9 +360,9 @@ def _build_llm(name: str, settings: LLMSettings, places: dict[str, Model], clien
 
 def _create_client(settings: LLMSettings) -> Model:
     options: Options = {
-        "connect_timeout": settings.timeout.connect,
-        "read_timeout": settings.timeout.read,
-        "total_timeout": settings.timeout.total,
+        "connect_timeout": UPSTREAM_CONNECT_SECONDS,
+        "read_timeout": settings.timeout,
+        "total_timeout": UPSTREAM_CALL_SECONDS,
         "max_connections": settings.max_connections,
     }
     client: Model
@@ -376,7 +377,7 @@ def _create_client(settings: LLMSettings) -> Model:
         client = OpenAIModel(settings.base_url, settings.api_key, headers=settings.headers, **options)
     if not settings.max_requests:
         return client
-    return LimitedModel(client, settings.max_requests, patience=settings.timeout.connect)
+    return LimitedModel(client, settings.max_requests, patience=UPSTREAM_CONNECT_SECONDS)
 
 
 def _create_counter(settings: LLMSettings) -> ProviderCounter:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 from functools import lru_cache
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Meta
 
 from holdfast.context.settings import FREE_STRATEGIES, STRATEGIES
-from holdfast.limits import MESSAGE_BYTES, Limits
+from holdfast.limits import BODY_BYTES, MEDIA_BYTES, MESSAGE_BYTES
 from holdfast.sections import (
     Count,
     Mistake,
-    Most,
     Names,
     Port,
     Settings,
@@ -27,22 +26,6 @@ from holdfast.sections import (
 )
 
 
-class Timeouts(Settings, frozen=True, kw_only=True):
-    """Time limits for calls of an upstream."""
-
-    SHORT: ClassVar[str] = "total"
-
-    connect: Timeout = 10.0
-    """Maximum seconds for connecting."""
-    read: Timeout = 300.0
-    """Maximum seconds without data, before the first token or between two tokens."""
-    total: Timeout = 1800.0
-    """Maximum seconds for the whole call."""
-
-
-_LIMITS: Final = Limits()
-
-
 class Gateway(Settings, frozen=True, kw_only=True):
     """The HTTP server."""
 
@@ -50,36 +33,14 @@ class Gateway(Settings, frozen=True, kw_only=True):
     """Address on which the server listens."""
     port: Port = 8377
     """Port on which the server listens. 0: any free port."""
-    max_body: Size = _LIMITS.body
+    max_body: Size = BODY_BYTES
     """Maximum bytes of a request."""
-    max_message: Annotated[int, Meta(ge=1 << 10, le=MESSAGE_BYTES, extra={"form": "size"})] = _LIMITS.message
-    """Maximum bytes of a message."""
-    max_messages: Most = _LIMITS.messages
-    """Maximum number of messages of a request."""
-    max_parts: Most = _LIMITS.parts
-    """Maximum number of parts of a message's content."""
-    max_tool_calls: Most = _LIMITS.tool_calls
-    """Maximum number of tool calls of a message."""
-    max_tools: Most = _LIMITS.tools
-    """Maximum number of tools of a request."""
-    max_media: Annotated[int, Meta(ge=1 << 10, le=MESSAGE_BYTES, extra={"form": "size"})] = _LIMITS.media
+    max_media: Annotated[int, Meta(ge=1 << 10, le=MESSAGE_BYTES, extra={"form": "size"})] = MEDIA_BYTES
     """Maximum bytes of an image, recording, video or file in a message."""
-    max_media_count: Most = _LIMITS.media_count
-    """Maximum number of images, recordings, videos and files in a request."""
-    max_pixels: Annotated[int, Meta(ge=1, le=10**10)] = _LIMITS.pixels
-    """Maximum number of pixels of an image: width times height, according to its header."""
-    max_speech: Annotated[int, Meta(ge=1, le=1 << 20, extra={"form": "size"})] = _LIMITS.speech
-    """Maximum bytes of a text for `POST …/speak`."""
-    body_timeout: Timeout = _LIMITS.body_timeout
-    """Maximum seconds until the body of a request has arrived."""
-    upstream_timeout: Timeouts = Timeouts()
-    """Time limits for calls of every llm without a `timeout` of its own."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Minimum level of log messages."""
     shutdown_grace: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 10.0
     """Maximum seconds that the server waits for running turns at shutdown."""
-    keep_alive: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 15.0
-    """Seconds without an event after which a stream sends a keep-alive. 0: never."""
     on_disconnect: Literal["cut", "finish"] = "cut"
     """If the client disconnects during a reply, `cut` stops the reply and marks it as cut, and `finish` completes it. Both store the
     reply."""
@@ -142,23 +103,6 @@ class Gateway(Settings, frozen=True, kw_only=True):
         unknown = [name for name in self.allowed_strategies if name not in STRATEGIES]
         known = f"known: {', '.join(STRATEGIES)}"
         return [*found, *(("allowed_strategies", f"unknown strategy {name[:80]!r}; {known}") for name in unknown)]
-
-    @property
-    def limits(self) -> Limits:
-        """Limits of a request, as configured by the keys `max_…` and `body_timeout`."""
-        return Limits(
-            body=self.max_body,
-            message=self.max_message,
-            messages=self.max_messages,
-            parts=self.max_parts,
-            tool_calls=self.max_tool_calls,
-            tools=self.max_tools,
-            media=self.max_media,
-            media_count=self.max_media_count,
-            pixels=self.max_pixels,
-            speech=self.max_speech,
-            body_timeout=self.body_timeout,
-        )
 
 
 def explain_users(gateway: Gateway, auth: Auth, *, has_key: bool = False) -> str | None:

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-from holdfast.config.gateway import Timeouts
 from holdfast.domain.budget import Budget
 from holdfast.errors import InvalidRequest
 from holdfast.limits import FALLBACKS
@@ -17,6 +16,7 @@ from holdfast.sections import (
     Secret,
     Settings,
     Text,
+    Timeout,
     Tokens,
     Url,
     check_header_value,
@@ -64,8 +64,8 @@ class LLM(Settings, frozen=True, kw_only=True):
     """Sampling temperature. Unset: the provider's default."""
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     """Probability mass of nucleus sampling. Unset: the provider's default."""
-    timeout: Timeouts | None = None
-    """Time limits of calls. Unset: `gateway.upstream_timeout`."""
+    timeout: Timeout = 300.0
+    """Maximum seconds without data, before the first token or between two tokens. Connecting may take 10 seconds, and a call 30 minutes."""
     headers: dict[str, Secret] = {}
     """Headers of every call."""
     params: Free = {}
@@ -111,4 +111,3 @@ class LLMSettings(LLM, frozen=True, kw_only=True):
     model: str
     base_url: str
     """URL of the API without a trailing slash; empty for `offline`."""
-    timeout: Timeouts = Timeouts()

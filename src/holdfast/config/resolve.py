@@ -87,7 +87,6 @@ def _complete(config: Config, llm: LLM, *, name: str, origin: str) -> LLMSetting
         "base_url": "" if is_offline else address.rstrip("/"),
         "api_key": None if is_offline else place.api_key,
         "count": "local" if is_offline else llm.count,
-        "timeout": llm.timeout or config.gateway.upstream_timeout,
         "params": {**llm.params, **sampling},
         **dict.fromkeys(sampling),
     }

@@ -13,7 +13,6 @@ from starlette.routing import Route as StarletteRoute
 
 from holdfast.config.inspector import Inspector
 from holdfast.holdfast import Holdfast
-from holdfast.limits import Limits
 from holdfast.mcp_server.call_limiter import CallLimiter
 from holdfast.server import (
     artifacts,
@@ -138,7 +137,7 @@ RESOLVERS: Final[Mapping[str, Resolve]] = {
 def make_app(
     hf: Holdfast,
     *,
-    limits: Limits | BodyLimits | None = None,
+    limits: BodyLimits | None = None,
     access: Access | None = None,
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
@@ -151,7 +150,7 @@ def make_app(
 
     Args:
         hf: the `Holdfast` to serve.
-        limits: limits on requests. The limits in a `BodyLimits` can be changed while the app runs.
+        limits: limits of bodies and of large requests. They can be changed while the app runs.
         access: authenticates requests; None: a key is required as soon as the store contains one.
         hosts: host names of the server, in addition to loopback names. If there are none and keys are required, any host is accepted.
         origins: origins of web pages that may call the server.
@@ -161,11 +160,11 @@ def make_app(
         close: True: the app opens `hf` at startup and closes it at shutdown. False: the caller opens and closes it.
     """
     who = access or Access(hf)
-    intake = limits if isinstance(limits, BodyLimits) else BodyLimits(limits or Limits())
+    limits = limits or BodyLimits()
     relays = relays or ReplyStreams()
     rules = rules or RequestRules()
     chats = {
-        api_format.path: Chat(api_format, hf, intake, relays, rules=rules, resolve=RESOLVERS.get(api_format.path))
+        api_format.path: Chat(api_format, hf, limits, relays, rules=rules, resolve=RESOLVERS.get(api_format.path))
         for api_format in API_FORMATS
     }
     table: dict[str, list[Route]] = {}
@@ -175,7 +174,7 @@ def make_app(
     metrics = Metrics(hf, relays)
     paths = sorted(table, key=lambda path: "{" in path)  # `/v1/memories/diary` is not a memory id
     app = Starlette(
-        routes=[StarletteRoute(path, Endpoint(table[path], hf, intake, post=chats.get(path))) for path in paths],
+        routes=[StarletteRoute(path, Endpoint(table[path], hf, limits, post=chats.get(path))) for path in paths],
         middleware=[
             Middleware(RawPathMiddleware),
             Middleware(AnthropicErrorMiddleware),

@@ -133,9 +133,7 @@ async def save(call: Call, query: SaveQuery) -> ArtifactObject:
     service = call.hf.artifacts
     expect = await _read_expected_version(call, session.ref, name)
     kind = call.get_header("content-type")
-    body = read_chunks(
-        call.request, service.settings.max_bytes, "the server's storage.artifacts.max_bytes", patience=call.patience
-    )
+    body = read_chunks(call.request, service.settings.max_bytes, "the server's storage.artifacts.max_bytes")
     try:
         saved = await service.save(
             session.ref,

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import HoldfastError, TooLarge
 from holdfast.server.body_limits import check_encoding, get_declared_size
-from holdfast.server.limits import ANSWER_BYTES, ANSWER_SECONDS
+from holdfast.server.limits import ANSWER_BYTES, BODY_SECONDS
 from holdfast.server.permissions import Refused
 
 UPLOAD_SECONDS: Final = 3600.0
@@ -22,14 +22,13 @@ UPLOAD_SECONDS: Final = 3600.0
 _log = logging.getLogger("holdfast.server")
 
 
-async def read_chunks(request: Request, most: int, what: str, *, patience: float) -> AsyncGenerator[bytes, None]:
+async def read_chunks(request: Request, most: int, what: str) -> AsyncGenerator[bytes, None]:
     """Yield a request's body as it arrives.
 
     Args:
         request: the request.
         most: maximum size in bytes.
         what: name of the size limit, for the error message.
-        patience: maximum time to wait for the next piece, in seconds.
 
     Raises:
         TooLarge: the declared or the actual size is over the limit.
@@ -43,7 +42,7 @@ async def read_chunks(request: Request, most: int, what: str, *, patience: float
     async with aclosing(request.stream()) as pieces:
         while True:
             # A scope around one piece only: none may be open while the caller works on a piece.
-            with anyio.CancelScope(deadline=min(anyio.current_time() + patience, until)) as waiting:
+            with anyio.CancelScope(deadline=min(anyio.current_time() + BODY_SECONDS, until)) as waiting:
                 try:
                     piece = await anext(pieces)
                 except StopAsyncIteration:
@@ -54,7 +53,7 @@ async def read_chunks(request: Request, most: int, what: str, *, patience: float
             if size > most:
                 raise TooLarge(f"the body is larger than {most} bytes, {what}")
             yield piece
-    waited = f"no data arrived for {patience:g} s, or the body took longer than {UPLOAD_SECONDS:g} s"
+    waited = f"no data arrived for {BODY_SECONDS:g} s, or the body took longer than {UPLOAD_SECONDS:g} s"
     raise Refused(408, "request_timeout", waited, connection="close")
 
 
@@ -101,16 +100,12 @@ class ChunkedResponse(StreamingResponse):
 class LargeResponse(Response):
     """A response that is sent in pieces, so that only a small part of it waits in the connection's buffer.
 
-    Sending ends when the client has read nearly everything. Until then, the caller can hold the memory of the body. If the client takes
-    longer than `ANSWER_SECONDS` and one second for each `ANSWER_BYTES`, the connection is closed.
+    Sending ends when the client has read nearly everything.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         body, size = bytes(self.body), len(self.body)
-        with anyio.move_on_after(ANSWER_SECONDS + size / ANSWER_BYTES) as sending:
-            for start in range(0, size, ANSWER_BYTES):
-                end = start + ANSWER_BYTES
-                await send({"type": "http.response.body", "body": body[start:end], "more_body": end < size})
-        if sending.cancelled_caught:
-            _log.warning("a response of %d bytes was cut off, because the client read it too slowly", size)
+        for start in range(0, size, ANSWER_BYTES):
+            end = start + ANSWER_BYTES
+            await send({"type": "http.response.body", "body": body[start:end], "more_body": end < size})

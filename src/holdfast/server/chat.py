@@ -26,7 +26,6 @@ from holdfast.numbers import check_whole
 from holdfast.server.apis.api_format import ApiFormat, ParsedRequest
 from holdfast.server.body_limits import BodyLimits
 from holdfast.server.http import Call, mask_secrets, refuse_unknown
-from holdfast.server.memory_room import MemoryReservation
 from holdfast.server.repeated_request import RepeatedRequest, digest_attempt
 from holdfast.server.replies import make_failure_reply, respond
 from holdfast.server.requester import (
@@ -84,7 +83,7 @@ class Chat:
     Args:
         api_format: the API format.
         hf: the `Holdfast` of the server's own tenant.
-        intake: reads and limits bodies.
+        limits: limits of bodies and of large requests.
         relays: settings for sending replies.
         rules: rules for reading the user and session of requests.
         resolve: replaces ids of the API format in a request; None: the format has none.
@@ -94,7 +93,7 @@ class Chat:
         self,
         api_format: ApiFormat,
         hf: Holdfast,
-        intake: BodyLimits,
+        limits: BodyLimits,
         relays: ReplyStreams,
         *,
         rules: RequestRules,
@@ -103,28 +102,24 @@ class Chat:
         self._api_format = api_format
         self._resolve = resolve
         self._hf = hf
-        self._intake = intake
+        self._limits = limits
         self._relays = relays
         self._rules = rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         arrived = asyncio.get_running_loop().time()
-        call = Call(scope, receive, self._hf, self._intake)
-        reservation = call.held
+        call = Call(scope, receive, self._hf, self._limits)
         try:
-            # A turn that waits for another one still holds the request body, which counts until the turn begins.
-            await self._answer(call, reservation, arrived, receive, send)
+            await self._answer(call, arrived, receive, send)
         finally:
-            reservation.release()
+            call.release()
 
-    async def _answer(
-        self, call: Call, reservation: MemoryReservation, arrived: float, receive: Receive, send: Send
-    ) -> None:
+    async def _answer(self, call: Call, arrived: float, receive: Receive, send: Send) -> None:
         scope = call.request.scope
         try:
             sent = await call.read_body()
             parsed = await run_cpu(
-                self._api_format.parse, sent, call.request.headers, long=reservation.size > INLINE_BODY_BYTES
+                self._api_format.parse, sent, call.request.headers, long=call.body_size > INLINE_BODY_BYTES
             )
             if self._resolve is not None:
                 parsed = await self._resolve(call, parsed, self._rules)
@@ -137,8 +132,8 @@ class Chat:
         except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
             await respond(self._api_format.to_error(make_failure_reply(exc, self._hf.guard)))(scope, receive, send)
             return
-        turn.on_open = reservation.release
-        del call, sent  # a reply takes long, and the request may be large
+        turn.on_open = call.release  # a turn that waits for another one still holds the body
+        del sent  # a reply takes long, and the request may be large
         try:
             await relay_reply(client, turn, self._relays)
         except asyncio.CancelledError:

@@ -33,32 +33,23 @@ SAFE: Final = ("agents", "context", "llms")
 """Sections that can change at run time, because they only define agents and models. The index and consolidation keep the models with
 which they started."""
 SAFE_GATEWAY: Final = (
-    *(
-        "allowed_strategies",
-        "body_timeout",
-        "keep_alive",
-        "log_level",
-        "match",
-        "max_body",
-        "max_media",
-        "max_media_count",
-    ),
-    *("max_message", "max_messages", "max_parts", "max_pixels", "max_speech", "max_tool_calls", "max_tool_result"),
-    *(
-        "max_tool_rounds",
-        "max_tools",
-        "on_disconnect",
-        "pass_fields",
-        "queue_timeout",
-        "require_user",
-        "session_headers",
-        "session_mode",
-        "session_queue",
-        "single_user",
-        "tool_timeout",
-        "upstream_timeout",
-        "user_headers",
-    ),
+    "allowed_strategies",
+    "log_level",
+    "match",
+    "max_body",
+    "max_media",
+    "max_tool_result",
+    "max_tool_rounds",
+    "on_disconnect",
+    "pass_fields",
+    "queue_timeout",
+    "require_user",
+    "session_headers",
+    "session_mode",
+    "session_queue",
+    "single_user",
+    "tool_timeout",
+    "user_headers",
 )
 """Keys of `gateway` that apply from the next request on."""
 _FROM_ENVIRONMENT: Final = ("environment", "anthropic", "fallback", "model")
@@ -69,7 +60,7 @@ _log = logging.getLogger("holdfast.config")
 class RuntimeSettings(NamedTuple):
     """Settings that each request reads, and that a reload of the configuration can change."""
 
-    intake: BodyLimits
+    limits: BodyLimits
     relays: ReplyStreams
     rules: RequestRules
     log_level: Callable[[str], None]
@@ -77,8 +68,8 @@ class RuntimeSettings(NamedTuple):
 
     def set(self, gateway: Gateway) -> None:
         """Apply the values of the configuration section `gateway`."""
-        self.intake.take(gateway.limits)
-        self.relays.keep_alive, self.relays.on_disconnect = gateway.keep_alive, gateway.on_disconnect
+        self.limits.body, self.limits.media = gateway.max_body, gateway.max_media
+        self.relays.on_disconnect = gateway.on_disconnect
         self.rules.update(gateway)
         self.log_level(gateway.log_level)
 

@@ -232,7 +232,7 @@ def _check_items(items: Any) -> None:
 
 async def _append(call: Call, session: Session, items: list[Any]) -> list[JsonObject]:
     """Append items to the log of a conversation, and return the items as stored."""
-    large = call.held.size > INLINE_BODY_BYTES
+    large = call.body_size > INLINE_BODY_BYTES
     messages = await run_cpu(parse_items, items, "items", long=large)
     if not messages:
         raise InvalidRequest("items has no message", param="items")

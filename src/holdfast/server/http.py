@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import re
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
@@ -14,14 +15,22 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import errors
 from holdfast.access import ForwardedHeaders, Principal, derive_upstream_user
-from holdfast.accounting import get_owner
+from holdfast.accounting import get_owner, run_cpu
 from holdfast.domain.messages import Message
 from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.holdfast import Holdfast
-from holdfast.server.body_limits import BodyLimits
-from holdfast.server.limits import FORM_BYTES, PARAMETERS, STORE_TRANSFER_BYTES
-from holdfast.server.memory_room import MemoryReservation
+from holdfast.limits import INLINE_BODY_BYTES
+from holdfast.server.body_limits import (
+    BodyLimits,
+    check_form,
+    check_json,
+    decode_body,
+    get_declared_size,
+    parse_form,
+    read_bytes,
+)
+from holdfast.server.limits import FORM_BYTES, LARGE_BYTES, PARAMETERS
 from holdfast.server.permissions import Refused
 from holdfast.wire.openai import to_chat_message
 
@@ -60,7 +69,7 @@ class Call:
     """A request with its caller and the `Holdfast` of the caller's tenant. Call `release` when the request has been handled.
 
     Attributes:
-        answer: memory that is reserved for the response. Release it when the response was sent.
+        body_size: size of the body in bytes; 0: it was not read.
         hf: the `Holdfast` of the caller's tenant.
         server_hf: the `Holdfast` of the server's own tenant. Its store contains the keys of all tenants.
         caller: the authenticated caller.
@@ -72,19 +81,19 @@ class Call:
         scope: ASGI scope of the request.
         receive: ASGI function that returns the request's body.
         hf: the `Holdfast` of the server's own tenant.
-        intake: reads and limits bodies.
+        limits: limits of bodies and of large requests.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, hf: Holdfast, intake: BodyLimits) -> None:
+    def __init__(self, scope: Scope, receive: Receive, hf: Holdfast, limits: BodyLimits) -> None:
         self.request = Request(scope, receive)
         # Without authentication every caller is an anonymous reader.
         authenticated = scope.get("state", {}).get("caller")
         self.caller: Caller = authenticated or Caller(Principal(tenant=hf.tenant, role="read"), hf)
         self.hf, self.server_hf = self.caller.hf, hf
         self.principal = self.caller.principal
-        self._intake = intake
-        self._held = MemoryReservation()
-        self.answer = MemoryReservation()
+        self._limits = limits
+        self._turn: asyncio.Semaphore | None = None
+        self.body_size = 0
         self._query: dict[str, str] | None = None
         self.status: int | None = None
         self.answer_headers: dict[str, str] = {}
@@ -134,52 +143,63 @@ class Call:
     async def read_body(self) -> dict[str, Any]:
         """Return the JSON object in the body.
 
-        Raise `InvalidRequest` if the body is not an object. Also raises the errors of `BodyLimits.read`.
+        Raises:
+            InvalidRequest: the body is not a valid JSON object.
+            TooLarge: the body is larger than `gateway.max_body`, or its contents exceed another limit.
+            Refused: the headers declare another type than JSON, or the body arrived too slowly.
         """
-        data = await self._intake.read(self.request, self._held)
+        check_json(self.request.headers)
+        body = await self._read_bytes(self._limits.body, "the server's gateway.max_body")
+        data = await decode_body(body, self._limits.media)
         if not isinstance(data, dict):
             raise errors.InvalidRequest("the body must be a JSON object")
         return data
 
     async def read_form(self, most: int = FORM_BYTES) -> dict[str, list[str]]:
-        """Return the fields of the form in the body, each with its values. Raises the errors of `BodyLimits.read_form`."""
-        return await self._intake.read_form(self.request, self._held, most)
+        """Return the fields of the form in the body, each with its values. Raises errors as `read_body` does."""
+        check_form(self.request.headers)
+        body = await self._read_bytes(min(most, self._limits.body), "the most that a page may send")
+        return await run_cpu(parse_form, body, long=len(body) > INLINE_BODY_BYTES)
+
+    async def _read_bytes(self, most: int, what: str) -> bytes:
+        size = get_declared_size(self.request.headers)
+        await self.admit(most if size is None else min(size, most))
+        body = await read_bytes(self.request, most, what)
+        self.body_size = len(body)
+        return body
 
     @property
     def most_body(self) -> int:
         """Maximum size in bytes of a body."""
-        return self._intake.limits.body
+        return self._limits.body
 
-    @property
-    def most_speech(self) -> int:
-        """Maximum size in bytes of a text for `POST …/speak`."""
-        return self._intake.limits.speech
+    async def admit(self, size: int) -> None:
+        """Wait until the tenant may have another large request, if a body or response of about `size` bytes makes it one.
 
-    @property
-    def patience(self) -> float:
-        """Time limit in seconds for the body, or for each piece of a streamed body."""
-        return self._intake.limits.body_timeout
-
-    @property
-    def held(self) -> MemoryReservation:
-        """Memory that is reserved for the body."""
-        return self._held
+        A request waits at most once. It counts until `release`.
+        """
+        if size > LARGE_BYTES and self._turn is None:
+            self._turn = await self._limits.take_turn(self.principal.tenant)
 
     def release(self) -> None:
-        """Release the memory that is reserved for the body."""
-        self._held.release()
+        """Let the next large request of the tenant begin. Calling it again does nothing."""
+        if self._turn is not None:
+            self._turn.release()
+            self._turn = None
 
-    async def reserve_answer(self, size: int) -> None:
-        """Reserve memory for a response of about `size` bytes before it is read and built; see `BodyLimits.reserve_answer`."""
-        await self._intake.reserve_answer(self.answer, size)
+    @property
+    def is_large(self) -> bool:
+        """True if the request or its response is large, see `admit`."""
+        return self._turn is not None
 
     @asynccontextmanager
     async def transfer(self, size: int) -> AsyncIterator[None]:
         """Context manager for a read or write of about `size` bytes. If it is large, it waits until the principal may have another one."""
-        if size <= STORE_TRANSFER_BYTES:
+        await self.admit(size)
+        if size <= LARGE_BYTES:
             yield
             return
-        async with self._intake.transfers.take_turn(get_owner()):
+        async with self._limits.transfers.take_turn(get_owner()):
             yield
 
     # -- parameters --------------------------------------------------------

@@ -20,13 +20,17 @@ After that, the request gets a new session.
 DIARY_PAGE: Final = 100
 """Consolidation sweeps on one page of the diary."""
 ANSWER_BYTES: Final = 64 * 1024
-"""Largest response of the REST API that needs no memory from the room for large responses."""
-ANSWER_SECONDS: Final = 60.0
-"""Seconds in which a client must read a large response. It has one more second for each `ANSWER_BYTES`."""
-STORE_TRANSFER_BYTES: Final = MIB
-"""Values of records that the REST API reads or writes at once without waiting for its turn."""
+"""Part of a larger response that is sent at once."""
+BODY_SECONDS: Final = 60.0
+"""Seconds within which a body must arrive, and for which a large request waits for others of its tenant."""
+KEEP_ALIVE_SECONDS: Final = 15.0
+"""Seconds without an event after which a stream sends a keep-alive."""
+LARGE_BYTES: Final = MIB
+"""Largest body or response that does not count as large."""
+LARGE_REQUESTS_OF_TENANT: Final = 8
+"""Requests of a tenant with a large body that has not begun its turn, or with a large response that was not read. Others wait."""
 STORE_TRANSFERS: Final = 2
-"""Larger reads and writes that a server does at the same time. Waiting principals take turns."""
+"""Reads and writes of more than `LARGE_BYTES` that a server does at the same time. Waiting principals take turns."""
 STORE_TRANSFERS_OF_TENANT: Final = 1
 """Maximum number of these per tenant."""
 RECORDED_RESPONSES: Final = 16
@@ -81,10 +85,6 @@ INSPECTOR_JSON_CHARS: Final = 200_000
 """Characters of JSON that a page of the inspector shows as a tree; more is shown as text."""
 INSPECTOR_JSON_ITEMS: Final = 5_000
 """Items of all such trees on one page."""
-BODY_STALL_SECONDS: Final = 5.0
-"""Seconds within which a body of more than 64 KiB must deliver `BODY_STALL_BYTES`; otherwise it is refused."""
-BODY_STALL_BYTES: Final = 16 * 1024
-"""Data that a body of more than 64 KiB must deliver in `BODY_STALL_SECONDS`."""
 DRAIN_BYTES: Final = 8 * MIB
 """Data of a body that is still read after its response was sent. Then the connection is closed."""
 DRAIN_SECONDS: Final = 5.0

@@ -89,8 +89,8 @@ async def answer_mcp(call: Call, query: McpQuery) -> Reply:
     requester = identify_requester(call, named, state.rules)
     caller = McpCaller(hf=call.hf, user_id=requester.owner, can_write=call.principal.has_role("write"))
     message = await call.read_body()
-    if call.held.size > MCP_REQUEST_BYTES:
-        raise TooLarge(f"the body has {call.held.size} bytes; requests to {PATH} have at most {MCP_REQUEST_BYTES}")
+    if call.body_size > MCP_REQUEST_BYTES:
+        raise TooLarge(f"the body has {call.body_size} bytes; requests to {PATH} have at most {MCP_REQUEST_BYTES}")
     return await _exchange(McpService(caller, state.mcp_calls).make_server(), call, msgspec.json.encode(message))
 
 

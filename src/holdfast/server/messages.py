@@ -160,7 +160,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
     is_optional = changes is not None or body.retire_from is not None or bool(body.records)
     has_more = is_optional or body.usage is not None or bool(body.copy_of)
     given, name = ([], "messages") if is_optional and not body.messages and not body.contents else _find_messages(body)
-    large = call.held.size > INLINE_BODY_BYTES
+    large = call.body_size > INLINE_BODY_BYTES
     messages, fields = await run_cpu(partial(_read_messages, given, name, is_optional=is_optional), long=large)
     session = await call.get_session()
     key = call.get_header("idempotency-key") or None
@@ -251,7 +251,7 @@ async def replace(call: Call, query: SessionQuery, body: Replacement) -> JsonObj
     Later messages follow it in the same order, with new numbers. The new message has the turn of the old one and, unless the request
     sets them, its agent and its pin. The status is 413 if more than 1,000 messages or 32 MiB follow the message.
     """
-    message = await run_cpu(parse_log_message, body.message, "message", long=call.held.size > INLINE_BODY_BYTES)
+    message = await run_cpu(parse_log_message, body.message, "message", long=call.body_size > INLINE_BODY_BYTES)
     if message.role == NOTE:
         raise errors.InvalidMessage("message.role is 'note': a note cannot replace a message", param="message.role")
     fields = parse_own_fields(body.message, "message")

@@ -3,7 +3,7 @@
 There are limits on the size and the time of a request head, which is the request line and the headers. There is also a limit on the
 time in which a client must read a response.
 
-Data that the client has not read yet waits in a `WriteBuffer`, up to `UNREAD_BYTES`. So a short reply never waits for the client. A long
+Data that the client has not read yet waits in the transport, up to `UNREAD_BYTES`. So a short reply never waits for the client. A long
 reply waits for a client that reads slowly. If the client does not read enough within `send_timeout`, the connection is closed.
 """
 
@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -52,13 +51,12 @@ class Protocol(HttpToolsProtocol):
         self._unread = 0
         """Number of bytes that were unread when the current measurement began."""
         self._patience: asyncio.TimerHandle | None = None
-        self._backlog: WriteBuffer
         self._answering: RequestResponseCycle | None = None
         """Request whose response is being sent, or was sent last. With pipelined requests, `cycle` is a later request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._backlog = WriteBuffer(transport, self._on_full, self._on_drained)
-        super().connection_made(self._backlog.as_transport)
+        transport.set_write_buffer_limits(high=UNREAD_BYTES, low=UNREAD_BYTES - READ_BYTES)
+        super().connection_made(transport)
         _set_up(transport.get_extra_info("socket"), self.send_timeout)
         self._start_timer()
 
@@ -66,7 +64,6 @@ class Protocol(HttpToolsProtocol):
         self._stop_timer()
         self._stop_draining()
         self._measure(again=False)
-        self._backlog.lose()
         answering = self._answering
         # With pipelined requests, uvicorn only notifies the last one.
         if answering is not None and not answering.response_complete:
@@ -157,17 +154,11 @@ class Protocol(HttpToolsProtocol):
     # -- clients that do not read ------------------------------------------------
 
     def pause_writing(self) -> None:
-        self._backlog.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._backlog.resume_writing()
-
-    def _on_full(self) -> None:
         """Pause the app when more than `UNREAD_BYTES` are unread."""
         super().pause_writing()
         self._measure()
 
-    def _on_drained(self) -> None:
+    def resume_writing(self) -> None:
         # The rest of a finished response must be read in time too, and no further write would measure it.
         self._measure(again=self._answering is not None and self._answering.response_complete)
         super().resume_writing()
@@ -253,82 +244,3 @@ def make_protocol(send_timeout: float) -> type[Protocol]:
 
     Timed.send_timeout = send_timeout
     return Timed
-
-
-# -- the write buffer ------------------------------------------------------------
-
-_LOOP_BYTES: Final = 16 * 1024
-"""Maximum number of bytes in the buffer of the event loop's transport."""
-
-
-class WriteBuffer:
-    """Wraps the transport of a connection and buffers the data that is written. Other methods are passed to the transport.
-
-    Args:
-        transport: transport of the connection. The protocol must call this object's `pause_writing` and `resume_writing` when the
-            transport calls its own.
-        full: called when more than `UNREAD_BYTES` are unread.
-        drained: called after `full`, when the client has read so much that at most `UNREAD_BYTES - READ_BYTES` are unread.
-    """
-
-    def __init__(self, transport: asyncio.Transport, full: Callable[[], None], drained: Callable[[], None]) -> None:
-        self._transport = transport
-        self._notify_full = full
-        self._notify_drained = drained
-        self._waiting = bytearray()
-        self._held = self._is_full = self._lost = False
-        transport.set_write_buffer_limits(high=_LOOP_BYTES)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    @property
-    def as_transport(self) -> asyncio.Transport:
-        """Return this object, typed as a transport."""
-        return cast("asyncio.Transport", self)
-
-    def get_write_buffer_size(self) -> int:
-        """Return the number of unread bytes in this buffer and in the event loop's buffer."""
-        return self._transport.get_write_buffer_size() + len(self._waiting)
-
-    def write(self, data: bytes) -> None:
-        """Write data to the transport, or buffer it while the transport is full."""
-        if self._lost:
-            return
-        if self._held:
-            self._waiting += data
-            self._check_full()
-        else:
-            self._transport.write(data)
-
-    def close(self) -> None:
-        """Write the buffered data to the transport, and close it."""
-        waiting, self._waiting = bytes(self._waiting), bytearray()
-        if waiting and not self._transport.is_closing():
-            self._transport.write(waiting)
-        self._transport.close()
-
-    def lose(self) -> None:
-        """Drop the buffered data, and ignore everything that is written later. Called when the client has disconnected."""
-        self._lost, self._waiting = True, bytearray()
-
-    def pause_writing(self) -> None:
-        """Buffer data from now on. Called when the buffer of the event loop is full."""
-        self._held = True
-        self._check_full()
-
-    def resume_writing(self) -> None:
-        """Write buffered data to the transport. Called when the event loop has sent the data in its own buffer."""
-        self._held = False
-        while self._waiting and not self._held:
-            piece = bytes(self._waiting[:READ_BYTES])
-            del self._waiting[:READ_BYTES]
-            self._transport.write(piece)
-        if self._is_full and self.get_write_buffer_size() <= UNREAD_BYTES - READ_BYTES:
-            self._is_full = False
-            self._notify_drained()
-
-    def _check_full(self) -> None:
-        if not self._is_full and self.get_write_buffer_size() > UNREAD_BYTES:
-            self._is_full = True
-            self._notify_full()

@@ -268,10 +268,10 @@ async def put(call: Call, query: NameQuery, body: NewRecord) -> RecordWritten:
     With `If-Match`, the record must have that version. With `If-None-Match: *`, there must be no such record.
     """
     records = await _get_records(call, query, query.namespace)
-    value = await run_cpu(decode_value, body.encoding, body.value, long=call.held.size > limits.RECORD_INLINE_BYTES)
+    value = await run_cpu(decode_value, body.encoding, body.value, long=call.body_size > limits.RECORD_INLINE_BYTES)
     expect, ttl = _read_expected(call), _to_seconds(body.ttl)
     change = records.make_put(query.key, value, text=body.text, expect=expect, ttl=ttl)
-    async with call.transfer(call.held.size):
+    async with call.transfer(call.body_size):
         changed = await records.change([change])
     call.set_etag(changed.version)
     return RecordWritten(
@@ -342,7 +342,6 @@ async def _search(call: Call, query: ListQuery, question: str) -> FoundRecordLis
     )
     size = sum([hit.record.size for hit in found.hits])
     if query.values and found.hits:
-        await call.reserve_answer(min(size, limits.RECORD_PAGE_BYTES + found.hits[0].record.size))
         async with call.transfer(size):
             found = await records.fill_hits(found)
     objects = await run_cpu(_make_hits, found.hits, long=_is_large([hit.record for hit in found.hits]))
@@ -366,9 +365,9 @@ async def change(call: Call, query: OwnerQuery, body: RecordChanges) -> RecordsC
     if not body.changes:
         raise InvalidRequest("changes must contain at least one change", param="changes")
     owned = await _get_records(call, query)
-    long = call.held.size > limits.RECORD_INLINE_BYTES
+    long = call.body_size > limits.RECORD_INLINE_BYTES
     changes = await run_cpu(make_changes, owned, body.changes, long=long)
-    async with call.transfer(call.held.size):
+    async with call.transfer(call.body_size):
         changed = await owned.change(changes)
     return RecordsChanged(version=changed.version, existed=list(changed.existed))
 
@@ -383,13 +382,12 @@ async def drop(call: Call, query: OwnerQuery) -> DeletedRecords:
 
 
 async def _read_page(call: Call, records: Records, *, limit: int, values: bool = True, **more: Any) -> RecordPage:
-    """Return a page of records. The sizes are read first, so that the values are read only when the server has memory for them."""
+    """Return a page of records. The sizes are read first, so that the values are read only when the tenant may have another large request."""
     page = await records.read_page(limit=limit, values=False, **more)
     number = count_page([one.size for one in page.records], limit)
     if not values or not number:
         return page
     size = sum([one.size for one in page.records[:number]])
-    await call.reserve_answer(size)
     async with call.transfer(size):
         return await records.read_page(limit=number, **more)
 

@@ -72,7 +72,7 @@ async def compact(call: Call, body: JsonObject) -> CompactedResponse:
     call.request.scope.setdefault("state", {})["shaped"] = to_responses_error
     state, hf = call.request.app.state, call.hf
     given = body.get("input")
-    long = call.held.size > INLINE_BODY_BYTES
+    long = call.body_size > INLINE_BODY_BYTES
     parsed = await run_cpu(_FORMAT.parse, {**body, "store": False}, call.request.headers, long=long)
     sent = list(given) if isinstance(given, list) else given
     parsed = await resolve_request(call, parsed, state.rules)

@@ -411,7 +411,7 @@ async def _resolve_references(
         found = await reader.read(item.get("id")) if is_reference(item) else item
         if found is not None:
             given.append(found)
-    is_long = call.held.size + reader.bytes > INLINE_BODY_BYTES
+    is_long = call.body_size + reader.bytes > INLINE_BODY_BYTES
     messages, compacted = await run_cpu(parse_input, given, long=is_long)
     return parsed._replace(messages=[*parsed.messages, *messages], context=request._replace(compacted=compacted))
 

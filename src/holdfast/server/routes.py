@@ -137,23 +137,23 @@ class Endpoint:
     Args:
         routes: routes of the path.
         hf: the `Holdfast` of the server's own tenant.
-        intake: reads and limits bodies.
+        limits: limits of bodies and of large requests.
         post: ASGI app that serves POST requests, if the route has no handler because its reply may be a stream.
     """
 
     def __init__(
-        self, routes: Iterable[Route], hf: Holdfast, intake: BodyLimits, *, post: ASGIApp | None = None
+        self, routes: Iterable[Route], hf: Holdfast, limits: BodyLimits, *, post: ASGIApp | None = None
     ) -> None:
         self._routes = {route.method: route for route in routes}
         self._hf = hf
-        self._intake = intake
+        self._limits = limits
         self._post = post
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         route = self._routes.get(method)
         post = self._post if method == "POST" else None
-        call = Call(scope, receive, self._hf, self._intake)
+        call = Call(scope, receive, self._hf, self._limits)
         try:
             try:
                 if route is not None:
@@ -166,7 +166,7 @@ class Endpoint:
                 reply, post = make_failure_reply(exc, self._hf.guard), None
             await (post or to_response(reply, scope))(scope, receive, send)
         finally:
-            call.answer.release()
+            call.release()
 
     async def _answer(self, route: Route | None, call: Call) -> Reply:
         if route is None:
@@ -174,12 +174,9 @@ class Endpoint:
             message = f"{call.request.method} is not supported here; use {known}"
             body = make_error_body(message, kind="invalid_request_error", code="method_not_allowed")
             return Reply(body, 405, {"allow": known})
-        try:
-            reply = await encode_json(await route(call), large=call.answer.size > 0)
-        finally:
-            call.release()
+        reply = await encode_json(await route(call), large=call.is_large)
         if isinstance(reply.body, bytes):
-            await call.reserve_answer(len(reply.body))
+            await call.admit(len(reply.body))
         return reply
 
 

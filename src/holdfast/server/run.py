@@ -232,11 +232,11 @@ async def _serve(
         await anyio.to_thread.run_sync(load_vocabularies)
         if any(llm.model != "offline" for llm in hf.roster.llms.values()):
             await anyio.to_thread.run_sync(load_http)
-        intake, relays = BodyLimits(gateway.limits), ReplyStreams(gateway.keep_alive, gateway.on_disconnect)
+        limits, relays = BodyLimits(gateway.max_body, gateway.max_media), ReplyStreams(gateway.on_disconnect)
         rules = RequestRules.from_gateway(gateway)
         app = make_app(
             hf,
-            limits=intake,
+            limits=limits,
             access=access,
             hosts=gateway.allowed_hosts,
             origins=gateway.cors_origins,
@@ -263,7 +263,7 @@ async def _serve(
                 again,
                 clients=clients,
                 check=partial(_check_upstreams, port=listening.getsockname()[1]),
-                dials=RuntimeSettings(intake, relays, rules, set_log_level),
+                dials=RuntimeSettings(limits, relays, rules, set_log_level),
             )
         with _on_hangup(reloading):
             await server.serve(sockets=[listening])

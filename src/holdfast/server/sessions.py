@@ -429,8 +429,7 @@ async def export(call: Call, query: ExportQuery) -> JsonObject:
     size = 0
     if query.records:
         _, size = await measure_records(store, session.ref, now=now)
-    await call.reserve_answer(size if size <= RECORDS_BYTES else 0)  # an export of more is refused
-    async with call.transfer(size):
+    async with call.transfer(size if size <= RECORDS_BYTES else 0):  # an export of more is refused
         return await export_session(
             store,
             session.ref,

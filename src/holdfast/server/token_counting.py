@@ -69,7 +69,7 @@ async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> Token
     The tokens are counted with the tokenizer of the request's model. If the model is configured with `count: provider`, the provider
     counts. Text that an agent or a session would add is not counted.
     """
-    parsed = await run_cpu(_FORMAT.parse, body, call.request.headers, long=call.held.size > INLINE_BODY_BYTES)
+    parsed = await run_cpu(_FORMAT.parse, body, call.request.headers, long=call.body_size > INLINE_BODY_BYTES)
     check_fields(parsed.body)
     if not parsed.messages:
         raise InvalidRequest("messages is missing or empty: send at least one message", param="messages")
@@ -142,7 +142,7 @@ async def count_input_tokens(call: Call, body: JsonObject) -> InputTokens:
     """
     call.request.scope.setdefault("state", {})["shaped"] = to_responses_error
     hf, rules = call.hf, call.request.app.state.rules
-    parsed = await run_cpu(_RESPONSES.parse, body, call.request.headers, long=call.held.size > INLINE_BODY_BYTES)
+    parsed = await run_cpu(_RESPONSES.parse, body, call.request.headers, long=call.body_size > INLINE_BODY_BYTES)
     check_fields(parsed.body)
     place = await find_place(call, parsed, rules)
     fields, settings = parsed.body, read_settings(call, parsed)

@@ -99,7 +99,7 @@ async def begin_turn(call: Call, query: SessionQuery, body: NewTurn) -> TurnProm
     given = body.messages
     if given is not None and not isinstance(given, list):
         raise InvalidRequest("messages must be a list of messages", param="messages")
-    parsed = await run_cpu(parse_sendable, given or [], long=call.held.size > INLINE_BODY_BYTES)
+    parsed = await run_cpu(parse_sendable, given or [], long=call.body_size > INLINE_BODY_BYTES)
     turn = handle.turn(
         parsed,
         mode=body.mode,

@@ -191,7 +191,7 @@ class SpeakRequest(Request, kw_only=True):
     """A text for the agent to say."""
 
     text: NonEmpty | None = None
-    """The text, at most `gateway.max_speech` bytes; default: the agent's own text for `source`."""
+    """The text, at most 512 bytes; default: the agent's own text for `source`."""
     priority: Annotated[str | None, json_schema(enum=["INTERRUPT", "APPEND", "IGNORE", None])] = None
     """Action if a turn is running. `INTERRUPT`, the default: stop it; `APPEND`: wait for it; `IGNORE`: say nothing."""
     source: Annotated[str | None, json_schema(enum=["command", "greeting", "silence", None])] = None
@@ -232,7 +232,7 @@ async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
     given = _get_given(body)
     agent = given.pop("agent", None)
     speech = Speech(**given)
-    speech.check_size(call.most_speech)
+    speech.check_size()
     session = await call.get_session()
     responder = call.hf.find_responder(session, agent=agent)
     done = await deliver_speech(call.hf.engine, session.ref, responder, speech)

@@ -27,6 +27,7 @@ from holdfast.errors import (
     TooLarge,
     UsageError,
 )
+from holdfast.limits import SPEECH_BYTES
 from holdfast.sessions.interruption import TRIES, build_replacement
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
@@ -78,11 +79,11 @@ class Speech(msgspec.Struct, frozen=True, kw_only=True):
         who = f"agent {agent.name!r} has no {name}" if agent else "the session has no agent"
         raise InvalidRequest(f"text is missing, and {who}", param="text")
 
-    def check_size(self, most: int) -> None:
-        """Raise `TooLarge` if the text has more than `most` bytes in UTF-8."""
+    def check_size(self) -> None:
+        """Raise `TooLarge` if the text has more than `SPEECH_BYTES` in UTF-8."""
         size = len((self.text or "").encode(errors="surrogatepass"))
-        if size > most:
-            raise TooLarge(f"text has {size} bytes; gateway.max_speech is {most}", param="text")
+        if size > SPEECH_BYTES:
+            raise TooLarge(f"text has {size} bytes; the server accepts at most {SPEECH_BYTES}", param="text")
 
 
 class SpeechResult(msgspec.Struct, frozen=True, kw_only=True):

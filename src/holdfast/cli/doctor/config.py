@@ -63,22 +63,23 @@ def check_host(settings: ServerSettings) -> Finding:
 
 def check_limits(settings: ServerSettings) -> Finding:
     """Report the limits that the server applies."""
+    from holdfast import limits
     from holdfast.config import resolve_llm
     from holdfast.durations import format_duration
-    from holdfast.limits import BODIES, DEPTH, ID_BYTES, MESSAGE_BYTES, METADATA_BYTES, PAGE, STATE_BYTES
     from holdfast.sections import format_size
+    from holdfast.server.limits import BODY_SECONDS
 
-    most, timeout = settings.config.gateway.limits, resolve_llm(settings.config).timeout
+    gateway, timeout = settings.config.gateway, resolve_llm(settings.config).timeout
     parts = [
-        f"request body {format_size(most.body)}, {BODIES} at once, {format_duration(most.body_timeout)} to arrive",
-        f"message {format_size(most.message)}, {format_size(MESSAGE_BYTES)} stored",
-        f"{most.messages:,} messages per request, {most.tools:,} tools",
-        f"{most.parts:,} parts and {most.tool_calls:,} calls per message",
-        f"{DEPTH} levels of JSON",
-        f"identifier {ID_BYTES} bytes",
-        f"metadata {format_size(METADATA_BYTES)}, state {format_size(STATE_BYTES)}",
-        f"page {PAGE:,}",
-        f"upstream {format_duration(timeout.connect)} to connect, {format_duration(timeout.read)} without data",
+        f"request body {format_size(gateway.max_body)}, {format_duration(BODY_SECONDS)} to arrive",
+        f"message {format_size(limits.REQUEST_MESSAGE_BYTES)}, {format_size(limits.MESSAGE_BYTES)} stored",
+        f"{limits.REQUEST_MESSAGES:,} messages per request, {limits.REQUEST_TOOLS:,} tools",
+        f"{limits.MESSAGE_PARTS:,} parts and {limits.MESSAGE_CALLS:,} calls per message",
+        f"{limits.DEPTH} levels of JSON",
+        f"identifier {limits.ID_BYTES} bytes",
+        f"metadata {format_size(limits.METADATA_BYTES)}, state {format_size(limits.STATE_BYTES)}",
+        f"page {limits.PAGE:,}",
+        f"upstream {format_duration(limits.UPSTREAM_CONNECT_SECONDS)} to connect, {format_duration(timeout)} without data",
     ]
     return ok("limits", "; ".join(parts))
 

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from holdfast import limits
 from holdfast.domain.images import read_size
 from holdfast.domain.media.parts import format_bytes
 from holdfast.domain.medium import DATA_FIELDS, DATA_URL, KINDS, Path, find_medium, replace_at
 from holdfast.errors import InvalidMessage, TooLarge
-from holdfast.limits import Limits
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_\-\s]*+=?\s*+=?\s*+", re.ASCII)
 """Base64 in either alphabet, with line breaks. Possessive quantifiers prevent backtracking, so matching is never slow."""
@@ -22,8 +22,8 @@ _IMPORT_LISTS: Final = ("images", "videos")
 """Lists in an import that contain media in base64. Its messages contain placeholders for these media."""
 
 
-def check_media(body: Mapping[str, Any], limits: Limits) -> None:
-    """Check that the media in the body of a request are valid, and within the limits.
+def check_media(body: Mapping[str, Any], most: int) -> None:
+    """Check that the media in the body of a request are valid, and within the limits. Each may have `most` bytes.
 
     Raises:
         TooLarge: there are too many media, or one has too many bytes or pixels. The message says which limit, and
@@ -33,13 +33,13 @@ def check_media(body: Mapping[str, Any], limits: Limits) -> None:
     count = 0
     for place, part in _iterate_parts(body):
         count += 1
-        _check_part(part, place, limits)
+        _check_part(part, place, most)
     for place, text in _iterate_import_media(body):
         count += 1
-        _check_text(text, place, limits, encoded=True)
-    if count > limits.media_count:
-        found = f"the request has {count} images, recordings, videos and files; "
-        raise TooLarge(f"{found}the server's gateway.max_media_count is {limits.media_count}", param="messages")
+        _check_text(text, place, most, encoded=True)
+    if count > limits.REQUEST_MEDIA:
+        found = f"the request has {count} images, recordings, videos and files"
+        raise TooLarge(f"{found}; the server accepts at most {limits.REQUEST_MEDIA}", param="messages")
 
 
 def remove_data(message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -100,9 +100,9 @@ def _iterate_import_media(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                     yield f"{name}[{at}].frames[{frame}]", text
 
 
-def _check_part(part: Mapping[str, Any], place: str, limits: Limits) -> None:
+def _check_part(part: Mapping[str, Any], place: str, most: int) -> None:
     for _, text, encoded in _iterate_data(part):
-        _check_text(text, place, limits, encoded=encoded)
+        _check_text(text, place, most, encoded=encoded)
 
 
 def _iterate_data(part: Mapping[str, Any]) -> Iterator[tuple[Path, str, bool]]:
@@ -134,26 +134,26 @@ def _iterate_texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
             yield from _iterate_texts(item, (*path, at))
 
 
-def _check_text(text: str, place: str, limits: Limits, *, encoded: bool) -> None:
+def _check_text(text: str, place: str, most: int, *, encoded: bool) -> None:
     """Check the size, encoding and pixels of a data URL or base64 text. `encoded` is True if it must be valid base64."""
     url = DATA_URL.match(text)
     start = url.end() if url else 0
     if url is not None and "base64" not in url[2].lower():
-        _check_size(len(text) - start, place, limits)
+        _check_size(len(text) - start, place, most)
         return
-    _check_size((len(text) - start) * 3 // 4, place, limits)
+    _check_size((len(text) - start) * 3 // 4, place, most)
     if (encoded or url is not None) and not _is_base64(text, start):
         raise InvalidMessage(f"{place} holds data that are not valid base64", param=place)
     size = read_size(text)
-    if size is not None and size.width * size.height > limits.pixels:
+    if size is not None and size.width * size.height > limits.IMAGE_PIXELS:
         found = f"{place} is an image of {size.width} x {size.height} pixels"
-        raise TooLarge(f"{found}; the server's gateway.max_pixels is {limits.pixels}", param=place)
+        raise TooLarge(f"{found}; the server accepts at most {limits.IMAGE_PIXELS}", param=place)
 
 
-def _check_size(size: int, place: str, limits: Limits) -> None:
-    if size > limits.media:
+def _check_size(size: int, place: str, most: int) -> None:
+    if size > most:
         found = f"{place} holds {format_bytes(size)} ({size} bytes)"
-        raise TooLarge(f"{found}; the server's gateway.max_media is {limits.media}", param=place)
+        raise TooLarge(f"{found}; the server's gateway.max_media is {most}", param=place)
 
 
 def _is_base64(text: str, start: int) -> bool:

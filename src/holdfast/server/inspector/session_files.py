@@ -85,7 +85,7 @@ async def get_medium(call: Call, query: MediumQuery) -> Reply:
     found = _find_medium(entry.message, part)
     if found is None or found.url is not None:
         raise Refused(404, "not_found", f"part {part} of message {entry.seq} has no stored medium")
-    await call.reserve_answer(2 * (found.length or 0))  # as text and decoded
+    await call.admit(2 * (found.length or 0))  # as text and decoded
     [restored] = await restore_entries(call.hf.store, session.ref, [entry])
     medium = _find_medium(restored.message, part)
     content = None if medium is None else await run_cpu(medium.decode)
