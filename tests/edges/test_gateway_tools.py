@@ -197,7 +197,7 @@ async def test_secrets_in_results_are_redacted() -> None:
     async def breaks() -> None:
         raise ValueError(f"no login with {secret}")
 
-    redaction = 'redaction: {enabled: true, use_builtins: false, patterns: [{regex: "hunter2-hunter2", label: word}]}'
+    redaction = 'redaction: {enabled: true, rules: [], patterns: [{regex: "hunter2-hunter2", label: word}]}'
     script = [Reply(tool_calls=[("leaks", {}), ("breaks", {})]), "ok"]
     async with gateway_with_tools(script, leaks, breaks, more=[redaction]) as (served, upstream):
         await ask(served, False)

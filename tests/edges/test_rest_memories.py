@@ -12,7 +12,7 @@ from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
 ANN = Owner("user", "ann")
-SECRET = "secret_guard: {on_secret: block, patterns: [{label: canary, regex: 'canary-[0-9]+'}]}"
+SECRET = "redaction: {patterns: [{label: canary, regex: 'canary-[0-9]+'}]}\nsecret_guard: {on_secret: block}"
 
 
 async def post(served: Served, body: dict[str, Any], **headers: str) -> Any:

@@ -50,7 +50,7 @@ def answers(body: dict[str, Any]) -> Any:
 async def test_answers_match_the_description(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Calls all routes; each answer matches, each field is described, and each described status occurs."""
     agents = "agents: {support: {instruction: Be kind.}, short: {context: {strategy: digest, budget: 200}}}"
-    guard = "secret_guard: {on_secret: block, patterns: [{label: canary, regex: 'canary-[0-9]+'}]}"
+    guard = "redaction: {patterns: [{label: canary, regex: 'canary-[0-9]+'}]}\nsecret_guard: {on_secret: block}"
     limits = BodyLimits(body=2800)
     hooks = f"hooks: {json.dumps({'workspace_git': {'path': str(tmp_path)}})}"
     async with gateway(answers, agents, guard, hooks, limits=limits) as (served, _):

@@ -284,13 +284,18 @@ def test_log_lines_are_redacted() -> None:
 
 
 async def test_redaction_runs_before_the_guard(tmp_path: Path) -> None:
-    settings = "redaction: {enabled: true, use_builtins: false, patterns: [{regex: 'emp-[0-9]{6}', label: employee}]}"
-    async with desk(tmp_path, f"{settings}\nsecret_guard: {{}}") as at:
-        session = await at.hf.session("s")
-        await session.append("emp-123456 in /home/ada")
-        with pytest.raises(SecretBlocked):
-            await session.append(f"emp-123456 {KEY}")
-        assert await at.texts() == ["[REDACTED:employee] in /home/ada"]
+    patterns = "patterns: [{regex: 'emp-[0-9]{6}', label: employee}], rules: [anthropic_key]"
+    for enabled in (True, False):
+        settings = f"redaction: {{enabled: {str(enabled).lower()}, {patterns}}}\nsecret_guard: {{}}"
+        (tmp_path / str(enabled)).mkdir()
+        async with desk(tmp_path / str(enabled), settings) as at:
+            session = await at.hf.session("s")
+            if not enabled:
+                with pytest.raises(SecretBlocked):
+                    await session.append(f"emp-123456 {KEY}")
+                continue
+            await session.append(f"emp-123456 {KEY} in /home/ada")
+            assert await at.texts() == [f"[REDACTED:employee] {GONE} in /home/ada"]
 
 
 async def test_long_messages_are_scanned_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,24 +162,27 @@ def test_docs_page_examples_load(text: str) -> None:
 
 class Given:
     enabled = True
-    use_builtins = False
     patterns = (Pattern("emp-[0-9]{6}", "employee"),)
-    rules = ("all",)
+    rules: tuple[str, ...] = ("all",)
     exclude_rules: tuple[str, ...] = ()
     on_secret: Any = "redact"
 
 
 def test_settings_create_the_configured_redactor_and_guard() -> None:
-    assert make_redactor_for(None) is None
-    assert make_guard(None, None) is None
+    off = load("redaction: {patterns: [{regex: 'emp-[0-9]{6}', label: employee}]}", env={}).redaction
+    assert make_redactor_for(off) is None
+    assert make_guard(off, None) is None
     redactor = make_redactor_for(Given())
     assert isinstance(redactor, Redactor)
-    assert redactor.redacted("emp-123456 /home/ada") == "[REDACTED:employee] /home/ada"
-    both = make_guard(Given(), Given())
-    assert both is not None
-    assert (both.action, both.redaction is None, both.watch is None) == ("redact", False, False)
+    assert redactor.redacted("emp-123456 /home/ada") == "[REDACTED:employee] [REDACTED:home_path]"
+    guard = make_guard(off, Given())
+    assert guard is not None
+    assert (guard.action, guard.redaction, guard.watch is None) == ("redact", None, False)
     # A directory name is not a credential, so the guard ignores it unless configured.
-    assert both.mask_messages([Message(role="user", content=f"/home/ada {KEY}")])[0].content == f"/home/ada {GONE}"
+    text = f"emp-123456 /home/ada {KEY}"
+    assert (
+        guard.mask_messages([Message(role="user", content=text)])[0].content == f"[REDACTED:employee] /home/ada {GONE}"
+    )
 
 
 # -- stored bytes --------------------------------------------------------------------
@@ -220,10 +223,10 @@ def check_text(text: str, tmp_path: Path) -> Any:
 
 
 def test_check_config_shows_settings_without_patterns(tmp_path: Path) -> None:
-    text = "secret_guard: {on_secret: warn, rules: jwt, patterns: [{regex: my-own-secret, label: mine}]}"
+    text = "redaction: {rules: jwt, patterns: [{regex: my-own-secret, label: mine}]}\nsecret_guard: {on_secret: warn}"
     report = check_text(text, tmp_path)
-    shown = report.data["config"]["secret_guard"]
-    assert (shown["on_secret"], shown["rules"], shown["patterns"]) == (
+    shown = report.data["config"]
+    assert (shown["secret_guard"]["on_secret"], shown["redaction"]["rules"], shown["redaction"]["patterns"]) == (
         "warn",
         ["jwt"],
         [{"regex": "***", "label": "mine"}],
@@ -238,22 +241,22 @@ redaction:
   patterns:
     - {regex: 'my-own-secret(', label: a}
     - {regex: 'b*', label: ''}
+  rules: [jwt, no_such]
 secret_guard:
   on_secret: refuse
-  rules: [jwt, no_such]
 """
     report = check_text(text, tmp_path)
     place = f"{tmp_path}/holdfast.yaml"
-    *others, last = report.data["problems"]
-    assert last.startswith(f"{place}:8: secret_guard.rules: unknown rule 'no_such'; known: ")
-    assert others == [
+    unknown = [problem for problem in report.data["problems"] if "redaction.rules" in problem]
+    assert unknown[0].startswith(f"{place}:6: redaction.rules: unknown rule 'no_such'; known: ")
+    assert [problem for problem in report.data["problems"] if problem not in unknown] == [
         f"{place}:4: redaction.patterns[0].regex: is not a valid regular expression: missing ) at position 14",
         f"{place}:5: redaction.patterns[1].label: must be 1 to 64 letters, digits, '_', '.' or '-'",
         f"{place}:5: redaction.patterns[1].regex: matches the empty string; a match must have at least one character",
-        f"{place}:7: secret_guard.on_secret: expected one of block, redact, warn, got 'refuse'",
+        f"{place}:8: secret_guard.on_secret: expected one of block, redact, warn, got 'refuse'",
     ]
-    [problem] = check_text("secret_guard: {rules: [jwt, aws_acces_key]}", tmp_path).data["problems"]
-    assert problem == f"{place}:1: secret_guard.rules: unknown rule 'aws_acces_key'; did you mean 'aws_access_key'?"
+    [problem] = check_text("redaction: {rules: [jwt, aws_acces_key]}", tmp_path).data["problems"]
+    assert problem == f"{place}:1: redaction.rules: unknown rule 'aws_acces_key'; did you mean 'aws_access_key'?"
     many = json.dumps([{"regex": "x", "label": "x"}] * 101)
     [problem] = check_text(f"redaction: {{patterns: {many}}}", tmp_path).data["problems"]
     assert problem == f"{place}:1: redaction.patterns: 101 are too many; at most 100 are allowed"
@@ -264,11 +267,13 @@ def test_check_config_warns_of_rules_without_effect(tmp_path: Path) -> None:
     assert report.exit_code == 0
     [warning] = report.data["warnings"]
     assert warning.endswith("redaction.patterns: redaction is disabled; set `redaction.enabled: true`")
+    guarded = check_text("redaction: {patterns: [{regex: x, label: x}]}\nsecret_guard: {}", tmp_path)
+    assert guarded.data["warnings"] == []
 
 
 def test_check_config_reports_a_missing_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.config.check.is_library_installed", lambda: False)
-    assert check_text("redaction: {enabled: true, use_builtins: false}", tmp_path).exit_code == 0
+    assert check_text("redaction: {enabled: true, rules: []}", tmp_path).exit_code == 0
     assert check_text("secret_guard: {enabled: false}", tmp_path).exit_code == 0
     report = check_text("secret_guard: {}", tmp_path)
     assert report.exit_code == 1
@@ -285,9 +290,9 @@ def test_check_config_reports_unknown_rules_with_all_other_problems(tmp_path: Pa
     broken, unknown = sorted(report.data["problems"])
     assert unknown.endswith(":1: redaction.rules: unknown rule 'openai_keys'; did you mean 'openai_key'?")
     assert ":1: redaction.patterns[0].regex: is not a valid regular expression" in broken
-    report = check_text("secret_guard: {exclude_rules: [nope]}", tmp_path)
-    assert [problem.partition(":1: ")[2][:32] for problem in report.data["problems"]] == [
-        "secret_guard.exclude_rules: unkn"
+    report = check_text("redaction: {exclude_rules: [nope]}", tmp_path)
+    assert [problem.partition(":1: ")[2][:29] for problem in report.data["problems"]] == [
+        "redaction.exclude_rules: unkn"
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -197,8 +197,9 @@ def find_doubts(config: Config) -> Findings:
     yield from _find_fallbacks(config)
     yield from _find_windows(config)
     yield from _find_missing_keys(config)
-    for key in ("patterns", "rules", "exclude_rules", "use_builtins"):
-        if f"redaction.{key}" in config.lines and not config.redaction.enabled:
+    is_used = config.redaction.enabled or (config.secret_guard and config.secret_guard.enabled)
+    for key in ("patterns", "rules", "exclude_rules"):
+        if f"redaction.{key}" in config.lines and not is_used:
             yield f"redaction.{key}", "redaction is disabled; set `redaction.enabled: true`"
     yield from _find_hook_doubts(config)
     sessions, key = config.storage.sessions, "sessions.max_sessions"
@@ -343,20 +344,12 @@ def _find_missing_keys(config: Config) -> Findings:
 
 def _find_missing_rules(config: Config) -> Findings:
     redaction, guard = config.redaction, config.secret_guard
-    wanted = {
-        "redaction": redaction.enabled
-        and redaction.use_builtins
-        and _uses_rules(redaction.rules, redaction.exclude_rules),
-        "secret_guard": guard and guard.enabled and _uses_rules(guard.rules, guard.exclude_rules),
-    }
-    for key, rules in wanted.items():
-        if rules and not is_library_installed():
+    if find_unknown([*redaction.rules, *redaction.exclude_rules]):
+        return  # which is reported separately
+    has_rules = choose_rules(redaction.rules, redaction.exclude_rules)
+    for key, is_enabled in (("redaction", redaction.enabled), ("secret_guard", guard and guard.enabled)):
+        if is_enabled and has_rules and not is_library_installed():
             yield key, f"the built-in rules need {format_install_hint(EXTRA)}"
-
-
-def _uses_rules(rules: Sequence[str], exclude: Sequence[str]) -> bool:
-    """Return True if at least one built-in rule is used. Return False if a name is unknown, which is reported separately."""
-    return not find_unknown([*rules, *exclude]) and bool(choose_rules(rules, exclude))
 
 
 def _find_mcp_mistakes(config: Config) -> Findings:

@@ -31,43 +31,29 @@ class Redaction(Settings, frozen=True, kw_only=True):
 
     enabled: bool = False
     """Replace secrets."""
-    use_builtins: bool = True
-    """Use built-in rules in addition to `patterns`."""
     patterns: tuple[SecretPattern, ...] = ()
     """Your own rules."""
     rules: Names = (ALL,)
-    """Names of the built-in rules to use. `all`: every built-in rule."""
+    """Names of the built-in rules to use; an empty list: none. `all`: every built-in rule; for `secret_guard`, every rule that finds
+    credentials."""
     exclude_rules: Names = ()
     """Names of built-in rules that are not used."""
 
     def find_mistakes(self) -> list[Mistake]:
-        return _find_rule_mistakes(self)
+        named = [
+            (key, message) for key in ("rules", "exclude_rules") for _, message in find_unknown(getattr(self, key))
+        ]
+        count = len(self.patterns)
+        return named + [("patterns", f"{count} are too many; at most {PATTERNS} are allowed")] * (count > PATTERNS)
 
 
 class SecretGuard(Settings, frozen=True, kw_only=True):
-    """Treatment of secrets that `redaction` has not replaced."""
+    """What happens with a secret that `redaction` has not replaced. The rules and patterns of `redaction` apply, even if it is disabled."""
 
     enabled: bool = True
     """Search for secrets."""
     on_secret: Literal["block", "redact", "warn"] = "block"  # noqa: S105 - an action, not a password
     """Action if a secret is found: block the request (`block`), redact the secret (`redact`), or only log a warning (`warn`)."""
-    rules: Names = (ALL,)
-    """Names of the built-in rules to use. `all`: every built-in rule that finds credentials."""
-    exclude_rules: Names = ()
-    """Names of built-in rules that are not used."""
-    patterns: tuple[SecretPattern, ...] = ()
-    """Your own rules."""
-
-    def find_mistakes(self) -> list[Mistake]:
-        return _find_rule_mistakes(self)
-
-
-def _find_rule_mistakes(settings: Redaction | SecretGuard) -> list[Mistake]:
-    named = [
-        (key, message) for key in ("rules", "exclude_rules") for _, message in find_unknown(getattr(settings, key))
-    ]
-    count = len(settings.patterns)
-    return named + [("patterns", f"{count} are too many; at most {PATTERNS} are allowed")] * (count > PATTERNS)
 
 
 class WorkspaceGit(Settings, frozen=True, kw_only=True):

@@ -42,18 +42,6 @@ class GuardSettings(Protocol):
     def on_secret(self) -> Action:
         """Action if a secret is found."""
 
-    @property
-    def rules(self) -> Sequence[str]:
-        """Ids of built-in rules, or `all`."""
-
-    @property
-    def exclude_rules(self) -> Sequence[str]:
-        """Ids of built-in rules that are not used."""
-
-    @property
-    def patterns(self) -> Sequence[Any]:
-        """The user's own patterns, each with `regex` and `label`."""
-
 
 class Finding(NamedTuple):
     """Describes the secrets of one rule in one field: the rule, the action, and the path of the field. It never contains a secret."""
@@ -284,14 +272,17 @@ def _are_same(new: Sequence[object], old: Sequence[object]) -> bool:
     return all(one is other for one, other in zip(new, old, strict=True))
 
 
-def make_guard(redaction: RedactionSettings | None, secret_guard: GuardSettings | None) -> Guard | None:
-    """Create the guard for the configuration. Return None if redaction and the guard are both off. It raises as `make_redactor` does."""
+def make_guard(redaction: RedactionSettings, secret_guard: GuardSettings | None) -> Guard | None:
+    """Create the guard for the configuration. Return None if redaction and the guard are both off. It raises as `make_redactor` does.
+
+    The guard finds secrets by the rules and patterns of `redaction`, even if redaction itself is off.
+    """
     redaction_redactor, watch = make_redactor_for(redaction), None
     if secret_guard is not None and secret_guard.enabled:
         watch = make_redactor(
-            patterns=secret_guard.patterns,
-            rules=secret_guard.rules,
-            exclude_rules=secret_guard.exclude_rules,
+            patterns=redaction.patterns,
+            rules=redaction.rules,
+            exclude_rules=redaction.exclude_rules,
             everything=CREDENTIALS,
         )
     if redaction_redactor is None and watch is None:

@@ -62,10 +62,6 @@ class RedactionSettings(Protocol):
         """False: redaction is off."""
 
     @property
-    def use_builtins(self) -> bool:
-        """True: use built-in rules in addition to the user's patterns."""
-
-    @property
     def patterns(self) -> Sequence[Any]:
         """The user's own patterns, each with `regex` and `label`."""
 
@@ -330,9 +326,8 @@ def make_redactor(
     return Redactor([*load_builtin_rules(wanted), *map(make_rule, patterns)])
 
 
-def make_redactor_for(settings: RedactionSettings | None) -> Redactor | None:
+def make_redactor_for(settings: RedactionSettings) -> Redactor | None:
     """Create the redactor for the configuration section `redaction`. Return None if it is off. It raises as `make_redactor` does."""
-    if settings is None or not settings.enabled:
+    if not settings.enabled:
         return None
-    rules = settings.rules if settings.use_builtins else ()
-    return make_redactor(patterns=settings.patterns, rules=rules, exclude_rules=settings.exclude_rules)
+    return make_redactor(patterns=settings.patterns, rules=settings.rules, exclude_rules=settings.exclude_rules)
