@@ -143,16 +143,14 @@ async def test_empty_session_is_posted_too() -> None:
     assert not {"name", "channel", "labels"} & payload.keys()
 
 
-async def test_ten_thousand_messages_or_the_newest_are_posted() -> None:
+async def test_ten_thousand_messages_are_posted() -> None:
     said = [user(f"Nachricht {at} äöü") for at in range(10_000)]
     async with receiving() as receiver, end_session(*said) as session:
         await hook(receiver)(session)
-        await hook(receiver, max_history=32)(session)
-        whole, newest = receiver.payloads
+        (whole,) = receiver.payloads
         verify_signature(receiver, 0)
     assert [record["content"] for record in whole["contents"]] == [f"Nachricht {at} äöü" for at in range(10_000)]
-    assert [record["content"] for record in newest["contents"]] == [f"Nachricht {at} äöü" for at in range(9968, 10_000)]
-    assert "is_truncated" not in whole.keys() | newest.keys()
+    assert "is_truncated" not in whole
 
 
 async def test_truncated_history_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +241,8 @@ async def test_redirects_are_not_followed() -> None:
         assert len(receiver.bodies) == 1
 
 
-async def test_slow_receiver_is_a_failure() -> None:
+async def test_slow_receiver_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.hooks.webhook.TIMEOUT", 0.05)
     released = asyncio.Event()
 
     async def slow(request: web.Request) -> web.StreamResponse:
@@ -253,7 +252,7 @@ async def test_slow_receiver_is_a_failure() -> None:
     async with receiving() as receiver, end_session(user("Hi")) as session:
         receiver.answer = slow
         with pytest.raises(HookFailed, match=r"did not answer within 0\.05 s"):
-            await hook(receiver, timeout=0.05)(session)
+            await hook(receiver)(session)
         released.set()
 
 
@@ -334,10 +333,6 @@ def test_hook_names_are_stable_and_distinct() -> None:
     first, again, other = (Webhook(url, SECRET) for url in ("http://x/a", "http://x/a", "http://x/b"))
     assert first.name == again.name != other.name
     assert first.reasons == {"ttl", "cap", "close", "delete"}
-    assert Webhook("http://x/", SECRET, name="mine", events=["close"]).name == "mine"
-    for wrong in ({"timeout": 0}, {"max_history": 0}):
-        with pytest.raises(InvalidRequest, match="timeout must be above 0"):
-            Webhook("http://x/", SECRET, **wrong)  # type: ignore[arg-type]
 
 
 # -- end to end ------------------------------------------------------------------------

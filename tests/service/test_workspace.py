@@ -247,7 +247,7 @@ def test_missing_agent_uses_the_default_workspace(kept: Workspaces) -> None:
     assert kept.workspace("acme", "writer").folder == kept.root / "@acme" / "writer"
 
 
-@pytest.mark.parametrize("given_", [{"path": ""}, {"path": "a\0"}, {"on_secret": "redact"}])
+@pytest.mark.parametrize("given_", [{"path": ""}, {"path": "a\0"}])
 def test_invalid_settings_are_rejected(given_: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         WorkspaceSettings(**given_)

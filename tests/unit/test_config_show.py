@@ -47,7 +47,7 @@ SOURCES = {
     "llms.default.api_key": "own.yaml:8, KEY from environment",
     "llms.default.params.seed": "own.yaml:8",
     "hooks.webhooks[0].url": "own.yaml:9",
-    "hooks.webhooks[0].timeout": "default",
+    "hooks.webhooks[0].events": "default",
 }
 VALUES = {
     "model": "m",

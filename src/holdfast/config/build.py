@@ -178,7 +178,7 @@ def build_workspace_settings(settings: WorkspaceGit | None) -> WorkspaceSettings
     """Return the settings of workspaces, or None if they are disabled."""
     if settings is None or not settings.enabled:
         return None
-    return WorkspaceSettings(path=settings.path, on_secret=settings.on_secret)
+    return WorkspaceSettings(path=settings.path)
 
 
 def build_consolidation_settings(section: Consolidation | None) -> ConsolidationSettings:

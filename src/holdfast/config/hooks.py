@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from holdfast.errors import InvalidRequest
-from holdfast.hooks.webhook import TIMEOUT, Webhook
-from holdfast.limits import HOOKS, ID_BYTES, PATTERNS
+from holdfast.hooks.webhook import Webhook
+from holdfast.limits import HOOKS, PATTERNS
 from holdfast.secrets.rules import ALL, find_problems, find_unknown
-from holdfast.sections import Mistake, Most, Names, Secret, Settings, Text, Timeout, Url, check_headers
+from holdfast.sections import Mistake, Names, Secret, Settings, Text, Url, check_headers
 
 
 class SecretPattern(Settings, frozen=True, kw_only=True):
@@ -65,8 +64,6 @@ class WorkspaceGit(Settings, frozen=True, kw_only=True):
     """False: agents have no workspaces. `workspace_git: true` in place of the mapping enables workspaces."""
     path: Text = "workspaces"
     """Folder that contains the workspaces."""
-    on_secret: Literal["block", "warn"] = "block"  # noqa: S105 - an action, not a password
-    """Reject a commit that contains a secret (`block`), or only log a warning (`warn`)."""
 
     def find_mistakes(self) -> list[Mistake]:
         return [("path", "a path must not contain a NUL character")] * ("\0" in self.path)
@@ -87,19 +84,11 @@ class WebhookSettings(Settings, frozen=True, kw_only=True):
     """Reasons for the end of a session for which the conversation is posted."""
     include_sha1: bool = False
     """True: also send the header `Agora-Signature`, a signature with SHA-1."""
-    timeout: Timeout = TIMEOUT
-    """Maximum seconds of the whole call."""
-    max_history: Most | None = None
-    """Maximum number of messages to send; the newest are sent. Unset: all messages."""
     headers: dict[str, Secret] = {}
     """Headers of every call."""
-    name: Text | None = None
-    """Name under which pending calls are stored. Unset: a name derived from the URL."""
 
     def find_mistakes(self) -> list[Mistake]:
         found = check_headers(self.headers)
-        if self.name is not None and len(self.name.encode()) > ID_BYTES:
-            found.append(("name", f"has more than {ID_BYTES} bytes"))
         try:
             Webhook(self.url, self.secret)
         except InvalidRequest as error:
@@ -117,10 +106,8 @@ class Hooks(Settings, frozen=True, kw_only=True):
     webhooks: tuple[WebhookSettings, ...] = ()
 
     def find_mistakes(self) -> list[Mistake]:
-        names = Counter(webhook.name or webhook.url for webhook in self.webhooks)
-        found = [("webhooks", "several have the same URL or name; give each its own `name`")] * any(
-            count > 1 for count in names.values()
-        )
+        urls = {webhook.url for webhook in self.webhooks}
+        found = [("webhooks", "several have the same URL")] * (len(urls) < len(self.webhooks))
         # Programs may register hooks, too, so the file may use only half of the allowed number.
         most = HOOKS // 2
         return found + [("webhooks", f"{len(self.webhooks)} are too many; at most {most} are allowed")] * (

@@ -37,7 +37,7 @@ PRODUCT_ID: Final = 17
 """Agora's product id for conversational AI."""
 AGENT_HISTORY: Final = 103
 TIMEOUT: Final = 10.0
-"""Default timeout of a call in seconds. Agora uses the same."""
+"""Time limit of a call in seconds. Agora uses the same."""
 GONE: Final = 410
 PREFIX: Final = "whsec_"
 _BATCH: Final = 1000
@@ -58,15 +58,12 @@ class Webhook:
         secret: key of the signatures: `whsec_` and base64 as in Standard Webhooks, or any other text.
         events: the webhook is called only for sessions that end for one of these reasons.
         include_sha1: True: also send `Agora-Signature`, for receivers that support no other signature.
-        timeout: time limit of a call in seconds.
-        max_history: maximum number of messages to send, the newest ones; None: all messages.
         headers: headers to send in addition to the webhook's own.
-        name: identifier of the hook, under which pending calls are recorded; None: a digest of the URL.
         redactor: removes secrets from the messages that are sent; None: messages are sent as they are stored.
         clock: returns the time in milliseconds since the epoch.
 
     Raises:
-        InvalidRequest: the URL, the secret, a header or a number is invalid.
+        InvalidRequest: the URL, the secret, or a header is invalid.
     """
 
     def __init__(
@@ -76,22 +73,16 @@ class Webhook:
         *,
         events: Collection[EndReason] = ENDS,
         include_sha1: bool = False,
-        timeout: float = TIMEOUT,
-        max_history: int | None = None,
         headers: Mapping[str, str] | None = None,
-        name: str | None = None,
         redactor: Redactor | None = None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._url, self._where = _parse_url(url)
         self._keys = parse_secret(secret)
-        if timeout <= 0 or (max_history is not None and max_history < 1):
-            raise InvalidRequest("timeout must be above 0, and max_history at least 1", param="webhooks")
-        self.name = name or f"webhook.{hashlib.sha256(url.encode()).hexdigest()[:16]}"
+        # Pending calls are recorded under this name.
+        self.name = f"webhook.{hashlib.sha256(url.encode()).hexdigest()[:16]}"
         self.reasons: frozenset[EndReason] = frozenset(events)
         self._sha1 = include_sha1
-        self._timeout = timeout
-        self._max_history = max_history
         self._headers = {key: value for key, value in check_headers(headers or {}).items() if key not in _OWN}
         self._redactor = redactor
         self._clock = clock
@@ -132,9 +123,9 @@ class Webhook:
             for record in await anyio.to_thread.run_sync(self._encode_records, page):
                 messages.append(record)
                 size += len(record) + 1
-                while (over := size > WEBHOOK_BYTES) or (self._max_history and len(messages) > self._max_history):
+                while size > WEBHOOK_BYTES:
                     size -= len(messages.popleft()) + 1
-                    truncated = truncated or over
+                    truncated = True
 
         async for entry in ended.entries():
             page.append(entry)
@@ -201,7 +192,7 @@ class Webhook:
         """
         import aiohttp
 
-        timeout = aiohttp.ClientTimeout(total=self._timeout)
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT)
         try:
             # A client per call, since calls are rare and there are many receivers.
             async with (
@@ -217,7 +208,7 @@ class Webhook:
                 response.close()
                 return response.status, {key.lower(): value for key, value in response.headers.items()}
         except TimeoutError as exc:
-            raise HookFailed(f"{self._where} did not answer within {self._timeout:g} s") from exc
+            raise HookFailed(f"{self._where} did not answer within {TIMEOUT:g} s") from exc
         except aiohttp.InvalidURL:  # its message quotes the URL, which may contain a secret
             raise HookFailed(f"{self._where} could not be reached: its URL is invalid") from None
         except (aiohttp.ClientError, OSError, ValueError) as exc:

@@ -15,7 +15,7 @@ import stat
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from holdfast.errors import InvalidRequest, SecretBlocked, TooLarge
 from holdfast.limits import MIB, WORKSPACE_COMMIT_BYTES, WORKSPACE_FILE_BYTES, WORKSPACE_NAMED
@@ -112,8 +112,6 @@ def put_if_missing(folder: Path, name: str, text: str) -> None:
             opened.write(text)
 
 
-OnSecret = Literal["block", "warn"]
-"""Action for a commit that contains a secret: reject it (`block`), or commit it and log a warning (`warn`)."""
 Find = Callable[[str], Sequence[Hit]]
 """A function that finds secrets in a text."""
 
@@ -157,23 +155,11 @@ class LeftOut(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """The prepared changes of a commit that was not made yet, the secrets in it, and the files that are left out."""
+    """The prepared changes of a commit that was not made yet, and the files that are left out."""
 
     changes: tuple[bytes, ...]
     """Commands for `git fast-import`. They must be written after the file contents, which are already written."""
     left_out: tuple[LeftOut, ...]
-    secrets: tuple[tuple[str, str], ...]
-    """The rule and the place (file and line) of each secret in the committed files. Always empty unless `CommitRules.action` is `warn`."""
-
-
-class CommitRules(NamedTuple):
-    """Rules for secrets in committed files."""
-
-    find: Find | None
-    """The function that finds secrets; None: files are not searched for secrets."""
-    action: Literal["block", "warn", "leave"] = "block"
-    """Action for a file with a secret. `block`: reject the commit. `warn`: commit the file and log a warning. `leave`: leave the file out,
-    and name it in the commit message."""
 
 
 class _FileContent(NamedTuple):
@@ -187,13 +173,15 @@ class DraftBuilder:
     Args:
         folder: folder of the workspace.
         blobs: file to which the contents of changed files are written, in the format of `git fast-import`.
-        rules: rules for secrets in committed files.
+        find: finds secrets.
+        leave_out_secrets: True: a file with a secret is left out, and named in the commit message. False: it blocks the commit.
     """
 
-    def __init__(self, folder: Path, blobs: BinaryIO, rules: CommitRules) -> None:
+    def __init__(self, folder: Path, blobs: BinaryIO, find: Find, *, leave_out_secrets: bool) -> None:
         self._folder = os.fsencode(folder)
         self._blobs = blobs
-        self._rules = rules
+        self._find = find
+        self._leaves_out_secrets = leave_out_secrets
         self._mark_count = 1  # mark 1 is the commit
         self._bytes = 0
         self._changes: list[bytes] = []
@@ -209,15 +197,15 @@ class DraftBuilder:
             tracked: files of the last commit. They are committed even if they are ignored now.
 
         Raises:
-            SecretBlocked: a changed file contains a secret, and secrets block the commit. The error names file, line and rule.
+            SecretBlocked: a changed file contains a secret. The error names file, line and rule.
             TooLarge: the changed files together have more bytes than a commit may have.
         """
         for path in sorted({*listed, *(path for path, file in tracked.items() if file.mode != _REPOSITORY)}):
             self._examine(path, tracked.get(path))
-        if self._rules.action == "block" and self._secrets:
+        if self._secrets:
             raise SecretBlocked(self._secrets)
         # Deletions come first: a file may have become a folder with the same name.
-        return Draft((*self._deletions, *self._changes), tuple(self._left_out), tuple(self._secrets))
+        return Draft((*self._deletions, *self._changes), tuple(self._left_out))
 
     def _examine(self, path: bytes, before: Tracked | None) -> None:
         if path.endswith(b"/"):
@@ -239,10 +227,9 @@ class DraftBuilder:
     def _leave_out(self, path: bytes, why: str) -> None:
         """Record a file that is left out of the commit.
 
-        The commit message contains the file's name. If the name contains a secret, it is replaced, unless secrets only cause warnings.
+        The commit message contains the file's name. If the name contains a secret, it is replaced.
         """
-        find = self._rules.find
-        hides = find is not None and self._rules.action != "warn" and find(os.fsdecode(path))
+        hides = self._find(os.fsdecode(path))
         self._left_out.append(LeftOut("a file whose name contains a secret" if hides else format_path(path), why))
 
     def _read(self, path: bytes) -> _FileContent | str | None:
@@ -260,12 +247,11 @@ class DraftBuilder:
         return read
 
     def _add_change(self, path: bytes, read: _FileContent) -> None:
-        found = self._find_secrets(path, read.data)
-        if found and self._rules.action == "leave":
-            self._leave_out(path, f"a secret is in {found[0][1]} (rule {found[0][0]})")
-            return
-        self._secrets += found
-        if found and self._rules.action == "block":
+        if found := self._find_secrets(path, read.data):
+            if self._leaves_out_secrets:
+                self._leave_out(path, f"a secret is in {found[0][1]} (rule {found[0][0]})")
+            else:
+                self._secrets += found
             return
         self._bytes += len(read.data)
         if self._bytes > WORKSPACE_COMMIT_BYTES:
@@ -278,20 +264,20 @@ class DraftBuilder:
 
     def _find_secrets(self, path: bytes, data: bytes) -> list[tuple[str, str]]:
         """Return each secret in a file or in its name, as the rule that matched and the place (file and line)."""
-        find = self._rules.find
-        if find is None or len(self._secrets) >= _MAX_SECRETS:
+        if len(self._secrets) >= _MAX_SECRETS:
             return []
-        if hits := find(os.fsdecode(path)):
+        if hits := self._find(os.fsdecode(path)):
             return [(hits[0].rule, "the file's name")]
         text = decode_text(data)
         return [
-            (hit.rule, f"{format_path(path)}, line {count_line(text, hit.start)}") for hit in find(text)[:_MAX_SECRETS]
+            (hit.rule, f"{format_path(path)}, line {count_line(text, hit.start)}")
+            for hit in self._find(text)[:_MAX_SECRETS]
         ]
 
 
-def find_secrets(text: str, place: str, find: Find | None) -> list[tuple[str, str]]:
+def find_secrets(text: str, place: str, find: Find) -> list[tuple[str, str]]:
     """Return each secret in a text, as the rule that matched and the place: `place`, the name of the text, with the line."""
-    return [(hit.rule, f"{place}, line {count_line(text, hit.start)}") for hit in find(text)] if find else []
+    return [(hit.rule, f"{place}, line {count_line(text, hit.start)}") for hit in find(text)]
 
 
 def format_left_out(left_out: Sequence[LeftOut]) -> str:

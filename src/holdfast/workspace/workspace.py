@@ -34,12 +34,10 @@ from holdfast.stores.checks import check_id
 from holdfast.workspace.files import (
     ATTRIBUTES,
     IGNORED,
-    CommitRules,
     Draft,
     DraftBuilder,
     Find,
     LeftOut,
-    OnSecret,
     check_file,
     clean_lines,
     find_secrets,
@@ -99,13 +97,13 @@ class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class WorkspaceResources(NamedTuple):
-    """The clock, git, the rules for secrets and the time limit, which all workspaces of a `Holdfast` share."""
+    """The clock, git, the search for secrets and the time limit, which all workspaces of a `Holdfast` share."""
 
     git: Git
     clock: Callable[[], int]
     """Returns the time in milliseconds since the epoch."""
-    rules: CommitRules
-    """Rules for secrets in committed files."""
+    find: Find
+    """Finds secrets in committed files."""
     wait: float
     """Maximum seconds to wait for a workspace that another process is using."""
 
@@ -339,19 +337,16 @@ class Workspace:
     async def _create_first_commit(
         self, repository: Repository, message: _Message, only: Sequence[bytes] | None = None
     ) -> CommitOutcome:
-        """Create the first commit of a new repository. If secrets block commits, leave out files that contain secrets.
+        """Create the first commit of a new repository, without the files that contain secrets.
 
         Args:
             repository: the new repository.
             message: the commit message.
             only: paths of the files to commit; None: all files that are not ignored.
         """
-        rules = self._resources.rules
-        if rules.action == "block":
-            rules = CommitRules(rules.find, "leave")
         listed = await repository.list_files() if only is None else only
         blobs = repository.scratch / "blobs"
-        draft = await self._draft(blobs, rules, listed, repository, None)
+        draft = await self._draft(blobs, listed, repository, None, is_first=True)
         outcome = await self._commit_draft(draft, repository, blobs, None, message)
         if outcome is None:
             raise WorkspaceUnavailable(f"a new repository in {self.folder} could not be written")
@@ -361,7 +356,7 @@ class Workspace:
         """Commit all changes. Return None if another git process has moved or locked the branch."""
         tip = await repository.get_tip()
         blobs = repository.scratch / "blobs"
-        draft = await self._draft(blobs, self._resources.rules, await repository.list_files(), repository, tip)
+        draft = await self._draft(blobs, await repository.list_files(), repository, tip)
         if not draft.changes:
             return CommitOutcome(None, draft.left_out)
         outcome = await self._commit_draft(draft, repository, blobs, tip, message)
@@ -370,22 +365,20 @@ class Workspace:
         return outcome
 
     async def _draft(
-        self, blobs: Path, rules: CommitRules, listed: Sequence[bytes], repository: Repository, tip: str | None
+        self, blobs: Path, listed: Sequence[bytes], repository: Repository, tip: str | None, *, is_first: bool = False
     ) -> Draft:
         tracked = await repository.list_tracked(tip)
 
         def create_draft() -> Draft:
             with blobs.open("wb") as file:
-                return DraftBuilder(self.folder, file, rules).create(listed, tracked)
+                builder = DraftBuilder(self.folder, file, self._resources.find, leave_out_secrets=is_first)
+                return builder.create(listed, tracked)
 
         return await anyio.to_thread.run_sync(create_draft)
 
     async def _commit_draft(
         self, draft: Draft, repository: Repository, blobs: Path, tip: str | None, message: _Message
     ) -> CommitOutcome | None:
-        for rule, place in draft.secrets:
-            about = {"agent": self.agent, "rule": rule, "place": place}
-            _log.warning("a secret was committed to a workspace", extra={"fields": about})
         subject, body = message.subject, "\n\n".join(filter(None, [message.body, format_left_out(draft.left_out)]))
         at = self._resources.clock() // 1000
         text = f"{subject}\n\n{body}\n" if body else f"{subject}\n"
@@ -403,12 +396,10 @@ class Workspace:
                 await repository.settle(outcome.commit.oid)
 
     def _check_message(self, message: _Message) -> None:
-        """Raise `SecretBlocked` if a commit message contains a secret and secrets block commits."""
-        rules = self._resources.rules
-        found = find_secrets(message.subject, "the subject", rules.find) + find_secrets(
-            message.body, "the body", rules.find
-        )
-        if found and rules.action == "block":
+        """Raise `SecretBlocked` if a commit message contains a secret."""
+        find = self._resources.find
+        found = find_secrets(message.subject, "the subject", find) + find_secrets(message.body, "the body", find)
+        if found:
             raise SecretBlocked(found)
 
     def _make_error(self, what: str, exc: OSError) -> WorkspaceUnavailable:
@@ -426,7 +417,7 @@ common folder. Each other tenant has a subfolder."""
 
 
 class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the workspaces: their folder, and the action for secrets.
+    """Settings of the workspaces.
 
     Raises:
         InvalidRequest: a value is not valid.
@@ -434,14 +425,10 @@ class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str = "workspaces"
     """Folder that contains all workspaces."""
-    on_secret: OnSecret = "block"  # noqa: S105 - an action, not a password
-    """Action for a commit that contains a secret: reject it (`block`), or commit it and log a warning (`warn`)."""
 
     def __post_init__(self) -> None:
         if not self.path or "\0" in self.path:
             raise InvalidRequest("path must be the path of a folder", param="path")
-        if self.on_secret not in ("block", "warn"):
-            raise InvalidRequest(f"on_secret must be block or warn, not {self.on_secret!r:.80}", param="on_secret")
 
 
 class Workspaces:
@@ -451,7 +438,6 @@ class Workspaces:
         root: the folder, created when needed.
         clock: returns the time in milliseconds since the epoch.
         guard: rules for secrets, in addition to well-known credentials, which are always found; None: no more rules.
-        on_secret: action for a commit that contains a secret: reject it (`block`), or commit it and log a warning (`warn`).
         git: the git program; None: with the default time limit.
         wait: maximum seconds to wait for a workspace that another process is using.
 
@@ -465,13 +451,12 @@ class Workspaces:
         clock: Callable[[], int],
         guard: Guard | None = None,
         *,
-        on_secret: OnSecret = "block",  # noqa: S107 - an action, not a password
         git: Git | None = None,
         wait: float = WORKSPACE_WAIT_SECONDS,
     ) -> None:
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 - links are kept: where they lead is the owner's decision
         self.git = git or Git()
-        self._resources = WorkspaceResources(self.git, clock, CommitRules(make_finder(guard), on_secret), wait)
+        self._resources = WorkspaceResources(self.git, clock, make_finder(guard), wait)
         self._known: weakref.WeakValueDictionary[Path, Workspace] = weakref.WeakValueDictionary()
 
     def __repr__(self) -> str:
@@ -485,7 +470,7 @@ class Workspaces:
 
         Raise `MissingExtra` if the search for secrets needs an extra that is not installed.
         """
-        return cls(settings.path, clock, guard, on_secret=settings.on_secret)
+        return cls(settings.path, clock, guard)
 
     def workspace(self, tenant: str, agent: str | None) -> Workspace:
         """Return the workspace of an agent. Nothing is created or read on the disk.
