@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import unicodedata
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -97,21 +96,9 @@ def say(text: str, **fields: Any) -> Event:
     return Event(**{"author": "user", "content": content, "timestamp": 1_700_000_000.5, **fields})
 
 
-async def test_words_of_a_session_are_found(memories: Memories) -> None:
-    await memories.add("My parcel is blue.", "Send it to Lisbon, please.")
-    assert (await memories.find("Lisbon"))[0] == "Send it to Lisbon, please."
-    assert (await memories.find("blue parcel"))[0] == "My parcel is blue."
-
-
 async def test_upper_and_lower_case_are_equal(memories: Memories) -> None:
     await memories.add("The ADK is a great toolkit.")
     assert await memories.find("adk") == await memories.find("TOOLKIT") == ["The ADK is a great toolkit."]
-
-
-async def test_all_sessions_of_a_user_are_searched(memories: Memories) -> None:
-    for name in ("s", "t", "u"):
-        await memories.add(f"Parcel {name} is blue.", name=name)
-    assert len(await memories.find("parcel")) == 3
 
 
 async def test_unknown_words_and_empty_queries_find_nothing(memories: Memories) -> None:
@@ -119,31 +106,6 @@ async def test_unknown_words_and_empty_queries_find_nothing(memories: Memories) 
     await memories.add("My parcel is blue.")
     for query in ("nonexistent", "", "  ", "?!"):
         assert await memories.find(query) == []
-
-
-async def test_users_and_applications_do_not_share_memories(memories: Memories) -> None:
-    await memories.add("This is a secret.")
-    assert await memories.find("secret", BOB) == await memories.find("secret", BANK) == []
-
-
-async def test_names_with_slashes_are_not_mixed_up(memories: Memories) -> None:
-    await memories.add("This is a secret.", owner={"app_name": "app/other", "user_id": "user"})
-    assert await memories.find("secret", {"app_name": "app", "user_id": "other/user"}) == []
-
-
-async def test_a_session_that_is_added_again_is_found_once(memories: Memories) -> None:
-    for text in ("My parcel is blue.", "My parcel is heavy.", "My parcel is late."):
-        await memories.add(text)
-    assert sorted(map(str, await memories.find("parcel"))) == [
-        "My parcel is blue.",
-        "My parcel is heavy.",
-        "My parcel is late.",
-    ]
-
-
-async def test_a_session_without_events_adds_nothing(memories: Memories) -> None:
-    await memories.add()
-    assert await memories.find("parcel") == []
 
 
 async def test_events_without_text_are_not_found(memories: Memories) -> None:
@@ -155,19 +117,6 @@ async def test_events_without_text_are_not_found(memories: Memories) -> None:
     assert (await memories.find("blue"))[0] == "My parcel is blue."
 
 
-async def test_events_are_added_to_those_of_their_session(memories: Memories) -> None:
-    session = await memories.add("My parcel is blue.")
-    added = await memories.sessions.append_event(session, say("My parcel is heavy."))
-    await memories.service.add_events_to_memory(**ADA, session_id="s", events=[added])
-    assert len(await memories.find("parcel")) == 2
-
-
-async def test_events_without_a_session_are_found(memories: Memories) -> None:
-    await memories.service.add_events_to_memory(**ADA, events=[say("My parcel is blue.")])
-    assert await memories.find("parcel") == ["My parcel is blue."]
-    assert (await memories.sessions.list_sessions(**ADA)).sessions == []
-
-
 async def test_events_with_a_known_id_are_left_out(memories: Memories) -> None:
     await memories.add("My parcel is blue.")
     for text in ("My parcel is heavy.", "My parcel is late."):
@@ -175,56 +124,9 @@ async def test_events_with_a_known_id_are_left_out(memories: Memories) -> None:
     assert len(await memories.find("parcel")) == 2
 
 
-async def test_the_same_event_may_be_in_two_sessions(memories: Memories) -> None:
-    for name in ("s", "t"):
-        await memories.service.add_events_to_memory(**ADA, session_id=name, events=[say(f"Parcel {name}", id="e1")])
-    assert len(await memories.find("parcel")) == 2
-
-
-async def test_at_most_ten_memories_are_found_and_the_best_comes_first(memories: Memories) -> None:
-    await memories.add(*(f"note {number} about work" for number in range(20)), "the backlog note about work")
-    found = await memories.find("work backlog note")
-    assert len(found) == 10
-    assert found[0] == "the backlog note about work"
-
-
-async def test_events_with_more_words_of_the_query_come_first(memories: Memories) -> None:
-    for name, text in (("a", "Ready."), ("b", "The deploy is ready."), ("c", "The deploy status is ready.")):
-        await memories.add(text, name=name)
-    assert await memories.find("deploy status ready") == [
-        "The deploy status is ready.",
-        "The deploy is ready.",
-        "Ready.",
-    ]
-
-
 async def test_equal_matches_stay_in_order(memories: Memories) -> None:
     await memories.add(*(f"Parcel {number}" for number in range(5)))
     assert await memories.find("parcel") == [f"Parcel {number}" for number in range(5)]
-
-
-WORDS: Final = [
-    ("私の名前は太郎です", "太郎", True),
-    ("私の名前は太郎です", "天気", False),
-    ("我喜欢机器学习", "机器学习", True),
-    ("我喜欢机器学习", "天气预报", False),
-    ("제 이름은 민수입니다", "민수입니다", True),
-    ("Меня зовут Алексей", "Алексей", True),
-    ("太郎 works at ABC Corp", "ABC", True),
-    ("私はPythonでADKを使っています", "python", True),
-    ("私はPythonでADKを使っています", "使って", True),
-    ("私はPythonでADKを使っています", "Java", False),
-    ("I like to code in Python.", "thon", False),
-    (unicodedata.normalize("NFD", "Meet at the Café"), "Café", True),
-    ("Meet at the Café", unicodedata.normalize("NFD", "café"), True),
-    (unicodedata.normalize("NFD", "プログラミングを学ぶ"), "プログラミング", True),
-]
-
-
-@pytest.mark.parametrize(("text", "query", "is_found"), WORDS, ids=[f"words{at}" for at in range(len(WORDS))])
-async def test_words_of_any_language_are_found(memories: Memories, text: str, query: str, is_found: bool) -> None:
-    await memories.add(text)
-    assert await memories.find(query) == ([text] if is_found else [])
 
 
 async def test_memories_name_author_and_time(memories: Memories) -> None:
@@ -249,26 +151,6 @@ async def test_memories_are_copies(memories: Memories) -> None:
     assert found.content.parts
     found.content.parts.clear()
     assert await memories.find("jasmine") == ["I prefer jasmine tea."]
-
-
-async def test_deleted_memories_are_not_found_again(memories: Memories) -> None:
-    session = await memories.add("My parcel is blue.", "The weather is fine.")
-    found = (await memories.service.search_memory(**ADA, query="parcel")).memories[0]
-    for owner in (BOB, BANK):
-        await memories.service.delete_memory(**owner, memory_id=found.id)
-    assert (await memories.find("parcel"))[0] == "My parcel is blue."
-    await memories.service.delete_memory(**ADA, memory_id=found.id)
-    await memories.service.add_session_to_memory(session)
-    await memories.service.add_events_to_memory(**ADA, session_id="s", events=session.events)
-    assert "My parcel is blue." not in await memories.find("parcel blue")
-    assert await memories.find("weather") == ["The weather is fine."]
-
-
-async def test_unknown_memories_can_be_deleted(memories: Memories) -> None:
-    await memories.add("My parcel is blue.")
-    for name in (None, "", "unknown", "s#99"):
-        await memories.service.delete_memory(**ADA, memory_id=name)
-    assert await memories.find("parcel") == ["My parcel is blue."]
 
 
 async def test_the_id_of_an_event_is_the_id_of_its_memory(memories: Memories) -> None:
@@ -470,31 +352,6 @@ async def artifacts(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
             yield Artifacts(HoldfastArtifactService(hf), HoldfastSessionService(hf))
 
 
-async def test_versions_are_numbered_from_zero(artifacts: Artifacts) -> None:
-    assert [await artifacts.save("a.txt", types.Part(text=text)) for text in "abc"] == [0, 1, 2]
-    assert await artifacts.save("b.txt") == 0
-    assert await artifacts.service.list_versions(**ADA, session_id="s", filename="a.txt") == [0, 1, 2]
-
-
-async def test_the_newest_version_or_any_other_can_be_loaded(artifacts: Artifacts) -> None:
-    for text in "abc":
-        await artifacts.save("a.txt", types.Part(text=text))
-    assert await artifacts.load("a.txt") == types.Part(text="c")
-    assert await artifacts.load("a.txt", version=0) == types.Part(text="a")
-    for version in (3, -1, 10**6):
-        assert await artifacts.load("a.txt", version=version) is None
-
-
-async def test_a_missing_artifact_is_none(artifacts: Artifacts) -> None:
-    assert await artifacts.load("a.txt") is None
-    assert await artifacts.keys() == []
-    owner: Any = {**ADA, "session_id": "s", "filename": "a.txt"}
-    assert await artifacts.service.list_versions(**owner) == []
-    assert await artifacts.service.list_artifact_versions(**owner) == []
-    assert await artifacts.service.get_artifact_version(**owner) is None
-    await artifacts.service.delete_artifact(**owner)
-
-
 PARTS: Final[dict[str, types.Part]] = {
     "text": types.Part(text="é 👍"),
     "empty_text": types.Part(text=""),
@@ -514,11 +371,6 @@ PARTS: Final[dict[str, types.Part]] = {
 async def test_parts_are_returned_unchanged(artifacts: Artifacts, part: types.Part) -> None:
     await artifacts.save("a", part)
     assert await artifacts.load("a") == part
-
-
-async def test_a_dict_is_a_part(artifacts: Artifacts) -> None:
-    await artifacts.save("a", {"inlineData": {"mimeType": "text/plain", "data": "QQ=="}})
-    assert await artifacts.load("a") == types.Part.from_bytes(data=b"A", mime_type="text/plain")
 
 
 async def test_a_part_without_content_is_refused(artifacts: Artifacts) -> None:
@@ -547,45 +399,11 @@ async def test_names_may_have_many_forms(artifacts: Artifacts, name: str, prefix
     assert await artifacts.load(f"{prefix}{name}") == types.Part(text="A text")
 
 
-async def test_artifacts_of_a_user_are_shared_by_the_users_sessions(artifacts: Artifacts) -> None:
-    await artifacts.save("user:a", types.Part(text="1"))
-    assert await artifacts.save("user:a", types.Part(text="2"), session="t") == 1
-    assert await artifacts.save("user:a", types.Part(text="3"), session=None) == 2
-    for session in ("s", "t", None):
-        assert await artifacts.load("user:a", session=session) == types.Part(text="3")
-        assert await artifacts.keys(session) == ["user:a"]
-
-
-async def test_artifacts_of_a_session_user_or_application_are_found_nowhere_else(artifacts: Artifacts) -> None:
-    for name in ("a", "user:a"):
-        await artifacts.save(name)
-    assert await artifacts.load("a", session="t") is None
-    for owner in (BOB, BANK):
-        assert await artifacts.keys(owner=owner) == []
-        assert await artifacts.load("user:a", owner=owner) is None
-    assert await artifacts.keys("t") == await artifacts.keys(None) == ["user:a"]
-
-
 async def test_an_artifact_of_a_session_needs_a_session(artifacts: Artifacts) -> None:
     with pytest.raises(InputValidationError, match="Session ID"):
         await artifacts.save("a", session=None)
     with pytest.raises(InputValidationError, match="Session ID"):
         await artifacts.load("a", session=None)
-
-
-async def test_names_are_sorted(artifacts: Artifacts) -> None:
-    for name in ("b", "user:c", "a", "user:a", "B2"):
-        await artifacts.save(name)
-    assert await artifacts.keys() == ["B2", "a", "b", "user:a", "user:c"]
-
-
-async def test_a_deleted_artifact_starts_again_at_version_zero(artifacts: Artifacts) -> None:
-    for name in ("a", "a", "b"):
-        await artifacts.save(name)
-    await artifacts.service.delete_artifact(**ADA, session_id="s", filename="a")
-    assert await artifacts.keys() == ["b"]
-    assert await artifacts.load("a", version=0) is None
-    assert await artifacts.save("a") == 0
 
 
 async def test_versions_are_described(artifacts: Artifacts) -> None:
@@ -665,20 +483,6 @@ async def test_the_mark_of_a_rewind_loads_as_none(artifacts: Artifacts) -> None:
     assert await artifacts.load("a") is None
     assert await artifacts.load("a", version=0) == types.Part(text="A text")
     assert await artifacts.keys() == ["a"]
-
-
-async def test_the_session_of_an_artifact_may_be_created_later(artifacts: Artifacts) -> None:
-    await artifacts.save("a")
-    assert await artifacts.sessions.get_session(**ADA, session_id="s") is None
-    await artifacts.sessions.create_session(**ADA, session_id="s")
-    assert await artifacts.keys() == ["a"]
-
-
-async def test_artifacts_of_a_user_stay_when_a_session_is_deleted(artifacts: Artifacts) -> None:
-    await artifacts.sessions.create_session(**ADA, session_id="s")
-    await artifacts.save("user:a")
-    await artifacts.sessions.delete_session(**ADA, session_id="s")
-    assert await artifacts.load("user:a") == types.Part(text="A text")
 
 
 async def test_artifacts_of_a_session_stay_when_it_is_deleted(artifacts: Artifacts) -> None:

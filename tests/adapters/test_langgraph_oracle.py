@@ -17,7 +17,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
-from langgraph.store.base import BaseStore, GetOp, InvalidNamespaceError, PutOp, SearchOp
+from langgraph.store.base import BaseStore, InvalidNamespaceError
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, Send, interrupt
 
@@ -76,41 +76,6 @@ async def list_steps(saver: BaseCheckpointSaver[Any], config: Any = None, **opti
     return [one.metadata["step"] async for one in saver.alist(config, **options)]
 
 
-async def test_a_missing_checkpoint_is_none(saver: BaseCheckpointSaver[Any]) -> None:
-    assert await saver.aget_tuple(place()) is None
-    await put(saver, 1)
-    assert await saver.aget_tuple(place(name="00000009")) is None
-    assert await saver.aget_tuple(place("other")) is None
-    assert await list_steps(saver, place("other")) == []
-
-
-async def test_the_newest_checkpoint_is_the_one_with_the_highest_id(saver: BaseCheckpointSaver[Any]) -> None:
-    for number in (1, 3, 2):
-        await put(saver, number)
-    found = await get(saver)
-    assert found.checkpoint["channel_values"] == {"number": 3}
-    assert found.config["configurable"] == place(name="00000003")["configurable"]
-
-
-async def test_an_earlier_checkpoint_can_be_read(saver: BaseCheckpointSaver[Any]) -> None:
-    configs = [await put(saver, number) for number in range(3)]
-    for number, config in enumerate(configs):
-        assert (await get(saver, config)).checkpoint["channel_values"] == {"number": number}
-
-
-async def test_a_checkpoint_knows_its_parent(saver: BaseCheckpointSaver[Any]) -> None:
-    first = await put(saver, 1)
-    second = await put(saver, 2, first)
-    assert (await get(saver, first)).parent_config is None
-    assert (await get(saver, second)).parent_config == first
-
-
-async def test_metadata_are_kept(saver: BaseCheckpointSaver[Any]) -> None:
-    await put(saver, 1, writes={"a": [None, 1.5]}, own="é 👍")
-    metadata = (await get(saver)).metadata
-    assert (metadata["source"], metadata["own"], metadata["writes"]) == ("loop", "é 👍", {"a": [None, 1.5]})
-
-
 VALUES: Final[dict[str, Any]] = {
     "messages": [
         HumanMessage("Where?", id="1"),
@@ -136,72 +101,6 @@ async def test_values_of_channels_are_kept(saver: BaseCheckpointSaver[Any], valu
     assert found.pending_writes == [("task", "channel", value)]
 
 
-async def test_a_checkpoint_that_is_put_again_is_replaced(saver: BaseCheckpointSaver[Any]) -> None:
-    for value in ("a", "b"):
-        await put(saver, 1, values={"channel": value}, own=value)
-    found = await get(saver)
-    assert found.metadata["own"] == "b"
-    assert len(await list_steps(saver, place())) == 1
-
-
-async def test_a_thread_and_a_namespace_have_checkpoints_of_their_own(saver: BaseCheckpointSaver[Any]) -> None:
-    for number, config in enumerate((place(), place("other"), place(namespace="sub"), place(namespace="sub|1"))):
-        await put(saver, number, config)
-    assert [(await get(saver, one)).metadata["step"] for one in (place(), place("other"), place(namespace="sub"))] == [
-        0,
-        1,
-        2,
-    ]
-    assert await list_steps(saver, place(namespace="sub")) == [2]
-
-
-async def test_a_thread_is_listed_with_all_namespaces(saver: BaseCheckpointSaver[Any]) -> None:
-    for number, config in enumerate((place(), place(namespace="sub"), place("other"))):
-        await put(saver, number, config)
-    assert sorted(await list_steps(saver, {"configurable": {"thread_id": "t"}})) == [0, 1]
-
-
-async def test_all_threads_are_listed_without_a_config(saver: BaseCheckpointSaver[Any]) -> None:
-    for number, thread in enumerate(("a", "b", "c")):
-        await put(saver, number, place(thread))
-    assert sorted(await list_steps(saver, None)) == [0, 1, 2]
-
-
-async def test_checkpoints_are_listed_from_the_newest(saver: BaseCheckpointSaver[Any]) -> None:
-    for number in (2, 0, 3, 1):
-        await put(saver, number)
-    assert await list_steps(saver, place()) == [3, 2, 1, 0]
-
-
-async def test_lists_have_limits(saver: BaseCheckpointSaver[Any]) -> None:
-    for number in range(5):
-        await put(saver, number)
-    assert await list_steps(saver, place(), limit=2) == [4, 3]
-    assert await list_steps(saver, place(), limit=50) == [4, 3, 2, 1, 0]
-    assert await list_steps(saver, place(), limit=0) == []
-
-
-async def test_lists_begin_before_a_checkpoint(saver: BaseCheckpointSaver[Any]) -> None:
-    configs = [await put(saver, number) for number in range(5)]
-    assert await list_steps(saver, place(), before=configs[3]) == [2, 1, 0]
-    assert await list_steps(saver, place(), before=configs[3], limit=1) == [2]
-    assert await list_steps(saver, place(), before=configs[0]) == []
-
-
-async def test_a_list_of_one_checkpoint(saver: BaseCheckpointSaver[Any]) -> None:
-    configs = [await put(saver, number) for number in range(3)]
-    assert await list_steps(saver, configs[1]) == [1]
-
-
-async def test_lists_are_filtered_by_metadata(saver: BaseCheckpointSaver[Any]) -> None:
-    for number in range(6):
-        await put(saver, number, source=("input", "loop")[number % 2], kind=number // 2)
-    assert await list_steps(saver, place(), filter={"source": "input"}) == [4, 2, 0]
-    assert await list_steps(saver, place(), filter={"source": "input", "kind": 1}) == [2]
-    assert await list_steps(saver, place(), filter={"source": "input"}, limit=1) == [4]
-    assert await list_steps(saver, place(), filter={"unknown": 1}) == []
-
-
 async def test_pending_writes_are_in_the_order_of_their_tasks(saver: BaseCheckpointSaver[Any]) -> None:
     config = await put(saver, 1)
     await saver.aput_writes(config, [("a", 1), ("b", 2)], "task2", "path2")
@@ -223,26 +122,6 @@ async def test_a_repeated_write_to_a_special_channel_replaces_it(saver: BaseChec
     for value in (1, 2):
         await saver.aput_writes(config, [("__interrupt__", value), ("__error__", value)], "task")
     assert {write[1:] for write in (await get(saver)).pending_writes} == {("__interrupt__", 2), ("__error__", 2)}
-
-
-async def test_writes_belong_to_one_checkpoint(saver: BaseCheckpointSaver[Any]) -> None:
-    first = await put(saver, 1)
-    await saver.aput_writes(first, [("a", 1)], "task")
-    second = await put(saver, 2, first)
-    assert (await get(saver, second)).pending_writes == []
-    assert (await get(saver, first)).pending_writes == [("task", "a", 1)]
-
-
-async def test_a_deleted_thread_is_gone_with_its_writes(saver: BaseCheckpointSaver[Any]) -> None:
-    for config in (place(), place(namespace="sub"), place("other")):
-        await saver.aput_writes(await put(saver, 1, config), [("a", 1)], "task")
-    await saver.adelete_thread("t")
-    await saver.adelete_thread("unknown")
-    assert await saver.aget_tuple(place()) is None
-    assert await saver.aget_tuple(place(namespace="sub")) is None
-    await put(saver, 1)
-    assert (await get(saver)).pending_writes == []
-    assert (await get(saver, place("other"))).pending_writes == [("task", "a", 1)]
 
 
 async def test_checkpoints_are_copies(saver: BaseCheckpointSaver[Any]) -> None:
@@ -389,32 +268,6 @@ async def test_a_missing_item_is_none(store: BaseStore) -> None:
     await store.adelete(("a",), "k")
 
 
-async def test_an_item_is_read_back(store: BaseStore) -> None:
-    await store.aput(("a", "b"), "k", {"n": 1})
-    item = await store.aget(("a", "b"), "k")
-    assert item is not None
-    assert (item.namespace, item.key, item.value) == (("a", "b"), "k", {"n": 1})
-    assert item.created_at.tzinfo is not None
-    assert abs((item.updated_at - item.created_at).total_seconds()) < 1
-
-
-async def test_an_item_is_replaced_as_a_whole(store: BaseStore) -> None:
-    for value in ({"a": 1, "b": 2}, {"a": 3}):
-        await store.aput(("a",), "k", value)
-    item = await store.aget(("a",), "k")
-    assert item is not None
-    assert item.value == {"a": 3}
-    assert await find(store, "a") == ["k"]
-
-
-async def test_a_deleted_item_is_gone(store: BaseStore) -> None:
-    for key in ("k", "l"):
-        await store.aput(("a",), key, {})
-    await store.adelete(("a",), "k")
-    assert await store.aget(("a",), "k") is None
-    assert await find(store, "a") == ["l"]
-
-
 async def test_namespaces_have_items_of_their_own(store: BaseStore) -> None:
     for namespace in (("a",), ("a", "b"), ("ab",)):
         await store.aput(namespace, "k", {"in": list(namespace)})
@@ -474,15 +327,6 @@ async def test_the_time_of_creation_stays(store: BaseStore) -> None:
         times.append(item.created_at)
         await asyncio.sleep(0.005)
     assert times[0] == times[1]
-
-
-async def test_searches_find_items_in_and_below_a_namespace(store: BaseStore) -> None:
-    for number, namespace in enumerate((("a",), ("a", "b"), ("a", "b", "c"), ("ab",), ("x", "a"))):
-        await store.aput(namespace, f"k{number}", {})
-    assert await find(store, "a") == ["k0", "k1", "k2"]
-    assert await find(store, "a", "b") == ["k1", "k2"]
-    assert await find(store) == ["k0", "k1", "k2", "k3", "k4"]
-    assert await find(store, "b") == []
 
 
 async def test_searches_have_limits_and_offsets(store: BaseStore) -> None:
@@ -592,33 +436,6 @@ async def test_a_namespace_without_items_is_not_listed(store: BaseStore) -> None
 async def test_invalid_namespaces_are_refused(store: BaseStore, namespace: tuple[str, ...]) -> None:
     with pytest.raises(InvalidNamespaceError):
         await store.aput(namespace, "k", {})
-
-
-async def test_a_batch_reads_before_it_writes(store: BaseStore) -> None:
-    await store.aput(("a",), "k", {"n": 1})
-    results = await store.abatch(
-        [
-            PutOp(("a",), "k", {"n": 2}),
-            GetOp(("a",), "k"),
-            SearchOp(("a",)),
-            PutOp(("a",), "l", {}),
-            PutOp(("a",), "k", {"n": 3}),
-        ]
-    )
-    assert [results[0], results[3], results[4]] == [None, None, None]
-    assert results[1].value == {"n": 1}  # type: ignore[union-attr]
-    assert [item.value for item in results[2]] == [{"n": 1}]  # type: ignore[union-attr]
-    item = await store.aget(("a",), "k")
-    assert item is not None
-    assert item.value == {"n": 3}
-    assert await store.abatch([]) == []
-
-
-async def test_large_batches_are_done(store: BaseStore) -> None:
-    await store.abatch([PutOp(("a", str(number % 7)), f"k{number}", {"n": number}) for number in range(250)])
-    assert len(await store.asearch(("a",), limit=1000)) == 250
-    found = await store.abatch([GetOp(("a", str(number % 7)), f"k{number}") for number in range(250)])
-    assert [item.value["n"] for item in found if item is not None] == list(range(250))  # type: ignore[union-attr, call-overload, index]
 
 
 @pytest.mark.parametrize("name", ["a/b", "é 👍", "..", "a#b", " a ", "x" * 200, "a%b_c", "'; --", "*"])

@@ -18,7 +18,7 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 import holdfast
 from holdfast.adapters.openai_agents import HoldfastSession
 from tests.adapters.oracle import expect_difference
-from tests.adapters.test_openai_agents import OTHERS, OUTPUTS, REPLY
+from tests.adapters.test_openai_agents import OUTPUTS, REPLY
 
 REASONS: Final[dict[str, dict[str, str]]] = {
     "sqlite": {},
@@ -64,30 +64,6 @@ async def read(session: Session, limit: int | None = None) -> list[str]:
 # -- items ---------------------------------------------------------------------------------
 
 
-async def test_a_new_session_is_empty(service: Opener) -> None:
-    session = service()
-    assert await session.get_items() == []
-    assert await session.pop_item() is None
-    await session.clear_session()
-
-
-async def test_items_stay_in_order(service: Opener) -> None:
-    session = service()
-    await session.add_items(say("a", "b"))
-    await session.add_items(say("c"))
-    assert await read(session) == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize(
-    "item", [*REPLY, *OUTPUTS, *OTHERS], ids=[f"item{at}" for at in range(len([*REPLY, *OUTPUTS, *OTHERS]))]
-)
-async def test_items_are_returned_unchanged(service: Opener, item: Any) -> None:
-    session = service()
-    await session.add_items([item])
-    assert await session.get_items() == [item]
-    assert await session.pop_item() == item
-
-
 async def test_a_whole_reply_is_returned_unchanged(service: Opener) -> None:
     session = service()
     await session.add_items([*say("Where?"), *REPLY, *OUTPUTS, *REPLY[1:2]])
@@ -117,19 +93,6 @@ async def test_values_of_items_are_kept(service: Opener, value: Any) -> None:
     assert repr(await session.get_items()) == repr([item, call]) or await session.get_items() == [item, call]
 
 
-async def test_equal_items_are_all_kept(service: Opener) -> None:
-    session = service()
-    for _ in range(2):
-        await session.add_items(say("a", "a"))
-    assert await read(session) == ["a"] * 4
-
-
-async def test_adding_nothing_changes_nothing(service: Opener) -> None:
-    session = service()
-    await session.add_items([])
-    assert await session.get_items() == []
-
-
 async def test_an_item_that_is_not_json_adds_nothing(service: Opener) -> None:
     session = service()
     with pytest.raises(Exception):  # noqa: B017 - each kind has its own
@@ -148,22 +111,7 @@ async def test_returned_and_added_items_are_copies(service: Opener) -> None:
         found[0]["content"].clear()
 
 
-async def test_long_histories_are_read_in_full(service: Opener) -> None:
-    session = service()
-    texts = [str(number) for number in range(700)]
-    await session.add_items(say(*texts))
-    assert await read(session) == texts
-    assert await read(session, 650) == texts[-650:]
-
-
 # -- limits ----------------------------------------------------------------------------------
-
-
-async def test_a_limit_returns_the_newest_items_in_order(service: Opener) -> None:
-    session = service()
-    await session.add_items(say("a", "b", "c", "d"))
-    assert await read(session, 2) == ["c", "d"]
-    assert await read(session, 99) == ["a", "b", "c", "d"]
 
 
 async def test_a_limit_may_cut_a_reply(service: Opener) -> None:
@@ -171,12 +119,6 @@ async def test_a_limit_may_cut_a_reply(service: Opener) -> None:
     await session.add_items([*say("Where?"), *REPLY])
     for limit in range(1, len(REPLY) + 2):
         assert await session.get_items(limit) == [*say("Where?"), *REPLY][-limit:]
-
-
-async def test_a_limit_of_zero_returns_nothing(service: Opener) -> None:
-    session = service()
-    await session.add_items(say("a"))
-    assert await session.get_items(0) == []
 
 
 async def test_a_negative_limit_returns_everything(service: Opener) -> None:
@@ -202,13 +144,6 @@ async def test_without_settings_there_is_no_limit(service: Opener) -> None:
 # -- removing ----------------------------------------------------------------------------------
 
 
-async def test_the_newest_item_is_popped(service: Opener) -> None:
-    session = service()
-    await session.add_items(say("a", "b"))
-    assert [await session.pop_item() for _ in range(3)] == [*say("b"), *say("a"), None]
-    assert await session.get_items() == []
-
-
 async def test_a_reply_is_popped_item_by_item(service: Opener) -> None:
     session = service()
     await session.add_items([*say("Where?"), *REPLY])
@@ -217,34 +152,7 @@ async def test_a_reply_is_popped_item_by_item(service: Opener) -> None:
         assert await session.get_items() == [*say("Where?"), *REPLY[: left - 1]]
 
 
-async def test_items_are_added_after_those_that_are_left(service: Opener) -> None:
-    session = service()
-    await session.add_items([*say("Where?"), *REPLY])
-    await session.pop_item()
-    await session.add_items([*OUTPUTS[:1], *say("And?")])
-    assert await session.get_items() == [*say("Where?"), *REPLY[:-1], *OUTPUTS[:1], *say("And?")]
-
-
-async def test_a_cleared_session_can_be_used_again(service: Opener) -> None:
-    session = service()
-    await session.add_items([*say("a"), *REPLY])
-    await session.clear_session()
-    assert await session.get_items() == []
-    assert await session.pop_item() is None
-    await session.add_items(say("b"))
-    assert await read(session) == ["b"]
-
-
 # -- several sessions, objects and tasks ----------------------------------------------------------
-
-
-async def test_sessions_do_not_share_items(service: Opener) -> None:
-    first, second = service("a"), service("b")
-    await first.add_items(say("a"))
-    await second.add_items(say("b"))
-    await first.clear_session()
-    assert await read(second) == ["b"]
-    assert await second.pop_item() == say("b")[0]
 
 
 async def test_objects_of_one_session_share_its_items(service: Opener) -> None:
@@ -278,18 +186,6 @@ async def test_concurrent_adds_stay_together(service: Opener) -> None:
     texts = await read(session)
     assert sorted(texts) == sorted(f"{number}.{part}" for number in range(12) for part in "ab")
     assert all(texts[texts.index(f"{number}.a") + 1] == f"{number}.b" for number in range(12))
-
-
-async def test_concurrent_pops_return_different_items(service: Opener) -> None:
-    session = service()
-    await session.add_items(say(*(str(number) for number in range(12))))
-    popped = await asyncio.gather(*(session.pop_item() for _ in range(12)))
-    assert sorted(int(item["content"]) for item in popped) == list(range(12))
-    assert await session.get_items() == []
-
-
-async def test_it_has_the_shape_of_a_session(service: Opener) -> None:
-    assert isinstance(service(), Session)
 
 
 # -- runs ------------------------------------------------------------------------------------------
