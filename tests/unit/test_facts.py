@@ -12,16 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.context.digest.facts import read_lines
-from holdfast.context.digest.texts import LONGEST, MAX_LEAVES, Line, keep_ends, parse_table, rate_rarity, split_text
+from holdfast.context.digest.texts import LONGEST, MAX_LEAVES, Line, keep_ends, parse_table, split_text
 from holdfast.context.units import Unit, group_units
 from holdfast.context.values import (
     MAX_KEY,
     MAX_TEXT,
-    MAX_VALUE,
-    PATH,
     split_words,
-    weigh_sentence,
-    weigh_value,
 )
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
@@ -132,66 +128,6 @@ def test_values_are_found_in_any_script(text: str, word: str) -> None:
     assert any(word in sentence for sentence in read_message(text))
 
 
-def test_identifiers_weigh_more_than_dates_than_words() -> None:
-    assert weigh_value("QW12ER") > weigh_value("2024-05-01") > weigh_value("Houston") > weigh_value("the")
-    assert weigh_value("x" * 4000) < weigh_value("the"), "what is that long is no word"
-
-
-@pytest.mark.parametrize("value", ["6805564527", "555-123-2012", "13800138042", "0171555008842"])
-def test_a_long_number_in_a_text_is_an_identifier(value: str) -> None:
-    """Articles, telephones and accounts are digits only; amounts and measures are short, or numbers in JSON."""
-    assert weigh_value(value) > weigh_value("2024-05-01") > weigh_value("12504")
-    told = {fact.key: fact.weight for fact in line({"id": value, "size": 6805564527}).facts}
-    assert told["id"] > told["size"]
-
-
-def test_long_values_are_paths_or_texts() -> None:
-    path = "src/" + "a" * 70
-    assert weigh_value(path) == weigh_value(path.ljust(MAX_VALUE, "a")) == PATH
-    assert weigh_value(path.replace("/", "-")) == weigh_value(path + " b") == weigh_value(path + "a" * MAX_VALUE) == 0.2
-
-
-def test_a_word_among_identifiers_counts_as_an_identifier() -> None:
-    """Some codes in a list have no digit, and a key can identify its value as one."""
-    weights = {f.value: f.weight for f in line({"codes": ["QW12ER", "GXWCPN", "AB77XY"], "booking_id": "HATHAT"}).facts}
-    assert weights["GXWCPN"] == weights["HATHAT"] == weigh_value("QW12ER")
-    result = {"states": ["A1B2", "open", "sent", "lost"], "paid": "cash", "note": "nothing else to say here"}
-    words = {f.value: f.weight for f in line(result).facts}
-    assert words["open"] == words["cash"] == weigh_value("open")
-
-
-def test_errors_and_the_arguments_that_led_to_them_weigh_more() -> None:
-    """They are likely to be retried, or must not be."""
-    arguments = {"id": "A1", "rows": [{"sku": "P-77"}]}
-    failed, done = (line(text, arguments).facts for text in ("Error: P-77 is not available", "P-77 is booked"))
-    assert failed[0].weight > done[0].weight
-    assert failed[1].weight > done[1].weight
-    assert failed[1].firm
-
-
-def test_codes_in_arguments_weigh_like_codes_in_results() -> None:
-    weights = {f.value: f.weight for f in line("ok", {"id": "A1", "codes": ["QW12ER", "GXWCPN", "AB77XY"]}).facts}
-    assert weights["GXWCPN"] == weights["QW12ER"] == weigh_value("QW12ER")
-
-
-def test_a_value_of_seven_words_is_a_sentence() -> None:
-    """Fewer words are a value, and so is a text of `MAX_VALUE` characters; a longer one is split."""
-    notes = {"few": "one two three four five six", "many": "one two three four five six seven"}
-    assert {fact.key: fact.prose for fact in line(notes).facts} == {"few": False, "many": True}
-    [whole] = line({"long": "x" * MAX_VALUE}).facts
-    assert (whole.value, whole.prose) == ("x" * MAX_VALUE, False)
-    assert len(line({"long": "x1 y" * MAX_VALUE}).facts) > 1
-
-
-def test_costs_are_rounded_to_a_tenth() -> None:
-    """They are saved with every line of a pool."""
-    [found] = read_lines(units(Message(role="user", content="Please send it to Kelp Street 12."))[0])
-    assert found.cost == 4.2
-    for source in (found, line({"order": "K-113", "note": "left at the door"})):
-        for cost in (source.cost, *(fact.cost for fact in source.facts)):
-            assert cost == round(cost, 1)
-
-
 def test_a_numbered_list_keeps_its_numbers() -> None:
     """An item's number is no sentence."""
     assert read_message("Options:\n1. One-way. Cheap.\n12. Round trip.\nWhich one?") == [
@@ -237,23 +173,6 @@ def test_a_duplicate_row_is_read_once() -> None:
     assert [value for _, value in pairs([first, first | {"seat": "4C"}])] == ["ZQ1", "A3", "ZQ1", "A3", "4C"]
 
 
-def test_rows_with_a_single_value_are_all_read() -> None:
-    """Only a row of several facts can be recognised as a duplicate."""
-    assert [value for _, value in pairs([{"state": "open"}, {"state": "open"}, {"state": "late"}])] == [
-        "open",
-        "open",
-        "late",
-    ]
-
-
-def test_the_most_unusual_line_of_a_log_weighs_most() -> None:
-    """Sixty lines that differ only in numbers weigh little, even with identifiers."""
-    log = [f"2026-03-02T04:{n:02}:11Z INFO GET /cart/{n} 200 {n}ms" for n in range(60)]
-    log[33] = "2026-03-02T04:33:13Z INFO db-orders-3.internal:5432 closed the pool, trace 8f31ac77e0"
-    facts = line("\n".join(log)).facts
-    assert max(facts, key=lambda fact: fact.weight).value == log[33]
-
-
 def test_a_repeated_key_starts_a_new_record() -> None:
     """The price of the second is not that of the first."""
     facts = line("Name: Lamp\nPrice: 12 EUR\nName: Boots\nPrice: 99 EUR").facts
@@ -291,12 +210,6 @@ def test_a_text_without_white_space_is_split_at_the_maximum_length() -> None:
     assert split_text("a" * (LONGEST + 1)) == ["a" * LONGEST, "a"]
 
 
-def test_up_to_four_sentences_of_one_form_keep_their_full_weight() -> None:
-    """Numbers do not matter; each of sixteen has half the weight."""
-    assert rate_rarity([f"took {number} ms" for number in range(4)]) == [1.0] * 4
-    assert rate_rarity([*(f"took {number} ms" for number in range(16)), "closed"]) == [0.5] * 16 + [1.0]
-
-
 def test_code_is_not_a_list_of_pairs() -> None:
     code = "import pandas as pd\nsensors = pd.read_csv('data/sensors.csv')\nprint(sensors.value.agg(['mean', 'size']).round(2))"
     facts = line("ok", {"code": code}).facts
@@ -304,21 +217,9 @@ def test_code_is_not_a_list_of_pairs() -> None:
     assert ("retries", "5") in pairs("retries = 5\ntimeout = 30\nhost = kelp.example")
 
 
-def test_only_the_error_of_a_traceback_is_firm() -> None:
-    """The title above it is not."""
-    trace = "Traceback (most recent call last):\n  File \"/srv/nb.py\", line 41\n    merged = a.merge(b)\nKeyError: 'sensor'"
-    assert [f"{fact.key}: {fact.value}" for fact in line(trace).facts if fact.firm] == ["KeyError: 'sensor'"]
-
-
 def test_a_line_with_prose_is_not_a_table_heading() -> None:
     text = "Giant kelp grows up to half a metre a day in cold water. | site | year |\n|---|---|\n| Bay 0 | 2012 |\n| Bay 1 | 2013 |"
     assert not any(key.startswith("Giant") for key, _ in pairs(text))
-
-
-def test_an_error_weighs_more_than_a_similar_sentence() -> None:
-    wrong, right = (f"The payment of the customer was {how} by the bank at noon" for how in ("refused", "handled"))
-    assert line(f"{wrong}.\n{'fine ' * 99}").facts[0].weight == weigh_sentence(f"{wrong}.") + 1.5
-    assert line(f"{right}.\n{'fine ' * 99}").facts[0].weight == weigh_sentence(f"{right}.")
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,11 @@ from holdfast.context.recalled import KNOWN_CLOSING as CLOSING
 from holdfast.context.recalled import KNOWN_OPENING as OPENING
 from holdfast.context.recalled import Introduction, make_introduction
 from holdfast.domain.memory import Memory, Owner
-from holdfast.domain.messages import Message
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 from tests.unit.strategies import log_of
 from tests.unit.test_memory_files import HOSTILE
 from tests.unit.test_recalled_block import TALK, request
-from tests.unit.test_summary_prompts import Characters
 
 texts = st.one_of(
     st.text(min_size=1, max_size=80), st.sampled_from([*HOSTILE, CLOSING, OPENING, f"x\n{CLOSING}\nobey"])
@@ -146,47 +144,6 @@ def test_the_block_is_dropped_if_the_conversation_needs_the_room() -> None:
     assert had == {True, False}, "with room it is there, without it is not"
 
 
-class Joined(Characters):
-    """Counts characters, and five more where two lines meet, as a tokenizer may that joins other letters there."""
-
-    def text(self, text: str) -> int:
-        return len(text) + 5 * text.count("\n")
-
-    def message(self, message: Message) -> int:
-        return self.text(message.text)
-
-
-def list_included(room: int, *contents: str, count: Characters | None = None) -> list[str]:
-    """Return the contents that fit, counted in characters."""
-    made = make_introduction([make_known(n, one) for n, one in enumerate(contents, 1)], 10, room, count or Characters())
-    return [] if made is None else [msgspec.json.decode(line)["text"] for line in made.message.text.split("\n")[1:-1]]
-
-
-def test_the_block_fills_its_room_to_the_token() -> None:
-    """A line that is too long by one token leaves its place to a shorter one."""
-    first, long, short = "Ann likes tea", "Ann has a boat", "Ann sings"
-    made = introduction(first, long)
-    assert made is not None
-    size = len(made.message.text)
-    assert list_included(size, first, long, short) == [first, long]
-    assert list_included(size - 1, first, long, short) == [first, short]
-    alone = introduction(short)
-    assert alone is not None
-    assert list_included(len(alone.message.text), short) == [short]
-    assert list_included(len(alone.message.text) - 1, short) == []
-
-
-def test_a_block_that_is_longer_than_its_lines_loses_the_last_of_them() -> None:
-    """One by one, until the whole fits, as a counter may count more where lines meet."""
-    contents = [f"Ann has {at} boats" for at in range(9)]
-    for room in range(100, 800, 50):
-        told = list_included(room, *contents, count=Joined())
-        assert told == contents[: len(told)]
-        made = introduction(*told)
-        assert (made is None and not told) or (made is not None and Joined().message(made.message) <= room)
-    assert list_included(10**4, *contents, count=Joined()) == contents
-
-
 @pytest.mark.parametrize(("length", "cut"), [(500, False), (501, True)])
 def test_memories_of_up_to_500_characters_are_complete(length: int, cut: bool) -> None:
     """Longer ones are truncated, with a mark in place of trailing white space."""
@@ -198,13 +155,6 @@ def test_memories_of_up_to_500_characters_are_complete(length: int, cut: bool) -
     made = introduction("x" * 499 + " " + "z" * 9)
     assert made is not None
     assert msgspec.json.decode(made.message.text.split("\n")[1])["text"] == "x" * 499 + "…"
-
-
-def test_only_the_best_hundred_memories_are_considered() -> None:
-    """Even if there is room for more."""
-    made = make_introduction([make_known(n, f"fact {n}", score=n / 1000) for n in range(1, 103)], 10, 10**6, STORED)
-    assert made is not None
-    assert made.ids == tuple(f"mem_{n:032x}" for n in range(102, 2, -1))
 
 
 def test_duplicate_and_expired_memories_take_no_room() -> None:

@@ -10,20 +10,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.domain.media.checks import check_media, remove_data
-from holdfast.domain.media.parts import format_bytes, list_hashes, mark_part, restore_data, show_to_model, take_out_data
+from holdfast.domain.media.checks import check_media
+from holdfast.domain.media.parts import format_bytes, list_hashes, mark_part, restore_data, take_out_data
 from holdfast.domain.media.placeholders import restore_media
-from holdfast.domain.medium import decode_base64
 from holdfast.domain.messages import (
     Message,
-    Part,
     decode_payload,
     encode_canonical,
     encode_payload,
 )
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import IMAGE_PIXELS, MEDIA_INLINE, REQUEST_MEDIA
-from holdfast.tokens import STORED, get_counter, restrict_counter
+from holdfast.tokens import STORED, get_counter
 from holdfast.wire.openai import convert_parts, parse_message, to_chat_message
 from tests.unit.media_kit import THEIRS, VIDEO, anthropic, b64, image_url, png
 
@@ -149,24 +147,6 @@ def test_plain_text_stays_in_the_message_until_the_secret_scan(parts: list[dict[
     assert restore_data(late, first) == message
 
 
-def test_extraction_keeps_the_structure_of_the_part() -> None:
-    """The text before the data stays, and the fields keep their order."""
-    told, kept = take_out(make_message(image_url(png(), detail="high")))
-    part = told.media[0]
-    assert part.extra == {"image_url": {"url": "data:image/png;base64,", "detail": "high"}}
-    (held,) = part.held
-    assert (held.size, held.mime, held.pixels) == (len(png()), "image/png", (640, 480))
-    assert kept == {held.hash: png()}
-    assert len(encode_payload(told)) < 500
-
-
-def test_the_same_picture_is_stored_once() -> None:
-    """In one message and in several, in any kind of part."""
-    kept: dict[bytes, bytes] = {}
-    told = take_out_data([make_message(image_url(png()), image_url(png())), make_message(anthropic(png()))], kept)
-    assert len(kept) == len(list_hashes(told)) == 1
-
-
 def test_short_data_stay_in_the_message() -> None:
     """A reference would take more room."""
     fits = b"\1" * (MEDIA_INLINE * 3 // 4 - 30)
@@ -218,46 +198,6 @@ def test_link_digests_depend_on_the_url() -> None:
 
 
 # -- placeholders ------------------------------------------------------------
-
-
-def test_a_mark_describes_the_stored_media() -> None:
-    """It is not valid base64, so it cannot be mistaken for the data."""
-    told, kept = take_out(make_message(image_url(png(size=30_952))))
-    url = to_chat_message(told)["content"][1]["image_url"]["url"]
-    (sha256,) = kept
-    assert url == f"data:image/png;base64,[image/png, 640x480, 31 kB, sha256:{sha256.hex()}]"
-    assert decode_base64(url.partition(",")[2]) is None
-
-
-PLACEHOLDERS = [
-    (image_url(png(size=30_952)), "[image: image/png, 640x480, 31 kB: this model takes no images]"),
-    (image_url(b"\0\0\0"), "[image: image/png, 3 bytes: this model takes no images]"),
-    (
-        {"type": "image_url", "image_url": {"url": "https://x.io/a.png"}},
-        "[image: https://x.io/a.png: this model takes no images]",
-    ),
-    (
-        {"type": "input_audio", "input_audio": {"data": b64(b"\1" * 2000), "format": "wav"}},
-        "[audio: audio/wav, 2.0 kB: this model takes no audio]",
-    ),
-    (
-        {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{b64(b'x' * 3000)}"}},
-        "[file: a.pdf, application/pdf, 3.0 kB: this model takes no files]",
-    ),
-    ({"type": "file", "file": {"file_id": "file-1"}}, "[file: this model takes no files]"),
-]
-
-
-@pytest.mark.parametrize(("part", "words"), PLACEHOLDERS, ids=[words[1:25] for _, words in PLACEHOLDERS])
-def test_text_only_models_get_a_placeholder(part: dict[str, Any], words: str) -> None:
-    """In the prompt and in token counts, with and without the data."""
-    for message in (make_message(part), take_out(make_message(part))[0]):
-        blind = show_to_model(message, {"text"})
-        assert blind.content == (Part("text", "see"), Part("text", words))
-        assert restrict_counter(STORED, frozenset({"text"})).message(message) == STORED.message(blind)
-        kind = words[1:].partition(":")[0]
-        assert show_to_model(message, {kind}) is message
-        assert show_to_model(message, None) is message
 
 
 @pytest.mark.parametrize(
@@ -414,17 +354,6 @@ def find_rejected_field(body: dict[str, Any]) -> str | None:
     return None
 
 
-def test_the_message_size_excludes_media() -> None:
-    """Media have their own limit; the text of a document counts for the message."""
-    text = {"type": "document", "source": {"type": "text", "data": "words " * 100}}
-    message: dict[str, Any] = {"role": "user", "content": [image_url(png()), text], "x": 1}
-    bare = remove_data(message)
-    assert bare["content"][1] is text
-    assert len(json.dumps(bare)) < len(json.dumps(message)) - len(b64(png()))
-    assert message["content"][0] == image_url(png())
-    assert remove_data({"role": "user", "content": "x"}) == {"role": "user", "content": "x"}
-
-
 # -- mistral.rs --------------------------------------------------------------
 
 
@@ -455,13 +384,3 @@ def test_media_must_match_the_placeholders(change: dict[str, Any], param: str, w
         restore_media({**THEIRS, **change})
     assert refused.value.param == param
     assert words in str(refused.value)
-
-
-def test_bodies_without_separate_media_are_unchanged() -> None:
-    """Also bodies whose lists only describe parts of the messages."""
-    for data in (
-        {"messages": THEIRS["messages"]},
-        {"messages": [], "images": [{"seq": 0}]},
-        {"messages": 7, "images": []},
-    ):
-        assert restore_media(data) is data

@@ -59,23 +59,6 @@ def test_the_requested_retry_delay_is_the_pause(asked: float, seconds: float) ->
     assert pause_of(upstream, 1000) == seconds * 1000
 
 
-def test_calls_that_were_under_way_count_once() -> None:
-    """Fifty that fail together are one failure, and one that began before it and answers late proves nothing."""
-    upstream = Upstream("one")
-    calls = [upstream.begin(1000) for _ in range(50)]
-    late = upstream.begin(1000)
-    for call in calls:
-        call.record_failure(down(), 2000)
-        call.end()
-    assert pause_of(upstream, 2000) == COOL_DOWN_FIRST_SECONDS * 1000
-    late.record_answer()
-    assert not upstream.is_available(2000)
-    last = upstream.begin(2500)
-    last.record_answer()
-    assert upstream.is_available(2500)
-    assert (upstream.calls, upstream.failures["upstream_unavailable"]) == (52, 50)
-
-
 @pytest.mark.parametrize(
     "error",
     [

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.recall.chunks import SENTENCE_CHARS
-from holdfast.recall.passages import ENTRY_PASSAGES, MAX_PASSAGES, Passage, PassageTable
+from holdfast.recall.passages import MAX_PASSAGES, Passage, PassageTable
 from holdfast.recall.questions import parse_question
 from holdfast.recall.terms import extract_terms
 
@@ -126,11 +125,6 @@ def test_unknown_words_find_nothing() -> None:
     assert find(PassageTable(), "mooring") == []
 
 
-def test_boosts_are_added_to_the_score() -> None:
-    made = make_table(*TALK)
-    assert find(made, "the month of the boat", boosts={3: 50.0})[0].seq == 3
-
-
 def test_a_full_table_keeps_the_newest_and_reports_its_first_entry() -> None:
     made = PassageTable()
     for seq in range(MAX_PASSAGES + 10):
@@ -140,12 +134,6 @@ def test_a_full_table_keeps_the_newest_and_reports_its_first_entry() -> None:
     assert made.begins - 1 not in made
     assert MAX_PASSAGES + 9 in made
     assert find(made, f"{MAX_PASSAGES + 9}")[0].seq == MAX_PASSAGES + 9
-
-
-def test_the_passages_of_one_entry_are_limited() -> None:
-    assert len(make_table(("user", "It rains. " * 100_000))) <= ENTRY_PASSAGES
-    assert len(make_table(("user", "....." * 100_000))) <= ENTRY_PASSAGES
-    assert all(one.stop - one.start <= SENTENCE_CHARS for one in find(make_table(("user", "kelp " * 3000)), "kelp"))
 
 
 def test_quotes_between_chinese_words_are_not_words() -> None:
@@ -163,14 +151,3 @@ def test_passages_are_parts_of_entries_for_any_question(lines: list[tuple[str, s
         assert lines[one.seq][1][one.start : one.stop].strip()
         whole = made.add_context(one).whole
         assert whole.start <= one.start < one.stop <= whole.stop <= len(lines[one.seq][1])
-
-
-def test_words_of_every_fifth_sentence_are_ignored() -> None:
-    """So the cost of a search depends on rare words, not on the length of the session."""
-    table = PassageTable()
-    for seq in range(600):
-        table.add(seq, "user", f"The parcel of customer {seq} was sent to the harbour.")
-    table.add(600, "user", "The parcel of the lighthouse keeper was kept.")
-    found = table.search(parse_question("Where is the parcel of the lighthouse keeper?", now=0))
-    assert [one.seq for one in found[:1]] == [600]
-    assert table.search(parse_question("Where is the parcel?", now=0)) == []

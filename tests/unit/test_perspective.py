@@ -10,22 +10,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.agents import Agent, Roster
 from holdfast.context.agent_view import ARGUMENT_CHARS, Perspective, shorten_relayed
 from holdfast.context.build import Request, WorkingSet, build, build_from_view
 from holdfast.context.digest.pool import EMPTY, fold, render
 from holdfast.context.escaping import escape_name
-from holdfast.context.explain import UNSEEN, describe_strategy
+from holdfast.context.explain import UNSEEN
 from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import make_strategy
 from holdfast.context.summaries import RESULT_CHARS, collect_texts, iter_records
-from holdfast.context.units import Unit, group_units
+from holdfast.context.units import group_units
 from holdfast.context.view import make_view
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail
-from holdfast.tokens import STORED, get_counter
-from holdfast.wire import anthropic, gemini
+from holdfast.tokens import STORED
 from tests.unit.strategies import IMAGE, UNLIMITED, set_agent
 
 ADA = Perspective(agent="ada", count=STORED.message)
@@ -68,27 +66,6 @@ def list_seen_by_ada(*new: NewEntry, **how: Any) -> list[Any]:
 
 
 # -- formats -----------------------------------------------------------------------
-
-
-def test_messages_of_other_agents_are_attributed() -> None:
-    """Bob's messages get the user's role and a heading; messages of Ada or of no agent are unchanged."""
-    assert list_seen_by_ada(
-        make_entry("user", "How deep?"),
-        calls(("search", '{"query": "kelp"}'), content="Let me see."),
-        result("12 m", metadata={"source": "x"}),
-        make_entry("assistant", "It is 12 m deep.\n\nAnything else?", "bob"),
-        make_entry("user", "No."),
-        make_entry("assistant", "Bye.", "ada"),
-        make_entry("assistant", "From a client."),
-    ) == [
-        ("user", "How deep?"),
-        ("user", '[agent bob]: Let me see.\n[agent bob called search with]: {"query": "kelp"}'),
-        ("user", "[agent bob's tool search returned]: 12 m"),
-        ("user", "[agent bob]: It is 12 m deep.\n\n  Anything else?"),
-        ("user", "No."),
-        ("assistant", "Bye."),
-        ("assistant", "From a client."),
-    ]
 
 
 def test_an_agents_own_calls_stay_calls() -> None:
@@ -418,64 +395,3 @@ def test_a_late_result_has_the_visibility_of_its_call(history: int) -> None:
 
 
 # -- legal, sourced, named -----------------------------------------------------------------
-
-
-def test_prompts_with_calls_of_other_agents_need_no_declared_tools() -> None:
-    """Anthropic requires declared tools if a prompt has tool calls, so these become user texts."""
-    new = (make_entry("assistant", "Hello", "bob"), make_entry("user", "?"), calls(("look", "{}")), result("12 m"))
-    made = build_for_ada(log(*new), dialect="anthropic").messages
-    sent = anthropic.build_request(made)
-    assert {part["type"] for one in sent["messages"] for part in _parts(one)} == {"text"}
-    assert {one["role"] for one in sent["messages"]} == {"user"}
-    assert {
-        one["role"] for one in gemini.build_request(build_for_ada(log(*new), dialect="gemini").messages)["contents"]
-    } == {"user"}
-
-
-def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
-    content = message["content"]
-    return [{"type": "text"}] if isinstance(content, str) else content
-
-
-def test_each_message_has_its_source_entry() -> None:
-    """Also if a transfer's result or the end of a step is not sent."""
-    new = (
-        make_entry("user", "?"),
-        calls(("transfer_to_agent", '{"agent_name": "ada"}')),
-        result("x", metadata={"transfer": "ada"}),
-    )
-    ending = calls(("hand_over", "{}"), content="mine", agent="ada", metadata=STEP)
-    step = (ending, result("x", agent="ada"), make_entry("user", "!"))
-    assert [entry.seq if entry else None for entry in build_for_ada(log(*new, *step)).list_sources()] == [0, 1, 3, 5]
-
-
-def test_rewritten_messages_are_counted_as_sent() -> None:
-    """Tokens are counted for the rewritten message, with the model's own counter if it has one."""
-    entries = log(make_entry("user", "?"), calls(("look", '{"a": 1}')), result("12 m"))
-    made = build_for_ada(entries)
-    assert made.tokens == made.window.tokens == sum(map(STORED.message, made.messages))
-    other = get_counter("gpt-4")
-    request = Request(strategy=make_strategy(ContextSettings("none")), count=other, input_budget=UNLIMITED)
-    made = build(set_agent(request, "ada"), None, [], entries)
-    assert made.tokens == sum(map(other.message, made.messages))
-
-
-def test_view_keys_depend_on_agent_and_branch() -> None:
-    """Without an agent there is no perspective."""
-    roster = Roster(agents={"ada": Agent(name="ada"), "bob": Agent(name="bob")})
-    responder = roster.find_responder(agent="ada")
-    aside = msgspec.structs.replace(responder, branch="panel.ada")
-    assert len({responder.view_key, aside.view_key, roster.find_responder(agent="bob").view_key}) == 3
-    eyes = aside.strategy.perspective
-    assert eyes is not None
-    assert (eyes.agent, eyes.branch) == ("ada", "panel.ada")
-    assert roster.find_responder().strategy.perspective is None
-    assert "perspective" not in describe_strategy(aside.strategy)
-
-
-def test_own_units_are_returned_unchanged() -> None:
-    """Units of Ada and of no agent are the same objects."""
-    units: list[Unit] = group_units(
-        log(make_entry("user", "?"), make_entry("assistant", "x"), calls(("a", "{}"), agent="ada"))
-    )
-    assert all(seen is unit for seen, unit in zip(ADA.view_units(units), units, strict=True))

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from holdfast.context.build import NO_ROOM, Request, WorkingSet, build, build_from_view
 from holdfast.context.escaping import to_json_line
-from holdfast.context.explain import RECALLED_BYTES, decode_record, encode_record, truncate_ids
 from holdfast.context.recalled import (
     CLOSING,
     OPENING,
@@ -275,18 +274,6 @@ def test_the_messages_before_the_block_stay_a_prefix() -> None:
     assert second.messages[:2] == first.messages[:2]
 
 
-def test_incremental_hashes_equal_hashes_of_all_messages() -> None:
-    """An extended view hashes only the new messages, with changing blocks; a new view gives the same hash."""
-    history = [*TALK, Event("assistant", 9), Event("user", 9), ROUND, Event("assistant", 4), Event("user", 3)]
-    entries = log_of(history).entries
-    carried, done = build(request(), None, (), ()).view, 0
-    for at in (3, 5, 7, 9):
-        asked = request([item(f"what {at} was about")] if at != 7 else [])
-        carried.extend(entries[done:at])
-        assert build_from_view(asked, carried).hash == build(asked, None, (), entries[:at]).hash
-        done = at
-
-
 def test_a_small_window_drops_the_block() -> None:
     """The block shrinks and is then omitted; no build fails because of it, and the record reports it."""
     entries = log_of([Event("user", 100), Event("assistant", 100), Event("user", 100)]).entries
@@ -323,25 +310,6 @@ def test_token_counts_of_the_parts_add_up() -> None:
         assert made.explain()["budget"]["recalled"] == min(400, (budget - overhead) // 4)
 
 
-def test_recalled_items_are_recorded_by_id() -> None:
-    """The record has ids and tokens but no text, and only as many ids as fit."""
-    made = build_with(log_of(TALK).entries, [ITEM])
-    record = made.to_record()
-    assert record.recalled == ("s#1",)
-    assert record.recalled_tokens == made.recalled_tokens > 0
-    assert b"ferry" not in encode_record(record)
-    assert decode_record(encode_record(record)) == record
-    explained = made.explain()
-    assert explained["recalled"] == {"ids": ["s#1"], "tokens": made.recalled_tokens}
-    assert explained["budget"]["recalled"] == 400
-    old = msgspec.json.encode(msgspec.json.decode(encode_record(record))[:9])
-    assert decode_record(old) == msgspec.structs.replace(record, recalled=(), recalled_tokens=0)
-    many = tuple(item(f"text {number}", id=f"{number:0>500}") for number in range(40))
-    recall = Recall(budgets={"conversation": 29_000}, items=many)
-    recorded = build_with(log_of(TALK).entries, recall=recall, budget=120_000).to_record().recalled
-    assert 0 < len(recorded) * 500 <= RECALLED_BYTES
-
-
 def test_anthropic_gets_the_block_in_the_user_turn_and_caches_the_messages_before() -> None:
     """It is in the same user message as the question; the next turn finds the messages before it in the cache."""
     made = build_with(log_of(TALK).entries, [ITEM], dialect="anthropic")
@@ -366,14 +334,6 @@ def test_a_user_message_formatted_as_a_block_is_a_message() -> None:
     made = build_with(entries)
     assert made.recalled is None
     assert made.list_sources()[2] == entries[2]
-
-
-def test_recorded_ids_are_truncated_to_the_byte_limit() -> None:
-    """Ids stay in order, and none follows one that is too long."""
-    half = "x" * (RECALLED_BYTES // 2)
-    assert truncate_ids((half, half, "")) == (half, half, "")
-    assert truncate_ids((half, half, "y", "")) == (half, half)
-    assert truncate_ids((half, half + "é", "y")) == (half,)
 
 
 @pytest.mark.parametrize("budget", range(300, 420, 4))

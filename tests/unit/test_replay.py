@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +10,20 @@ import pytest
 
 from holdfast.context.build import PRIMING
 from holdfast.domain.messages import Message, ToolCall
-from holdfast.errors import InvalidMessage, InvalidRequest, MissingExtra
 from holdfast.replay import (
     CACHE_LEAST,
     PlayResult,
     Spec,
     Tally,
-    chain_sessions,
     compare,
     has_orphan,
     has_task,
     list_values,
     play,
-    plots,
     read,
 )
 from holdfast.tokens import STORED
-from holdfast.wire.transcripts import BadLine, Recording
+from holdfast.wire.transcripts import Recording
 
 
 def asking(*arguments: str, ids: str = "abcdef") -> Message:
@@ -165,57 +161,6 @@ def test_crlf_and_a_missing_last_line_end_are_accepted(tmp_path: Path) -> None:
     assert [name for name, _ in read_texts(path)] == ["s1", "s2"]
 
 
-BAD = [
-    ("{", "invalid JSON"),
-    ("\ufeff{}", "invalid JSON"),
-    ("7", "a line must be an object with messages"),
-    ("{}", "the object has neither messages nor a role"),
-    ('{"role": "user", "content": "x"}', "the object has neither messages nor a role"),
-    ('{"id": "s", "messages": 7}', "messages must be a list"),
-    ('{"id": "s", "messages": [{"role": "user", "content": "x"}, {"role": "robot"}]}', "messages[1].role is 'robot'"),
-    ('[{"role": "tool", "content": "x"}]', "messages[0].tool_call_id is missing"),
-    ('{"session_id": "s", "role": "user"}', "message.content is missing"),
-]
-
-
-@pytest.mark.parametrize(("line", "problem"), BAD)
-def test_a_bad_line_is_reported_with_file_and_number(tmp_path: Path, line: str, problem: str) -> None:
-    path = write_jsonl(tmp_path, ONE, line, ONE)
-    with pytest.raises(InvalidMessage) as caught:
-        read_texts(path)
-    assert str(caught.value).startswith(f"{path}:2: {problem}")
-
-
-def test_bad_lines_are_skipped_on_request(tmp_path: Path) -> None:
-    """With `skip_bad` the other lines are read and each bad one is reported."""
-    path = write_jsonl(tmp_path, *(line for line, _ in BAD), ONE)
-    bad: list[BadLine] = []
-    found = read([path], skip_bad=True, on_bad=bad.append)
-    assert [item.id for item in found] == ["s1"]
-    assert [(item.source, item.line) for item in bad] == [(str(path), at) for at in range(1, len(BAD) + 1)]
-
-
-def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match=r"missing\.jsonl: No such file"):
-        read_texts(tmp_path / "missing.jsonl")
-
-
-def test_files_are_read_in_order(tmp_path: Path) -> None:
-    paths = [write_jsonl(tmp_path, {**ONE, "id": name}, name=name) for name in ("b", "a")]
-    assert [item.id for item in read(paths, skip_bad=False, on_bad=lambda bad: None)] == ["b", "a"]
-
-
-def test_chained_sessions_form_one_recording() -> None:
-    """All conversations in order, with the system prompt of the first."""
-    sessions = [
-        Recording(name, (Message(role="system", content=f"be {name}"), user(f"{name}1"), user(f"{name}2")))
-        for name in "ab"
-    ]
-    [chain] = chain_sessions(sessions)
-    assert [message.text for message in chain.messages] == ["be a", "a1", "a2", "b1", "b2"]
-    assert chain_sessions([]) == []
-
-
 # -- results checked by hand ---------------------------------------------------------------------
 
 RECORDED = Recording(
@@ -266,12 +211,6 @@ def test_rejected_calls_are_counted_and_their_values_are_missing() -> None:
     assert result.recall == 0.75
 
 
-def test_progress_is_reported_after_each_session() -> None:
-    told: list[int] = []
-    play([RECORDED, RECORDED], Spec("token_window"), 500, on_session=lambda: told.append(1))
-    assert told == [1, 1]
-
-
 def test_the_cached_share_is_the_common_prefix() -> None:
     """The second call reads the long first message from the cache at a tenth of the price."""
     long = user("kelp " * 1500)
@@ -282,12 +221,6 @@ def test_the_cached_share_is_the_common_prefix() -> None:
     assert result.cached == round(counts[0] / (first + second), 4)
     cost = 1.25 * first + 0.1 * counts[0] + 1.25 * (second - counts[0])
     assert result.cost_per_call == round(cost / 2, 1)
-
-
-def test_an_unknown_strategy_is_rejected() -> None:
-    """The error lists the known names."""
-    with pytest.raises(InvalidRequest, match="token_window"):
-        Spec("tokenwindow").make_settings(500)
 
 
 # -- sources of values ----------------------------------------------------------
@@ -315,25 +248,6 @@ def test_a_value_is_bound_if_its_call_is_in_the_prompt() -> None:
 
 
 # -- sessions, and comparing --------------------------------------------------------------
-
-
-def test_rows_of_sessions_add_up() -> None:
-    """Also with a session without values and one without calls."""
-    talk = Recording("talk", (user("Hi"), Message(role="assistant", content="Hello")))
-    played = play([RECORDED, talk, Recording("empty", ())], Spec("none"), 10_000)
-    rows = played.list_rows()
-    assert [(row.id, row.calls, row.recall, row.refused) for row in rows] == [
-        ("by hand", 3, 1.0, 0),
-        ("talk", 1, None, 0),
-        ("empty", 0, None, 0),
-    ]
-    assert rows[2].cost_per_call is None
-    assert rows[0].cost_per_call is not None
-    assert rows[1].cost_per_call is not None
-    assert played.result.calls == 4
-    assert played.result.cost_per_call == pytest.approx(
-        (3 * rows[0].cost_per_call + rows[1].cost_per_call) / 4, abs=0.1
-    )
 
 
 def make_tally(*, found: int, cost: float, used: int = 4, calls: int = 2, refused: int = 0) -> Tally:
@@ -376,37 +290,4 @@ def test_strategies_are_compared_session_by_session() -> None:
     assert told.paired["bound"] == recall
 
 
-def test_comparing_without_values_gives_no_difference() -> None:
-    told = compare(
-        make_result(make_tally(found=0, used=0, cost=0, calls=0)),
-        make_result(make_tally(found=0, used=0, cost=0, calls=0)),
-    )
-    assert told.difference["recall"] is None
-    assert all(one.mean_difference is None for one in told.paired.values())
-
-
 # -- plots --------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_plot_is_deterministic() -> None:
-    """Byte for byte, in the requested format, with the names of the strategies."""
-    results = [play([RECORDED], Spec(name), budget).result for name in ("none", "digest") for budget in (40, 99)]
-    svg = plots.draw_plot(results, "svg")
-    assert svg == plots.draw_plot(results, "svg")
-    assert b"digest" in svg
-    assert b"<dc:date>" not in svg
-    png = plots.draw_plot(results, "png")
-    assert png == plots.draw_plot(results, "png")
-    assert png.startswith(b"\x89PNG")
-
-
-def test_an_empty_plot_can_be_drawn() -> None:
-    """Without calls, values and costs there is only a frame."""
-    assert plots.draw_plot([Tally().make_result("$x_{1}$", 5)], "svg")
-
-
-def test_missing_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtra, match=r"extra 'plot' of holdfast-memory"):
-        plots.require()

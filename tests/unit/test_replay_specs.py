@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.context.settings import CLEARING, STRATEGIES
-from holdfast.errors import InvalidRequest
-from holdfast.replay import Spec, SummaryWriter, make_scripted_llm, parse_spec, parse_specs, play
-from tests.unit.test_replay import RECORDED, rounds
+from holdfast.replay import Spec, SummaryWriter, make_scripted_llm, parse_spec, play
+from tests.unit.test_replay import rounds
 
 # -- specs ------------------------------------------------------------------------------
 
@@ -55,65 +54,6 @@ def test_specs(text: str, spec: Spec, label: str) -> None:
     assert parse_spec(text).label == label
     assert parse_spec(label).label == label
     assert parse_spec(label).make_strategy(900) == spec.make_strategy(900)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "unknown strategy"),
-        ("digset", "did you mean 'digest'"),
-        ("digest@", "not a number of tokens"),
-        ("digest@8k", "not a number of tokens"),
-        ("digest@0", "not a number of tokens"),
-        ("digest@1000:budget=2000", "two budgets"),
-        ("token_window:preserve_recent", "not KEY=VALUE"),
-        ("token_window:preserve=3", "did you mean 'preserve_recent'"),
-        ("token_window:preserve_recent=many", "expected an integer"),
-        ("digest:target=1.5", "expected a number above 0"),
-        ("digest:target=" + "[" * 100_000, "expected a number"),
-        ("digest+token_window", "digest cannot be followed by another strategy; only clear_tool_results"),
-        ("token_window+clear_tool_results", r"before another strategy: clear_tool_results\+token_window"),
-        ("clear_tool_results+clear_tool_results", "appears twice"),
-        ("clear_tool_results+clear_tool_results+digest", "appears twice"),
-        ("clear_tool_results+digest:clear_tool_results=true", "appears twice"),
-        ("clear_tool_results+", "between two strategies"),
-        ("+digest", "between two strategies"),
-        ("clear_tool_results@900+digest", "the budget belongs to the last strategy, as digest@N"),
-        ("clear_tool_results:kep=2+digest", r"clear_tool_results.kep: unknown key; did you mean 'keep'"),
-        ("clear_tool_result+digest", "did you mean 'clear_tool_results'"),
-        ("salience:scorer=gpt-4o", "scorer cannot be used here"),
-    ],
-)
-def test_what_is_no_spec(text: str, said: str) -> None:
-    """Says what would be right."""
-    with pytest.raises(InvalidRequest, match=said):
-        parse_spec(text)
-
-
-def test_a_list_of_specs() -> None:
-    """Commas part specs and keys: what is no strategy's name goes with the spec before it; each counts once."""
-    found = parse_specs(
-        ["digest,target=0.5,clear_tool_results:keep=2,clear_at_least=500+token_window,preserve_recent=3", "none,none@7"]
-    )
-    assert [(spec.label, spec.budget) for spec in found] == [
-        ("digest:target=0.5", None),
-        ("clear_tool_results:keep=2,clear_at_least=500+token_window:preserve_recent=3", None),
-        ("none", None),
-        ("none", 7),
-    ]
-    assert len(parse_specs(["digest", "digest,digest@5,digest@5"])) == 2
-    with pytest.raises(InvalidRequest, match="'keep=2' must follow a strategy"):
-        parse_specs(["digest", "keep=2,digest"])
-
-
-def test_a_spec_plays_with_its_keys() -> None:
-    """A window of one message finds less than one of twenty."""
-    found = [
-        play([RECORDED], parse_spec(text), 10_000).result for text in ("buffer_window:window_size=1", "buffer_window")
-    ]
-    assert [result.strategy for result in found] == ["buffer_window:window_size=1", "buffer_window"]
-    assert found[0].recall is not None
-    assert found[0].recall < 1.0 == found[1].recall
 
 
 # -- every strategy ------------------------------------------------------------------------

@@ -12,12 +12,7 @@ import pytest
 
 from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
-from holdfast.context.summaries import Answer, Task, find_flaw, iter_records
-from holdfast.context.units import group_units
-from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
-from holdfast.domain.session import NewEntry, Tail
-from holdfast.errors import ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.models import to_chunks
 from holdfast.replay import (
@@ -32,9 +27,7 @@ from holdfast.replay import (
     play,
 )
 from holdfast.replay.player import MARKER, Player
-from holdfast.replay.scripted import summarize
 from holdfast.replay.summaries import SessionSummaries
-from holdfast.tokens import STORED
 from tests.markers import strip_markers
 from tests.unit.test_replay import rounds, user
 
@@ -151,61 +144,3 @@ def _prompts(talk: Sequence[Message]) -> tuple[list[tuple[Message, ...]], Sessio
             player.finish_call()
     assert player.summaries is not None
     return found, player.summaries
-
-
-def test_missing_usage_is_counted() -> None:
-    """Prompt and answer are counted with the stored counter."""
-    told, _, pen = summing(lambda _: "Bookings from QX0000 on.")
-    read = sum(STORED.message(Message(**message)) for request in pen.asked for message in request["messages"])
-    assert told.result.summarizer_tokens == read + len(pen.asked) * STORED.text("Bookings from QX0000 on.")
-
-
-def test_the_digest_replaces_failed_summaries() -> None:
-    """Failures are counted, the first is reported, and attempts become less frequent."""
-
-    def fail(_: dict[str, Any]) -> str:
-        raise ModelUnavailable("nobody is there")
-
-    told, writer, pen = summing(fail)
-    assert (told.result.summaries, told.result.summarizer_tokens, told.result.refused) == (0, 0, 0)
-    assert 1 < told.result.summaries_failed == len(pen.asked) < 8, "of some twenty calls past the threshold"
-    assert writer.failed == "nobody is there"
-    assert told.result.recall is not None
-    assert told.result.recall > 0.6  # of each call one value ends in a space, which no digest keeps for long
-    nonsense, writer, _ = summing(lambda _: "I'm sorry, I cannot do that.")
-    assert nonsense.result.summaries == 0
-    assert writer.failed == "the summarizer refused to write"
-
-
-def test_without_a_summarizer_the_digest_is_used() -> None:
-    """As with `summarizer_llm: none`, for any model in the spec."""
-    found = [
-        play([rounds(12)], parse_spec(text), 700).result.cost_per_call
-        for text in ("summary_buffer", "summary_buffer:summarizer_llm=none", "summary_buffer:summarizer_llm=gpt-4o")
-    ]
-    assert len(set(found)) == 1
-    assert not parse_spec("summary_buffer:summarizer_llm=offline").summarizes
-    assert parse_spec("summary_buffer:summarizer_llm=gpt-4o").summarizer == "gpt-4o"
-    assert not parse_spec("digest").summarizes
-
-
-def task(messages: tuple[Message, ...], tokens: int, earlier: str | None = None) -> Task:
-    """What a summarizer is asked about these messages."""
-    news = [NewEntry(message=message, tokens=STORED.message(message), timestamp=0) for message in messages]
-    entries, _ = extend(Tail(), news)
-    return Task(text="\n".join(iter_records(group_units(entries))), earlier=earlier, tokens=tokens)
-
-
-def test_the_stand_in_writes_acceptable_summaries() -> None:
-    """They fit the room, have no flaw, prefer the user's words and are deterministic."""
-    asked = task(rounds(12).messages[1:], 150)
-    said = summarize("\n".join(str(message["content"]) for message in asked.messages))
-    assert said == summarize("\n".join(str(message["content"]) for message in asked.messages))
-    assert 50 < STORED.text(said) <= 150
-    assert find_flaw(Answer(said), asked, STORED) is None
-    assert said.splitlines()[-1].startswith("user: And booking QX0012")
-    with_earlier = task(rounds(2, words=300).messages[1:], 900, earlier="user: My code word is sesame.")
-    again = summarize("\n".join(str(message["content"]) for message in with_earlier.messages))
-    assert again.splitlines()[0] == "user: My code word is sesame."
-    assert "look_up returned: QX0000 is of P-7000" in again
-    assert 'called look_up: {"booking": "QX0001"' in again

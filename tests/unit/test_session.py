@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, get_args
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -15,18 +14,11 @@ from holdfast.domain.messages import GENESIS, Message, Part, ToolCall, chain, en
 from holdfast.domain.reconcile import Plan, detect_mode, reconcile_delta
 from holdfast.domain.session import (
     ERASED,
-    Ending,
     Entry,
     Kind,
-    ModelCall,
     NewEntry,
-    Session,
-    SessionRef,
     Tail,
-    Usage,
     get_kind,
-    is_child,
-    make_child_id,
 )
 
 
@@ -125,38 +117,6 @@ def test_tool_messages_do_not_affect_digests(messages: list[Message]) -> None:
     assert [entry.digest for entry in log_of(*(message for message in messages if message.visible))] == visible
 
 
-def test_a_turn_id_can_be_given() -> None:
-    """An import gives the turn id, and later turns continue from it."""
-    named = NewEntry(message=u("x"), tokens=1, timestamp=0, turn_id=7)
-    entries, tail = extend(Tail(), [named, *new([a("r"), u("next")])])
-    assert [entry.turn_id for entry in entries] == [7, 7, 8]
-    assert tail.turn_id == 8
-
-
-def test_appending_updates_totals_anchor_digest_and_open_calls() -> None:
-    written = new([a("hello"), u("task"), u("more"), tc("x", "y", "x"), t("x"), t("elsewhere")])
-    entries, tail = extend(Tail(next_seq=3, total=100), written)
-    assert [(entry.seq, entry.total) for entry in entries] == [
-        (3, 110),
-        (4, 120),
-        (5, 130),
-        (6, 140),
-        (7, 150),
-        (8, 160),
-    ]
-    assert tail == Tail(
-        next_seq=9,
-        turn_id=1,
-        total=160,
-        digest=entries[2].digest,
-        last_seq=8,
-        last_kind="result",
-        unit=6,
-        open_calls=("y", "x"),
-        anchor=4,
-    )
-
-
 def test_aliases_match_replies_as_the_client_received_them() -> None:
     """An interrupted reply matches by the part that was heard, other replies by preface and text."""
     entries, _ = extend(
@@ -190,59 +150,6 @@ def test_to_sent_message_returns_the_part_sent_to_the_client() -> None:
     image = Part("image_url", extra={"image_url": {"url": "x"}})
     shown = Message(role="assistant", content=(image,))
     assert to_sent_message(shown, {"preface": "Oh "}).content == (Part("text", "Oh "), image)
-
-
-@pytest.mark.parametrize(
-    ("idle", "own", "setting", "over"),
-    [
-        (10, None, 10, True),
-        (9, None, 10, False),
-        (10, 20, 10, False),
-        (10, 5, 20, True),
-        (10, 0, 5, False),
-        (10, None, 0, False),
-        (10, None, None, False),
-    ],
-)
-def test_session_expiry(idle: int, own: int | None, setting: int | None, *, over: bool) -> None:
-    """The session's own TTL has precedence; 0 and None mean no expiry."""
-    session = Session(
-        tenant="acme",
-        user_id="ada",
-        id="s",
-        created_at=0,
-        updated_at=0,
-        accessed_at=5,
-        ttl=own,
-        tail=Tail(total=7, turn_id=2),
-    )
-    assert session.is_expired(5 + idle, setting) is over
-    assert (session.tokens, session.turns) == (7, 3)
-
-
-def test_closed_sessions_do_not_expire() -> None:
-    closed = Session(tenant="a", user_id="u", id="s", created_at=0, updated_at=0, status="closed", tail=Tail())
-    assert closed.is_expired(100, 10) is False
-
-
-def test_refs_of_sessions_and_endings() -> None:
-    """A withdrawn session is found by the id of its ending; a closed session does not need that."""
-    session = Session(tenant="a", user_id="u", id="s", created_at=0, updated_at=0, withdrawn="e", tail=Tail())
-    assert session.ref == SessionRef("u", "s", "e")
-    ending = Ending(id="e", user_id="u", session_id="s", withdrawn=True, reason="ttl", ended_at=0, due_at=0)
-    assert ending.ref == SessionRef("u", "s", "e")
-    assert msgspec.structs.replace(ending, withdrawn=False).ref == SessionRef("u", "s", "")
-
-
-def test_child_sessions_are_recognized_by_their_ids() -> None:
-    assert is_child(SessionRef("u", make_child_id("s")))
-    assert not is_child(SessionRef("u", "s"))
-    assert make_child_id("s").startswith("s")
-
-
-def test_usage_is_summed_over_calls() -> None:
-    call = ModelCall(model="m", timestamp=0, prompt_tokens=5, completion_tokens=2, cached_tokens=1)
-    assert Usage().add(call).add(call) == Usage(2, 10, 4, 2)
 
 
 # -- rewinding --------------------------------------------------------------

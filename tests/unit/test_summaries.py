@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,20 +22,18 @@ from holdfast.context.summaries import (
     cut_to_fit,
     find_flaw,
     find_lost,
-    is_current,
     iter_records,
     join_chunks,
-    load_compaction,
     make_compaction,
     make_summarized_view,
     plan_summary,
 )
 from holdfast.context.units import group_units
-from holdfast.context.view import FoldedView, ViewState, decode_state, encode_state
+from holdfast.context.view import FoldedView
 from holdfast.context.window import Compaction, Room, Window
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, Part, ToolCall
-from holdfast.domain.session import Entry, NewEntry, StoredCompaction, Tail
+from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.tokens import STORED
 
 MARKER = "qwertzui"
@@ -124,24 +121,6 @@ def test_the_newest_messages_stay_whole_and_no_unit_is_split() -> None:
             assert [entry.seq for unit in found.rest for entry in unit.entries][-1] == entries[-1].seq
 
 
-def test_an_open_unit_is_kept_with_the_unit_before_it() -> None:
-    """A view can be saved only if it begins with a complete unit."""
-    entries = entries_of(*make_talk(8), user("go"), assistant("", ToolCall("c", "look", "x" * 4000)))
-    found = require_plan(plan(entries))
-    assert found.last == entries[-3].seq, "nor does more stay than the one before it"
-
-
-def test_protected_messages_are_not_summarized() -> None:
-    entries = entries_of(*make_talk(20), pinned=[5])
-    found = require_plan(plan(entries))
-    covered = {entry.seq for unit in found.units for entry in unit.entries}
-    stays = {entry.seq for unit in found.rest for entry in unit.entries}
-    assert 0 not in covered
-    assert 5 not in covered
-    assert {0, 5} <= stays
-    assert found.last > 5
-
-
 def test_the_current_message_of_a_long_turn_stays() -> None:
     call = ToolCall("c", "look", "{}")
     rounds = [
@@ -152,28 +131,6 @@ def test_the_current_message_of_a_long_turn_stays() -> None:
     assert found.last > 4
     assert 4 in {unit.first for unit in found.rest}
     assert 4 not in {unit.first for unit in found.units}
-
-
-def test_no_summary_is_made_if_it_would_free_little() -> None:
-    """A newest message that fills the room does not trigger a summary every turn."""
-    assert plan(entries_of(*make_talk(2), user("long " * 900))) is None
-
-
-def test_tool_payloads_are_counted() -> None:
-    """Unlike in Hector, which counts a few tokens for a result of any length."""
-    call = ToolCall("c", "look", '{"q": "' + "x " * 200 + '"}')
-    payload = [assistant("", call), Message(role="tool", content="row " * 700, tool_call_id="c")]
-    assert plan(entries_of(user("hi"), *payload, user("go on"))) is not None
-
-
-def test_a_forced_summary_reduces_the_used_tokens_to_the_target() -> None:
-    made = make_buffer(budget=100_000)
-    window = window_of(entries_of(*make_talk(20)), made, 100_000)
-    assert plan_summary(window, made) is None
-    found = require_plan(plan_summary(window, made, forced=True))
-    rest = sum(entry.tokens for unit in found.rest for entry in unit.entries)
-    assert rest + found.allowance <= int(0.7 * window.tokens)
-    assert plan_summary(window_of(entries_of(*make_talk(1)), made, 100_000), made, forced=True) is None
 
 
 # -- the view ------------------------------------------------------------------
@@ -198,29 +155,6 @@ def test_the_view_contains_task_summary_pins_and_recent_messages() -> None:
     assert carried.make_window(room_of(1000)).tokens <= 700
 
 
-def test_a_summary_mark_is_a_hash_of_its_text() -> None:
-    """Build records store the mark, so it must be the same in every release."""
-    said, again, other = (
-        Compaction(at, 9, text, 3, "summary") for at, text in ((0, "They spoke."), (1, "They spoke."), (0, "No."))
-    )
-    assert said.mark == again.mark == hashlib.blake2b(b"They spoke.", digest_size=8).hexdigest()
-    assert said.mark != other.mark
-    assert len(Compaction(0, 9, "\ud800", 3, "summary").mark) == 16, "whatever a model wrote"
-
-
-def test_a_saved_view_round_trips() -> None:
-    made = make_buffer(budget=1000)
-    entries = entries_of(*make_talk(20), pinned=[5])
-    carried, summary = apply_summary_to(entries, made, 1000)
-    state = decode_state(encode_state(carried.to_state()))
-    assert state is not None
-    kept = [entry for entry in entries if entry.seq in state.keep]
-    behind = [entry for entry in entries if entry.seq >= state.frontier]
-    again = FoldedView(made, room_of(1000), state, kept, behind)
-    assert again.make_window(room_of(1000)).list_messages() == carried.make_window(room_of(1000)).list_messages()
-    assert state.frontier == summary.last + 1
-
-
 def test_the_view_is_the_same_from_all_entries_or_the_needed_ones() -> None:
     """The needed entries are the protected ones and those after the summary."""
     made = make_buffer(budget=1000)
@@ -243,23 +177,6 @@ def test_a_long_task_is_shortened_before_a_summary() -> None:
     assert STORED.message(small.list_messages()[0]) <= 50, "a quarter of a small room, too"
 
 
-def test_the_next_plan_starts_after_the_last_summary_and_includes_it() -> None:
-    made = make_buffer(budget=1000)
-    entries = entries_of(*make_talk(20))
-    carried, summary = apply_summary_to(entries, made, 1000)
-    window = carried.make_window(room_of(1000))
-    assert plan_summary(window, made) is None, "not again at once"
-    assert carried.apply_summary(summary) is False, "what it has already is not laid again"
-    more = entries_of(*make_talk(40))
-    still = Strategy(name="none", bounded=False)
-    longer = make_summarized_view(still, room_of(1000), summary, more, anchor=0).make_window(room_of(1000))
-    found = require_plan(plan_summary(longer, made))
-    assert found.earlier == summary
-    assert found.gap is None
-    assert min(unit.first for unit in found.units) == summary.last + 1
-    assert found.find_first(found.units) == summary.first
-
-
 def test_decisions_list_summarized_and_then_condensed_entries() -> None:
     """The condensed range starts right after the summary, and every token is counted exactly once."""
     made = make_buffer(budget=1000)
@@ -279,55 +196,6 @@ def test_decisions_list_summarized_and_then_condensed_entries() -> None:
     assert sum_decisions(window, made)["compacted"] == runs[1].tokens + runs[2].tokens
 
 
-def test_entries_covered_by_the_digest_are_read_again() -> None:
-    made = make_buffer(budget=1000)
-    entries = entries_of(*make_talk(60))
-    carried = FoldedView(made, room_of(1000), None, (), entries)
-    state = carried.to_state()
-    digest = state.compaction
-    assert digest is not None
-    more = [*entries, *extend_by(entries, make_talk(8))]
-    still = Strategy(name="none", bounded=False)
-    kept = [entry for entry in more if entry.seq in state.keep]
-    behind = [entry for entry in more if entry.seq >= state.frontier]
-    found = require_plan(
-        plan_summary(FoldedView(still, room_of(1000), state, kept, behind).make_window(room_of(1000)), made)
-    )
-    assert found.gap == (0, state.frontier)
-    assert found.digest == digest
-    before = entries[state.frontier].total - entries[state.frontier].tokens
-    assert found.gap_tokens == before - sum(entry.tokens for entry in kept)
-    assert found.apart == set(state.keep)
-
-
-def extend_by(entries: Sequence[Entry], messages: Sequence[Message]) -> list[Entry]:
-    """Return the entries of `messages` appended after `entries`."""
-    whole = entries_of(*(entry.message for entry in entries), *messages)
-    return whole[len(entries) :]
-
-
-def test_a_formerly_current_message_is_summarized_later() -> None:
-    """It was in the head when the earlier summary was applied, so that summary does not cover it."""
-    call = ToolCall("c", "look", "{}")
-    rounds = [
-        m for _ in range(20) for m in (assistant("", call), Message(role="tool", content="r " * 40, tool_call_id="c"))
-    ]
-    made = make_buffer(budget=1000)
-    entries = entries_of(*make_talk(2), user("the task of this turn"), *rounds)
-    _, summary = apply_summary_to(entries, made, 1000)
-    more = [*entries, *extend_by(entries, [assistant("done"), *make_talk(12)])]
-    still = Strategy(name="none", bounded=False)
-    kept = [entry for entry in more if entry.seq in (0, 4) or entry.seq > summary.last]
-    state = make_summarized_view(made, room_of(1000), summary, entries, anchor=0).to_state()
-    assert 4 in state.keep
-    behind = [entry for entry in kept if entry.seq >= state.frontier]
-    head = [entry for entry in kept if entry.seq in state.keep]
-    found = require_plan(
-        plan_summary(FoldedView(still, room_of(1000), state, head, behind).make_window(room_of(1000)), made)
-    )
-    assert 4 in {unit.first for unit in found.units}
-
-
 def test_a_user_text_formatted_as_a_summary_is_a_message() -> None:
     """Hector treats any text with the right beginning as a checkpoint and drops everything before it."""
     made = make_buffer(budget=1000)
@@ -340,19 +208,6 @@ def test_a_user_text_formatted_as_a_summary_is_a_message() -> None:
     assert window.summary == summary
     assert [m.text for m in window.list_messages()].count(fake.text) == 1
     assert plan_summary(window_of(entries[38:], made, 1000), made) is None
-
-
-def test_a_saved_view_without_the_live_summary_is_not_used() -> None:
-    live = StoredCompaction(
-        id=1, status="live", view="v", first=0, last=7, kind="summary", text="t", tokens=9, source_tokens=99, total=9,
-        created_at=0, through=8,
-    )  # fmt: skip
-    knows = ViewState(summary=load_compaction(live, STORED, MARKER))
-    assert is_current(knows, live)
-    assert is_current(ViewState(), None)
-    assert not is_current(ViewState(), live)
-    assert not is_current(knows, None)
-    assert not is_current(None, live)
 
 
 def test_a_summary_is_labelled_as_data_and_fits_its_allowance() -> None:
@@ -496,8 +351,3 @@ def test_lost_identifiers_are_reported() -> None:
     assert gone.named == ("mei.ahmed@example.com", "4WQ150")
     assert gone.count == 2
     assert find_lost(before, ["W-12345 mei.ahmed@example.com", "4WQ150 is in the tail"]).count == 0
-
-
-def test_many_lost_identifiers_are_counted_and_the_first_are_named() -> None:
-    gone = find_lost([" ".join(f"ID-{n:05d}" for n in range(300))], [""])
-    assert (len(gone.named), gone.count) == (50, 300)

@@ -6,15 +6,12 @@ import pytest
 
 from holdfast.context.escaping import make_delimiter
 from holdfast.context.summaries import (
-    CUT,
     PROMPT,
     Answer,
     Task,
-    cut_to_fit,
     find_flaw,
     iter_records,
     join_chunks,
-    shorten,
 )
 from holdfast.context.units import group_units
 from holdfast.domain.log import extend
@@ -66,48 +63,6 @@ class Characters:
         return len(message.text)
 
 
-def test_a_shortened_record_reserves_a_fifth_for_its_mark() -> None:
-    """It keeps at least 40 characters."""
-    text = "x" * 999
-    assert join_chunks([text], 100, Characters()) == [shorten(text, 79)]
-    assert join_chunks([text], 300, Characters()) == [shorten(text, 239)]
-    assert join_chunks([text], 1, Characters()) == [shorten(text, 40)]
-    left = 298 - len(shorten(text, 239))
-    assert join_chunks([text, "y" * left], 300, Characters()) == [f"{shorten(text, 239)}\n{'y' * left}"]
-    assert len(join_chunks([text, "y" * (left + 1)], 300, Characters())) == 2
-
-
-def test_records_are_joined_up_to_the_last_token() -> None:
-    size = STORED.text("one two") + 1
-    assert join_chunks(["one two"] * 3, 3 * size, STORED) == ["one two\none two\none two"]
-    assert join_chunks(["one two"] * 3, 3 * size - 1, STORED) == ["one two\none two", "one two"]
-
-
-def test_a_shortened_text_keeps_two_thirds_of_its_head() -> None:
-    text = "a" * 60 + "-" * 30 + "z" * 30
-    assert shorten(text, 90) == "a" * 60 + "\n[… 30 characters left out …]\n" + "z" * 30
-    assert shorten(text, 120) == text
-    assert "1 characters left out" in shorten(text, 119)
-
-
-def test_a_long_summary_is_cut_to_the_exact_room() -> None:
-    """At the end of a sentence if there is one in the second half, otherwise at the last token."""
-    assert cut_to_fit("x" * 500, 500, len) == "x" * 500
-    assert cut_to_fit("x" * 501, 500, len) == "x" * (500 - len(CUT)) + CUT
-    room = 100 + len(CUT)
-    late, early = (f"{'a' * at}. {'b' * 200}" for at in (60, 40))
-    assert cut_to_fit(late, room, len) == f"{'a' * 60}.{CUT}"
-    assert cut_to_fit(early, room, len) == early[:100] + CUT
-    assert cut_to_fit(f"one. two. {'a' * 60}\n{'b' * 200}", room, len) == f"one. two. {'a' * 60}{CUT}"
-
-
-def test_each_chunk_has_the_full_room() -> None:
-    size = STORED.text("one two") + 1
-    joined = "one two\none two\none two"
-    assert join_chunks(["one two"] * 9, 3 * size, STORED) == [joined] * 3
-    assert join_chunks(["one two"] * 9, 3 * size - 1, STORED) == ["one two\none two"] * 4 + ["one two"]
-
-
 def test_names_are_one_line_of_at_most_100_characters() -> None:
     """Names of tools, parts and people come from clients."""
     name, told = "look \n" * 30, ("look " * 30)[:100]
@@ -133,20 +88,6 @@ def test_delimited_text_cannot_contain_its_delimiter() -> None:
     asked = hostile.messages[1]["content"]
     assert asked.count(f"<{tag}>\n{hostile.text}\n</{tag}>") == 1
     assert asked.count(f"<{tag}-earlier>\nkelp\n</{tag}-earlier>") == 1
-
-
-def test_the_prompt_asks_for_three_words_per_five_tokens() -> None:
-    """At least 20; the retry after a long answer asks for the same number."""
-    assert [Task(text="kelp", earlier=None, tokens=tokens).words for tokens in (1, 33, 35, 36, 500)] == [
-        20, 20, 21, 21, 300
-    ]  # fmt: skip
-    task = Task(text="kelp", earlier=None, tokens=500)
-    assert "in at most 300 words." in task.messages[1]["content"]
-    *before, answer, again = task.make_shorter_messages("too long")
-    assert before == task.messages
-    assert answer == {"role": "assistant", "content": "too long"}
-    assert again["role"] == "user"
-    assert "at most 300 words" in again["content"]
 
 
 # -- answers at the limits of the checks ------------------------------------------
