@@ -79,7 +79,7 @@ class Retries:
     def resume(self, digest: bytes) -> Attempt | None:
         """Return the earlier attempt to send the same request, or None.
 
-        Anonymous callers may have sent the same request, so there can be several attempts. Attempts whose reply was not delivered are
+        Two programs of a user may have sent the same request, so there can be several attempts. Attempts whose reply was not delivered are
         preferred, then attempts whose client has disconnected. If several remain, the oldest one is returned; if all were answered, the
         newest one.
         """
