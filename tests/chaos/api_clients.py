@@ -40,7 +40,7 @@ class ApiClient(ABC):
     """
 
     def __init__(self, number: int, chance: random.Random, key: str, prompts: Mapping[str, Sequence[str]]) -> None:
-        self.marker = f"<m{number}>"
+        self.marker = f"(m{number})"
         self.markers = frozenset({self.marker})
         self.name = f"api-{number}"
         self.tries = 0

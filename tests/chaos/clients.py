@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import httpx2
 
-MARKER = re.compile(r"<m\d+>")
+MARKER = re.compile(r"\(m\d+\)")
 """What a client writes into everything it says."""
 AGAIN = (408, 409, 425, 429, 500, 502, 503, 504)
 """Answers after which a request is sent again as it is."""
@@ -31,9 +31,9 @@ class Client:
     """
 
     def __init__(self, number: int, group: Sequence[int], chance: random.Random, key: str = "") -> None:
-        self.marker = f"<m{number}>"
+        self.marker = f"(m{number})"
         self.session = f"chaos-{min(group)}"
-        self.markers = frozenset(f"<m{member}>" for member in group)
+        self.markers = frozenset(f"(m{member})" for member in group)
         self.acknowledged: list[tuple[str, bool]] = []
         """What it said and was heard, in order, and whether it asked for a reply."""
         self.tries = 0

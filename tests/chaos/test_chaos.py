@@ -50,17 +50,17 @@ def _log(*texts: str) -> list[Entry]:
 @pytest.mark.parametrize(
     ("log", "says"),
     [
-        (_log("<m1> 0"), "lost"),
-        (_log("<m1> 0", "<m1> 1", "<m1> 0"), "doubled"),
-        (_log("<m1> 1", "<m1> 0"), "out of order"),
-        (_log("<m1> 0", "<m1> 1", "<m2> 0"), "<m2>"),
-        (_log("<m1> 0", "<m1> 1")[:-1], "replies"),
+        (_log("(m1) 0"), "lost"),
+        (_log("(m1) 0", "(m1) 1", "(m1) 0"), "doubled"),
+        (_log("(m1) 1", "(m1) 0"), "out of order"),
+        (_log("(m1) 0", "(m1) 1", "(m2) 0"), "(m2)"),
+        (_log("(m1) 0", "(m1) 1")[:-1], "replies"),
     ],
 )
 def test_the_judge_sees_what_is_wrong(log: list[Entry], says: str) -> None:
     """A log that lost, doubled, reordered or mixed something up is told so."""
     client = Client(1, [1], Random(1))
-    client.acknowledged = [("<m1> 0", True), ("<m1> 1", True)]
+    client.acknowledged = [("(m1) 0", True), ("(m1) 1", True)]
     with pytest.raises(AssertionError, match=says):
         check(client, log)
 
@@ -68,13 +68,13 @@ def test_the_judge_sees_what_is_wrong(log: list[Entry], says: str) -> None:
 def test_the_judge_lets_a_right_log_pass() -> None:
     """Also where the last thing said was not acknowledged."""
     client = Client(1, [1], Random(1))
-    client.acknowledged = [("<m1> 0", True), ("<m1> 1", True)]
-    check(client, _log("<m1> 0", "<m1> 1", "<m1> 2"))
+    client.acknowledged = [("(m1) 0", True), ("(m1) 1", True)]
+    check(client, _log("(m1) 0", "(m1) 1", "(m1) 2"))
 
 
 def test_clients_see_foreign_markers() -> None:
     """In whatever they are shown."""
     client = Client(1, [1], Random(1))
-    client._look("heard: <m1> 0")
+    client._look("heard: (m1) 0")
     with pytest.raises(Crossed):
-        client._look("heard: <m2> 0")
+        client._look("heard: (m2) 0")

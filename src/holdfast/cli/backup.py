@@ -85,16 +85,11 @@ def _drop_index(settings: ServerSettings, restored: Path) -> str | None:
         A message with the next step for the user; None if there is nothing to do.
     """
     from holdfast.config.build import build_index_settings
-    from holdfast.indexes.settings import get_index_file, is_lasting, resolve_index_url
+    from holdfast.indexes.settings import get_index_file, resolve_index_url
 
     index = build_index_settings(settings.config)
-    place = None if index is None else resolve_index_url(index, settings.store)
-    if place is None or not is_lasting(place):
-        return None
-    file = get_index_file(place)
-    if file is None:
-        return "The search index is stored elsewhere and no longer matches: rebuild it with `holdfast index rebuild`."
-    if file.exists() and file.samefile(restored):
+    file = None if index is None else get_index_file(resolve_index_url(index, settings.store))
+    if file is None or (file.exists() and file.samefile(restored)):
         return None
     try:
         for ending in ("", "-wal", "-shm", "-journal"):
