@@ -13,9 +13,8 @@ from tests.edges.server import Served, gateway
 AGENTS = """agents:
   guide:
     greeting: "Hello {user:name}!"
-    global_instruction: "App {app:version?}."
     instruction: |
-      Speak {user:language}. Answer like {"a": {"b": 1}}.
+      App {app:version?}. Speak {user:language}. Answer like {"a": {"b": 1}}.
   writer: {tools: [save_artifact, load_artifact]}
   plain: {instruction: Be kind.}"""
 HI: list[Any] = [{"role": "user", "content": "Hi"}]
@@ -44,7 +43,7 @@ async def test_missing_template_state_is_a_400_that_names_it(streamed: bool) -> 
         assert (await chat(served, "guide", stream=streamed)).status_code == 200
         told = upstream.requests[-1].body["messages"]
         assert told == [
-            {"role": "system", "content": 'App .\n\nSpeak pt. Answer like {"a": {"b": 1}}.\n'},
+            {"role": "system", "content": 'App . Speak pt. Answer like {"a": {"b": 1}}.\n'},
             {"role": "user", "content": "Hi"},
         ]
 
@@ -59,7 +58,7 @@ async def test_greeting_and_context_over_http() -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "missing_state")
         await served.http.patch("/v1/sessions/s/state", json={"user:language": "pt", "app:version": "2"})
         answer = await served.http.post("/v1/sessions/s/context", json={})
-        assert answer.json()["messages"][0]["content"].startswith("App 2.\n\nSpeak pt.")
+        assert answer.json()["messages"][0]["content"].startswith("App 2. Speak pt.")
 
 
 @pytest.mark.parametrize("streamed", [False, True])

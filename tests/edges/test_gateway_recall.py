@@ -16,7 +16,7 @@ AGENTS = """
 agents:
   clerk: {llm: default, memory: {max_results: 2}}
   mute: {llm: default, memory: {enabled: false}, search: {enabled: false}}
-search: {enabled: true, inject: false}
+search: {enabled: true, budget: 0}
 memory: {enabled: true, budget: 300}
 """
 
@@ -70,4 +70,4 @@ async def test_top_level_search_and_memory_apply_to_agents_and_models() -> None:
             assert (0 < reply.model_extra["session"]["overhead"]["tools"] <= 350) == has, model
         responder = served.hf.roster.find_responder(agent="clerk")
         assert (responder.recalls["memory"].max_results, responder.recalls["memory"].budget) == (2, 300)
-        assert not responder.recalls["conversation"].inject
+        assert responder.recalls["conversation"].budget == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import msgspec
 import pytest
 
 from holdfast.agents import Agent
@@ -22,7 +21,6 @@ from holdfast.limits import INSTRUCTED_ARTIFACT_BYTES
 from holdfast.secrets import Guard, make_redactor
 from holdfast.stores.log import Append
 from holdfast.tools.context import ToolContext
-from holdfast.turns.respond import respond
 from tests.fake_secrets import KEY
 from tests.service.scripted_model import REF
 from tests.service.tools_kit import Bench, bench, content, make_reply
@@ -60,21 +58,6 @@ async def test_placeholders_read_all_state_scopes() -> None:
         ]
 
 
-async def test_global_instructions_come_first_from_the_root_down() -> None:
-    above = (
-        Agent(name="root", global_instruction="R {x}"),
-        Agent(name="mid"),
-        Agent(name="top", global_instruction="T {{x}}"),
-    )
-    async with bench(["ok"], agents=make_agents("I {x}", global_instruction="G {none?}{x}")) as made:
-        await write_state(made, {"x": 1})
-        turn = made.turn("Hi", agent="a")
-        turn.speak_as(msgspec.structs.replace(turn.request.responder, above=above), turn.learned)
-        async for _ in respond(turn):
-            pass
-        assert get_system_messages(made) == ["R 1\n\nT {x}\n\nG 1\n\nI 1"]
-
-
 async def test_empty_instruction_is_left_out() -> None:
     async with bench(["ok"], agents=make_agents("{x?}")) as made:
         await made.ask("Hi", agent="a")
@@ -92,10 +75,10 @@ async def test_system_messages_of_requests_and_sessions_are_not_templates() -> N
 
 async def test_braces_in_values_are_not_placeholders() -> None:
     hostile = "{user:secret} {artifact.plan} {{x}} }} {"
-    async with bench(["ok"], agents=make_agents("{a}{b}|{{a}}", global_instruction="{b}")) as made:
+    async with bench(["ok"], agents=make_agents("{a}{b}|{{a}}")) as made:
         await write_state(made, {"a": "{b", "b": hostile, "user:secret": "hidden"})
         await made.ask("Hi", agent="a")
-        assert get_system_messages(made) == [f"{hostile}\n\n{{b{hostile}|{{a}}"]
+        assert get_system_messages(made) == [f"{{b{hostile}|{{a}}"]
 
 
 async def test_state_written_by_a_tool_is_in_the_next_call() -> None:

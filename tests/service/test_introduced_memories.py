@@ -23,7 +23,7 @@ from tests.service.tools_kit import Bench, bench
 ANN, DESK, APP = Owner("user", "default"), Owner("agent", "a"), Owner("app")
 AGENTS = {
     "a": Agent(name="a", instruction="Be kind.", recalls={"memory": RecallSettings()}),
-    "quiet": Agent(name="quiet", recalls={"memory": RecallSettings(inject=False)}),
+    "quiet": Agent(name="quiet", recalls={"memory": RecallSettings(budget=0)}),
     "b": Agent(name="b"),
 }
 

@@ -22,7 +22,7 @@ DEFAULT = Owner("user", "default")
 INJECTS = Agent(name="a", recalls={"memory": RecallSettings()})
 AGENTS = {
     "a": INJECTS,
-    "quiet": Agent(name="quiet", recalls={"memory": RecallSettings(inject=False)}),
+    "quiet": Agent(name="quiet", recalls={"memory": RecallSettings(budget=0)}),
     "b": Agent(name="b"),
 }
 

@@ -80,16 +80,11 @@ async def test_tool_lists_the_reachable_agents() -> None:
         assert second[-1]["function"]["parameters"]["properties"]["agent_name"]["enum"] == ["coordinator", "writer"]
 
 
-async def test_agent_without_reachable_agents_is_not_offered_the_tool() -> None:
-    shut = {
-        **TEAM,
-        "writer": msgspec.structs.replace(TEAM["writer"], transfer_to_parent=False, transfer_to_peers=False),
-    }
+async def test_text_before_a_handover_is_a_preface_of_the_reply() -> None:
     async with open_team(
-        {"coordinator": [make_reply("Hm.", hand_over("writer"))], "writer": [make_reply("A poem.")]}, agents=shut
+        {"coordinator": [make_reply("Hm.", hand_over("writer"))], "writer": [make_reply("A poem.")]}
     ) as bench:
         assert content(await bench.ask("write")) == "Hm.\n\nA poem."
-        assert bench.told_by.tools(1) == []
         assert (await bench.log())[-1].metadata == {"preface": "Hm.\n\n"}
 
 

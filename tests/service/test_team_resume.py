@@ -83,13 +83,6 @@ async def test_agent_below_the_named_one_continues() -> None:
         assert bench.told_by.order == ["middle", "leaf", "leaf", "leaf", "middle"]
 
 
-async def test_agent_that_cannot_hand_back_does_not_keep_the_conversation() -> None:
-    once = {**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], transfer_to_parent=False)}
-    async with open_team(scripts_then(coordinator=[make_reply("I am back.")]), agents=once) as bench:
-        await bench.ask("find")
-        assert content(await bench.ask("thanks")) == "I am back."
-
-
 async def test_conversation_of_a_removed_agent_returns_to_the_root() -> None:
     async with open_team(scripts_then(coordinator=[make_reply("I am back.")])) as bench:
         await bench.ask("find")
@@ -212,11 +205,8 @@ async def _collect(chunks: Any) -> dict[str, Any]:
     return collector.build_completion()
 
 
-async def test_handover_to_an_agent_that_does_not_keep_it_completes_after_a_crash() -> None:
-    once = {**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], transfer_to_parent=False)}
-    async with open_team(
-        {"researcher": [make_reply("Found.")], "coordinator": [make_reply("Thanks.")]}, agents=once
-    ) as bench:
+async def test_handover_completes_after_a_crash() -> None:
+    async with open_team({"researcher": [make_reply("Found."), make_reply("Thanks.")]}) as bench:
         await bench.session.append([{"role": "user", "content": "find"}])
         call = {
             "id": "t",
@@ -230,13 +220,11 @@ async def test_handover_to_an_agent_that_does_not_keep_it_completes_after_a_cras
 
 
 async def test_client_result_goes_to_the_agent_that_made_the_call() -> None:
-    """Even to one that does not keep the conversation: its turn is not over."""
-    once = {**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], transfer_to_parent=False)}
     scripts = {
-        "coordinator": [make_reply(None, hand_over("researcher")), make_reply("Thanks.")],
-        "researcher": [make_reply(None, ("k", "open_door", {})), make_reply("It was open.")],
+        "coordinator": [make_reply(None, hand_over("researcher"))],
+        "researcher": [make_reply(None, ("k", "open_door", {})), make_reply("It was open."), make_reply("Thanks.")],
     }
-    async with open_team(scripts, agents=once) as bench:
+    async with open_team(scripts) as bench:
         body = {"tools": THEIRS}
         await bench.ask("find", body=body)
         result = {"role": "tool", "tool_call_id": "k", "content": "opened"}

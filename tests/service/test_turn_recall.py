@@ -94,8 +94,8 @@ async def test_recorded_sizes_of_a_prompt_with_recalled_text_add_up(monkeypatch:
 
 
 async def test_agent_without_recall_recalls_nothing() -> None:
-    """Neither does a request without an agent; with `inject: false` an agent has only the tool."""
-    tool_only = Agent(name="tool", recalls={"conversation": RecallSettings(inject=False)})
+    """Neither does a request without an agent; with `budget: 0` an agent has only the tool."""
+    tool_only = Agent(name="tool", recalls={"conversation": RecallSettings(budget=0)})
     async with open_talks(agents={"plain": Agent(name="plain"), "tool": tool_only}) as at:
         await at.add_messages("harbour", SECRET)
         for agent in ("plain", None, "tool"):
@@ -143,7 +143,7 @@ async def test_tool_does_not_return_what_was_injected() -> None:
 
 async def test_tool_does_not_return_another_sessions_copy_of_prompt_text() -> None:
     """A conversation continued elsewhere has the same text in both sessions."""
-    tool_only = Agent(name="tool", recalls={"conversation": RecallSettings(inject=False)})
+    tool_only = Agent(name="tool", recalls={"conversation": RecallSettings(budget=0)})
     script = [make_reply(None, ("c", "search_conversations", {"query": "gate code"})), make_reply("It is 4711.")]
     async with open_talks(script, agents={"tool": tool_only}) as at:
         await at.add_messages("harbour", SECRET, "Noted.")
@@ -414,7 +414,7 @@ async def test_yesterday_follows_the_time_zone_of_the_agent() -> None:
     zones = {"UTC": True, "Pacific/Auckland": False}
     agents = {
         f"{zone} {inject}": Agent(
-            name=f"{zone} {inject}", recalls={"conversation": RecallSettings(zone=zone, inject=inject)}
+            name=f"{zone} {inject}", recalls={"conversation": RecallSettings(zone=zone, budget=1000 if inject else 0)}
         )
         for zone in zones
         for inject in (True, False)
@@ -425,7 +425,7 @@ async def test_yesterday_follows_the_time_zone_of_the_agent() -> None:
         await at.add_messages("harbour", "How deep is the harbour?", "Nine metres.")
         at.clock.now += DAY // 8
         for name, agent in agents.items():
-            found, inject = zones[name.split()[0]], (agent.recalls or {})["conversation"].inject
+            found, inject = zones[name.split()[0]], (agent.recalls or {})["conversation"].budget > 0
             session = await at.hf.session(name, user_id="ada", agent=name)
             await session.send(query["query"])
             prompt = at.model.prompts[-1]
@@ -435,7 +435,7 @@ async def test_yesterday_follows_the_time_zone_of_the_agent() -> None:
 
 
 async def test_tool_obeys_max_results_and_date_arguments() -> None:
-    few = Agent(name="finder", recalls={"conversation": RecallSettings(inject=False, max_results=2)})
+    few = Agent(name="finder", recalls={"conversation": RecallSettings(budget=0, max_results=2)})
     async with open_talks(call_script({"query": "kelp", "max_results": 50}), agents={"finder": few}) as at:
         for number in range(6):
             await at.add_messages(f"s{number}", f"kelp {number}")

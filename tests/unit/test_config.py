@@ -99,7 +99,7 @@ llms:
     modle: gpt-4o
     base_url: 5
     timeout: a while
-    temperature: 3
+    max_requests: -3
 databases:
   main:
     driver: postgresql
@@ -138,7 +138,7 @@ def test_every_mistake_is_reported_once_with_line_and_path() -> None:
         ("holdfast.yaml:3", "llms.fast.modle"),
         ("holdfast.yaml:4", "llms.fast.base_url"),
         ("holdfast.yaml:5", "llms.fast.timeout"),
-        ("holdfast.yaml:6", "llms.fast.temperature"),
+        ("holdfast.yaml:6", "llms.fast.max_requests"),
         ("holdfast.yaml:9", "databases.main.driver"),
         ("holdfast.yaml:10", "databases.other.path"),
         ("holdfast.yaml:12", "databases.other.host"),
@@ -203,7 +203,7 @@ def test_every_mistake_is_reported_once_with_line_and_path() -> None:
         ('llms: {a: {headers: {X-A: "c\\r\\nHost: x"}}}', "printable ASCII"),
         ("llms: {a: {base_url: 'ftp://x'}}", "begins with http:// or https://"),
         ("llms: {a: {context_window: 4096, max_tokens: 4096}}", "4096 - 4096 - 256 - 512"),
-        ("llms: {a: {temperature: .inf}}", "expected a number from 0 to 2"),
+        ("embedders: {a: {min_similarity: .inf}}", "expected a number from 0 to 1"),
         ("databases: {a: {}}", "databases.a.driver: missing"),
         ("databases: {a: {driver: sqlite}}", "databases.a.path: missing"),
         ("databases: {a: {driver: postgres, host: h, path: p}}", "databases.a.path: only for driver 'sqlite'"),

@@ -54,7 +54,7 @@ def test_variables_are_converted_to_the_type_of_their_key() -> None:
         HOLDFAST_GATEWAY__ALLOWED_HOSTS="a.example, b.example",
         HOLDFAST_PYTHON__ENABLED="true",
         HOLDFAST_LLMS__FAST_1__MODEL="gpt-4o",
-        HOLDFAST_LLMS__FAST_1__TEMPERATURE="0.5",
+        HOLDFAST_LLMS__FAST_1__PARAMS__TEMPERATURE="0.5",
         HOLDFAST_LLMS__FAST_1__TIMEOUT="5s",
         HOLDFAST_LLMS__FAST_1__PARAMS__SEED="7",
         HOLDFAST_LLMS__FAST_1__HEADERS__X_TEAM="blue",
@@ -73,7 +73,7 @@ def test_variables_are_converted_to_the_type_of_their_key() -> None:
     assert (gateway.host, gateway.port, gateway.max_body, gateway.match) == ("127.0.0.1", 9000, 1 << 20, "off")
     assert (gateway.queue_timeout, gateway.allowed_hosts) == (90.0, ("a.example", "b.example"))
     assert found.python.enabled
-    assert (llm.model, llm.temperature, llm.params, llm.headers) == ("gpt-4o", 0.5, {"seed": 7}, {"x_team": "blue"})
+    assert (llm.model, llm.params, llm.headers) == ("gpt-4o", {"seed": 7, "temperature": 0.5}, {"x_team": "blue"})
     assert llm.timeout == 5.0
     assert found.llms["other"].provider == "anthropic"
     assert found.agents["a"].tools == ("y", "z")
@@ -307,7 +307,7 @@ agents:
   a: {context: {budget: x}, output_key: "temp:", state: {"temp:x": 1}, sequence: [b], llm: fast, tools: [5]}
   b: {sub_agents: [c]}
   c: {sub_agents: [b]}
-llms: {fast: {base_url: "x", temperature: 9, context_window: 4096, max_tokens: 4096, api_key: "${NOT_SET:?ask ada}"}}
+llms: {fast: {base_url: "x", max_requests: -9, context_window: 4096, max_tokens: 4096, api_key: "${NOT_SET:?ask ada}"}}
 mcp_servers: {m: {url: 5, headers: {"a b": c}, prefix: "x y"}}
 gateway: {host: 0.0.0.0}
 auth: {required: false}
@@ -330,7 +330,7 @@ def test_all_problems_are_reported_at_once(here: Path) -> None:
         *("8: agents.a.llm: not together with `sequence`", "8: agents.a.output_key", "10: agents.c.sub_agents"),
         *(
             "11: llms.fast.base_url",
-            "11: llms.fast.temperature",
+            "11: llms.fast.max_requests",
             "11: llms.fast.context_window",
             "11: llms.fast.api_key",
         ),
@@ -362,7 +362,7 @@ def test_all_problems_are_reported_at_once(here: Path) -> None:
         ("auth: {jwt: {jwks_url: 5, issuer: i, audience: a}}", "jwks_url"),
         ("context: {strategy: summary_buffr}\nagents: {a: {context: {threshold: 0.5}}}", "strategy"),
         ("context: {strategy: summary_buffer, threshold: '${NO}', target: 0.9}", "threshold"),
-        ("llms: {fast: {temperature: 9}}\nagents: {a: {llm: fast}}", "temperature"),
+        ("llms: {fast: {max_requests: -9}}\nagents: {a: {llm: fast}}", "max_requests"),
         ("databases: {main: {driver: sqlit, path: x}}\nstorage: {sessions: {backend: sql, database: main}}", "driver"),
         ("llms: 5\nagents: {a: {llm: fast}}", "llms"),
     ],

@@ -63,7 +63,7 @@ def test_blocks_that_load_are_valid(text: str) -> None:
         "gateway: {shutdown_grace: soon}",
         "gateway: {on_disconnect: stop}",
         "llms: {a: {modle: x}}",
-        "llms: {a: {temperature: 3}}",
+        "llms: {a: {max_requests: -3}}",
         "llms: {a: {timeout: {read: 5}}}",
         "agents: {a: {tools: search}}",
         "agents: {a: {output_key: 5}}",

@@ -43,7 +43,6 @@ SOURCES = {
     "agents.a.context.budget": "own.yaml:5",
     "agents.a.context.preserve_recent": "own.yaml:7",
     "agents.a.state.topic": "own.yaml:7",
-    "agents.a.transfer_to_parent": "default",
     "llms.default.api_key": "own.yaml:8, KEY from environment",
     "llms.default.params.seed": "own.yaml:8",
     "hooks.webhooks[0].url": "own.yaml:9",

@@ -104,7 +104,7 @@ def test_invalid_environment_variables_are_rejected() -> None:
 MODELS = """
 llms:
   default: {model: gpt-4o, base_url: "https://a.example/v1/", api_key: k1, context_window: 9000, params: {seed: 1}}
-  fast: {model: gpt-4o-mini, vendor: openai, temperature: 0.5, timeout: 60s}
+  fast: {model: gpt-4o-mini, vendor: openai, params: {temperature: 0.5}, timeout: 60s}
   gpt-4.1: {timeout: 30s, max_tokens: 100}
   local: {provider: offline}
 agents:

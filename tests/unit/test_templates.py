@@ -122,9 +122,9 @@ def test_names_are_listed_once_and_in_order() -> None:
 @pytest.mark.parametrize("values", [{}, {"b": None, "user:b": None}])
 def test_a_missing_value_is_reported_with_its_agent(name: str, values: dict[str, Any]) -> None:
     with pytest.raises(MissingState) as error:
-        parse_template(f"so {{{name}}}").render(values, agent="helpful", what="global_instruction")
+        parse_template(f"so {{{name}}}").render(values, agent="helpful")
     assert (error.value.name, error.value.agent, error.value.code) == (name, "helpful", "missing_state")
-    for told in (name.removeprefix(ARTIFACT), "'helpful'", "global_instruction", f"{{{name}?}}"):
+    for told in (name.removeprefix(ARTIFACT), "'helpful'", f"{{{name}?}}"):
         assert told in str(error.value)
     assert isinstance(error.value, InvalidRequest)
 

@@ -170,8 +170,6 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """Name of an `Llm`, or of a model at a provider; None: the default `Llm`."""
     instruction: str | None = None
     """The agent's system prompt. It is a template; see `holdfast.domain.templates`."""
-    global_instruction: str | None = None
-    """Template for a text before the instruction of this agent and of every agent below this agent."""
     description: str | None = None
     """The agent's purpose, shown to clients and to agents that can transfer the conversation to it."""
     session_mode: Mode | None = None
@@ -182,10 +180,6 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the tools that the agent has; None: all tools."""
     sub_agents: tuple[str, ...] = ()
     """Agents to which this agent can transfer the conversation (`transfer_to_agent`). They share its session."""
-    transfer_to_parent: bool = True
-    """True if the agent can transfer the conversation back to its parent."""
-    transfer_to_peers: bool = True
-    """True if the agent can transfer the conversation to the other sub-agents of its parent."""
     agent_tools: tuple[str, ...] = ()
     """Agents that this agent can call as tools. Each call has its own session, linked to the session of this agent."""
     sequence: tuple[str, ...] = ()
@@ -214,16 +208,6 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.sequence or self.parallel)
 
 
-class Instruction(msgspec.Struct, frozen=True):
-    """One of the templates that an agent's instruction consists of."""
-
-    agent: str
-    """Name of the agent that defines the template."""
-    what: str
-    """Name of the agent's field that contains the template."""
-    text: str
-
-
 class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A model that answers one turn, with its agent, if there is one, and the context settings that apply."""
 
@@ -240,8 +224,6 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The agents that share the session; None if the agent has the session to itself."""
     unknown: tuple[str, ...] = ()
     """Names of agents to which the agent refers, but which do not exist. If there are any, the request is refused."""
-    above: tuple[Agent, ...] = ()
-    """The agents above the responder's agent, beginning with the root. Their `global_instruction`s apply to this agent too."""
     steps: tuple[Responder, ...] = ()
     """If the agent is a workflow: the responders that answer in its place, without those that do not exist."""
     branch: str = ""
@@ -264,16 +246,6 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def loads(self) -> bool:
         """True if the model has a tool to load the rest of shortened tool results; see `holdfast.tools.artifacts`."""
         return LOADER in self.tools.tools
-
-    @cached_property
-    def instructions(self) -> tuple[Instruction, ...]:
-        """The agent's instruction templates in order; empty if there are none. `holdfast.turns.prompt` makes a system message from them."""
-        if self.agent is None:
-            return ()
-        chain = (*self.above, self.agent)
-        parts = [Instruction(agent.name, "global_instruction", agent.global_instruction or "") for agent in chain]
-        parts.append(Instruction(self.agent.name, "instruction", self.agent.instruction or ""))
-        return tuple(part for part in parts if part.text)
 
     @cached_property
     def strategy(self) -> Strategy:
@@ -306,7 +278,7 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def recall_budgets(self) -> dict[RecalledKind, int]:
         """Tokens that prompts reserve for each kind of recall."""
-        budgets = {kind: settings.budget for kind, settings in self.recalls.items() if settings.inject}
+        budgets = {kind: settings.budget for kind, settings in self.recalls.items() if settings.budget}
         return budgets | ({"memory": MEMORY_LIST_TOKENS} if self.lists_files else {})
 
     @property

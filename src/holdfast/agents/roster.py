@@ -231,8 +231,8 @@ class Roster:
             return msgspec.structs.replace(responder, unknown=unknown, tools=tools) if named else responder
         if reachable := team.list_reachable(agent.name):
             tools = tools.add(make_transfer_tool(reachable))
-        above, steps = team.list_ancestors(agent.name), self._make_steps(agent, team)
-        return msgspec.structs.replace(responder, unknown=unknown, tools=tools, above=above, team=team, steps=steps)
+        steps = self._make_steps(agent, team)
+        return msgspec.structs.replace(responder, unknown=unknown, tools=tools, team=team, steps=steps)
 
     def _make_steps(self, agent: Agent, team: Team[Agent]) -> tuple[Responder, ...]:
         """Return the responders of the agents that answer in place of a workflow."""

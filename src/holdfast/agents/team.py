@@ -59,14 +59,6 @@ class TeamMember(AgentRelations, Protocol):
         """Purpose of the agent."""
 
     @property
-    def transfer_to_parent(self) -> bool:
-        """True if the agent can transfer the conversation back to its parent."""
-
-    @property
-    def transfer_to_peers(self) -> bool:
-        """True if the agent can transfer the conversation to the other sub-agents of its parent."""
-
-    @property
     def workflow(self) -> bool:
         """True if other agents answer in place of this agent."""
 
@@ -206,15 +198,6 @@ class Team(Generic[A]):
             raise KeyError(name)
         return self._agents[name]
 
-    def list_ancestors(self, name: str) -> tuple[A, ...]:
-        """Return the agents above an agent, beginning with the root."""
-        found: list[A] = []
-        parent = self._parents[name]
-        while parent is not None:
-            found.append(self._agents[parent])
-            parent = self._parents[parent]
-        return tuple(found[::-1])
-
     def list_reachable(self, name: str) -> tuple[A, ...]:
         """Return the agents to which an agent can transfer the conversation: its sub-agents, then its parent, then its peers."""
         agent = self._agents[name]
@@ -223,8 +206,7 @@ class Team(Generic[A]):
         found = list(agent.sub_agents)
         parent = self._parents[name]
         if parent is not None:
-            found += [parent] * agent.transfer_to_parent
-            found += [one for one in self._agents[parent].sub_agents if agent.transfer_to_peers and one != name]
+            found += [parent, *(one for one in self._agents[parent].sub_agents if one != name)]
         return tuple(self._agents[one] for one in found if one in self._parents)
 
     def resolve_handover(self, name: str) -> str:
@@ -246,16 +228,10 @@ class Team(Generic[A]):
         """Return the agent that answers the turn after one that `name` answered.
 
         This is `name` if that agent can transfer the conversation back to `named`; otherwise it is `named`. A workflow cannot transfer
-        back, nor can an agent that may not transfer to its parent. Such an agent would keep the conversation forever.
+        back, so it would keep the conversation forever.
         """
-        if name == self.named or not self._is_under_named(name) or name in self._steps or self._agents[name].workflow:
-            return self.named
-        current: str | None = name
-        while current is not None and current != self.named:
-            if not self._agents[current].transfer_to_parent:
-                return self.named
-            current = self._parents[current]
-        return name
+        is_stuck = name in self._steps or not self._is_under_named(name) or self._agents[name].workflow
+        return self.named if is_stuck else name
 
     def _is_under_named(self, name: str) -> bool:
         current: str | None = name if name in self._parents else None

@@ -38,10 +38,8 @@ class Search(Settings, frozen=True, kw_only=True):
     """Let the agent search past conversations."""
     max_results: Annotated[int, Meta(ge=1, le=100)] = 5
     """Maximum number of search results."""
-    inject: bool = True
-    """True: search for the user's message and add the results to the prompt. False: only the tool `search_conversations` searches."""
-    budget: Annotated[int, Meta(ge=100, le=32_000)] = 1000
-    """Tokens of each prompt that are reserved for search results."""
+    budget: Annotated[int, Meta(ge=0, le=32_000)] = 1000
+    """Tokens of each prompt that are reserved for messages that answer the user's message. 0: only the tool `search_conversations` searches."""
     tz: Text = "UTC"
     """Time zone of the users, for example `Europe/Berlin`. It decides what "yesterday" means."""
 
@@ -62,10 +60,8 @@ class AgentMemory(Settings, frozen=True, kw_only=True):
     """Let the agent remember across sessions, with the tool `memory`."""
     max_results: Annotated[int, Meta(ge=1, le=20)] = 5
     """Maximum number of memories in a prompt or in a result of the tool."""
-    inject: bool = True
-    """True: search memories for the user's message and add them to the prompt. False: only the tool `memory` searches."""
-    budget: Annotated[int, Meta(ge=100, le=32_000)] = 1000
-    """Tokens of each prompt that are reserved for memories."""
+    budget: Annotated[int, Meta(ge=0, le=32_000)] = 1000
+    """Tokens of each prompt that are reserved for memories that answer the user's message. 0: only the tool `memory` searches."""
     files: Literal["client", "server"] = "client"
     """Place where Anthropic's memory tool runs. `server`: Holdfast keeps the files, and every model has the tool; `memory: server` means the same.
     `client`: clients that declare the tool run it themselves. Not together with `enabled`, because both tools have the name `memory`."""
@@ -92,8 +88,6 @@ class Agent(Settings, frozen=True, kw_only=True):
     """A name in `llms`, or the name of a model. Unset: `default`."""
     instruction: str | None = None
     """System prompt: a template that is filled in from the session state."""
-    global_instruction: str | None = None
-    """Text before the instruction of this agent, and before the instruction of every agent below it."""
     description: str | None = None
     """Purpose of the agent. Agents that may transfer to it read this text, and `GET /v1/models` shows it."""
     session_mode: Literal["auto", "transcript", "delta"] | None = None
@@ -106,10 +100,6 @@ class Agent(Settings, frozen=True, kw_only=True):
     """Server-side tools of the agent. Unset: all of them."""
     sub_agents: tuple[Text, ...] = ()
     """Agents to which this agent may transfer the conversation."""
-    transfer_to_parent: bool = True
-    """Allow this agent to transfer the conversation back to its parent."""
-    transfer_to_peers: bool = True
-    """Allow this agent to transfer the conversation to other sub-agents of its parent."""
     agent_tools: tuple[Text, ...] = ()
     """Agents that this agent may call like tools. Each call runs in its own session."""
     sequence: tuple[Text, ...] = ()

@@ -329,7 +329,7 @@ def _merge(config: Config, agent: str | None, section: str, top: R) -> R:
 
 
 def _build_recall(given: Search | AgentMemory) -> RecallSettings:
-    return RecallSettings(inject=given.inject, budget=given.budget, max_results=given.max_results)
+    return RecallSettings(budget=given.budget, max_results=given.max_results)
 
 
 def _build_llm(name: str, settings: LLMSettings, places: dict[str, Model], clients: Clients) -> Llm:
@@ -363,7 +363,6 @@ def _create_client(settings: LLMSettings) -> Model:
         "connect_timeout": UPSTREAM_CONNECT_SECONDS,
         "read_timeout": settings.timeout,
         "total_timeout": UPSTREAM_CALL_SECONDS,
-        "max_connections": settings.max_connections,
     }
     client: Model
     if settings.provider == "anthropic":

@@ -31,7 +31,7 @@ Inputs = Annotated[
 """Kinds of content. A single kind may be written without a list."""
 Messages = Annotated[tuple[Any, ...], Meta(extra={"form": "names"})]
 """System messages. A single text may be written without a list."""
-_OWN_KEYS: Final = ("max_tokens", "model", "temperature", "top_p")
+_OWN_KEYS: Final = ("max_tokens", "model")
 _REQUEST_KEYS: Final = ("messages", "stream")
 
 
@@ -60,24 +60,18 @@ class LLM(Settings, frozen=True, kw_only=True):
     """Maximum tokens of a reply. Unset: the provider's own limit."""
     inputs: Inputs | None = None
     """Kinds of content that the model accepts. Content of other kinds is described in words. Unset: all kinds."""
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    """Sampling temperature. Unset: the provider's default."""
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    """Probability mass of nucleus sampling. Unset: the provider's default."""
     timeout: Timeout = 300.0
     """Maximum seconds without data, before the first token or between two tokens. Connecting may take 10 seconds, and a call 30 minutes."""
     headers: dict[str, Secret] = {}
     """Headers of every call."""
     params: Free = {}
-    """Default fields of the body of every call. Fields of the request take precedence."""
+    """Default fields of the body of every call, such as `temperature`. Fields of the request take precedence."""
     system_messages: Messages = ()
     """Messages at the start of every prompt, before the agent's instruction: texts, or messages of role `system` or `developer`."""
     fallbacks: Names = ()
     """Models that are called in this order if this model does not answer: names in `llms`, or names of models. The fallbacks of a fallback
     are not used.
     """
-    max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 1000
-    """Maximum number of concurrent connections."""
     max_requests: Annotated[int, Meta(ge=0, le=100_000)] = 0
     """Maximum number of concurrent calls. Other calls wait. 0: no limit."""
 
@@ -102,7 +96,7 @@ class LLM(Settings, frozen=True, kw_only=True):
 
 
 class LLMSettings(LLM, frozen=True, kw_only=True):
-    """A model to call, after defaults and names have been resolved. `temperature` and `top_p` are moved to `params`."""
+    """A model to call, after defaults and names have been resolved."""
 
     name: str
     """Name by which the model was requested."""

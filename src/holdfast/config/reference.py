@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import inspect as source_inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 from msgspec import NODEFAULT, inspect
 
+from holdfast.config.agents import AgentMemory, Search
 from holdfast.config.convert import join_path
 from holdfast.config.model import Document
 from holdfast.config.spellings import SPELLINGS
@@ -37,6 +38,14 @@ def read_field_docs(cls: type[Settings]) -> dict[str, str]:
     return found
 
 
+_SHARED: Final[Mapping[type, str]] = {
+    ContextSettings: "context",
+    Search: "search",
+    AgentMemory: "memory",
+}
+"""Sections of several paths, each with the path whose rows describe its keys. At the other paths, it has one row."""
+
+
 class Row(NamedTuple):
     """A row of the table: one key."""
 
@@ -54,9 +63,9 @@ def list_rows(cls: type[Settings] = Document, path: str = "") -> Iterator[Row]:
         key = join_path(path, name)
         info, form = unwrap_type(field.type)
         below = _find_inner(info)
-        if isinstance(info, inspect.StructType) and info.cls is ContextSettings and not path:
+        if key == "context":
             yield from _list_strategy_rows(key)
-        elif below is not None:
+        elif below is not None and _SHARED.get(below[0], key) == key:
             inner, suffix = below
             yield from list_rows(inner, key + suffix)
         else:
@@ -90,8 +99,8 @@ def _find_inner(info: inspect.Type) -> tuple[type[Settings], str] | None:
 def describe_type(info: inspect.Type, form: str | None = None) -> str:  # noqa: PLR0911 - one return a type
     """Describe a type in the words of the table, for example `1 to 100` or `list of strings`."""
     match info:
-        case inspect.StructType(cls=cls) if cls is ContextSettings:
-            return "as `context`"
+        case inspect.StructType(cls=cls) if cls in _SHARED:
+            return f"as `{_SHARED[cls]}`"
         case inspect.LiteralType(values=values):
             return ", ".join(f"`{value}`" for value in values)
         case inspect.BoolType():

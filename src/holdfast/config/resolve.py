@@ -81,14 +81,11 @@ def _complete(config: Config, llm: LLM, *, name: str, origin: str) -> LLMSetting
     environment = config.anthropic if is_claude else config.environment
     place = llm if llm.base_url or llm.api_key else environment
     address = llm.base_url or environment.base_url or (ANTHROPIC_URL if is_claude else OPENAI_URL)
-    sampling = {key: value for key in ("temperature", "top_p") if (value := getattr(llm, key)) is not None}
     fields = msgspec.structs.asdict(llm) | {
         "model": OFFLINE if is_offline else llm.model or (DEFAULT_CLAUDE if is_claude else DEFAULT_MODEL),
         "base_url": "" if is_offline else address.rstrip("/"),
         "api_key": None if is_offline else place.api_key,
         "count": "local" if is_offline else llm.count,
-        "params": {**llm.params, **sampling},
-        **dict.fromkeys(sampling),
     }
     return LLMSettings(name=name, origin=origin, **fields)
 

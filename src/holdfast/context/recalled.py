@@ -68,10 +68,8 @@ RECALLERS: Final[Mapping[RecalledKind, str]] = {"memory": "memory", "conversatio
 class RecallSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings for recalling items of one kind, automatically in prompts and with the kind's tool."""
 
-    inject: bool = True
-    """True to add items that match the user's message to the prompts of the turn."""
     budget: int = 1000
-    """Maximum tokens of these items in a prompt."""
+    """Maximum tokens in a prompt of items that match the user's message; 0: only the tool recalls items."""
     max_results: int = 5
     """Maximum number of items in a prompt. Also the maximum number of results of the tool, unless the model asks for fewer."""
     zone: str = "UTC"

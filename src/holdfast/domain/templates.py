@@ -69,7 +69,7 @@ class Template:
         named = (one.name.removeprefix(ARTIFACT) for one in self.places if one.name.startswith(ARTIFACT))
         return tuple(dict.fromkeys(named))
 
-    def render(self, values: Mapping[str, Any], *, agent: str, what: str = "instruction", strict: bool = True) -> str:
+    def render(self, values: Mapping[str, Any], *, agent: str, strict: bool = True) -> str:
         """Return the text with values in place of placeholders: strings unchanged, other values as JSON.
 
         Placeholders in values are not replaced.
@@ -77,23 +77,20 @@ class Template:
         Args:
             values: the values, by `Placeholder.name`. A value of None is the same as a missing one.
             agent: the agent that the template belongs to, for the error.
-            what: the kind of the text, for the error, such as `instruction`.
             strict: False if any value may be missing.
 
         Raises:
             MissingState: the value of a placeholder that is not optional is missing.
         """
-        return "".join(self._render_part(part, values, agent, what, strict=strict) for part in self.parts)
+        return "".join(self._render_part(part, values, agent, strict=strict) for part in self.parts)
 
-    def _render_part(
-        self, part: str | Placeholder, values: Mapping[str, Any], agent: str, what: str, *, strict: bool
-    ) -> str:
+    def _render_part(self, part: str | Placeholder, values: Mapping[str, Any], agent: str, *, strict: bool) -> str:
         if isinstance(part, str):
             return part
         value = values.get(part.name)
         if value is None:
             if strict and not part.optional:
-                raise MissingState(part.name, agent=agent, what=what)
+                raise MissingState(part.name, agent=agent)
             return ""
         return value if isinstance(value, str) else encode_value(part.name, value).decode()
 

@@ -98,16 +98,15 @@ class MissingState(InvalidRequest):
     Args:
         name: name in the template: a state key with the prefix of its scope, or `artifact.` followed by the name of an artifact.
         agent: name of the agent.
-        what: kind of template.
     """
 
     code = "missing_state"
 
-    def __init__(self, name: str, *, agent: str, what: str = "instruction") -> None:
+    def __init__(self, name: str, *, agent: str) -> None:
         kind = "artifact" if name.startswith("artifact.") else "state"
         shown = f"artifact {name.removeprefix('artifact.')!r}" if kind == "artifact" else f"state key {name!r}"
         super().__init__(
-            f"the {what} of agent {agent!r} needs {shown}, which does not exist: set it, write {{{name}?}} if it may be"
+            f"the instruction of agent {agent!r} needs {shown}, which does not exist: set it, write {{{name}?}} if it may be"
             f" missing, or {{{{{name}}}}} for the literal word in braces",
             param=kind,
         )

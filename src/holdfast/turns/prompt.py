@@ -415,10 +415,6 @@ def read_reply_tokens(body: Mapping[str, Any]) -> int | None:
     return body.get("max_completion_tokens") or body.get("max_tokens")
 
 
-_BETWEEN: Final = "\n\n"
-"""Separator between the parts of an instruction."""
-
-
 async def build_instruction(
     engine: Engine,
     session: Session,
@@ -426,9 +422,6 @@ async def build_instruction(
     temp: Mapping[str, Any] | None = None,
 ) -> tuple[Message, ...]:
     """Return the system messages of the agent's model, followed by the agent's instruction.
-
-    The instruction is one system message. It contains the `global_instruction` of each agent from the root of the agent
-    tree down to this agent, and this agent's `instruction`.
 
     Args:
         engine: the engine of the store.
@@ -443,18 +436,14 @@ async def build_instruction(
         MissingState: an instruction needs state, or an artifact, that does not exist. The error names both.
         InvalidRequest: an artifact in the instruction is not text, or is too long.
     """
-    parts = responder.instructions
-    if not parts:
+    agent = responder.agent
+    if agent is None or not agent.instruction:
         return responder.llm.system_messages
-    templates = [parse_template(part.text) for part in parts]
-    values = await _read_values(engine, session.ref, session.state, templates, temp or {})
+    template = parse_template(agent.instruction)
+    values = await _read_values(engine, session.ref, session.state, template, temp or {})
     if temp is None:
-        values = {key: "" for one in templates for key in one.keys if key.startswith(TEMP)} | values
-    rendered = [
-        template.render(values, agent=part.agent, what=part.what)
-        for part, template in zip(parts, templates, strict=True)
-    ]
-    text = _BETWEEN.join(part for part in rendered if part)
+        values = {key: "" for key in template.keys if key.startswith(TEMP)} | values
+    text = template.render(values, agent=agent.name)
     instruction = (Message(role="system", content=text),) if text else ()
     return (*responder.llm.system_messages, *instruction)
 
@@ -479,7 +468,7 @@ async def fill_template(
         temp: values of the turn's `temp:` keys.
     """
     template = parse_template(text)
-    values = await _read_values(engine, session.ref, session.state, [template], temp or {}, strict=False)
+    values = await _read_values(engine, session.ref, session.state, template, temp or {}, strict=False)
     return template.render(values, agent=agent.name, strict=False)
 
 
@@ -487,16 +476,15 @@ async def _read_values(
     engine: Engine,
     ref: SessionRef,
     state: Mapping[str, Any],
-    templates: Sequence[Template],
+    template: Template,
     temp: Mapping[str, Any],
     *,
     strict: bool = True,
 ) -> dict[str, Any]:
-    """Return the values of the placeholders in some templates. Missing values are left out."""
-    keys = dict.fromkeys(key for one in templates for key in one.keys)
-    values: dict[str, Any] = {key: temp.get(key) if key.startswith(TEMP) else state.get(key) for key in keys}
-    values |= await engine.scopes.read_keys(ref.user_id, [key for key in keys if values[key] is None])
-    for name in dict.fromkeys(name for one in templates for name in one.artifacts):
+    """Return the values of the placeholders in a template. Missing values are left out."""
+    values: dict[str, Any] = {key: temp.get(key) if key.startswith(TEMP) else state.get(key) for key in template.keys}
+    values |= await engine.scopes.read_keys(ref.user_id, [key for key, value in values.items() if value is None])
+    for name in template.artifacts:
         values[ARTIFACT + name] = await _read_artifact(engine, ref, name, strict=strict)
     return {key: _redact_value(engine, ref, key, value) for key, value in values.items() if value is not None}
 
@@ -572,7 +560,7 @@ async def introduce_memories(
         only: ids of the memories that a past prompt had; None: all memories.
     """
     recalls = responder.recalls.get("memory")
-    if recalls is None or not recalls.inject:
+    if recalls is None or not recalls.budget:
         return None
     try:
         owners = find_owners(session.user_id, responder.agent_name)
