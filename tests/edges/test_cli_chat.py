@@ -345,7 +345,7 @@ def test_chat_uses_the_same_configuration_as_the_server() -> None:
     Path("holdfast.yaml").write_text(
         "artifacts: {tools: true}\n"
         "databases: {main: {driver: sqlite, path: folder/chat.db}}\n"
-        "storage: {artifacts: {path: kept}, index: {vector_provider: {type: chromem, chromem: {persist_path: found}}}}\n"
+        "storage: {artifacts: {path: kept}, memory: {vector_provider: {type: chromem, chromem: {persist_path: found}}}}\n"
     )
     calls = Reply(tool_calls=[("save_artifact", {"name": "plan.txt", "content": "To Rome."})])
     with ScriptedUpstream([calls, "Saved."]).in_thread() as upstream:

@@ -98,9 +98,9 @@ class InProcessServer:
             query = {"user_id": user}
             messages = [{"role": "user", "content": text}, {"role": "assistant", "content": text}]
             await self._send("PUT", "/v1/sessions/s", query, {"messages": messages, "state": {"k": text}})
-            await self._send("PATCH", f"/v1/state?user_id={user}", {}, {"user:k": text})
+            await self._send("PATCH", "/v1/state", query, {"user:k": text})
             change = {"op": "put", "namespace": ["n"], "key": "k", "value": text}
-            await self._send("POST", f"/v1/records?user_id={user}", {}, {"changes": [change]})
+            await self._send("POST", "/v1/records", query, {"changes": [change]})
             await self._send("POST", "/v1/memories", {}, {"content": f"The user likes {text}", **query})
             await self.http.delete(
                 "/v1/sessions/s/artifacts/note", params=query
