@@ -284,18 +284,38 @@ def test_log_lines_are_redacted() -> None:
 
 
 async def test_redaction_runs_before_the_guard(tmp_path: Path) -> None:
-    patterns = "patterns: [{regex: 'emp-[0-9]{6}', label: employee}], rules: [anthropic_key]"
-    for enabled in (True, False):
-        settings = f"redaction: {{enabled: {str(enabled).lower()}, {patterns}}}\nsecret_guard: {{}}"
-        (tmp_path / str(enabled)).mkdir()
-        async with desk(tmp_path / str(enabled), settings) as at:
-            session = await at.hf.session("s")
-            if not enabled:
-                with pytest.raises(SecretBlocked):
-                    await session.append(f"emp-123456 {KEY}")
-                continue
-            await session.append(f"emp-123456 {KEY} in /home/ada")
-            assert await at.texts() == [f"[REDACTED:employee] {GONE} in /home/ada"]
+    settings = "redaction: {enabled: true, rules: [], patterns: [{regex: 'emp-[0-9]{6}', label: employee}]}"
+    async with desk(tmp_path, f"{settings}\nsecret_guard: {{}}") as at:
+        session = await at.hf.session("s")
+        await session.append("emp-123456 in /home/ada")
+        with pytest.raises(SecretBlocked):
+            await session.append(f"emp-123456 {KEY}")
+        assert await at.texts() == ["[REDACTED:employee] in /home/ada"]
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+@pytest.mark.parametrize("rules", ["rules: [home_path]", "rules: []", "exclude_rules: [anthropic_key]"])
+async def test_rules_of_redaction_do_not_apply_to_the_guard(tmp_path: Path, enabled: str, rules: str) -> None:
+    """A key that redaction leaves is refused, not stored."""
+    settings = f"redaction: {{enabled: {enabled}, {rules}}}\nsecret_guard: {{on_secret: block}}"
+    async with desk(tmp_path, settings) as at:
+        session = await at.hf.session("s")
+        with pytest.raises(SecretBlocked, match="anthropic_key"):
+            await session.append(f"my key is {KEY}")
+        assert await at.texts() == []
+    text = settings.replace("on_secret: block", "exclude_rules: [anthropic_key]")
+    (tmp_path / "other").mkdir()
+    async with desk(tmp_path / "other", text) as at:
+        await (await at.hf.session("s")).append(f"my key is {KEY}")
+        assert await at.texts() == [f"my key is {KEY}"]
+
+
+async def test_guard_finds_patterns_of_redaction_that_is_off(tmp_path: Path) -> None:
+    settings = "redaction: {patterns: [{regex: 'emp-[0-9]{6}', label: employee}]}"
+    async with desk(tmp_path, f"{settings}\nsecret_guard: {{}}") as at:
+        session = await at.hf.session("s")
+        with pytest.raises(SecretBlocked, match="employee"):
+            await session.append("emp-123456")
 
 
 async def test_long_messages_are_scanned_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,10 +223,14 @@ def check_text(text: str, tmp_path: Path) -> Any:
 
 
 def test_check_config_shows_settings_without_patterns(tmp_path: Path) -> None:
-    text = "redaction: {rules: jwt, patterns: [{regex: my-own-secret, label: mine}]}\nsecret_guard: {on_secret: warn}"
+    text = """
+redaction: {patterns: [{regex: my-own-secret, label: mine}]}
+secret_guard: {on_secret: warn, exclude_rules: jwt}
+"""
     report = check_text(text, tmp_path)
     shown = report.data["config"]
-    assert (shown["secret_guard"]["on_secret"], shown["redaction"]["rules"], shown["redaction"]["patterns"]) == (
+    guard, patterns = shown["secret_guard"], shown["redaction"]["patterns"]
+    assert (guard["on_secret"], guard["exclude_rules"], patterns) == (
         "warn",
         ["jwt"],
         [{"regex": "***", "label": "mine"}],
@@ -267,8 +271,9 @@ def test_check_config_warns_of_rules_without_effect(tmp_path: Path) -> None:
     assert report.exit_code == 0
     [warning] = report.data["warnings"]
     assert warning.endswith("redaction.patterns: redaction is disabled; set `redaction.enabled: true`")
-    guarded = check_text("redaction: {patterns: [{regex: x, label: x}]}\nsecret_guard: {}", tmp_path)
-    assert guarded.data["warnings"] == []
+    text = "redaction: {patterns: [{regex: x, label: x}], rules: [jwt]}\nsecret_guard: {}"
+    [warning] = check_text(text, tmp_path).data["warnings"]
+    assert "redaction.rules: redaction is disabled" in warning
 
 
 def test_check_config_reports_a_missing_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,10 +295,9 @@ def test_check_config_reports_unknown_rules_with_all_other_problems(tmp_path: Pa
     broken, unknown = sorted(report.data["problems"])
     assert unknown.endswith(":1: redaction.rules: unknown rule 'openai_keys'; did you mean 'openai_key'?")
     assert ":1: redaction.patterns[0].regex: is not a valid regular expression" in broken
-    report = check_text("redaction: {exclude_rules: [nope]}", tmp_path)
-    assert [problem.partition(":1: ")[2][:29] for problem in report.data["problems"]] == [
-        "redaction.exclude_rules: unkn"
-    ]
+    for section in ("redaction", "secret_guard"):
+        [problem] = check_text(f"{section}: {{exclude_rules: [nope]}}", tmp_path).data["problems"]
+        assert f":1: {section}.exclude_rules: unknown rule 'nope'" in problem
 
 
 def test_check_config_reports_a_missing_mcp_sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -22,7 +22,7 @@ from holdfast.context.strategies import WITHOUT_MODEL
 from holdfast.distribution import format_install_hint
 from holdfast.domain.budget import describe_unknown_window, window_of
 from holdfast.errors import ConfigError, HoldfastError, InvalidRequest, MissingExtra
-from holdfast.secrets.rules import EXTRA, choose_rules, find_unknown, is_library_installed
+from holdfast.secrets.rules import ALL, EXTRA, choose_rules, find_unknown, is_library_installed
 from holdfast.sections import mask_url
 from holdfast.stores.checks import DOT_SEGMENTS
 from holdfast.tools.artifacts import TOOLS as ARTIFACT_TOOLS
@@ -197,8 +197,9 @@ def find_doubts(config: Config) -> Findings:
     yield from _find_fallbacks(config)
     yield from _find_windows(config)
     yield from _find_missing_keys(config)
-    is_used = config.redaction.enabled or (config.secret_guard and config.secret_guard.enabled)
+    guards = config.secret_guard is not None and config.secret_guard.enabled
     for key in ("patterns", "rules", "exclude_rules"):
+        is_used = config.redaction.enabled or (guards and key == "patterns")
         if f"redaction.{key}" in config.lines and not is_used:
             yield f"redaction.{key}", "redaction is disabled; set `redaction.enabled: true`"
     yield from _find_hook_doubts(config)
@@ -344,12 +345,18 @@ def _find_missing_keys(config: Config) -> Findings:
 
 def _find_missing_rules(config: Config) -> Findings:
     redaction, guard = config.redaction, config.secret_guard
-    if find_unknown([*redaction.rules, *redaction.exclude_rules]):
-        return  # which is reported separately
-    has_rules = choose_rules(redaction.rules, redaction.exclude_rules)
-    for key, is_enabled in (("redaction", redaction.enabled), ("secret_guard", guard and guard.enabled)):
-        if is_enabled and has_rules and not is_library_installed():
+    wanted = {
+        "redaction": redaction.enabled and _uses_rules(redaction.rules, redaction.exclude_rules),
+        "secret_guard": guard and guard.enabled and _uses_rules((ALL,), guard.exclude_rules),
+    }
+    for key, rules in wanted.items():
+        if rules and not is_library_installed():
             yield key, f"the built-in rules need {format_install_hint(EXTRA)}"
+
+
+def _uses_rules(rules: Sequence[str], exclude: Sequence[str]) -> bool:
+    """Return True if at least one built-in rule is used. Return False if a name is unknown, which is reported separately."""
+    return not find_unknown([*rules, *exclude]) and bool(choose_rules(rules, exclude))
 
 
 def _find_mcp_mistakes(config: Config) -> Findings:

@@ -33,26 +33,33 @@ class Redaction(Settings, frozen=True, kw_only=True):
     patterns: tuple[SecretPattern, ...] = ()
     """Your own rules."""
     rules: Names = (ALL,)
-    """Names of the built-in rules to use; an empty list: none. `all`: every built-in rule; for `secret_guard`, every rule that finds
-    credentials."""
+    """Names of the built-in rules to use; an empty list: none. `all`: every built-in rule."""
     exclude_rules: Names = ()
     """Names of built-in rules that are not used."""
 
     def find_mistakes(self) -> list[Mistake]:
-        named = [
+        unknown = [
             (key, message) for key in ("rules", "exclude_rules") for _, message in find_unknown(getattr(self, key))
         ]
         count = len(self.patterns)
-        return named + [("patterns", f"{count} are too many; at most {PATTERNS} are allowed")] * (count > PATTERNS)
+        return unknown + [("patterns", f"{count} are too many; at most {PATTERNS} are allowed")] * (count > PATTERNS)
 
 
 class SecretGuard(Settings, frozen=True, kw_only=True):
-    """What happens with a secret that `redaction` has not replaced. The rules and patterns of `redaction` apply, even if it is disabled."""
+    """What happens with a credential that `redaction` has not replaced.
+
+    All built-in rules that find credentials apply, and the patterns of `redaction`, even if redaction is disabled.
+    """
 
     enabled: bool = True
     """Search for secrets."""
     on_secret: Literal["block", "redact", "warn"] = "block"  # noqa: S105 - an action, not a password
     """Action if a secret is found: block the request (`block`), redact the secret (`redact`), or only log a warning (`warn`)."""
+    exclude_rules: Names = ()
+    """Names of built-in rules that are not used."""
+
+    def find_mistakes(self) -> list[Mistake]:
+        return [("exclude_rules", message) for _, message in find_unknown(self.exclude_rules)]
 
 
 class WorkspaceGit(Settings, frozen=True, kw_only=True):

@@ -42,6 +42,10 @@ class GuardSettings(Protocol):
     def on_secret(self) -> Action:
         """Action if a secret is found."""
 
+    @property
+    def exclude_rules(self) -> Sequence[str]:
+        """Ids of built-in rules that are not used."""
+
 
 class Finding(NamedTuple):
     """Describes the secrets of one rule in one field: the rule, the action, and the path of the field. It never contains a secret."""
@@ -275,14 +279,14 @@ def _are_same(new: Sequence[object], old: Sequence[object]) -> bool:
 def make_guard(redaction: RedactionSettings, secret_guard: GuardSettings | None) -> Guard | None:
     """Create the guard for the configuration. Return None if redaction and the guard are both off. It raises as `make_redactor` does.
 
-    The guard finds secrets by the rules and patterns of `redaction`, even if redaction itself is off.
+    The guard checks what redaction leaves. So `redaction.rules` does not apply to it: a short list of rules for redaction must not turn off
+    the search for other credentials. The patterns of `redaction` apply even if redaction is off.
     """
     redaction_redactor, watch = make_redactor_for(redaction), None
     if secret_guard is not None and secret_guard.enabled:
         watch = make_redactor(
             patterns=redaction.patterns,
-            rules=redaction.rules,
-            exclude_rules=redaction.exclude_rules,
+            exclude_rules=secret_guard.exclude_rules,
             everything=CREDENTIALS,
         )
     if redaction_redactor is None and watch is None:
