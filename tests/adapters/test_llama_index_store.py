@@ -74,12 +74,6 @@ async def test_messages_of_all_kinds_come_back_as_they_were(kit: Kit) -> None:
     assert await kit.store.get_messages("k") == EVERYTHING
 
 
-async def test_single_messages_are_added_in_order(kit: Kit) -> None:
-    for message in make("a", "b", "c"):
-        await kit.store.add_message("k", message)
-    assert await kit.get() == "a b c"
-
-
 async def test_an_unknown_key_is_empty(kit: Kit) -> None:
     assert await kit.store.get_messages("k") == []
     assert await kit.store.count_messages("k") == 0
@@ -90,13 +84,6 @@ async def test_an_unknown_key_is_empty(kit: Kit) -> None:
     assert await kit.store.get_keys() == []
 
 
-async def test_messages_are_counted_by_status(kit: Kit) -> None:
-    await kit.add("a", "b", "c")
-    await kit.store.archive_oldest_messages("k", 2)
-    counts = [await kit.store.count_messages("k", status) for status in (ACTIVE, ARCHIVED, None)]
-    assert counts == [1, 2, 3]
-
-
 async def test_limit_and_offset_select_a_page(kit: Kit) -> None:
     await kit.add("a", "b", "c", "d", "e")
     assert await kit.get(limit=2) == "a b"
@@ -104,13 +91,6 @@ async def test_limit_and_offset_select_a_page(kit: Kit) -> None:
     assert await kit.get(limit=2, offset=1) == "b c"
     assert await kit.get(limit=0) == ""
     assert await kit.get(limit=9, offset=9) == ""
-
-
-async def test_pages_count_only_messages_of_the_status(kit: Kit) -> None:
-    await kit.add("a", "b", "c", "d")
-    await kit.store.archive_oldest_messages("k", 1)
-    assert await kit.get(limit=2) == "b c"
-    assert await kit.get(None, limit=2) == "a b"
 
 
 async def test_keys_are_separate(kit: Kit) -> None:
@@ -128,96 +108,11 @@ async def test_keys_with_messages_are_listed(kit: Kit) -> None:
     assert sorted(await kit.store.get_keys()) == ["one", "two"]
 
 
-async def test_setting_replaces_messages_of_every_status(kit: Kit) -> None:
-    await kit.add("a", "b", "c")
-    await kit.store.archive_oldest_messages("k", 1)
-    await kit.store.set_messages("k", make("x", "y"))
-    assert (await kit.get(), await kit.get(ARCHIVED)) == ("x y", "")
-
-
-async def test_setting_the_same_messages_with_another_status(kit: Kit) -> None:
-    await kit.add("a", "b")
-    await kit.store.set_messages("k", make("a", "b", "c"), ARCHIVED)
-    assert (await kit.get(), await kit.get(ARCHIVED)) == ("", "a b c")
-    await kit.store.set_messages("k", make("a", "b"))
-    assert (await kit.get(), await kit.get(ARCHIVED)) == ("a b", "")
-
-
-async def test_setting_nothing_empties_the_key(kit: Kit) -> None:
-    await kit.add("a", "b")
-    await kit.store.set_messages("k", [])
-    assert await kit.get(None) == ""
-    assert await kit.store.get_keys() == []
-
-
-@pytest.mark.differs
-async def test_a_message_in_the_middle_is_deleted(kit: Kit) -> None:
-    await kit.add("a", "b", "c")
-    middle = {SQL: 2, HOLDFAST: 1}  # the number of the row, or the index
-    deleted = await kit.store.delete_message("k", middle[kit.name])
-    assert deleted is not None
-    assert deleted.content == "b"
-    assert await kit.get() == "a c"
-
-
 async def test_a_message_that_does_not_exist_is_not_deleted(kit: Kit) -> None:
     await kit.add("a", "b")
     assert await kit.store.delete_message("k", 17) is None
     assert await kit.store.delete_message("k", -1) is None
     assert await kit.get() == "a b"
-
-
-async def test_the_oldest_are_deleted(kit: Kit) -> None:
-    await kit.add("a", "b", "c")
-    assert list_texts(await kit.store.delete_oldest_messages("k", 2)) == "a b"
-    assert await kit.get(None) == "c"
-    assert list_texts(await kit.store.delete_oldest_messages("k", 9)) == "c"
-    assert await kit.get(None) == ""
-
-
-async def test_the_oldest_are_archived(kit: Kit) -> None:
-    await kit.add("a", "b", "c")
-    assert list_texts(await kit.store.archive_oldest_messages("k", 2)) == "a b"
-    await kit.add("d")
-    assert (await kit.get(), await kit.get(ARCHIVED), await kit.get(None)) == ("c d", "a b", "a b c d")
-    assert list_texts(await kit.store.archive_oldest_messages("k", 9)) == "c d"
-    assert (await kit.get(), await kit.get(ARCHIVED)) == ("", "a b c d")
-
-
-async def test_deleting_the_oldest_leaves_archived_messages_alone(kit: Kit) -> None:
-    await kit.add("a", "b", "c", "d")
-    await kit.store.archive_oldest_messages("k", 1)
-    assert list_texts(await kit.store.delete_oldest_messages("k", 2)) == "b c"
-    assert (await kit.get(), await kit.get(ARCHIVED)) == ("d", "a")
-
-
-async def test_deleting_by_status(kit: Kit) -> None:
-    await kit.add("a", "b", "c", "d")
-    await kit.store.archive_oldest_messages("k", 2)
-    await kit.store.delete_messages("k", ARCHIVED)
-    assert await kit.get(None) == "c d"
-    await kit.store.archive_oldest_messages("k", 1)
-    await kit.store.delete_messages("k", ACTIVE)
-    assert (await kit.get(), await kit.get(None)) == ("", "c")
-
-
-async def test_messages_can_be_added_as_archived(kit: Kit) -> None:
-    await kit.add("a", "b")
-    await kit.add("c", status=ARCHIVED)
-    await kit.add("d")
-    assert (await kit.get(), await kit.get(ARCHIVED), await kit.get(None)) == ("a b d", "c", "a b c d")
-    await kit.store.delete_oldest_messages("k", 1)
-    assert (await kit.get(), await kit.get(ARCHIVED)) == ("b d", "c")
-    await kit.store.archive_oldest_messages("k", 1)
-    assert (await kit.get(), await kit.get(ARCHIVED)) == ("d", "b c")
-
-
-async def test_a_key_can_be_used_again_after_everything_was_deleted(kit: Kit) -> None:
-    await kit.add("a", "b")
-    await kit.store.archive_oldest_messages("k", 2)
-    await kit.store.delete_messages("k")
-    await kit.add("c")
-    assert (await kit.get(), await kit.get(ARCHIVED)) == ("c", "")
 
 
 @pytest.mark.differs

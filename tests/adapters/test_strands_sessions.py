@@ -19,12 +19,11 @@ pytest.importorskip("strands", reason="Strands is not installed here: make adapt
 import itertools
 
 from strands import Agent, tool
-from strands.agent.conversation_manager import NullConversationManager, SummarizingConversationManager
+from strands.agent.conversation_manager import NullConversationManager
 from strands.agent.state import AgentState
-from strands.hooks import BeforeToolCallEvent, HookRegistry, MessageAddedEvent, MessageUpdatedEvent
+from strands.hooks import HookRegistry, MessageAddedEvent, MessageUpdatedEvent
 from strands.multiagent import GraphBuilder, Swarm
 from strands.types.exceptions import SessionException
-from strands.types.tools import ToolContext
 
 import holdfast
 from holdfast.adapters.strands import HoldfastConversationManager, HoldfastSessionManager
@@ -111,18 +110,6 @@ async def read_messages(hf: Any, session_id: str = "s") -> list[Any]:
 # -- messages and state ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("url", [MEMORY, "sqlite:///{}/chat.db"])
-async def test_messages_come_back_exactly(tmp_path: Path, url: str) -> None:
-    async with holdfast.open(url.format(tmp_path)) as hf:
-        agent = await open_agent(hf, [say("Done.")], messages=copy.deepcopy(CONVERSATION))
-        await agent.invoke_async("Thanks.")
-        again = await open_agent(hf)
-        assert again.messages == agent.messages
-        for stored, given in zip(again.messages, CONVERSATION, strict=False):
-            assert (stored["content"], stored["role"]) == (given["content"], given["role"])
-        assert again.messages[0] == CONVERSATION[0]
-
-
 async def test_an_image_in_two_messages_is_stored_once(tmp_path: Path) -> None:
     async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
         await (await open_agent(hf, [say("Done.")], messages=copy.deepcopy(CONVERSATION))).invoke_async("Thanks.")
@@ -138,66 +125,6 @@ async def test_the_log_can_be_read_as_chat_messages() -> None:
         assert [one["role"] for one in messages] == ["user", "assistant", "tool", "assistant"]
         assert messages[1]["tool_calls"][0]["function"] == {"name": "find", "arguments": '{"order": 0}'}
         assert (await session.info()).system_messages[0].text == "You help with orders."
-
-
-async def test_the_state_of_an_agent_comes_back() -> None:
-    @tool(context=True)
-    def count(tool_context: ToolContext) -> str:
-        """Count calls."""
-        tool_context.agent.state.set("calls", 1)
-        return "counted"
-
-    call = {"toolUse": {"toolUseId": "c", "name": "count", "input": {}}}
-    async with holdfast.open(MEMORY) as hf:
-        agent = await open_agent(hf, [[call], say("Done.")], tools=[count], state={"desk": "billing"})
-        await agent.invoke_async("Count.")
-        again = await open_agent(hf, state={"ignored": True})
-        assert again.state.get() == {"desk": "billing", "calls": 1}
-        session = await hf.get("s", user_id="ada")
-        record = await session.records("strands").get("agent")
-        await agent.hooks.invoke_callbacks_async(MessageAddedEvent(agent=agent, message=agent.messages[-1]))
-        assert record is not None
-        assert await session.records("strands").get("agent") == record, "an unchanged state is not written again"
-
-
-async def test_the_state_of_a_conversation_manager_comes_back() -> None:
-    async with holdfast.open(MEMORY) as hf:
-        summarizing = SummarizingConversationManager(summary_ratio=0.5, preserve_recent_messages=2)
-        agent = await open_agent(hf, [*play_orders(3).replies, say("A summary.")], conversation_manager=summarizing)
-        for order in range(3):
-            await agent.invoke_async(f"Where is order {order}?")
-        await asyncio.to_thread(summarizing.reduce_context, agent)
-        agent.state.set("changed", True)
-        agent.model.replies = [say("Done.")]  # type: ignore[attr-defined]
-        await agent.invoke_async("Thanks.")
-        again = await open_agent(hf, conversation_manager=SummarizingConversationManager())
-        assert again.messages == agent.messages
-        assert len(again.messages) < 14
-        assert len(await (await hf.get("s", user_id="ada")).entries()) == 14
-
-
-async def test_an_interrupted_agent_resumes_in_another_process() -> None:
-    def ask(event: BeforeToolCallEvent) -> None:
-        if event.interrupt("approval", reason="May I?") != "yes":
-            event.cancel_tool = "No."
-
-    async with holdfast.open(MEMORY) as hf:
-        agent = await open_agent(hf, [[call_find(1)]], hooks=[ask])
-        result = await agent.invoke_async("Where is order 1?")
-        response = {"interruptResponse": {"interruptId": result.interrupts[0].id, "response": "yes"}}  # type: ignore[index]
-        again = await open_agent(hf, [say("It is on its way.")], hooks=[ask])
-        result = await again.invoke_async([response])  # type: ignore[arg-type]
-        assert str(result).strip() == "It is on its way."
-        assert again.messages[2]["content"][0]["toolResult"]["status"] == "success"
-        assert await read_messages(hf) == again.messages
-
-
-async def test_a_session_continues_with_the_same_id() -> None:
-    async with holdfast.open(MEMORY) as hf:
-        for order in range(5):
-            agent = await open_agent(hf, play_orders(1, order))
-            assert len(agent.messages) == order * 4
-            await agent.invoke_async(f"Where is order {order}?")
 
 
 async def test_messages_that_a_program_adds_itself_are_stored() -> None:
@@ -228,17 +155,6 @@ async def test_a_message_that_grows_is_replaced() -> None:
         assert roles == ["user", "assistant", "tool", "user"]
 
 
-async def test_a_prompt_that_is_sent_again_after_an_error_is_stored_twice_as_in_the_agent() -> None:
-    async with holdfast.open(MEMORY) as hf:
-        agent = await open_agent(hf, [ValueError("broken"), say("Done.")])
-        prompt: Any = [{"role": "user", "content": say("Where?")}]
-        with pytest.raises(ValueError, match="broken"):
-            await agent.invoke_async(prompt)
-        await agent.invoke_async(prompt)
-        assert len(agent.messages) == 3
-        assert await read_messages(hf) == agent.messages
-
-
 async def test_a_message_that_a_hook_changes_is_stored_as_changed() -> None:
     async with holdfast.open(MEMORY) as hf:
 
@@ -250,15 +166,6 @@ async def test_a_message_that_a_hook_changes_is_stored_as_changed() -> None:
         agent = await open_agent(hf, [say(f"It is {SECRET}.")], hooks=[mask])
         await agent.invoke_async(f"My card is {SECRET}.")
         assert [one["content"] for one in await read_messages(hf)] == [say("My card is #."), say("It is #.")]
-
-
-async def test_direct_tool_calls_are_stored() -> None:
-    with holdfast.Portal(MEMORY) as portal:
-        sessions = HoldfastSessionManager(portal, "s", user_id="ada")
-        agent = make_agent(session_manager=sessions)
-        await asyncio.to_thread(agent.tool.find, order=3)
-        assert await portal.run(read_messages, portal.hf) == agent.messages
-        assert len(agent.messages) == 4
 
 
 async def test_voice_agents_replace_messages() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,14 +65,6 @@ async def test_an_artifact_is_read_back_unchanged(store: Store) -> None:
     assert (await store.artifact_versions(REF, new.name)).artifacts == (added,)
 
 
-async def test_an_artifact_without_author_and_metadata(store: Store) -> None:
-    """Has none; an empty content is one too."""
-    await store.create(session())
-    await store.add_artifact(REF, artifact(content=b""))
-    found = await store.artifact(REF, "a.txt")
-    assert (found.author, found.metadata, found.size) == (None, {}, 0)
-
-
 async def test_versions_count_from_zero(store: Store) -> None:
     """By name; the newest is meant unless one is named."""
     await store.create(session())
@@ -91,15 +82,6 @@ async def test_naming_an_artifact_changes_nothing_else_of_the_session(store: Sto
     await _save(store, "b1")
     await store.drop_artifacts(REF, "a.txt")
     assert await store.get(REF) == before
-
-
-async def test_the_same_naming_again_adds_nothing(store: Store) -> None:
-    """Whoever does not know whether it was done can do it again."""
-    await store.create(session())
-    first = await store.add_artifact(REF, artifact(blob="b1"))
-    await _save(store, "b2")
-    assert await store.add_artifact(REF, artifact(blob="b1")) == first
-    assert _numbers((await store.artifact_versions(REF, "a.txt")).artifacts) == [0, 1]
 
 
 async def test_a_stale_expected_version_names_nothing(store: Store) -> None:
@@ -129,37 +111,6 @@ async def test_a_retry_with_an_expected_version_returns_the_first_result(store: 
 
 
 # -- names ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [("Logo.PNG", "logo.png"), ("straße.txt", "STRASSE.txt"), ("ÉTÉ", "été"), ("Ǆ", "ǆ"), ("\u1e9b\u0323", "\u1e69")],
-)
-async def test_names_that_differ_only_in_case_collide(store: Store, one: str, other: str) -> None:
-    """The refusal, and the answer to whoever asks for the other one, say which is there; then it is gone, the other is free."""
-    await store.create(session())
-    await _save(store, "b1", name=unicodedata.normalize("NFC", one))
-    other = unicodedata.normalize("NFC", other)
-    with pytest.raises(Conflict, match="in case or Unicode form"):
-        await _save(store, "b2", name=other)
-    with pytest.raises(ArtifactNotFound, match="there is"):
-        await store.artifact(REF, other)
-    with pytest.raises(ArtifactNotFound):
-        await store.drop_artifacts(REF, other)
-    await store.drop_artifacts(REF, unicodedata.normalize("NFC", one))
-    assert (await _save(store, "b3", name=other))[0].version == 0
-
-
-@pytest.mark.parametrize("name", ["", "a/b", "..", ".x", "a\\b", "a\0", "e\u0301", "nul.txt", "user:", "app:x", "a:b"])
-async def test_invalid_artifact_names_are_refused(store: Store, name: str) -> None:
-    """Before anything is asked; a name in another form than NFC is its caller's to bring into it."""
-    await store.create(session())
-    with pytest.raises(InvalidRequest):
-        await _save(store, "b1", name=name)
-    with pytest.raises(InvalidRequest):
-        await store.artifact(REF, name)
-    with pytest.raises(InvalidRequest):
-        await store.drop_artifacts(REF, name)
 
 
 async def test_fields_that_cannot_be_stored_are_refused(store: Store) -> None:
@@ -217,16 +168,6 @@ async def test_user_ids_are_compared_by_bytes(store: Store) -> None:
         await _save(store, f"b{at}", name="user:x", scope=UserRef(user))
     for at, user in enumerate(users):
         assert (await store.artifact(UserRef(user), "user:x")).blob == f"b{at}"
-
-
-async def test_the_name_determines_the_scope(store: Store) -> None:
-    """What begins with `user:` is no session's own, and the other way round."""
-    await store.create(session())
-    for scope, name in ((REF, "user:a"), (USER, "a")):
-        with pytest.raises(InvalidRequest):
-            await _save(store, "b1", name=name, scope=scope)
-        with pytest.raises(InvalidRequest):
-            await store.artifact(scope, name)
 
 
 async def test_artifacts_need_a_session(store: Store) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.session import Claim, Ending, Session, SessionRef
-from holdfast.errors import InvalidRequest, SessionBusy, SessionNotFound, StaleSession
+from holdfast.domain.session import Claim, Ending, Session
+from holdfast.errors import InvalidRequest, SessionBusy, SessionNotFound
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended, SavedView
 from holdfast.stores.sessions import SessionPatch
@@ -187,26 +187,6 @@ async def test_a_claim_alone_does_not_change_the_session(store: Store) -> None:
     assert released.session == await store.get(REF) == before
 
 
-async def test_a_claim_alone_can_expect_a_version(store: Store) -> None:
-    """A version that is behind is told, and then nothing is claimed."""
-    await store.create(session())
-    await _wrote(store, "a")
-    with pytest.raises(StaleSession):
-        await _append_with_claim(store, expect=0)
-    assert await _claim(store) is None
-    assert (await _append_with_claim(store, expect=1)).session.claim == Claim("one", 100)
-
-
-async def test_a_claim_with_a_view_saves_it(store: Store) -> None:
-    """And is no use of the session either."""
-    await store.create(session())
-    before = (await _wrote(store, "a")).session
-    written = await _append_with_claim(store, at=50, views={"v": SavedView(0, b"v")})
-    assert (written.session.version, written.session.accessed_at) == (before.version, before.accessed_at)
-    assert (await store.window(REF, "v")).view == SavedView(0, b"v")
-    assert await _claim(store) == Claim("one", 100)
-
-
 # -- wanting -------------------------------------------------------------------
 
 
@@ -292,20 +272,6 @@ async def test_claims_are_deleted_with_their_session(store: Store) -> None:
     await _append_with_claim(store, "a", holder="two")
     await store.remove(REF)
     assert (await store.create(session())).claim is None
-
-
-async def test_claims_belong_to_one_session(store: Store) -> None:
-    """Another session, user or tenant has its own."""
-    others = [(store, SessionRef("ann", "s2")), (store, SessionRef("bob", "s1")), (store.for_tenant("other"), REF)]
-    await store.create(session())
-    await _append_with_claim(store)
-    for handle, ref in others:
-        await handle.create(session(ref))
-        await handle.append(ref, Append(claim=Claim("two", 200), timestamp=2))
-        await handle.want(ref, "one")
-        assert (await handle.get(ref)).claim == Claim("two", 200)
-        await handle.append(ref, Append(release="two", timestamp=2))
-    assert await _claim(store) == Claim("one", 100)
 
 
 async def test_invalid_holders_are_refused(store: Store) -> None:

@@ -49,25 +49,6 @@ async def test_a_compaction_is_read_back_unchanged(store: Store) -> None:
     assert await store.compactions(REF) == (laid,)
 
 
-async def test_a_digest_needs_no_model(store: Store) -> None:
-    """It is a compaction like another."""
-    await _log_of(store, 6)
-    (laid,) = await lay(store, compaction(0, 3, kind="digest"))
-    assert (laid.kind, laid.model, laid.report, laid.error) == ("digest", None, None, None)
-
-
-async def test_a_newer_compaction_replaces_older_ones(store: Store) -> None:
-    """The live one of its view, none of another view."""
-    await _log_of(store, 6)
-    for new in (compaction(0, 1), compaction(0, 1, view="w"), compaction(0, 3), compaction(0, 5)):
-        await lay(store, new)
-    assert await fates(store) == [(1, "superseded"), (2, "live"), (3, "superseded"), (4, "live")]
-    assert [one.id for one in await store.compactions(REF, view="v")] == [1, 3, 4]
-    assert [one.id for one in await store.compactions(REF, live=True)] == [2, 4]
-    assert [one.id for one in await store.compactions(REF, view="w", live=True)] == [2]
-    assert await store.compactions(REF, view="x") == ()
-
-
 async def test_a_compaction_is_written_with_entries_views_and_calls(store: Store) -> None:
     """One write: its range may end with an entry that comes with it."""
     await _log_of(store, 4)
@@ -126,13 +107,6 @@ async def test_a_failed_attempt_is_recorded_and_changes_nothing(store: Store) ->
     assert (rows.view, rows.compaction and rows.compaction.id) == (VIEW["v"], 1)
 
 
-async def test_a_failed_attempt_is_stored_with_the_digest_that_replaces_it(store: Store) -> None:
-    """Both in one write, in order."""
-    await _log_of(store, 4)
-    await lay(store, make_failed(0, 1), compaction(0, 1, kind="digest"))
-    assert await fates(store) == [(1, "failed"), (2, "live")]
-
-
 async def test_only_the_newest_failed_attempts_are_kept(store: Store) -> None:
     """Their ids go on."""
     await _log_of(store, 4)
@@ -163,20 +137,6 @@ async def test_only_the_newest_inactive_compactions_are_kept(store: Store) -> No
 # -- what does not hold any more ---------------------------------------------
 
 
-async def test_a_compaction_whose_end_was_retired_is_inactive(store: Store) -> None:
-    """It supersedes nothing, its view is not saved, and it is kept for whoever asks."""
-    await _log_of(store, 6)
-    await lay(store, compaction(0, 1))
-    await store.append(REF, Append(entries=[user("!")], retire_from=3, timestamp=3))
-    write = Append(compactions=[compaction(0, 3, "too late")], views=VIEW, timestamp=4)
-    (late,) = (await store.append(REF, write)).compactions
-    assert (late.status, late.text) == ("dead", "too late")
-    rows = await store.window(REF, "v")
-    assert (rows.view, rows.compaction and rows.compaction.id) == (None, 1)
-    (beyond,) = await lay(store, compaction(0, 70))
-    assert beyond.status == "dead"
-
-
 async def test_a_compaction_of_erased_messages_is_not_stored(store: Store) -> None:
     """Neither its text nor its report is written; one made from what stands since is laid."""
     await _log_of(store, 6)
@@ -187,34 +147,6 @@ async def test_a_compaction_of_erased_messages_is_not_stored(store: Store) -> No
     assert (attempt.status, attempt.report, attempt.error) == ("failed", None, ERASED)
     (fresh,) = await lay(store, compaction(0, 3, built_at=2))
     assert fresh.status == "live"
-
-
-async def test_a_compaction_made_before_a_newer_one_is_inactive(store: Store) -> None:
-    """Two processes summarise one view; of another view nothing is said."""
-    await _log_of(store, 6)
-    await lay(store, compaction(0, 3, built_at=1))
-    assert [one.status for one in await lay(store, compaction(0, 4, built_at=1))] == ["dead"]
-    assert [one.status for one in await lay(store, compaction(0, 4, view="w", built_at=1))] == ["live"]
-    assert [one.status for one in await lay(store, compaction(0, 4, built_at=4))] == ["live"]
-
-
-@pytest.mark.parametrize("place", [(0, 2), (1, 3), (1, 5), (4, 5)])
-async def test_a_compaction_that_misses_the_live_range_is_inactive(store: Store, place: tuple[int, int]) -> None:
-    """What the live one tells would be told nowhere."""
-    await _log_of(store, 6)
-    await lay(store, compaction(0, 3))
-    assert [one.status for one in await lay(store, compaction(*place))] == ["dead"]
-    assert await fates(store) == [(1, "live"), (2, "dead")]
-
-
-async def test_a_compaction_made_from_a_dropped_one_is_inactive(store: Store) -> None:
-    """What was dropped does not come back inside another."""
-    await _log_of(store, 6)
-    await lay(store, compaction(0, 3))
-    built_at = (await store.get(REF)).version
-    await store.drop_compaction(REF, 1, timestamp=3)
-    assert [one.status for one in await lay(store, compaction(0, 4, built_at=built_at))] == ["dead"]
-    assert [one.status for one in await lay(store, compaction(0, 4, built_at=built_at + 1))] == ["live"]
 
 
 async def test_a_view_older_than_its_compaction_is_not_saved(store: Store) -> None:
@@ -251,17 +183,6 @@ async def test_dropping_the_live_compaction_restores_the_previous_one(store: Sto
     assert await verify(store, REF) == 6
 
 
-async def test_dropped_compactions_are_not_restored(store: Store) -> None:
-    """Nor does what is dead: the newest that was only superseded does."""
-    await _log_of(store, 6)
-    for last in (1, 2, 3):
-        await lay(store, compaction(0, last))
-    await store.drop_compaction(REF, 2, timestamp=3)
-    assert await fates(store) == [(1, "superseded"), (2, "dropped"), (3, "live")]
-    await store.drop_compaction(REF, 3, timestamp=3)
-    assert await fates(store) == [(1, "live"), (2, "dropped"), (3, "dropped")]
-
-
 async def test_a_view_older_than_a_drop_is_not_saved(store: Store) -> None:
     """It holds what was dropped."""
     await _log_of(store, 6)
@@ -293,36 +214,6 @@ async def test_dropping_a_missing_compaction_is_an_error(store: Store) -> None:
 # -- what the log does to them -----------------------------------------------
 
 
-async def test_retiring_deactivates_compactions_that_contain_the_entry(store: Store) -> None:
-    """The newest that does not is live again; texts stay."""
-    await _log_of(store, 8)
-    for last in (1, 3, 5):
-        await lay(store, compaction(0, last, f"to {last}"))
-    await lay(store, compaction(0, 7, view="w"), make_failed(0, 7))
-    await store.append(REF, Append(entries=[user("!")], retire_from=3, timestamp=3))
-    assert await fates(store) == [(1, "live"), (2, "dead"), (3, "dead"), (4, "dead"), (5, "failed")]
-    assert [one.text for one in await store.compactions(REF)] == ["to 1", "to 3", "to 5", "what was said", ""]
-    await lay(store, compaction(0, 8))
-    assert await fates(store) == [(1, "superseded"), (2, "dead"), (3, "dead"), (4, "dead"), (5, "failed"), (6, "live")]
-
-
-async def test_retiring_later_entries_keeps_compactions(store: Store) -> None:
-    """A regenerated reply costs no summary; a write may retire and lay at once."""
-    await _log_of(store, 6)
-    await lay(store, compaction(0, 3))
-    await store.append(REF, Append(entries=[assistant("!")], retire_from=5, timestamp=3))
-    assert await fates(store) == [(1, "live")]
-    new = compaction(0, 6)
-    write = Append(
-        entries=[assistant("?"), user("and")],
-        retire_from=3,
-        compactions=[new, evolve(new, last=8, through=8)],
-        timestamp=4,
-    )
-    await store.append(REF, write)
-    assert await fates(store) == [(1, "dead"), (2, "dead"), (3, "live")]
-
-
 async def test_erasing_empties_every_compaction_with_the_entry(store: Store) -> None:
     """Whatever its status; those beside it keep what they tell."""
     await _log_of(store, 8)
@@ -349,16 +240,6 @@ async def test_erasing_updates_the_totals_of_compactions(store: Store) -> None:
     await store.append(REF, Append(retire_from=5, timestamp=3))
     await store.erase(REF, 5, tokens=1)
     assert (await store.compactions(REF, live=True))[0].total == 34
-
-
-async def test_pins_importance_and_appends_keep_compactions(store: Store) -> None:
-    """A compaction is of its range, and the range is what it was."""
-    await _log_of(store, 6)
-    await lay(store, compaction(0, 3))
-    await store.annotate(REF, 2, pinned=True, importance=0.5)
-    await store.append(REF, Append(entries=[user("x")], timestamp=3))
-    await store.append(REF, Append(retire_from=70, timestamp=3))
-    assert await fates(store) == [(1, "live")]
 
 
 async def test_replace_and_delete_remove_compactions(store: Store) -> None:

@@ -14,8 +14,7 @@ from holdfast import limits
 from holdfast.domain.log import erase_content, extend
 from holdfast.domain.messages import encode_payload
 from holdfast.domain.session import Entry, NewEntry, SessionRef, Tail
-from holdfast.errors import EntryNotFound, InvalidRequest, SessionNotFound, StaleSession, TooLarge
-from holdfast.limits import PAGE
+from holdfast.errors import EntryNotFound, InvalidRequest, StaleSession
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
 from holdfast.stores.verify import verify
@@ -45,20 +44,6 @@ async def test_retired_entries_stay_in_the_log(store: Store) -> None:
     assert await verify(store, REF) == 5
 
 
-async def test_entries_can_be_retired_without_replacement(store: Store) -> None:
-    """The next entry that comes is the one that took it; retiring what is not there retires nothing."""
-    await store.create(session())
-    await store.append(REF, Append(entries=[user("a"), assistant("b")], timestamp=2))
-    await store.append(REF, Append(retire_from=1, timestamp=3))
-    assert await live(store) == ["a"]
-    assert await verify(store, REF) == 2
-    await store.append(REF, Append(retire_from=7, timestamp=3))
-    done = await store.append(REF, Append(entries=[assistant("B")], timestamp=4))
-    assert [entry.retired_by for entry in await store.entries(REF, retired=True)] == [None, 2, None]
-    assert seqs(done.entries) == [2]
-    assert await verify(store, REF) == 3
-
-
 async def test_the_version_of_the_last_edit_is_stored(store: Store) -> None:
     """What comes behind leaves it; what retires, pins or erases moves it, and reading says the same as writing."""
     await store.create(session())
@@ -75,26 +60,6 @@ async def test_the_version_of_the_last_edit_is_stored(store: Store) -> None:
     await store.append(REF, Append(entries=[user("e")], timestamp=4))
     found = await store.get(REF)
     assert found.reshaped == found.version - 1
-
-
-async def test_rewinding_to_the_start(store: Store) -> None:
-    """When all is retired, what comes is a first message: of turn 0, with the first digest."""
-    await store.create(session())
-    first = await store.append(REF, Append(entries=[user("a"), assistant("b"), user("c")], timestamp=2))
-    done = await store.append(REF, Append(entries=[user("a")], retire_from=0, timestamp=3))
-    assert done.entries[0].digest == first.entries[0].digest
-    assert (done.entries[0].turn_id, done.session.tail.anchor, done.session.tokens) == (0, 3, 10)
-
-
-async def test_rewinding_into_a_unit(store: Store) -> None:
-    """A result that comes after its sibling was retired joins the unit; one of an orphan in between does not close it."""
-    await store.create(session())
-    await store.append(REF, Append(entries=[user("q"), calls("x", "y"), result("?"), result("x")], timestamp=2))
-    done = await store.append(REF, Append(entries=[result("y")], retire_from=3, timestamp=3))
-    assert done.entries[0].unit == 1
-    done = await store.append(REF, Append(entries=[result("x")], retire_from=3, timestamp=3))
-    assert done.entries[0].unit == 1
-    assert await verify(store, REF) == 6
 
 
 def _kinds() -> st.SearchStrategy[NewEntry]:
@@ -219,20 +184,6 @@ async def test_rate_sets_unset_importances(store: Store) -> None:
     assert await verify(store, REF) == 6
 
 
-async def test_a_page_of_entries_is_rated_in_one_write(store: Store) -> None:
-    """More is `TooLarge`; what is no number is refused whole; a session that is not there is `SessionNotFound`."""
-    await store.create(session())
-    await store.append(REF, Append(entries=[user("x") for _ in range(PAGE + 1)], timestamp=2))
-    with pytest.raises(TooLarge):
-        await store.rate(REF, dict.fromkeys(range(PAGE + 1), 0.5))
-    for bad in ({0: 0.5, 1: float("nan")}, {0: 0.5, 2**70: 0.5}):
-        with pytest.raises(InvalidRequest):
-            await store.rate(REF, bad)
-    assert await store.rate(REF, dict.fromkeys(range(PAGE), 0.5)) == PAGE
-    with pytest.raises(SessionNotFound):
-        await store.rate(SessionRef("bob", "s1"), {0: 0.5})
-
-
 @given(
     said=st.lists(st.one_of(st.none(), st.floats(0, 1)), max_size=12),
     rated=st.dictionaries(st.integers(-2, 15), st.floats(-5, 5), max_size=12),
@@ -316,27 +267,6 @@ async def test_a_window_has_the_head_and_the_rest(store: Store) -> None:
     assert (rows.view, rows.head, len(rows.entries)) == (SavedView(0, b""), (), 10)
 
 
-@pytest.mark.parametrize("view", [None, "unknown"])
-async def test_a_window_without_a_view_is_the_whole_live_path(store: Store, view: str | None) -> None:
-    """No head then."""
-    await store.create(session())
-    await store.append(REF, Append(entries=[user("a", pinned=True), user("b"), user("c")], timestamp=2))
-    await store.append(REF, Append(entries=[user("C")], retire_from=2, timestamp=2, views={"v": SavedView(3, b"")}))
-    rows = await store.window(REF, view)
-    assert (rows.view, rows.head, texts(rows.entries)) == (None, (), ["a", "b", "C"])
-
-
-async def test_the_head_has_no_retired_entries(store: Store) -> None:
-    """A retired pin or anchor is not sent."""
-    await store.create(session())
-    await store.append(REF, Append(entries=[user("old", pinned=True), user("b")], timestamp=2))
-    log = [assistant("new"), user("task"), user("x"), user("y")]
-    views = {"v": SavedView(5, b"", (0, 3))}
-    await store.append(REF, Append(entries=log, retire_from=0, timestamp=2, views=views))
-    rows = await store.window(REF, "v")
-    assert (texts(rows.head), texts(rows.entries)) == (["task"], ["y"])
-
-
 async def test_the_least_recently_saved_views_are_dropped(store: Store) -> None:
     """Where a write saves a view and nothing else, however far the views have come. One that is saved again stays."""
     await store.create(session())
@@ -390,16 +320,6 @@ async def test_a_view_built_before_a_change_is_not_saved(store: Store) -> None:
     fresh = {"v": SavedView(0, b"fresh", built_at=edited.session.version)}
     await store.append(REF, Append(views=fresh, timestamp=2))
     assert await _load_saved_view(store) == SavedView(0, b"fresh")
-
-
-async def test_views_of_other_sessions_stay(store: Store) -> None:
-    """Dropping is per session."""
-    await _with_a_view(store)
-    other = SessionRef("bob", "s1")
-    await store.create(session(other))
-    await store.append(other, Append(entries=[user("a")], views=VIEW, timestamp=2))
-    await store.append(REF, Append(retire_from=0, timestamp=2))
-    assert (await store.window(other, "v")).view == VIEW["v"]
 
 
 async def test_a_write_that_retires_keeps_the_views_it_saves(store: Store) -> None:

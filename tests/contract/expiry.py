@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import Ending, SessionRef
-from holdfast.errors import EndingNotFound, InvalidRequest, SessionExists, SessionExpired, SessionNotFound, StaleSession
+from holdfast.errors import EndingNotFound, SessionExists, SessionExpired, SessionNotFound, StaleSession
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
 from holdfast.stores.sessions import SessionPatch
@@ -56,20 +56,6 @@ async def test_a_touch_counts_as_use_and_changes_nothing_else(store: Store) -> N
     after = await store.get(REF)
     assert (after.accessed_at, after.version, after.updated_at) == (8, before.version, before.updated_at)
     await store.append(REF, Append(entries=[user("hello")], timestamp=9, expect=before.version))
-
-
-async def test_a_touch_never_moves_the_time_back(store: Store) -> None:
-    """Of two servers whose clocks differ, the later one counts."""
-    await store.create(session(timestamp=3))
-    await store.touch(REF, timestamp=9)
-    await store.touch(REF, timestamp=5)
-    assert (await store.get(REF)).accessed_at == 9
-
-
-async def test_touching_a_missing_session_is_an_error(store: Store) -> None:
-    """One of a session that is gone is refused."""
-    with pytest.raises(SessionNotFound):
-        await store.touch(REF, timestamp=1)
 
 
 # -- ends ----------------------------------------------------------------------
@@ -135,14 +121,6 @@ async def test_a_session_that_was_used_is_not_ended_as_idle(store: Store) -> Non
     assert not await store.end(ending(), idle_since=10)
     assert (await store.get(REF)).status == "active"
     assert await store.end(ending(), idle_since=11)
-
-
-async def test_an_end_needs_a_session_and_a_reason(store: Store) -> None:
-    """What cannot be ended or recorded is refused."""
-    with pytest.raises(SessionNotFound):
-        await store.end(ending())
-    with pytest.raises(InvalidRequest, match="reason"):
-        await store.end(ending(reason="boredom"))
 
 
 async def test_a_write_to_an_expired_session_is_refused_when_asked_for(store: Store) -> None:
@@ -246,14 +224,6 @@ async def test_a_withdrawn_session_can_be_deleted(store: Store) -> None:
     assert (await store.get(REF)).status == "active"
 
 
-async def test_a_closed_session_can_be_withdrawn(store: Store) -> None:
-    """Deleting what has ended tells the hooks too."""
-    await store.create(session())
-    await store.end(ending(1))
-    assert await store.end(ending(2, withdrawn=True, reason="delete"))
-    assert [one.reason for one in await store.endings(due=DAY)] == ["ttl", "delete"]
-
-
 # -- identity ------------------------------------------------------------------
 
 
@@ -324,15 +294,6 @@ async def test_lists_count_expired_sessions_as_closed(store: Store, now: int, tt
             assert {one.id for one in (await store.list(status="active", **asked)).sessions} == set("abcde") - idle
 
 
-async def test_ended_sessions_are_not_idle(store: Store) -> None:
-    """Each is swept once."""
-    await _some(store)
-    await store.end(ending(1, SessionRef("ann", "c")))
-    await store.end(ending(2, SessionRef("ann", "a"), withdrawn=True))
-    assert [one.id for one in await store.idle(now=DAY, ttl=15)] == ["d", "b"]
-    assert await store.active() == 3
-
-
 async def test_idle_sessions_are_limited_and_of_one_tenant(store: Store) -> None:
     """A sweep goes step by step, and never over a tenant's border."""
     await _some(store)
@@ -340,15 +301,6 @@ async def test_idle_sessions_are_limited_and_of_one_tenant(store: Store) -> None
     other = store.for_tenant("other")
     assert await other.idle(now=DAY, ttl=15) == ()
     assert (await other.oldest(), await other.active()) == ((), 0)
-
-
-async def test_a_changed_ttl_applies_immediately(store: Store) -> None:
-    """From the time of the change."""
-    await store.create(session(timestamp=10))
-    await store.update(REF, SessionPatch(ttl=5), timestamp=20)
-    assert [one.id for one in await store.idle(now=25, ttl=None)] == [REF.id]
-    await store.update(REF, SessionPatch(ttl=None), timestamp=30)
-    assert await store.idle(now=DAY, ttl=None) == ()
 
 
 async def test_use_postpones_expiry(store: Store) -> None:

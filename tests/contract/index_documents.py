@@ -103,13 +103,6 @@ async def test_progress_is_stored_with_the_documents(index: Index) -> None:
     assert await index.progress(Space("user", "ann"), "s1") is None
 
 
-async def test_an_empty_write_stores_progress(index: Index) -> None:
-    """A session that says nothing yet is known too."""
-    assert await index.write(SPACE, batch(version=4))
-    assert await index.progress(SPACE, "s1") == progress_of(version=4)
-    assert (await index.status()).sources == 1
-
-
 async def test_a_write_with_a_stale_expectation_is_refused(index: Index) -> None:
     """Else nothing is written, and nothing is raised."""
     first = batch(document(0, "a"), expect=None)
@@ -126,15 +119,6 @@ async def test_a_write_with_a_stale_expectation_is_refused(index: Index) -> None
     assert await look_up(index, "a", "b") == [("s1", 0), ("s1", 1)]
 
 
-async def test_a_document_is_replaced(index: Index) -> None:
-    """What it said before is found no more, and counted no more."""
-    await feed(index, "old same", "other same")
-    await index.write(SPACE, batch(document(0, "new same new"), version=2))
-    answer = await index.lookup(Lookup(space=SPACE, terms=("old", "new", "same")))
-    assert [(one.seq, one.counts) for one in answer.found] == [(0, {"new": 2, "same": 1}), (1, {"same": 1})]
-    assert (answer.documents, answer.length, answer.frequencies) == (2, 5, {"new": 1, "same": 2})
-
-
 async def test_the_same_document_again_changes_nothing(index: Index) -> None:
     """An interrupted feed may send again what has come already."""
     await feed(index, "a b", "b c")
@@ -142,84 +126,6 @@ async def test_the_same_document_again_changes_nothing(index: Index) -> None:
     await feed(index, "a b", "b c")
     assert await index.lookup(Lookup(space=SPACE, terms=("a", "b", "c"))) == before
     assert await index.list_digests(SPACE, "s1") == [(0, digest_of("a b")), (1, digest_of("b c"))]
-
-
-async def test_the_same_text_may_have_other_terms(index: Index) -> None:
-    """A better analysis makes other ones of it; and everything else of a document may change."""
-    await feed(index, "walks")
-    await index.write(SPACE, batch(replace(document(0, "walks"), terms={"walk": 1}, role="tool", at=9, traits=3)))
-    assert await look_up(index, "walks") == []
-    ((one,),) = [(await index.lookup(Lookup(space=SPACE, terms=("walk",)))).found]
-    assert (one.role, one.at, one.traits) == ("tool", 9, 3)
-    await index.write(SPACE, batch(replace(document(0, "walks"), terms={"walk": 1}, agent="a", name="n")))
-    ((one,),) = [(await index.lookup(Lookup(space=SPACE, terms=("walk",)))).found]
-    assert (one.role, one.at, one.traits, one.agent, one.name) == ("user", 0, 0, "a", "n")
-
-
-async def test_a_document_moves(index: Index) -> None:
-    """To another place, and to the other channel; and one that stands where it goes to makes room."""
-    await feed(index, "a x", "b x", "c x")
-    await index.write(SPACE, batch(document(1, "b x", place=0), document(2, "c x", place=1), next_seq=3))
-    assert await look_up(index, "x") == [("s1", 1), ("s1", 2)]
-    assert (await index.lookup(Lookup(space=SPACE, terms=("a", "b")))).frequencies == {"b": 1}
-    await index.write(SPACE, batch(document(1, "b x", channel="tool", place=7), next_seq=3))
-    assert await look_up(index, "x") == [("s1", 2)]
-    assert await look_up(index, "x", channel="tool") == [("s1", 1)]
-
-
-async def test_documents_can_swap_places_in_one_write(index: Index) -> None:
-    """All at once, whatever stood there before."""
-    await feed(index, "a x", "b x", "c x")
-    turned = [document(0, "a x", place=1), document(1, "b x", place=2), document(2, "c x", place=0)]
-    await index.write(SPACE, batch(*turned, version=2))
-    assert await look_up(index, "x") == [("s1", 2), ("s1", 0), ("s1", 1)]
-
-
-async def test_documents_are_dropped(index: Index) -> None:
-    """With all that is counted of them; those that are not there do no harm."""
-    await feed(index, "a b", "b c", "c d")
-    await index.write(SPACE, batch(drop=[1, 99, 1], next_seq=3, talk=3))
-    answer = await index.lookup(Lookup(space=SPACE, terms=("a", "b", "c", "d")))
-    assert [one.seq for one in answer.found] == [0, 2]
-    assert (answer.documents, answer.length) == (2, 4)
-    assert answer.frequencies == {"a": 1, "b": 1, "c": 1, "d": 1}
-    assert [seq for seq, _ in await index.list_digests(SPACE, "s1")] == [0, 2]
-
-
-async def test_a_new_source_replaces_one_of_the_same_name(index: Index) -> None:
-    """A session that was deleted and made again is another one: nothing of the first is left."""
-    await feed(index, "old x", "older x")
-    await index.write(SPACE, batch(document(0, "new x"), source=Source("s1", "i2")))
-    answer = await index.lookup(Lookup(space=SPACE, terms=("x", "old", "older")))
-    assert [(one.identity, one.seq) for one in answer.found] == [("i2", 0)]
-    assert (answer.documents, answer.frequencies) == (1, {"x": 1})
-    assert await index.drop(SPACE, "s1", identity="i1") == 0
-    assert await index.drop(SPACE, "s1", identity="i2") == 1
-
-
-async def test_a_source_is_dropped_whole(index: Index) -> None:
-    """And is unknown from then on; others stay."""
-    await feed(index, "a x", "b x")
-    await feed(index, "c x", source=Source("s2", "i2"))
-    assert await index.drop(SPACE, "s1") == 2
-    assert await index.drop(SPACE, "s1") == 0
-    assert await look_up(index, "x") == [("s2", 0)]
-    assert await index.progress(SPACE, "s1") is None
-    assert (await index.status()).documents == 1
-
-
-async def test_many_documents_of_one_source(index: Index) -> None:
-    """More than are taken away at once; and they come back the same when they are fed again."""
-    texts = [f"x w{at % 7} n{at}" for at in range(1100)]
-    for _ in range(2):
-        await feed(index, *texts)
-        answer = await index.lookup(Lookup(space=SPACE, terms=("x", "w3", "n8")))
-        assert (len(answer.found), answer.documents) == (1100, 1100)
-        assert answer.frequencies == {"x": 1100, "w3": 157, "n8": 1}
-        assert await index.drop(SPACE, "s1") == 1100
-    assert await index.lookup(Lookup(space=SPACE, terms=("x",))) == await index.lookup(
-        Lookup(space=Space("talk", "nobody"), terms=("x",))
-    )
 
 
 async def test_listing_documents_continues_after_a_page(index: Index) -> None:

@@ -12,98 +12,6 @@ from .index_kit import SPACE, batch, document, feed, look_up, seqs
 SECOND = Source("s2", "i2")
 
 
-async def test_candidates_have_at_least_one_of_the_terms(index: Index) -> None:
-    """In order of source and place; how often each stands there comes with them."""
-    await feed(index, "dog", "cat", "dog cat dog", "bird")
-    await feed(index, "cat", source=SECOND)
-    answer = await index.lookup(Lookup(space=SPACE, terms=("dog", "cat", "fish")))
-    assert [(one.session, one.seq, one.counts) for one in answer.found] == [
-        ("s1", 0, {"dog": 1}),
-        ("s1", 1, {"cat": 1}),
-        ("s1", 2, {"dog": 2, "cat": 1}),
-        ("s2", 0, {"cat": 1}),
-    ]
-    assert (answer.documents, answer.length, answer.frequencies) == (5, 7, {"dog": 2, "cat": 3})
-
-
-async def test_frequencies_cover_the_whole_space(index: Index) -> None:
-    """Filters and limits change what is found, not what is counted."""
-    await feed(index, "dog", "dog", "cat")
-    whole = await index.lookup(Lookup(space=SPACE, terms=("dog", "cat")))
-    for asked in (
-        Lookup(space=SPACE, terms=("dog", "cat"), filters=Filters(roles=("nobody",))),
-        Lookup(space=SPACE, terms=("dog", "cat"), filters=Filters(since=2000)),
-        Lookup(space=SPACE, terms=("dog", "cat"), filters=Filters(sessions=("none",))),
-        Lookup(space=SPACE, terms=("dog", "cat"), limit=1),
-    ):
-        answer = await index.lookup(asked)
-        assert len(answer.found) < 3
-        assert (answer.documents, answer.length, answer.frequencies) == (3, 3, whole.frequencies)
-
-
-async def test_channels_are_separate(index: Index) -> None:
-    """What tools gave is counted and found for itself."""
-    await index.write(SPACE, batch(document(0, "dog"), document(1, "dog cat", channel="tool", place=0)))
-    talk = await index.lookup(Lookup(space=SPACE, terms=("dog", "cat")))
-    tool = await index.lookup(Lookup(space=SPACE, terms=("dog", "cat"), channel="tool"))
-    assert (seqs(talk.found), talk.documents, talk.length, talk.frequencies) == ([("s1", 0)], 1, 1, {"dog": 1})
-    assert (seqs(tool.found), tool.documents, tool.frequencies) == ([("s1", 1)], 1, {"dog": 1, "cat": 1})
-    with pytest.raises(InvalidRequest):
-        await look_up(index, "dog", channel="all")
-
-
-async def test_each_filter_works(index: Index) -> None:
-    """Lets pass what it says, with terms and without, alone and together."""
-    first = [document(at, "x", role=role, agent=agent, name=_NAMES[at]) for at, (role, agent) in enumerate(_WHO)]
-    await index.write(SPACE, batch(*first))
-    await index.write(SPACE, batch(*(document(at, "x", at=5000 + at) for at in range(2)), source=SECOND))
-    for filters, wanted in _FILTERS:
-        assert await look_up(index, "x", filters=filters) == wanted, filters
-        assert sorted(await look_up(index, filters=filters)) == wanted, filters
-        assert await look_up(index, "y", filters=filters) == []
-
-
-_WHO = (("user", None), ("assistant", "a"), ("user", "b"), ("assistant", "b"))
-_NAMES = ("a\x1f\0b", "a\x1f\0ü", None, "a\x1fb\x1f\0" + "x" * 1000)
-_ALL = [("s1", 0), ("s1", 1), ("s1", 2), ("s1", 3), ("s2", 0), ("s2", 1)]
-_FILTERS: tuple[tuple[Filters, list[tuple[str, int]]], ...] = (
-    (Filters(), _ALL),
-    (Filters(sessions=("s1",)), _ALL[:4]),
-    (Filters(sessions=("s1", "s2", "none")), _ALL),
-    (Filters(sessions=("none",)), []),
-    (Filters(not_sessions=("s1", "none")), _ALL[4:]),
-    (Filters(not_sessions=("none",)), _ALL),
-    (Filters(sessions=("s1",), not_sessions=("s1",)), []),
-    (Filters(agents=("a",)), [("s1", 1)]),
-    (Filters(agents=("a", "b")), [("s1", 1), ("s1", 2), ("s1", 3)]),
-    (Filters(agents=("none",)), []),
-    (Filters(roles=("assistant",)), [("s1", 1), ("s1", 3)]),
-    (Filters(roles=("user", "assistant")), _ALL),
-    (Filters(names=(b"", b"\xff")), [("s1", 0), ("s1", 1), ("s1", 3)]),
-    (Filters(names=(b"a\x1f\0", b"a\x1f\1")), [("s1", 0), ("s1", 1)]),
-    (Filters(names=(b"a\x1f\0\xc3", b"a\x1f\0\xc4")), [("s1", 1)]),
-    (Filters(names=(b"a\x1fb\x1f", b"a\x1fb ")), [("s1", 3)]),
-    (Filters(sessions=("s1",), names=(b"a\x1f\0\xc3\xbc", b"b"), until=2000), [("s1", 1)]),
-    (Filters(names=(b"b", b"c")), []),
-    (Filters(since=2000), [("s1", 2), ("s1", 3), ("s2", 0), ("s2", 1)]),
-    (Filters(until=2000), [("s1", 0), ("s1", 1)]),
-    (Filters(since=1000, until=3000), [("s1", 1), ("s1", 2)]),
-    (Filters(since=3000, until=1000), []),
-    (Filters(sessions=("s1",), agents=("b",), roles=("user",), since=0, until=9000), [("s1", 2)]),
-    (Filters(sessions=("s1",), agents=("b",), roles=("tool",)), []),
-)
-
-
-async def test_without_terms_the_newest_come_first(index: Index) -> None:
-    """By their time; of equal times the last of the last source."""
-    times = (5, 9, 5, 1)
-    await index.write(SPACE, batch(*(document(seq, f"w{seq}", at=at) for seq, at in enumerate(times))))
-    await index.write(SPACE, batch(document(0, "w", at=5), source=SECOND))
-    assert await look_up(index) == [("s1", 1), ("s2", 0), ("s1", 2), ("s1", 0), ("s1", 3)]
-    assert await look_up(index, limit=2) == [("s1", 1), ("s2", 0)]
-    assert await look_up(index, limit=2, filters=Filters(sessions=("s1",))) == [("s1", 1), ("s1", 2)]
-
-
 async def test_a_limit_keeps_documents_with_the_rarest_terms(index: Index) -> None:
     """And among equals those that stand beside others, and then the newest."""
     await feed(index, *("common",) * 10, "rare", *("common",) * 10)
@@ -139,15 +47,6 @@ async def test_the_rarest_of_many_matches_are_candidates(index: Index) -> None:
         assert counts[1234] == {"x": 1, "y": 1, "z": 1, "rare": 1, "rarer": 1}
         assert len(answer.found) == CANDIDATES
         assert seqs(answer.found) == sorted(seqs(answer.found))
-
-
-async def test_documents_are_read_by_number(index: Index) -> None:
-    """Without counts; those that are not there are left out."""
-    await feed(index, "a", "b", "c")
-    assert seqs(await index.at(SPACE, "s1", [2, 0, 9, 2])) == [("s1", 0), ("s1", 2)]
-    assert {one.seq: one.counts for one in await index.at(SPACE, "s1", [1])} == {1: {}}
-    assert await index.at(SPACE, "s1", []) == await index.at(SPACE, "s2", [0]) == []
-    assert await index.at(Space("talk", "bob"), "s1", [0]) == []
 
 
 async def test_neighbours_are_read_by_place(index: Index) -> None:

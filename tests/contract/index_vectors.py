@@ -58,46 +58,6 @@ async def test_another_model_starts_without_vectors(index: Index) -> None:
     assert await _seqs(index, "m", space=SPACE) == [0, 1, 2]
 
 
-async def test_a_vector_belongs_to_a_text(index: Index) -> None:
-    """It is not kept for a document that says something else by now, is not there, or is of another source."""
-    await feed(index, "now another", *TEXTS[1:3])
-    assert await index.put_vectors(SPACE, SOURCE, "m", _vectors(0, 1, 9)) == 1
-    assert await index.put_vectors(SPACE, Source("s1", "other"), "m", _vectors(2)) == 0
-    assert await index.put_vectors(SPACE, Source("s2", "i1"), "m", _vectors(2)) == 0
-    assert await index.put_vectors(Space("talk", "bob"), SOURCE, "m", _vectors(2)) == 0
-    assert await index.put_vectors(SPACE, SOURCE, "m", []) == 0
-    assert await _seqs(index) == [0, 2]
-
-
-async def test_vectors_of_unchanged_documents_are_kept(index: Index) -> None:
-    """A document that is put again keeps its own while it says the same, wherever it goes."""
-    await feed(index, *TEXTS[:4])
-    await index.put_vectors(SPACE, SOURCE, "m", _vectors(0, 1, 2, 3))
-    again = [document(0, TEXTS[0]), document(1, "else", place=9), document(2, TEXTS[2], place=1, terms={"other": 1})]
-    await index.write(SPACE, batch(*again, drop=[3], version=2, next_seq=4, talk=10))
-    assert await _seqs(index) == [1]
-    digests = [digest_of(text) for text in TEXTS[:4]]
-    kept = {digest_of(TEXTS[at]): vector(at, 1) for at in (0, 2)}
-    assert await index.vectors("m", digests, space=SPACE) == kept
-    assert {
-        one.candidate.seq: one.candidate.place for one in await index.similar(Lookup(space=SPACE), "m", vector(1, 0))
-    } == {
-        0: 0,
-        2: 1,
-    }
-
-
-async def test_vectors_are_found_by_digest(index: Index) -> None:
-    """So that what was embedded once need not be again."""
-    await feed(index, *TEXTS[:3])
-    await index.put_vectors(SPACE, SOURCE, "m", _vectors(0, 1))
-    digests = [digest_of(text) for text in TEXTS]
-    assert await index.vectors("m", digests, space=SPACE) == {digests[at]: vector(at, 1) for at in range(2)}
-    assert await index.vectors("m2", digests, space=SPACE) == {}
-    assert await index.vectors("m", digests, space=Space("talk", "bob")) == {}
-    assert await index.vectors("m", [], space=SPACE) == {}
-
-
 async def test_a_model_has_one_dimension(index: Index) -> None:
     """Until all of its vectors are gone."""
     await feed(index, *TEXTS[:2])

@@ -115,14 +115,6 @@ async def test_impossible_retirements_are_refused(store: Store, what: str) -> No
     assert (await store.get(REF)).state == {"k": 1}
 
 
-async def test_a_rewound_log_without_newer_entries_is_installed(store: Store) -> None:
-    """Entries that nothing took the place of are retired by the place behind the last one."""
-    await store.replace(session(), [user("a"), old(user("b"), retired_by=3), old(user("c"), retired_by=3)])
-    found = await store.get(REF)
-    assert (found.messages, found.tail.next_seq, await live(store)) == (1, 3, ["a"])
-    assert await verify(store, REF) == 3
-
-
 async def test_turn_ids_that_go_back_are_refused(store: Store) -> None:
     """Of the path that it stands on: a branch may begin in an earlier turn than the one it replaces ended in."""
     path = [user("a", turn_id=4), old(user("b", turn_id=7), retired_by=2), user("c", turn_id=5)]
@@ -145,14 +137,6 @@ async def test_a_session_is_installed_with_times_and_usage(store: Store) -> None
     opened = (await store.append(REF, Append(entries=[user("b")], timestamp=120))).session
     assert (opened.status, opened.ended_at, opened.end_reason, opened.usage) == ("active", None, None, usage)
     assert [one.id for one in await store.idle(now=170, ttl=None)] == [REF.id]
-
-
-async def test_an_installed_session_is_not_idle_immediately(store: Store) -> None:
-    """Its ttl begins when it is installed, however long ago it was written to."""
-    past = Past(created_at=1, updated_at=2)
-    await store.replace(session(timestamp=100, ttl=50, past=past), [])
-    assert await store.idle(now=149, ttl=10) == ()
-    assert [one.id for one in await store.idle(now=150, ttl=10)] == [REF.id]
 
 
 async def test_installing_a_fresh_session_replaces_no_other(store: Store) -> None:

@@ -100,16 +100,6 @@ async def test_ids_of_tool_calls_may_repeat(store: Store) -> None:
     assert await verify(store, REF) == 7
 
 
-async def test_every_write_adds_one_to_the_version(store: Store) -> None:
-    """Whatever is written, and however much of it, the version grows by one."""
-    assert (await store.create(session())).version == 0
-    assert (await store.append(REF, Append(entries=[user("a"), user("b")], timestamp=2))).session.version == 1
-    assert (await store.append(REF, Append(state_delta={"k": 1}, timestamp=2))).version == 2
-    await store.annotate(REF, 0, pinned=True)
-    await store.erase(REF, 1)
-    assert (await store.get(REF)).version == 4
-
-
 async def test_a_stale_expect_writes_nothing(store: Store) -> None:
     """`StaleSession` tells both versions, and the log is as it was."""
     await store.create(session())
@@ -229,18 +219,6 @@ async def test_a_key_with_other_content_is_refused(store: Store) -> None:
     assert await live(store) == ["a"]
 
 
-async def test_keys_belong_to_their_session(store: Store) -> None:
-    """The same key in another session is another key, and a deleted session's keys are gone."""
-    other = SessionRef("bob", "s1")
-    write = Append(entries=[user("a")], timestamp=2, idempotency_key="k", fingerprint=b"f")
-    for ref in (REF, other):
-        await store.create(session(ref))
-        assert not (await store.append(ref, write)).replayed
-    await store.remove(REF)
-    await store.create(session())
-    assert not (await store.append(REF, write)).replayed
-
-
 # -- reading -----------------------------------------------------------------
 
 
@@ -290,17 +268,6 @@ async def test_reads_see_acknowledged_writes(store: Store) -> None:
         await store.append(REF, Append(entries=[user(str(at))], timestamp=2))
         assert (await store.get(REF)).messages == at + 1
         assert texts(await store.entries(REF, limit=1, descending=True)) == [str(at)]
-
-
-async def test_reads_do_not_change_the_session(store: Store) -> None:
-    """Looking changes neither version nor time."""
-    await store.create(session())
-    await store.append(REF, Append(entries=[user("a")], timestamp=2))
-    before = await store.get(REF)
-    await store.entries(REF)
-    await store.window(REF, "v")
-    await store.list()
-    assert await store.get(REF) == before
 
 
 async def test_model_calls_are_recorded_and_summed(store: Store) -> None:

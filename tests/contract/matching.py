@@ -96,42 +96,6 @@ async def test_a_visible_message_is_found_by_its_digest(openings: list[Store]) -
         assert found == ((expected,) if entry.message.visible else ())
 
 
-async def test_the_last_digest_that_is_found_counts(store: Store) -> None:
-    """Its places alone, whoever says more of one before it."""
-    one, two, three = (await _make_session(store, user("a"), assistant("b"), user("c")))[:3]
-    await _make_session(store, user("a"), assistant("b"), ref=SECOND)
-    await _make_session(store, user("a"), ref=THIRD)
-    assert await _find_places(store, one.digest, two.digest, three.digest, UNKNOWN) == [Place("s1", 2, 2, last=True)]
-    assert await _find_places(store, one.digest, UNKNOWN, two.digest, UNKNOWN) == [
-        Place("s2", 2, 1, last=True),
-        Place("s1", 2, 1),
-    ]
-    assert await _find_places(store, three.digest, one.digest) == [
-        Place("s3", 1, 0, last=True),
-        Place("s2", 1, 0),
-        Place("s1", 1, 0),
-    ]
-    assert await _find_places(store, two.digest, two.digest, limit=1) == [Place("s2", 1, 1, last=True)]
-    assert await _find_places(store, UNKNOWN) == await _find_places(store) == []
-
-
-async def test_the_newest_sessions_and_entries_come_first(store: Store) -> None:
-    """Whatever was written to which of them since; at most as many as asked for."""
-    (first,) = await _make_session(store, user("a"))
-    for ref in (SECOND, THIRD):
-        await _make_session(store, user("a"), ref=ref)
-    await _append(store, user("a"), retire_from=0, timestamp=99)
-    order = [
-        Place("s3", 0, 0, last=True),
-        Place("s2", 0, 0, last=True),
-        Place("s1", 0, 1, last=True),
-        Place("s1", 0, 0, live=False),
-    ]
-    assert await _find_places(store, first.digest) == order
-    for limit in (1, 2, 3, limits.SIGHTINGS):
-        assert await _find_places(store, first.digest, limit=limit) == order[:limit]
-
-
 async def test_the_search_can_be_limited_to_a_session(store: Store) -> None:
     """Then it alone is looked at, whatever is in others; one that is not there, or another user's, has nothing."""
     one, two = await _make_session(store, user("a"), assistant("b"))
@@ -143,16 +107,6 @@ async def test_the_search_can_be_limited_to_a_session(store: Store) -> None:
     assert await _find_places(store, one.digest, session=THIRD) == []
     assert await _find_places(store, one.digest, session=bob) == []
     assert await _find_places(store, one.digest, session=SessionRef("ann", "s1", "end_1")) == []
-
-
-async def test_retired_messages_are_found(store: Store) -> None:
-    """A branch that was left can be come back to."""
-    one, two, three = await _make_session(store, user("a"), assistant("b"), user("c"))
-    (other,) = await _append(store, assistant("B"), retire_from=1)
-    assert await _find_places(store, one.digest, two.digest, three.digest) == [Place("s1", 2, 2, live=False)]
-    assert await _find_places(store, two.digest) == [Place("s1", 0, 1, live=False)]
-    assert await _find_places(store, other.digest) == [Place("s1", 0, 3, last=True)]
-    assert await _find_places(store, one.digest) == [Place("s1", 0, 0)]
 
 
 async def test_the_last_message_is_returned_as_stored(store: Store) -> None:
@@ -285,31 +239,7 @@ async def test_deleted_data_is_not_found(store: Store) -> None:
     assert await _find_places(store, one.digest, two.digest) == await _find_places(store, reply, alias=True) == []
 
 
-async def test_closed_sessions_are_found(store: Store) -> None:
-    """A message opens one again."""
-    (one,) = await _make_session(store, user("a"))
-    await store.end(Ending(id="e", user_id="ann", session_id="s1", withdrawn=False, reason="ttl", ended_at=9, due_at=9))
-    assert await _find_places(store, one.digest) == [Place("s1", 0, 0, last=True)]
-
-
 # -- logs that are installed ---------------------------------------------------
-
-
-async def test_an_installed_log_is_found(store: Store) -> None:
-    """With what is retired and what is erased in it."""
-    old: dict[str, Any] = {"tokens": 1, "timestamp": 1}
-    said = [Message(role=role, content=text) for role, text in (("user", "a"), ("assistant", "b"), ("assistant", "B"))]
-    entries = [
-        OldEntry(message=said[0], stands_for=UNKNOWN, **old),
-        OldEntry(message=said[1], retired_by=2, **old),
-        OldEntry(message=said[2], **old),
-    ]
-    await store.replace(session(), entries)
-    (left,), (last,) = digests(said[1], after=UNKNOWN), digests(said[2], after=UNKNOWN)
-    assert await _find_places(store, UNKNOWN) == [Place("s1", 0, 0)]
-    assert await _find_places(store, left) == [Place("s1", 0, 1, live=False)]
-    assert await _find_places(store, left, last) == [Place("s1", 1, 2, last=True)]
-    assert await _find_places(store, make_alias(b"", said[2]) or b"", alias=True) == [Place("s1", 0, 2, last=True)]
 
 
 async def test_an_erased_reply_is_installed_without_an_alias(store: Store) -> None:

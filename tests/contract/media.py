@@ -78,18 +78,6 @@ async def test_media_are_stored_once_per_session(store: Store) -> None:
     assert (gone.media, gone.media_bytes) == (2, 80)
 
 
-async def test_media_do_not_count_as_bytes_of_the_log(store: Store) -> None:
-    """Neither `Session.bytes`, nor what an entry or the session says, changes by them."""
-    for ref in (REF, SECOND):
-        await store.create(session(ref))
-    named = user("a", media=(sha(0),))
-    written = await store.append(REF, Append(entries=[named], media=make_contents(0), timestamp=2))
-    plain = await store.append(SECOND, Append(entries=[user("a")], timestamp=2))
-    assert written.session.bytes == plain.session.bytes
-    assert written.session.version == plain.session.version
-    assert written.entries == plain.entries == await store.entries(REF)
-
-
 async def test_media_that_no_entry_references_are_not_stored(store: Store) -> None:
     """It may have been brought in vain."""
     await store.create(session())
@@ -124,12 +112,6 @@ async def test_invalid_media_are_refused(store: Store) -> None:
         with pytest.raises(error):
             await store.replace(session(), entries, media=media)
     assert await live(store) == []
-
-
-async def test_media_of_a_missing_session_are_an_error(store: Store) -> None:
-    """`SessionNotFound`."""
-    with pytest.raises(SessionNotFound):
-        await store.media(REF, [sha(0)])
 
 
 # -- all or nothing ------------------------------------------------------------

@@ -18,7 +18,6 @@ from .memory_kit import (
     ANN,
     NOTHING,
     all_of,
-    contents,
     entry,
     forget,
     memory,
@@ -79,51 +78,6 @@ async def test_a_memory_is_read_back_unchanged(store: Store) -> None:
     assert await store.find_memory(plain.id) == expected[1]
 
 
-async def test_an_owner_without_writes_is_empty(store: Store) -> None:
-    """Has version 0 and no memories; to look, to forget, and to recall what is not there writes nothing."""
-    assert await store.memories(ANN) == NOTHING
-    assert await store.memories(ANN, ids=[memory_id(), "?"], since=7, status="active", descending=True) == NOTHING
-    assert (await store.signals(ANN), await store.diary(ANN)) == ((), ())
-    assert await store.drop_memories(ANN) == 0
-    delta = MemoryDelta(forget=(memory_id(), "?"), signals=(signal(memory_id()), signal("?")), signals_before=9)
-    for nothing in (MemoryDelta(), delta):
-        assert await store.change_memories(ANN, nothing, timestamp=2) == NOTHING
-        assert await store.change_memories(ANN, nothing, timestamp=2, expect=0) == NOTHING
-    for unknown in (memory_id(), "?", "mem_", "\0", "é" * 200):
-        with pytest.raises(MemoryNotFound):
-            await store.find_memory(unknown)
-    assert await store.memory_owners() == ()
-
-
-async def test_each_write_of_memories_adds_one_to_the_version(store: Store) -> None:
-    """What it wrote has that version; recalls, the diary, and forgetting what is not there add none."""
-    one, two = await put(store, memory("1"), memory("2"))
-    assert (one.version, two.version) == (1, 1)
-    (one,) = await put(store, replace(one, content="1b"))
-    assert [(m.content, m.version) for m in await all_of(store)] == [("1b", 2), ("2", 1)]
-    assert (await write_recalls(store, signal(one), diary=(entry(1),))).version == 2
-    assert (await forget(store, memory())).version == 2
-    assert (await forget(store, two, memory())).version == 3
-    assert (await store.change_memories(ANN, MemoryDelta(), timestamp=9)) == OwnedMemories(3, (), total=1)
-
-
-async def test_numbers_increase_and_are_never_reused(store: Store) -> None:
-    """Also when the last one was forgotten, or all were dropped; nor is a version."""
-    first = await put(store, *(memory(str(at)) for at in range(3)))
-    assert [one.number for one in first] == [1, 2, 3]
-    await forget(store, first[2])
-    assert [one.number for one in await put(store, memory(), memory())] == [4, 5]
-    assert await store.drop_memories(ANN) == 4
-    assert await store.drop_memories(ANN) == 0
-    done = await store.change_memories(ANN, MemoryDelta(put=(memory(),)), timestamp=9)
-    assert (done.version > 3, done.memories[0].number > 5, done.total) == (True, True, 1)
-    again = await store.change_memories(ANN, MemoryDelta(put=(memory(),)), timestamp=9)
-    assert (again.version, again.memories[0].number) == (done.version + 1, done.memories[0].number + 1)
-    assert await store.drop_memories(ANN) == 2
-    (last,) = await put(store, memory())
-    assert (last.version > again.version, last.number > again.memories[0].number) == (True, True)
-
-
 async def test_a_dropped_owner_equals_one_without_writes(store: Store) -> None:
     """Of version 0, and not listed, also where there was no memory any more, or none but the diary; others stay."""
     bob = Owner("user", "bob")
@@ -150,21 +104,6 @@ async def test_a_dropped_owner_equals_one_without_writes(store: Store) -> None:
     )
     assert [owner for owner, _ in await store.memory_owners()] == [ANN, bob]
     assert (await store.memories(bob)).total == 1
-
-
-async def test_a_memory_is_changed_in_place(store: Store) -> None:
-    """What has a number takes the place of what has its id; new ones may come with it, in any order."""
-    one, two = await put(store, memory("1"), memory("2"))
-    changed = replace(one, content="1b", status="superseded", superseded_by=two.id, metadata={"a": 1})
-    done = await store.change_memories(ANN, MemoryDelta(put=(memory("3"), changed, memory("4"))), timestamp=3)
-    assert [(m.number, m.content, m.version) for m in done.memories] == [(1, "1b", 2), (3, "3", 2), (4, "4", 2)]
-    assert await store.find_memory(one.id) == replace(changed, version=2)
-    assert await contents(store) == ["1b", "2", "3", "4"]
-    assert await contents(store, status="superseded") == ["1b"]
-    assert await contents(store, status="active") == ["2", "3", "4"]
-    await put(store, replace(changed, status="active"))
-    assert await contents(store, status="superseded") == []
-    assert await contents(store, status="active", descending=True) == ["4", "3", "2", "1b"]
 
 
 async def test_missing_memories_cannot_be_changed(store: Store) -> None:
@@ -337,81 +276,7 @@ async def test_memories_of_tenants_are_separate(store: Store) -> None:
 # -- forgetting --------------------------------------------------------------
 
 
-async def test_forgetting_deletes_a_memory_and_its_signals(store: Store) -> None:
-    """The diary stays. One that is not there is fine; its id may be put anew, and is a new memory then."""
-    one, two = await put(store, memory("1"), memory("2"))
-    await write_recalls(store, signal(one), signal(two), signal(one, 6), diary=(entry(1),))
-    done = await forget(store, one, one, memory())
-    assert done == OwnedMemories(2, (), total=1)
-    assert await contents(store) == ["2"]
-    assert await store.signals(ANN) == (signal(two),)
-    assert await store.signals(ANN, memory_ids=[one.id]) == ()
-    assert len(await store.diary(ANN)) == 1
-    with pytest.raises(MemoryNotFound):
-        await store.find_memory(one.id)
-    (again,) = await put(store, replace(one, number=0, content="again"))
-    assert (again.number, await store.find_memory(one.id)) == (3, again)
-    assert await store.signals(ANN, memory_ids=[one.id]) == ()
-
-
-async def test_one_write_can_store_forget_and_record_recalls(store: Store) -> None:
-    """Recalls of what it puts are written, of what it forgets they are not; all of it or nothing."""
-    one, two = await put(store, memory("1"), memory("2"))
-    new = memory("3")
-    delta = MemoryDelta(
-        put=(new, replace(two, content="2b")),
-        forget=(one.id,),
-        signals=(signal(new), signal(one), signal(two), signal(memory_id())),
-        diary=(entry(3, kept=[two.id]),),
-    )
-    assert (await store.change_memories(ANN, delta, timestamp=3)).total == 2
-    assert await contents(store) == ["2b", "3"]
-    assert await store.signals(ANN) == (signal(new), signal(two))
-    assert await store.diary(ANN) == (entry(3, kept=[two.id]),)
-
-
-async def test_dropping_deletes_everything_of_an_owner(store: Store) -> None:
-    """Memories, recalls, and the diary, also where there is nothing but that."""
-    made = await put(store, *(memory(str(at)) for at in range(3)))
-    await write_recalls(store, *map(signal, made), diary=(entry(1),))
-    assert await store.drop_memories(ANN) == 3
-    assert await store.memories(ANN) == NOTHING
-    assert (await store.signals(ANN), await store.diary(ANN)) == ((), ())
-    for one in made:
-        with pytest.raises(MemoryNotFound):
-            await store.find_memory(one.id)
-    await write_recalls(store, diary=(entry(2),))
-    assert (await store.drop_memories(ANN), await store.diary(ANN)) == (0, ())
-    (again,) = await put(store, replace(made[0], number=0))
-    assert (again.version > made[-1].version, again.number > made[-1].number) == (True, True)
-    assert (await store.signals(ANN), await store.find_memory(again.id)) == ((), again)
-
-
 # -- recalls and the diary ---------------------------------------------------
-
-
-async def test_signals_are_read_in_the_order_of_writing(store: Store) -> None:
-    """Whatever their times; by memory and by time on request. Their fields are as they were."""
-    one, two = await put(store, memory("1"), memory("2"))
-    told = [
-        signal(one, 9, query=b"\0\xff'\\\x1a\n%", score=0.1 + 0.2, session="s\0 Ü😀"),
-        signal(two, 3, query=b"", score=0.0, session=""),
-        signal(one, 9, score=1.0),
-        signal(one, -4),
-        signal(two, 2**60),
-        signal(one, 5),
-    ]
-    for some in (told[:2], told[2:3], told[3:]):
-        await write_recalls(store, *some)
-    assert list(await store.signals(ANN)) == told
-    for ids in ([one.id], [two.id, memory_id(), "?"], [two.id, one.id], []):
-        for since in (None, -4, 5, 9, 10, 2**60, 2**60 + 1):
-            found = await store.signals(ANN, memory_ids=ids, since=since)
-            assert list(found) == [t for t in told if t.memory_id in ids and (since is None or t.at >= since)]
-            if not ids:
-                assert list(await store.signals(ANN, since=since)) == [
-                    t for t in told if since is None or t.at >= since
-                ]
 
 
 async def test_the_newest_signals_of_a_memory_are_kept(store: Store) -> None:

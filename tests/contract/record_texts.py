@@ -9,13 +9,12 @@ import pytest
 
 from holdfast import limits
 from holdfast.domain.artifact import UserRef
-from holdfast.domain.record import ChangedRecords, RecordName, RecordOwner, SearchableRecord, TenantRef
+from holdfast.domain.record import RecordName, RecordOwner, SearchableRecord, TenantRef
 from holdfast.domain.session import SessionRef
-from holdfast.errors import InvalidRequest, SessionNotFound, StaleRecord, TooLarge
+from holdfast.errors import InvalidRequest, SessionNotFound, TooLarge
 from holdfast.stores.base import Store
-from holdfast.stores.log import Append
 
-from .kit import REF, session, user
+from .kit import REF, session
 from .plugin import OpenStore
 from .records import SPACE, USER, drop, put, read
 
@@ -59,29 +58,6 @@ async def test_only_records_with_a_text_are_searchable(store: Store) -> None:
         assert await texts_of(store, owner) == {"a": "new"}
 
 
-async def test_searchable_records_keep_their_numbers(store: Store) -> None:
-    """As long as they are searchable; a write returns the numbers that it frees."""
-    await store.create(session())
-    for owner in OWNERS:
-
-        async def change(*changes: Any, owner: RecordOwner = owner, at: int = 1) -> ChangedRecords:
-            return await store.change_records(owner, changes, timestamp=at)
-
-        assert (await change(put("a", text="a"), put("b", text="b", expires_at=50), put("c"))).unsearchable == ()
-        first = {one.key: one.number for one in await list_searchable(store, owner)}
-        assert len(set(first.values())) == 2
-        assert (await change(put("a", text="again"), drop("c"))).unsearchable == ()
-        again = {one.key: one.number for one in await list_searchable(store, owner)}
-        assert again == first
-        assert (await change(put("a"))).unsearchable == (first["a"],)
-        # An expired record is another one than the record that replaces it.
-        assert (await change(put("b", text="later"), at=60)).unsearchable == (first["b"],)
-        assert (await change(put("a", text="a"), at=60)).unsearchable == ()
-        last = {one.key: one.number for one in await list_searchable(store, owner, now=60)}
-        assert not set(last.values()) & set(first.values())
-        assert (await change(drop("a"), drop("none"), at=60)).unsearchable == (last["a"],)
-
-
 async def test_an_index_reads_only_what_has_changed(store: Store) -> None:
     """In the order of versions and numbers, in pages, also of records with the same version."""
     await store.create(session())
@@ -116,17 +92,6 @@ async def test_searchable_records_are_read_by_name(store: Store) -> None:
     assert (await store.searchable_records(UserRef("bob"), now=1, names=names)).records == ()
 
 
-async def test_expired_records_are_not_searchable(store: Store) -> None:
-    """The sweep deletes their texts, too."""
-    await store.create(session())
-    for owner in OWNERS:
-        await store.change_records(owner, [put("a", text="a", expires_at=20), put("b", text="b")], timestamp=1)
-        assert await texts_of(store, owner, now=19) == {"a": "a", "b": "b"}
-        assert await texts_of(store, owner, now=20) == {"b": "b"}
-    assert await store.sweep_records(now=20) == len(OWNERS)
-    assert [await texts_of(store, owner, now=1) for owner in OWNERS] == [{"b": "b"}] * len(OWNERS)
-
-
 async def test_texts_are_deleted_with_their_owner(store: Store) -> None:
     """By a drop, with a session, and by its replacement; a session that is created later has none."""
     await store.create(session())
@@ -145,23 +110,6 @@ async def test_texts_are_deleted_with_their_owner(store: Store) -> None:
     assert await texts_of(store, REF) == {}
     with pytest.raises(SessionNotFound):
         await store.searchable_records(REF, now=1, identity="another")
-
-
-async def test_an_append_writes_texts(store: Store) -> None:
-    """Its result has the numbers that were freed; a refused write changes no text."""
-    await store.create(session())
-    write = Append(timestamp=5, entries=[user("hello")], records=[put("a", text="a"), put("b", text="b")])
-    appended = await store.append(REF, write)
-    assert appended.records is not None
-    assert (appended.records.unsearchable, await texts_of(store, REF)) == ((), {"a": "a", "b": "b"})
-    numbers = {one.key: one.number for one in await list_searchable(store, REF)}
-    appended = await store.append(REF, Append(timestamp=6, records=[put("a"), put("b", text="new")]))
-    assert appended.records is not None
-    assert (appended.records.unsearchable, await texts_of(store, REF)) == ((numbers["a"],), {"b": "new"})
-    with pytest.raises(StaleRecord):
-        await store.change_records(REF, [put("b", text="lost"), put("c", expect=7)], timestamp=7)
-    assert await texts_of(store, REF) == {"b": "new"}
-    assert (await store.append(REF, Append(timestamp=8, entries=[user("x")]))).records is None
 
 
 async def test_owners_with_searchable_records_are_listed(store_opener: OpenStore) -> None:

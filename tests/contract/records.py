@@ -122,16 +122,6 @@ async def test_a_replaced_record_keeps_the_time_of_its_creation(store: Store) ->
         assert found.version == second.version > first.version > MISSING
 
 
-async def test_missing_records_are_none(store: Store) -> None:
-    """In the order of the names."""
-    for owner in await _all_owners(store):
-        assert await store.records(owner, [], now=1) == ()
-        assert await read(store, "a", owner) is None
-        await store.change_records(owner, [put("b", "x")], timestamp=1)
-        found = await store.records(owner, [RecordName(SPACE, key) for key in "abab"], now=1)
-        assert [one and one.value for one in found] == [None, "x", None, "x"]
-
-
 async def test_owners_do_not_see_each_other(store_opener: OpenStore) -> None:
     """Neither the records of another owner, nor those of another tenant."""
     store, other = await store_opener("acme"), await store_opener("other")
@@ -152,19 +142,6 @@ async def test_owners_do_not_see_each_other(store_opener: OpenStore) -> None:
         assert await other.drop_records(owner) == 0
     assert await other.sweep_records(now=10**12) == 0
     assert [await value_of(store, "a", owner) for owner in owners] == list(range(len(owners)))
-
-
-async def test_odd_names_are_different(store: Store) -> None:
-    """Byte for byte, as keys and as labels."""
-    labels = [key for key in ODD if key > " " and not set(key) & {"\0", "\n", "\x1f"}]
-    for owner in await _all_owners(store):
-        await store.change_records(owner, [put(key, key) for key in ODD], timestamp=1)
-        await store.change_records(owner, [put("k", label, (label,)) for label in labels], timestamp=1)
-        found = await store.records(owner, [RecordName(SPACE, key) for key in ODD], now=1)
-        assert [one and one.value for one in found] == list(ODD)
-        assert await keys_of(store, owner) == sorted(ODD, key=str.encode)
-        for label in labels:
-            assert await value_of(store, "k", owner, space=(label,)) == label
 
 
 async def test_a_missing_session_has_no_records(store: Store) -> None:
@@ -327,31 +304,6 @@ async def test_lists_have_prefixes_and_pages(store: Store) -> None:
         assert (type(info).__name__, info.size) == ("RecordInfo", 3)
 
 
-async def test_nested_namespaces(store: Store) -> None:
-    """Labels count, not the beginning of their text."""
-    spaces: list[Namespace] = [("a",), ("a", "b"), ("a", "b", "c"), ("a b",), ("ab",), ("b", "a")]
-    for owner in await _all_owners(store):
-        await store.change_records(owner, [put(key, 1, space) for space in spaces for key in "xy"], timestamp=1)
-
-        async def spaces_of(prefix: Namespace, owner: RecordOwner = owner, **more: Any) -> list[Namespace]:
-            return list(await store.record_namespaces(owner, prefix, now=1, **more))
-
-        assert await spaces_of(()) == spaces
-        assert await spaces_of(("a",)) == spaces[:3]
-        assert await spaces_of(("a",), depth=2) == spaces[:2]
-        assert await spaces_of((), depth=1) == [("a",), ("a b",), ("ab",), ("b",)]
-        assert await spaces_of((), depth=1, after=("a b",)) == [("ab",), ("b",)]
-        assert await spaces_of((), limit=2) == spaces[:2]
-        assert await spaces_of((), after=spaces[1]) == spaces[2:]
-        assert await spaces_of(("x",)) == []
-        page = await store.list_records(owner, ("a",), now=1, nested=True)
-        assert [one.name for one in page.records] == [RecordName(space, key) for space in spaces[:3] for key in "xy"]
-        page = await store.list_records(owner, (), now=1, nested=True, after=RecordName(("ab",), "x"))
-        assert [one.name for one in page.records] == [
-            RecordName(*one) for one in ((("ab",), "y"), (("b", "a"), "x"), (("b", "a"), "y"))
-        ]
-
-
 async def test_a_page_has_a_limited_size(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has at least one record."""
     monkeypatch.setattr("holdfast.stores.record_checks.RECORD_PAGE_BYTES", 10)
@@ -386,14 +338,6 @@ async def test_expired_records_are_gone(store: Store) -> None:
     assert await store.sweep_records(now=300, limit=100) == 1
     assert await store.sweep_records(now=10**15) == 0
     assert [await keys_of(store, owner, now=1) for owner in OWNERS] == [["b"]] * 3
-
-
-async def test_a_record_that_no_longer_expires_is_kept(store: Store) -> None:
-    """A later write without an expiry removes it."""
-    await store.change_records(USER, [put("a", expires_at=5)], timestamp=1)
-    await store.change_records(USER, [put("a")], timestamp=2)
-    assert await store.sweep_records(now=100) == 0
-    assert await value_of(store, "a", now=100) == 1
 
 
 # -- together with a session ------------------------------------------------------

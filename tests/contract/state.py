@@ -71,68 +71,6 @@ WRITES: dict[str, Write] = {"append": _append_delta, "create": _create_with, "up
 # -- what a write makes of it ----------------------------------------------------
 
 
-@pytest.mark.parametrize("how", WRITES)
-async def test_each_key_is_stored_in_its_scope(store: Store, how: str) -> None:
-    """Without its prefix there; the session keeps what is its own."""
-    await store.create(session())
-    given = {"k": 1, "user:k": {"theme": ["dark", None]}, "app:k": "all", "user:n": 1.5, "odd:k": True}
-    own = {"k": 1, "odd:k": True}
-    assert await WRITES[how](store, given) == own
-    made = await store.get(OTHER if how == "create" else REF)
-    assert made.state == own
-    assert await store.state("ann") == ScopedState(1, {"k": {"theme": ["dark", None]}, "n": 1.5})
-    assert await store.state(None) == ScopedState(1, {"k": "all"})
-
-
-@pytest.mark.parametrize("how", WRITES)
-async def test_changes_apply_to_the_stored_value(store: Store, how: str) -> None:
-    """Numbers are added to, lists are extended, keys are deleted, in every scope; what is not there counts as 0, or as empty."""
-    own = {} if how == "create" else {"n": 1, "l": [1], "gone": 1}
-    await store.create(session(state=own))
-    for scope in BOTH:
-        await store.change_state(scope, {"n": 1, "l": [1], "gone": 1}, timestamp=1)
-    changes = {"n": Increment(2.5), "l": Extend((2, [3])), "gone": None, "new": Increment(), "all": Extend((1,))}
-    delta = {prefix + key: change for prefix in ("", "user:", "app:") for key, change in changes.items()}
-    after = {"n": 3.5, "l": [1, 2, [3]], "new": 1, "all": [1]}
-    fresh = {"n": 2.5, "l": [2, [3]], "new": 1, "all": [1]}
-    assert await WRITES[how](store, delta) == (fresh if how == "create" else after)
-    for scope in BOTH:
-        assert await store.state(scope) == ScopedState(2, after)
-
-
-async def test_a_scope_can_be_changed_alone(store: Store) -> None:
-    """`change_state` tells the version behind it, and what stands under the keys that it names."""
-    for scope in BOTH:
-        await store.change_state(scope, {"other": 1, "gone": 1}, timestamp=1)
-        delta = {"n": Increment(), "l": Extend(("a",)), "gone": None, "k": {"x": 1}, "never": None}
-        told = await store.change_state(scope, delta, timestamp=2)
-        assert told == ScopedState(2, {"n": 1, "l": ["a"], "k": {"x": 1}})
-        assert await all_of(store, scope) == {"n": 1, "l": ["a"], "k": {"x": 1}, "other": 1}
-        assert await store.change_state(scope, {}, timestamp=3) == ScopedState(2, {})
-
-
-async def test_each_change_increases_the_version(store: Store) -> None:
-    """It is 0 before the first one, and comes again never; what changes nothing is no write. A dropped user's may be 0, until it is written."""
-    await store.create(session())
-    for prefix, scope in _RAW.items():
-        assert await store.state(scope) == ScopedState(0, {})
-        assert (await store.change_state(scope, {"never": None}, timestamp=1)).version == 0
-        assert (await store.change_state(scope, {"k": [1]}, timestamp=1)).version == 1
-        for nothing in ({"k": [1]}, {"k": Extend(())}, {"never": None}):
-            assert (await store.change_state(scope, nothing, timestamp=2)).version == 1
-        await _append_delta(store, {prefix + "k": 2, prefix + "m": 3})
-        await _append_delta(store, {"own": 1})
-        assert (await store.state(scope)).version == 2
-        assert await store.drop_state(scope) == 2
-        found = await store.state(scope)
-        assert (found.values, found.version > 2 or (scope, found.version) == ("ann", 0)) == ({}, True)
-        assert await store.drop_state(scope) == 0
-        again = await store.change_state(scope, {"k": 1}, timestamp=2, expect=found.version)
-        assert again.version > 3
-        assert (await store.change_state(scope, {"k": 2}, timestamp=2)).version == again.version + 1
-        assert await store.drop_state(scope) == 1
-
-
 async def test_readers_with_the_current_version_get_no_values(store: Store) -> None:
     """Until it changes; some keys can be asked for alone."""
     for scope in BOTH:
@@ -181,18 +119,6 @@ async def test_users_and_tenants_are_separate(store: Store) -> None:
     assert [await all_of(store, one) for one in ("ann", "Ann")] == [{}, {"k": "mine Ann!"}]
     assert (await all_of(other), await all_of(store, None)) == ({"k": "theirs ann!"}, {"k": "mine"})
     assert await store.state("nobody") == ScopedState(0, {})
-
-
-async def test_shared_state_outlives_its_sessions(store: Store) -> None:
-    """A session that is deleted or replaced takes its own state with it, and nothing else; and the other way round."""
-    await store.create(session(state={"k": 1, "user:k": 2, "app:k": 3}))
-    await store.replace(session(state={"new": 1}), [])
-    assert [await all_of(store, scope) for scope in BOTH] == [{"k": 2}, {"k": 3}]
-    assert await store.drop_state("ann") == await store.drop_state(None) == 1
-    assert (await store.get(REF)).state == {"new": 1}
-    await _append_delta(store, {"user:k": 4, "app:k": 5})
-    assert await store.remove(REF)
-    assert [await all_of(store, scope) for scope in BOTH] == [{"k": 4}, {"k": 5}]
 
 
 async def test_installing_a_session_does_not_change_shared_state(store: Store) -> None:
@@ -318,14 +244,6 @@ async def test_a_replay_changes_nothing(store: Store) -> None:
         assert (again.replayed, again.version) == (True, first.version)
     assert (await store.get(REF)).state == {"n": 1}
     assert [await store.state(scope) for scope in BOTH] == [ScopedState(1, {"n": 1}), ScopedState(1, {"l": [1]})]
-
-
-async def test_a_change_of_shared_state_counts_as_use(store: Store) -> None:
-    """Of the session by which it is made: its version and its times are those of any append."""
-    await store.create(session())
-    done = await store.append(REF, Append(timestamp=7, state_delta={"user:k": 1}))
-    assert (done.version, done.session.updated_at, done.session.accessed_at) == (1, 7, 7)
-    assert await store.get(REF) == done.session
 
 
 # -- compare and set -------------------------------------------------------------------

@@ -110,11 +110,3 @@ def test_mistakes_are_reported(store: str) -> None:
         assert state(store, "get", "--session", *whose).exit_code == 1
     assert state("sqlite:///none.db", "get", "--app").exit_code == 1
     assert read_json(store, "get", *ADA) == {"word": "w"}
-
-
-def test_value_cannot_control_the_terminal(store: str) -> None:
-    """Text output is escaped; JSON output is complete."""
-    read_output(store, "set", "x", "\x1b[31mred", *ADA)
-    assert "\x1b" not in read_output(store, "get", "x", *ADA)
-    assert "\x1b" not in read_output(store, "get", *ADA)
-    assert read_json(store, "get", "x", *ADA) == "\x1b[31mred"

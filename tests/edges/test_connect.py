@@ -552,32 +552,6 @@ async def test_an_image_of_two_megabytes_comes_back_unchanged() -> None:
         assert (await session.messages())[0]["content"] == content
 
 
-async def test_notes_and_origins_come_back_unchanged() -> None:
-    async with open_remote() as hf:
-        session = await hf.session("s")
-        await session.append({**HI, "origin": {"id": "m1"}}, note={"event": "handoff"})
-        async with session.turn("And now?") as turn:
-            turn.add("Now.", origin={"id": "m2"})
-            turn.add({"role": "note", "origin": [1]})
-        entries = await session.entries()
-        assert [entry.message.origin for entry in entries] == [
-            {"id": "m1"},
-            {"event": "handoff"},
-            None,
-            {"id": "m2"},
-            [1],
-        ]
-        assert [entry.is_note for entry in entries] == [False, True, False, False, True]
-        assert [entry.replaced_by for entry in entries] == [None] * 5
-        assert [one["content"] for one in await session.messages()] == ["hi", "And now?", "Now."]
-        for note in range(5):
-            await session.append(note=note)
-        popped = await session.pop()
-        assert popped is not None
-        assert popped.message.text == "Now."
-        assert len(await session.entries()) == 3
-
-
 async def test_long_logs_are_read_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.remote.session.CONNECT_PAGE", 3)
     async with open_remote() as hf:

@@ -8,13 +8,10 @@ import pytest
 from aiohttp import web
 
 import holdfast
-from holdfast.agents import Agent, Llm, Roster
 from holdfast.domain.record import PutRecord, RecordName
 from holdfast.domain.session import SessionRef
 from holdfast.errors import (
     EntryNotFound,
-    FactNotFound,
-    HeardMismatch,
     InvalidMessage,
     InvalidRequest,
     NoReply,
@@ -32,7 +29,6 @@ from tests.edges.connect_kit import open_remote
 from tests.edges.keys import create_stored_key
 from tests.edges.server import gateway
 from tests.edges.test_connect import open_protected, open_with_proxy
-from tests.service.scripted_model import ScriptedModel
 
 HI = {"role": "user", "content": "hi"}
 HELLO = {"role": "assistant", "content": "Hello."}
@@ -269,57 +265,6 @@ async def test_the_user_of_the_connection_owns_an_import() -> None:
 
 
 # -- facts, summaries, speech --------------------------------------------------------
-
-
-async def test_facts_are_listed_pinned_and_dropped() -> None:
-    async with open_remote() as hf:
-        session = await hf.session("s")
-        await session.append([{**HI, "content": "I never eat any nuts. My seat is 12A."}, HELLO])
-        nuts, seat = await session.facts(budget=2_000)
-        assert (nuts.text, nuts.in_prompt, seat.pinned) == ("I never eat any nuts.", True, False)
-        await session.facts.pin(seat.id)
-        await session.facts.drop(nuts.id)
-        assert [(one.pinned, one.dropped) for one in await session.facts("digest")] == [(False, True), (True, False)]
-        await session.facts.reset(seat.id)
-        assert not any(one.pinned for one in await session.facts())
-        with pytest.raises(FactNotFound):
-            await session.facts.pin("9.9")
-        with pytest.raises(InvalidRequest, match="fact_id is empty"):
-            await session.facts.pin("")
-        with pytest.raises(InvalidRequest, match="strategy"):
-            await session.facts("no_such")
-
-
-async def test_a_summary_needs_a_model_that_can_write_it() -> None:
-    async with open_remote() as hf:
-        session = await hf.session("s")
-        await session.append([HI, HELLO])
-        with pytest.raises(InvalidRequest, match="summarizer_llm"):
-            await session.compact()
-        assert await session.compactions() == ()
-
-
-async def test_the_agent_of_the_handle_speaks_and_is_interrupted() -> None:
-    client = ScriptedModel("fine")
-    agents = {name: Agent(name=name, llm="default") for name in ("front", "back")}
-    roster = Roster({"default": Llm(name="default", model="gpt-4o", client=client)}, agents)
-    async with open_remote(roster=roster) as hf:
-        await hf.session("s", agent="front")
-        session = await hf.get("s", agent="back")
-        said = await session.speak("The train leaves at nine.", interruptable=False)
-        assert said.entry is not None
-        assert (said.entry.agent, said.stopped, said.session.messages) == ("back", False, 1)
-        with pytest.raises(HeardMismatch):
-            await session.interrupt("The bus")
-        cut = await session.interrupt(chars=9)
-        assert cut.entry is not None
-        assert (cut.interrupted, cut.entry.message.text, cut.session.version) == (
-            True,
-            "The train",
-            (await session.info()).version,
-        )
-        with pytest.raises(InvalidRequest, match="send one of them"):
-            await session.interrupt("The", chars=2)
 
 
 async def test_errors_without_attributes_keep_their_class() -> None:

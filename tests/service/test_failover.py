@@ -184,28 +184,6 @@ async def test_failed_turns_are_freed_without_garbage_collection(models: int) ->
 # -- prompts ------------------------------------------------------------------------
 
 
-async def test_fallback_uses_its_own_settings() -> None:
-    """Its name, parameters, maximum reply and kinds of content."""
-    one, two = NamedModel("one", DOWN), NamedModel("two", "hello")
-    fields: dict[str, dict[str, Any]] = {
-        "one": {"params": {"seed": 1}, "max_tokens": 11, "cache_key": True},
-        "two": {"params": {"top_k": 2}, "max_tokens": 22, "inputs": frozenset({"text"})},
-    }
-    async with open_holdfast(one, two, fields=fields) as (hf, _):
-        picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
-        handle = await hf.session("s")
-        await handle.append([{"role": "user", "content": [{"type": "text", "text": "see"}, picture]}])
-        await handle.append([{"role": "assistant", "content": "I do"}])
-        await ask(hf)
-    (mine,), (theirs,) = one.bodies, two.bodies
-    assert (mine["seed"], mine["max_tokens"]) == (1, 11)
-    assert "prompt_cache_key" in mine
-    assert (theirs["top_k"], theirs["max_tokens"]) == (2, 22)
-    assert not {"seed", "prompt_cache_key"} & theirs.keys()
-    assert any(part.get("type") == "image_url" for part in mine["messages"][0]["content"])
-    assert "image_url" not in str(theirs["messages"])
-
-
 async def test_fallback_prompt_fits_its_window_without_changing_the_primarys() -> None:
     """A smaller window gets a smaller prompt in a separate view; the primary's view is built on as before."""
     outcomes = iter(["a", DOWN, "c"])
@@ -262,20 +240,6 @@ async def test_too_long_prompt_goes_to_a_fallback_with_a_larger_window() -> None
     ) as (hf, _):
         with pytest.raises(ContextTooLong, match="rejected every prompt as too long"):
             await ask(hf)
-
-
-async def test_prompt_uses_the_dialect_of_the_answering_model() -> None:
-    """A conversation that begins with the assistant is valid for one model and gets an opening for the other."""
-    said = iter([DOWN, "c"])
-    one, two = NamedModel("one", lambda _: next(said)), NamedModel("two", "b")
-    async with open_holdfast(one, two, fields={"two": {"dialect": "anthropic"}}) as (hf, clock):
-        await (await hf.session("s")).append([{"role": "assistant", "content": "Welcome."}])
-        assert (await ask(hf, "a"))[0] == "b"
-        clock.now += 10**7
-        assert (await ask(hf, "then?"))[0] == "c"
-    assert [message["role"] for message in one.bodies[0]["messages"]] == ["assistant", "user"]
-    assert [message["role"] for message in two.bodies[0]["messages"]] == ["user", "assistant", "user"]
-    assert [message["role"] for message in one.bodies[1]["messages"]] == ["assistant", "user", "assistant", "user"]
 
 
 # -- cool-down ----------------------------------------------------------------------
@@ -381,27 +345,6 @@ async def test_cancelled_probe_lets_the_next_call_probe() -> None:
 
 
 # -- a client's own key --------------------------------------------------------------
-
-
-async def test_clients_key_is_not_sent_to_another_origin() -> None:
-    """Not to another provider or an unknown origin, but to another model at the same origin."""
-    one, two, three = (
-        NamedModel("one", DOWN, "https://a"),
-        NamedModel("two", "never", "https://b"),
-        NamedModel("three", "never"),
-    )
-    four = NamedModel("four", "hello", "https://a")
-    headers = ForwardedHeaders(authorization="Bearer sk-client")
-    async with open_holdfast(one, two, three, four) as (hf, _):
-        assert (await ask(hf, headers=headers))[0] == "hello"
-        assert four.headers == [headers]
-        assert two.bodies == three.bodies == []
-        await ask(hf, "passed over", headers=headers)
-        assert two.bodies == three.bodies == []
-    async with open_holdfast(NamedModel("one", DOWN, "https://a"), two, three) as (hf, _):
-        with pytest.raises(ModelUnavailable):
-            await ask(hf, headers=headers)
-        assert two.bodies == three.bodies == []
 
 
 async def test_wrong_key_of_the_client_causes_no_failover() -> None:

@@ -12,20 +12,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents import Agent, Llm, Roster
+from holdfast.agents import Llm, Roster
 from holdfast.domain.session import Session, SessionRef
 from holdfast.engine import engine as engine_module
 from holdfast.engine.session_lock import SessionLock
-from holdfast.errors import HoldfastError, MissingState, ModelUnavailable, StoreUnavailable, TurnInterrupted
+from holdfast.errors import HoldfastError, ModelUnavailable, StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.overlays.compactor import Compactor
 from holdfast.tools.context import ToolContext
 from holdfast.turns import prompt, scope
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn
 from tests.service.scripted_model import REF, ScriptedModel
 from tests.service.tools_kit import Bench, bench, content, make_reply
-from tests.service.turns_kit import open_stage, say, start_turn
 
 CANARY = "kelp-canary-7f3a"
 
@@ -185,16 +183,6 @@ async def test_failing_final_step_does_not_prevent_the_others(
         assert CANARY not in caplog.text
 
 
-async def test_turn_with_missing_state_runs_the_final_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    agents = {"a": Agent(name="a", instruction="{topic}")}
-    async with open_watched_bench(monkeypatch, agents=agents) as (made, watch, index):
-        with pytest.raises(MissingState):
-            await made.ask("Hi", agent="a")
-        assert watch.steps == ["load", "index", "compact", "clear_temp"]
-        await made.hf.engine.indexing.wait_until_done()
-        assert len(index.calls) == 1
-
-
 async def test_cancelled_turn_runs_the_final_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_watched_bench(monkeypatch) as (made, watch, index):
         turn = made.turn("Hi")
@@ -209,19 +197,6 @@ async def test_cancelled_turn_runs_the_final_steps(monkeypatch: pytest.MonkeyPat
         assert watch.steps == ["load", "filter", "run", "index", "compact", "clear_temp"]
         await made.hf.engine.indexing.wait_until_done()
         assert len(index.calls) == 1
-
-
-async def test_interrupted_turn_runs_the_final_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    index = RecordingIndexer()
-    async with open_stage("sqlite://:memory:", indexer=index) as ((hf,), stage):
-        watch = StepRecorder(monkeypatch)
-        first = await start_turn(hf, stage, "one")
-        assert await say(hf, "two", session_queue="interrupt") == "re: two"
-        with pytest.raises(TurnInterrupted):
-            await first
-        assert watch.steps == ["load", "filter", "save", "index", "compact", "clear_temp"]
-        await hf.engine.indexing.wait_until_done()
-        assert index.calls[-1] == ("s", (await hf.store.get(REF)).version)
 
 
 async def test_library_turn_runs_the_final_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,17 +214,6 @@ async def test_library_turn_runs_the_final_steps(monkeypatch: pytest.MonkeyPatch
         assert index.calls == [("s", (await made.hf.store.get(REF)).version)]
 
 
-async def test_library_turn_with_a_failed_write_runs_the_final_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_watched_bench(monkeypatch, "save") as (made, watch, _):
-        with pytest.raises(StoreUnavailable):  # noqa: PT012  (its end raises)
-            async with made.session.turn("Hi") as turn:
-                turn.state["temp:note"] = CANARY
-                turn.add("lost")
-        assert watch.steps[-3:] == ["index", "compact", "clear_temp"]
-        assert watch.turn is not None
-        assert watch.turn.temp == {}
-
-
 async def test_replayed_reply_is_not_indexed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_watched_bench(monkeypatch) as (made, _, index):
         for _ in range(2):
@@ -257,17 +221,6 @@ async def test_replayed_reply_is_not_indexed_again(monkeypatch: pytest.MonkeyPat
         assert content(told) == "done"
         await made.hf.engine.indexing.wait_until_done()
         assert len(index.calls) == 1
-
-
-async def test_compaction_is_checked_after_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
-    monkeypatch.setattr(Compactor, "compact_after_turn", lambda _, ref, *__: looked.append(ref.id))
-    down = [ModelUnavailable("down")]
-    async with bench(["ok", down]) as made:
-        await made.ask("Hi")
-        with pytest.raises(ModelUnavailable):
-            await made.ask("And?")
-    assert looked == ["s", "s"]
 
 
 # -- the index ---------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.indexes import tombstones
-from holdfast.indexes.tombstones import MARK, RemovalMarks, mark_removals
+from holdfast.indexes.tombstones import MARK, mark_removals
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN
 from holdfast.recall.base import Lookup, Space
@@ -116,32 +116,6 @@ async def test_walk_removes_entries_deleted_elsewhere(url: str) -> None:
 # -- removal marks ---------------------------------------------------------------
 
 
-async def remove_elsewhere(one: Bench) -> None:
-    """Delete one session and erase an entry of another in a process without an index."""
-    for ref in REFS:
-        await one.make(ref, f"tea for {ref.id}", "yes")
-    await one.service.settled()
-    await one.service.walk()
-    one.time += LATER
-    outside = mark_removals(one.elsewhere, lambda: one.time)
-    await outside.remove(REFS[0])
-    await outside.erase(REFS[1], 0)
-
-
-async def test_complete_walks_are_at_least_an_hour_apart() -> None:
-    """Other processes may delete often."""
-    async with bench() as one:
-        await remove_elsewhere(one)
-        assert (await one.service.walk()).whole
-        await one.check(REFS)
-        await mark_removals(one.elsewhere, lambda: one.time).remove(REFS[2])
-        one.time += INDEX_DEPARTED_WALK - 1
-        assert not (await one.service.walk()).whole
-        one.time += 1
-        assert (await one.service.walk()).whole
-        await one.check(REFS)
-
-
 async def test_removals_by_indexing_processes_need_no_complete_walk() -> None:
     """They update the index themselves. A separate index of the same store needs one."""
     async with bench() as one:
@@ -161,50 +135,6 @@ async def test_removals_by_indexing_processes_need_no_complete_walk() -> None:
         await other.check(REFS)
         await other.service.close()
         await other.index.close()
-
-
-async def test_removal_mark_is_anonymous_and_written_once_a_minute() -> None:
-    """Many deletions cost one small write, which contains no ids."""
-    async with bench() as one:
-        await remove_elsewhere(one)
-        stored = await one.elsewhere.learned(MARK)
-        assert stored is not None
-        assert stored == b'{"":%d}' % one.time or b'"":%d' % one.time in stored
-        assert not [name for name in (b"ada", b"s0", b"s1") if name in stored]
-        writes: list[bytes] = []
-        learn = one.elsewhere.learn
-
-        async def record(model: str, data: bytes, **more: Any) -> bool:
-            writes.append(data)
-            return await learn(model, data, **more)
-
-        one.elsewhere.learn = record  # type: ignore[method-assign]
-        outside = mark_removals(one.elsewhere, lambda: one.time)
-        for ref in REFS:
-            await outside.remove(ref)
-        assert writes == []
-        one.time += tombstones._FRESH
-        for ref in REFS:
-            await outside.remove(ref)
-        assert len(writes) == 1
-
-
-async def test_removal_marks_are_limited_and_expire_after_a_week() -> None:
-    """Each index has one mark; the newest are kept."""
-    async with bench() as one:
-        for number in range(40):
-            one.time += 1
-
-            async def name(number: int = number) -> str:
-                return f"index-{number}"
-
-            await RemovalMarks(one.elsewhere, lambda: one.time, name).mark()
-        stored = await one.elsewhere.learned(MARK)
-        assert stored is not None
-        assert sorted(tombstones._parse_marks(stored)) == sorted(f"index-{number}" for number in range(8, 40))
-        one.time += 8 * 86_400_000
-        await RemovalMarks(one.elsewhere, lambda: one.time).mark()
-        assert tombstones._parse_marks(await one.elsewhere.learned(MARK)) == {"": one.time}
 
 
 async def test_failed_removal_mark_does_not_fail_the_deletion(monkeypatch: pytest.MonkeyPatch) -> None:

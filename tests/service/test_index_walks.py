@@ -14,11 +14,10 @@ from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import get_milliseconds
 from holdfast.indexes import rebuild
-from holdfast.indexes.sources import mark_progress
 from holdfast.indexes.throttle import Leases
 from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.recall import terms
-from holdfast.recall.base import Batch, Lookup, Source, Space
+from holdfast.recall.base import Lookup, Space
 from tests.service.index_kit import TENANT, Bench, bench
 from tests.waits import until
 
@@ -104,25 +103,6 @@ async def test_concurrent_processes_agree_on_the_name_of_a_new_index(monkeypatch
         name = await Leases(one.elsewhere, one.index, "one", lambda: one.time).get_name()
         go_on.set()
         assert await other == name
-
-
-async def test_source_marked_by_a_dead_process_is_indexed_again() -> None:
-    async with bench() as one:
-        await make_sessions(one)
-        await one.service.walk()
-        one.time += 3 * INDEX_MARGIN
-        await one.service.walk()
-        # It died after marking the sources: before erasing an entry of one, and after erasing an entry of the other.
-        await one.elsewhere.erase(REFS[1], 0)
-        for ref in REFS[:2]:
-            known = await one.index.progress(SPACE, ref.id)
-            assert known is not None
-            source = Source(ref.id, known.identity)
-            await one.index.write(SPACE, Batch(source=source, progress=mark_progress(known), expect=known))
-        assert (await one.index.status()).incomplete == 2
-        await one.another().walk()
-        assert (await one.index.status()).incomplete == 0
-        await one.check(REFS)
 
 
 async def test_status_reports_the_lag_of_the_index() -> None:
@@ -223,19 +203,6 @@ async def test_walk_resumes_the_rebuild_of_a_dead_process() -> None:
         assert (await one.service.status()).rebuilding is None
 
 
-async def test_rebuild_of_a_user_or_session_changes_nothing_else() -> None:
-    async with bench() as one:
-        bob = SessionRef("bob", "s0")
-        await make_sessions(one, [*REFS, bob])
-        await one.service.walk()
-        assert (await one.service.rebuild(user="bob")).sessions == 1
-        assert (await one.service.rebuild(user="ada", session="s3")).sessions == 1
-        assert (await one.service.rebuild(session="s4")).sessions == 1
-        epochs = [(await one.index.progress(SPACE, ref.id)).epoch for ref in REFS]  # type: ignore[union-attr]
-        assert epochs == [0, 0, 0, 2, 3]
-        await one.check([*REFS, bob])
-
-
 async def test_new_analyzer_version_rebuilds_the_index(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -267,17 +234,6 @@ async def test_index_of_a_newer_release_is_left_alone(caplog: pytest.LogCaptureF
         await one.service.walk()
         assert "older version" not in caplog.text
         assert (await _change_notes(one))["version"] == terms.VERSION + 1
-
-
-async def test_rebuild_of_another_version_begins_again() -> None:
-    async with bench() as one:
-        await make_sessions(one)
-        await one.service.walk()
-        started = {"epoch": 1, "user": None, "session": None}
-        await _change_notes(one, epoch=1, running=started, running_version=terms.VERSION - 1)
-        assert not (await one.service.rebuild()).resumed
-        epochs = {(await one.index.progress(SPACE, ref.id)).epoch for ref in REFS}  # type: ignore[union-attr]
-        assert epochs == {2}
 
 
 # -- memories ------------------------------------------------------------------------
@@ -318,27 +274,6 @@ async def test_memories_follow_the_owners_version() -> None:
         assert await _list_indexed(one) == [third.number]
 
 
-async def test_changes_of_an_owner_are_indexed_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of several processes that index the same owner, one succeeds, and the others find nothing to do."""
-    async with bench() as one:
-        write, written = one.index.write, []
-
-        async def record_write(space: Space, batch: Batch) -> bool:
-            written.append(batch)
-            return await write(space, batch)
-
-        monkeypatch.setattr(one.index, "write", record_write)
-        first, second, third = await _put(one, *(make_memory(number) for number in range(3)))
-        await one.service.index_memories(OWNER)
-        fourth = (await _put(one, make_memory(4), forget=(first.id,)))[-1]
-        await one.service.index_memories(OWNER, gone=[first.number])
-        await _put(one, make_memory(2, number=third.number, status="superseded"), forget=(second.id,))
-        await one.service.index_memories(OWNER)
-        await one.service.index_memories(OWNER)
-        assert await _list_indexed(one) == [fourth.number]
-        assert len(written) == 3
-
-
 async def test_memory_forgotten_during_an_update_is_not_indexed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -372,17 +307,6 @@ async def test_inactive_memories_are_not_indexed(status: Any) -> None:
         await _put(one, make_memory(1, number=first.number, status="quarantined", content="likes coffee"))
         await one.service.index_memories(OWNER)
         assert await _list_indexed(one) == [first.number]
-
-
-async def test_many_memories_are_indexed_despite_deletions() -> None:
-    async with bench() as one:
-        put = [each for at in range(0, 300, 100) for each in await _put(one, *map(make_memory, range(at, at + 100)))]
-        await one.service.index_memories(OWNER)
-        forgotten = put[::3]
-        await _put(one, make_memory(1000), forget=tuple(each.id for each in forgotten))
-        await one.service.index_memories(OWNER)
-        there = await one.elsewhere.memories(OWNER, limit=1000)
-        assert await _list_indexed(one) == [each.number for each in there.memories]
 
 
 async def test_whole_walk_and_rebuild_index_memories_and_deleting_a_user_removes_them() -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.errors import (
-    ContextTooLong,
     InvalidRequest,
     ModelError,
     ModelProtocolError,
@@ -120,13 +119,6 @@ async def test_tool_calls_and_reasoning_are_complete() -> None:
     assert message["reasoning_content"] == "hm"
 
 
-async def test_upstream_that_does_not_stream_is_supported() -> None:
-    async with ScriptedUpstream([Reply(text="Whole.", stream=False)]) as upstream, model_at(upstream.url) as (model, _):
-        completion = await collect(model.stream(HI))
-    assert completion["choices"][0]["message"]["content"] == "Whole."
-    assert completion["usage"]["total_tokens"] == 15
-
-
 async def test_model_name_and_headers_of_model_and_call_are_sent() -> None:
     headers = {"X-Team": "a", "X-Title": "t", "Host": "elsewhere", "Content-Length": "3"}
     async with (
@@ -180,44 +172,6 @@ async def test_concurrent_streams_do_not_mix() -> None:
 # -- failures ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503])
-async def test_busy_upstream_is_retried(status: int) -> None:
-    script: list[Reply | str] = [Reply(status=status), Reply(status=status), "at last"]
-    async with ScriptedUpstream(script) as upstream, model_at(upstream.url) as (model, pauses):
-        assert (await collect(model.stream(HI)))["choices"][0]["message"]["content"] == "at last"
-        assert pauses == [0.25, 0.5]
-        first, *others = upstream.requests
-        assert [other.raw for other in others] == [first.raw] * 2
-
-
-async def test_retries_of_a_busy_upstream_are_limited() -> None:
-    error = {"error": {"message": "overloaded", "code": "busy"}}
-    script = [Reply(status=529, error=error)] * 3
-    async with ScriptedUpstream(script) as upstream, model_at(upstream.url) as (model, _):
-        caught = await failure(model)
-        assert type(caught) is ModelUnavailable
-        assert (caught.status, caught.body) == (529, {"message": "overloaded", "code": "busy"})
-        assert "overloaded" in str(caught)
-        assert len(upstream.requests) == 3
-
-
-async def test_retry_after_is_obeyed_and_reported() -> None:
-    slow = Reply(status=429, headers={"retry-after": "7"})
-    quick = Reply(status=429, headers={"retry-after-ms": "1500"})
-    async with ScriptedUpstream([slow, quick, slow]) as upstream, model_at(upstream.url) as (model, pauses):
-        caught = await failure(model)
-        assert pauses == [7, 1.5]
-        assert caught.retry_after == 7
-
-
-async def test_long_retry_after_is_left_to_the_caller() -> None:
-    script = [Reply(status=429, headers={"retry-after": "3600"})]
-    async with ScriptedUpstream(script) as upstream, model_at(upstream.url) as (model, pauses):
-        assert (await failure(model)).retry_after == 3600
-        assert pauses == []
-        assert len(upstream.requests) == 1
-
-
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
 async def test_rejection_is_final_and_keeps_the_upstream_message(status: int) -> None:
     error = {"error": {"message": f"no, and your key is {KEY}", "type": "invalid_request_error", "param": "messages"}}
@@ -241,97 +195,6 @@ async def test_key_of_the_client_is_redacted_in_errors() -> None:
     assert caught.value.body == {"message": "bad key [redacted]"}
 
 
-async def test_prompt_too_long_error_has_the_limit() -> None:
-    error = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens."
-    async with ScriptedUpstream([Reply(status=400, error=error)]) as upstream, model_at(upstream.url) as (model, _):
-        caught = await failure(model)
-    assert isinstance(caught, ContextTooLong)
-    assert caught.context_limit == 8192
-
-
-@pytest.mark.parametrize(("status", "kind"), [(404, ModelRejected), (502, ModelUnavailable), (200, ModelProtocolError)])
-async def test_html_page_is_an_error(status: int, kind: type[ModelError]) -> None:
-    page = Reply(status=status, raw=[b"<html>", b"<h1>nginx</h1>"], content_type="text/html")
-    async with ScriptedUpstream([page]) as upstream, model_at(upstream.url, max_retries=0) as (model, _):
-        caught = await failure(model)
-    assert type(caught) is kind
-    assert caught.body is None
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        Reply(raw=[]),
-        Reply(raw=[b"garbage\n\n", b"\x00\xff"]),
-        Reply(status=204, raw=[]),
-        Reply(text="a b c", cut_after=3),
-        Reply(text="a b c", end=b"", finish_reason="", cut_after=0),
-        Reply(chunks=[{"choices": [{"index": 0, "delta": {"content": "a"}}]}], end=b""),
-        Reply(chunks=[], end=b"data: [DONE]\n\n"),
-        Reply(text="a", stream=False, cut_after=0),
-    ],
-)
-async def test_incomplete_answer_is_an_error_and_not_retried(reply: Reply) -> None:
-    async with ScriptedUpstream([reply]) as upstream, model_at(upstream.url) as (model, pauses):
-        assert type(await failure(model)) is ModelProtocolError
-        assert pauses == []
-
-
-async def test_chunks_before_a_cut_are_delivered() -> None:
-    async with (
-        ScriptedUpstream([Reply(text="one two three", cut_after=3)]) as upstream,
-        model_at(upstream.url) as (m, _),
-    ):
-        contents = []
-        with pytest.raises(ModelProtocolError):  # noqa: PT012  (the loop is what raises, in its fourth round)
-            async for chunk in m.stream(HI):
-                contents.append(chunk["choices"][0]["delta"].get("content"))
-        assert contents == ["", "one ", "two "]
-
-
-async def test_complete_answer_without_done_is_accepted() -> None:
-    async with ScriptedUpstream([Reply(text="ok", end=b"")]) as upstream, model_at(upstream.url) as (model, _):
-        assert (await collect(model.stream(HI)))["choices"][0]["message"]["content"] == "ok"
-
-
-async def test_error_in_mid_stream_is_raised_and_not_retried() -> None:
-    reply = Reply(text="one two", cut_after=2, error={"error": {"message": "out of memory", "code": 500}})
-    async with ScriptedUpstream([reply]) as upstream, model_at(upstream.url) as (model, pauses):
-        caught = await failure(model)
-        assert type(caught) is ModelUnavailable
-        assert caught.body == {"message": "out of memory", "code": 500}
-        assert pauses == []
-
-
-async def test_endless_event_is_rejected() -> None:
-    flood = Reply(raw=[b"data: " + b"x" * 50_000] * 10)
-    async with ScriptedUpstream([flood]) as upstream, model_at(upstream.url, max_event_bytes=100_000) as (model, _):
-        assert "too much" in str(await failure(model))
-
-
-async def test_redirects_are_not_followed() -> None:
-    async with ScriptedUpstream(["stolen"]) as other:
-        away = Reply(status=307, headers={"location": f"{other.url}/chat/completions"})
-        async with ScriptedUpstream([away]) as upstream, model_at(upstream.url) as (model, _):
-            assert type(await failure(model)) is ModelProtocolError
-        assert other.requests == []
-
-
-async def test_unreachable_upstream_is_retried_and_then_reported() -> None:
-    async with ScriptedUpstream() as upstream:
-        url = upstream.url
-    async with model_at(url) as (model, pauses):
-        caught = await failure(model)
-        assert type(caught) is ModelUnavailable
-        assert "cannot be reached" in str(caught)
-        assert len(pauses) == 2
-
-
-async def test_unknown_host_is_reported() -> None:
-    async with model_at("http://no-such-host.invalid/v1", max_retries=0) as (model, _):
-        assert type(await failure(model)) is ModelUnavailable
-
-
 @pytest.mark.parametrize(
     ("answer", "kind", "pauses"),
     [
@@ -345,28 +208,6 @@ async def test_malformed_http_is_reported_without_the_key(answer: bytes, kind: t
     async with bare_server(answer) as url, model_at(url) as (model, slept):
         assert type(await failure(model)) is kind
         assert len(slept) == pauses
-
-
-@pytest.mark.parametrize("hold_after", [0, 2])
-async def test_silent_upstream_times_out_and_is_not_retried(hold_after: int) -> None:
-    gate = Gate()
-    reply = Reply(text="one two three", hold=gate, hold_after=hold_after)
-    async with ScriptedUpstream([reply]) as upstream, model_at(upstream.url, read_timeout=0.05) as (model, pauses):
-        caught = await failure(model)
-        assert type(caught) is ModelUnavailable
-        assert "sent nothing for" in str(caught)
-        assert pauses == []
-        await upstream.until(lambda: upstream.disconnects)
-
-
-async def test_answer_beyond_the_total_timeout_is_an_error() -> None:
-    gate = Gate()
-    reply = Reply(text="one two three", hold=gate, hold_after=2)
-    async with ScriptedUpstream([reply]) as upstream, model_at(upstream.url, total_timeout=0.05) as (model, pauses):
-        caught = await failure(model)
-        assert type(caught) is ModelUnavailable
-        assert "did not end its answer within 0.05 s" in str(caught)
-        assert pauses == []
 
 
 async def test_exhausted_connection_pool_is_reported() -> None:

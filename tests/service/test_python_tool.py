@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,7 @@ from holdfast.tools.tool import ToolLimits
 from tests.service.fake_python import list_files
 from tests.service.guard_kit import REDACTION, guard_from
 from tests.service.python_tool_kit import bare, code, open_python_bench, results
-from tests.service.scripted_model import REF
 from tests.service.tools_kit import bench, content, make_reply, shout
-from tests.waits import until
 
 # -- availability ---------------------------------------------------------------
 
@@ -107,13 +104,6 @@ async def test_wrong_arguments_are_reported_and_nothing_starts(tmp_path: Path, a
         assert stage.processes == []
 
 
-async def test_oversized_code_is_reported_with_the_limit(tmp_path: Path) -> None:
-    async with open_python_bench([code("x" * (1 << 20) + "y"), make_reply("Sorry.")], tmp_path) as (desk, stage):
-        await desk.ask("go")
-        assert "1,048,576 bytes" in (await results(desk))[0]["error"]
-        assert stage.processes == []
-
-
 async def test_busy_processes_give_a_result_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The turn continues, and the model may try again."""
     monkeypatch.setattr("holdfast.tools.python.kernels.MAX_PROCESSES", 1)
@@ -126,20 +116,6 @@ async def test_busy_processes_give_a_result_and_no_error(tmp_path: Path, monkeyp
         assert found["status"] == "not_run"
         assert "all 1 Python processes of this server are busy" in found["note"]
         assert stage.ran == []
-
-
-async def test_cancelled_turn_cancels_the_running_code(tmp_path: Path) -> None:
-    """The result says so, and the next call uses the same process."""
-    async with open_python_bench([code("hold one"), code("x"), make_reply("Done.")], tmp_path) as (desk, stage):
-        task = asyncio.create_task(desk.ask("go"))
-        await until(lambda: stage.ran)
-        task.cancel()
-        await asyncio.wait([task])
-        async with desk.hf.engine.locks.make_exclusive_lock(REF):
-            (found,) = await results(desk)
-        assert "cancelled" in found["error"]
-        await desk.ask("again")
-        assert bare((await results(desk))[-1]) == {"status": "success", "result": "2"}
 
 
 async def test_long_result_is_cut_and_stays_valid_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ from holdfast.errors import BudgetTooSmall, InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.limits import CACHE_BYTES
 from holdfast.models import to_chunks
-from holdfast.overlays.session_cache import LAST
 from holdfast.stores.log import Append
 from tests.amounts import examples
 
@@ -222,32 +221,6 @@ async def test_least_recently_used_sessions_are_evicted_first() -> None:
         assert len(side.model.prompts[-1]) == 3
 
 
-async def test_grown_session_takes_more_of_the_cache() -> None:
-    """Others are evicted for it, and deleted sessions do not count."""
-    side = Side(SETTINGS["token_window"], forgets=False, cache_bytes=60_000)
-    async with side.hf as hf:
-        for name in "abc":
-            await (await hf.session(name)).send("hello")
-        await hf.delete(SessionRef("default", "b"))
-        assert list_cached(hf, "abc") == ["a", "c"]
-        session = await hf.session("c")
-        for number in range(12):
-            await session.send(f"{number}: {'one two ' * 200}")
-        assert list_cached(hf, "abc") == ["c"]
-
-
-async def test_session_too_large_for_the_cache_evicts_no_others() -> None:
-    """It is read for each turn."""
-    side = Side(ContextSettings("none"), forgets=False, cache_bytes=60_000)
-    async with side.hf as hf:
-        await (await hf.session("a")).send("hello")
-        large = await hf.session("large")
-        for _ in range(2):
-            await large.send("hello " * 6_000)
-        assert list_cached(hf, ["a", "large"]) == ["a"]
-        assert len(side.model.prompts[-1]) == 3
-
-
 async def test_cache_can_be_disabled() -> None:
     side = Side(SETTINGS["digest"], forgets=False, cache_bytes=0)
     async with side.hf as hf:
@@ -275,58 +248,6 @@ async def test_busy_tenant_does_not_evict_the_sessions_of_a_quiet_one() -> None:
         assert list_cached(quiet, "s") == ["s"]
         assert busy.engine.warm.size <= 100_000
         assert list_cached(busy, ["s29"])
-
-
-async def test_two_views_of_a_session_are_both_cached() -> None:
-    """Turns that alternate between them read nothing."""
-    side = Side(SETTINGS["digest"], forgets=False)
-    async with side.hf as hf:
-        session = await hf.session(REF.id, user_id=REF.user_id)
-        asked: list[str] = []
-        for number in range(3):
-            for strategy in ("token_window", "head_tail"):
-                async with session.turn(f"question {number}", strategy=strategy) as turn:
-                    turn.add("answer")
-            if number == 0:
-                for method in ("get", "entries", "window"):
-                    _record_calls(hf.store, method, asked)
-        assert asked == []
-        assert len(turn.messages) == 11
-
-
-async def test_entries_shared_by_forks_are_counted_once() -> None:
-    """A fork takes little until it diverges, and the parent may be deleted first."""
-    side = Side(ContextSettings("none"), forgets=False)
-    async with side.hf as hf:
-        parent = await hf.session("parent")
-        for number in range(4):
-            await parent.send(f"{number} {'word ' * 2_000}")
-        alone = hf.engine.warm.size
-        fork = await hf.fork(parent.ref, id="fork")
-        await fork.send("and now?")
-        assert hf.engine.warm.size < 1.5 * alone
-        parent_held, fork_held = (hf.engine.warm.get(SessionRef("default", name)) for name in ("parent", "fork"))
-        assert parent_held is not None
-        assert fork_held is not None
-        pairs = list(zip(parent_held.held, fork_held.held, strict=False))
-        assert len(pairs) > 5
-        assert all(one.message is other.message for one, other in pairs)
-        await hf.delete(parent.ref)
-        await hf.delete(fork.ref)
-        assert hf.engine.warm.size == 0
-
-
-async def test_request_longer_than_the_cached_messages_reads_the_log() -> None:
-    """It is still recognised as a retry."""
-    side = Side(SETTINGS["digest"], forgets=False)
-    async with side.hf:
-        session = await side.hf.session(REF.id, user_id=REF.user_id)
-        await session.send("hello")
-        many = [_user(f"and {number}") for number in range(LAST + 1)]
-        for _ in range(2):
-            async with session.turn(many):
-                pass
-        assert len(await session.messages()) == 2 + len(many)
 
 
 async def test_deleting_and_erasing_clear_the_cache() -> None:

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import liveness
 from holdfast.domain.session import Claim, SessionRef
-from holdfast.engine.session_lock import LEASE, RENEWAL_MS, QueueSettings
+from holdfast.engine.session_lock import LEASE, RENEWAL_MS
 from holdfast.errors import (
     BudgetTooSmall,
     ModelUnavailable,
@@ -26,7 +25,6 @@ from holdfast.errors import (
 from holdfast.holdfast import Holdfast
 from holdfast.sessions.session_list import find_state
 from holdfast.stores.log import Append
-from holdfast.stores.session_changes import STALL_EXTENSION_MS
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
@@ -98,23 +96,6 @@ async def test_waiting_for_another_server_times_out(tmp_path: Path) -> None:
         assert await log(two) == ["a", "re: a"]
 
 
-async def test_pauses_between_attempts_grow(tmp_path: Path) -> None:
-    """From 50 milliseconds to a second, and never beyond the remaining time."""
-    url = f"sqlite:///{tmp_path}/s.db"
-    async with open_stage(url, openings=2) as ([one, two], stage):
-        running, pauses = await start_turn(one, stage, "a"), list[float]()
-
-        async def pause(seconds: float) -> None:
-            pauses.append(seconds)
-            if len(pauses) == 8:
-                stage.go_on()
-                await running
-
-        two.engine.locks.pause = pause
-        await say(two, "b")
-        assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
-
-
 async def test_waiting_turn_retries_when_the_claim_expires(tmp_path: Path) -> None:
     """A dead process on another host blocks its session no longer than its claim is valid."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
@@ -156,24 +137,6 @@ async def test_cancelled_waiting_turn_leaves_nothing(tmp_path: Path) -> None:
         assert await log(one) == ["a", "re: a"]
 
 
-async def test_interrupting_server_checks_for_interrupts_every_second(tmp_path: Path) -> None:
-    """In other modes it checks when it renews its claim."""
-    url = f"sqlite:///{tmp_path}/s.db"
-    for mode, every in (("interrupt", 1000), ("queue", RENEWAL_MS)):
-        clock = Clock()
-        async with open_stage(url, clock=clock, session_queue=mode) as ([hf], stage):
-            running = await start_turn(hf, stage, mode)
-            before = await get_claim(hf)
-            clock.now += every
-            assert await renew_claim(hf) == every
-            after = await get_claim(hf)
-            assert before is not None
-            assert after is not None
-            assert after.until - before.until == (0 if mode == "interrupt" else every)
-            stage.go_on()
-            await running
-
-
 # -- renewed and expired claims ------------------------------------------------
 
 
@@ -190,36 +153,6 @@ async def test_claim_is_renewed_while_the_model_answers(tmp_path: Path) -> None:
         stage.go_on()
         await running
         assert await get_claim(one) is None
-
-
-async def test_claim_is_renewed_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It continues after one failed write and stops with the turn."""
-    monkeypatch.setattr("holdfast.engine.session_lock.RENEWAL_MS", 1)
-    monkeypatch.setattr("holdfast.engine.session_lock.RENEWAL_MS", 1)
-    monkeypatch.setattr("holdfast.engine.session_lock.AGAIN", 1)
-    clock = Clock()
-    async with open_stage(f"sqlite:///{tmp_path}/s.db", clock=clock) as ([hf], stage):
-        store, renewals, renewed = hf.engine.life.store, list[Append](), asyncio.Event()
-        append = store.append
-
-        async def record_renewal(ref: SessionRef, write: Append) -> Any:
-            if not write.entries and write.claim is not None and write.release is None:
-                renewals.append(write)
-                if len(renewals) == 3:
-                    renewed.set()
-                if len(renewals) == 2:
-                    raise StoreUnavailable("for a moment")
-            clock.now += 1
-            return await append(ref, write)
-
-        monkeypatch.setattr(store, "append", record_renewal)
-        running = await start_turn(hf, stage, "a")
-        await renewed.wait()
-        assert not running.done()
-        stage.go_on()
-        assert await running == "re: a"
-        assert await get_claim(hf) is None
-        assert await log(hf) == ["a", "re: a"]
 
 
 @SHARED
@@ -311,31 +244,6 @@ async def test_waiting_turn_starts_when_the_other_process_is_killed(tmp_path: Pa
             await until(lambda: _has_tried(hf), waits)
             other.kill()
             assert await waits == "re: a"
-
-
-@LINUX
-@SHARED
-async def test_slow_process_on_this_host_keeps_its_session(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has not renewed in time but is alive. It is taken over only after a long stall, or where its liveness is unknown."""
-    clock = Clock()
-    with place(kind, tmp_path) as url, other_process() as other:
-        async with open_stage(url, clock=clock) as ([hf], _):
-            await _claim_for(hf, other)
-            clock.now += LEASE + STALL_EXTENSION_MS - 1
-            with pytest.raises(SessionBusy):
-                await say(hf, "no", session_queue="reject")
-            hf.engine.locks.settings = QueueSettings(timeout=0.001)
-            with pytest.raises(SessionBusy) as waited:
-                await say(hf, "no")
-            assert waited.value.until == clock.now + 1
-            clock.now += 1
-            assert await say(hf, "a", session_queue="reject") == "re: a"
-            await _claim_for(hf, other)
-            clock.now += LEASE
-            monkeypatch.setattr(liveness, "_lock", None)
-            assert await say(hf, "b", session_queue="reject") == "re: b"
 
 
 @LINUX
@@ -528,15 +436,6 @@ async def _open_with_kept_claim(tmp_path: Path) -> AsyncIterator[tuple[Holdfast,
         stage.failure = None
         assert await get_claim(one) is not None
         yield one, two, stage, clock
-
-
-async def test_unreleased_claim_expires(tmp_path: Path) -> None:
-    """Other servers cannot know that its turn has ended."""
-    async with _open_with_kept_claim(tmp_path) as (_, two, _, clock):
-        with pytest.raises(SessionBusy):
-            await say(two, "b", session_queue="reject")
-        clock.now += LEASE
-        await say(two, "b", session_queue="reject")
 
 
 @pytest.mark.parametrize("mode", ["reject", "queue", "interrupt"])

@@ -11,11 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import (
-    ContextTooLong,
     ModelError,
-    ModelProtocolError,
-    ModelRejected,
-    ModelUnavailable,
 )
 from holdfast.models.answer import AnswerReader
 from holdfast.models.collect import Collector
@@ -97,72 +93,6 @@ def test_chunks_are_returned_unchanged(step: int, end: bytes) -> None:
     assert read_answer(make_sse(GOOD, LAST, end=end), step) == [GOOD, LAST]
 
 
-@pytest.mark.parametrize("step", [0, 1, 5])
-def test_an_answer_in_one_json_object_becomes_chunks(step: int) -> None:
-    message = {"role": "assistant", "content": "hi", "tool_calls": [{"id": "a", "function": {"name": "f"}}], "z": [1]}
-    completion = {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": {"u": 1}}
-    chunks = read_answer(b"\n " + json.dumps(completion).encode(), step)
-    assert chunks[0]["object"] == "chat.completion.chunk"
-    assert collect_chunks(chunks) == completion | {"object": "chat.completion"}
-
-
-@pytest.mark.parametrize(
-    ("data", "word"),
-    [
-        (b"", "empty"),
-        (b"  \n", "empty"),
-        (make_sse(GOOD, end=b""), "middle"),
-        (make_sse(GOOD, end=b"data: {"), "invalid JSON"),
-        (make_sse(), "without an answer"),
-        (make_sse({"usage": {}}), "without an answer"),
-        (b": only a comment\n\n", "middle"),
-        (b"<!doctype html><h1>Bad gateway</h1>", "HTML page"),
-        (b"data: <html>\n\n", "invalid JSON"),
-        (b'{"choices": []}', "no choices"),
-        (b'{"choices": [', "invalid JSON"),
-        (make_sse({"choices": {"a": 1}}), "choices"),
-        (b"data: " + b"x" * 20_000, "too much"),
-        (b"{" + b"x" * 20_000, "longer"),
-        (b"\xff\xfe\x00", "middle"),
-        (b"data: {sk-secret-key}\n\n", "redacted"),
-    ],
-)
-@pytest.mark.parametrize("step", [0, 1])
-def test_invalid_answers_raise_a_protocol_error(data: bytes, word: str, step: int) -> None:
-    with pytest.raises(ModelProtocolError, match=word):
-        read_answer(data, step)
-
-
-def test_an_error_in_mid_stream_comes_after_the_chunks_before_it() -> None:
-    reader = AnswerReader("http://model", ["sk-secret-key"])
-    error = {"message": "worker with sk-secret-key died", "type": "server_error"}
-    stream = reader.feed(make_sse(GOOD, {"error": error}))
-    assert next(stream) == GOOD
-    with pytest.raises(ModelUnavailable) as caught:
-        next(stream)
-    assert caught.value.body == {"message": "worker with [redacted] died", "type": "server_error"}
-    assert "sk-secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("event", "kind"),
-    [
-        (b'data: {"error": {"code": 429, "message": "slow down"}}\n\n', ModelUnavailable),
-        (b'data: {"error": {"code": 400, "message": "bad"}}\n\n', ModelRejected),
-        (b'data: {"error": {"type": "invalid_request_error", "message": "bad"}}\n\n', ModelRejected),
-        (b'data: {"error": "gone"}\n\n', ModelUnavailable),
-        (b'event: error\ndata: {"message": "gone"}\n\n', ModelUnavailable),
-        (b'error: {"code": 500, "message": "gone"}\n\n', ModelUnavailable),
-        (b'{"error": {"message": "This model\'s maximum context length is 4096 tokens."}}', ContextTooLong),
-        (b'{"object": "error", "message": "x", "code": 400, "error": {"code": 400}}', ModelRejected),
-    ],
-)
-def test_errors_in_successful_responses_get_the_matching_class(event: bytes, kind: type[ModelError]) -> None:
-    with pytest.raises(ModelError) as caught:
-        read_answer(event)
-    assert type(caught.value) is kind
-
-
 names = st.sampled_from(["choices", "delta", "message", "error", "index", "code", "type", "tool_calls", "function"])
 nonsense = st.recursive(
     st.none() | st.booleans() | st.integers(-1, 500) | st.text(max_size=3),
@@ -186,21 +116,6 @@ def test_any_bytes_give_an_answer_or_a_model_error(data: bytes, step: int) -> No
 
 
 # -- error responses -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        *((status, ModelRejected) for status in (400, 401, 402, 403, 404, 413, 422)),
-        *((status, ModelUnavailable) for status in (408, 409, 425, 429, 500, 502, 503, 504, 529)),
-        *((status, ModelProtocolError) for status in (301, 302, 307, 308)),
-    ],
-)
-def test_the_status_decides_the_error_class(status: int, kind: type[ModelError]) -> None:
-    error = make_upstream_error(status, {"message": "m"}, where="http://model", headers={"retry-after": "7"})
-    assert type(error) is kind
-    assert error.status == status
-    assert kind is ModelProtocolError or (error.retry_after, error.body) == (7, {"message": "m"})
 
 
 def test_retry_hints_of_the_upstream_are_followed() -> None:

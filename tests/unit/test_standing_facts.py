@@ -15,12 +15,10 @@ from hypothesis import strategies as st
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.settings import parse
 from holdfast.context.standing_facts import (
-    CANDIDATES,
     HEADER,
     MOST,
     REPETITION_COUNT,
     SHARE,
-    decode_candidates,
     measure_repetition,
 )
 from holdfast.context.statements import Statement, find_statements
@@ -371,16 +369,6 @@ def test_statements_survive_a_summary() -> None:
     assert "I prefer oak to pine in every room." in [*carried.make_window(room).list_messages()][1].text
 
 
-@pytest.mark.slow
-def test_the_number_of_candidates_is_limited() -> None:
-    texts = [
-        f"Well. I prefer the boat number {at} to all others, because it is {at} feet long."
-        for at in range(CANDIDATES + 80)
-    ]
-    built = build_working_set([user("Start."), *[user(text) for text in texts], reply(), user("Go on.")], budget=2000)
-    assert len(decode_candidates(built.window.candidates).statements) == CANDIDATES
-
-
 def test_statements_cannot_inject_markup() -> None:
     text = get_facts(
         build_working_set(
@@ -405,33 +393,6 @@ def test_a_correction_of_the_task_comes_first() -> None:
     facts = get_facts(build_working_set([task, reply(), *rest, user("Go on.")], budget=1000))
     assert "31 guests" in facts
     assert "seat number" in facts, "there was no room for all"
-
-
-def test_the_block_uses_its_room() -> None:
-    """Tokens are counted, not estimated: an estimate doubled words with accents."""
-    said = [f"Une chose. Je préfère l'étagère numéro {at} à gauche, jamais près de la fenêtre." for at in range(60)]
-    facts = build_working_set(conversation(*said), budget=4000).window.facts
-    assert facts is not None
-    assert facts.tokens >= 0.85 * SHARE * 4000
-
-
-@pytest.mark.parametrize(
-    "said",
-    ["Please go ahead with the change of my second bag.", "I'll get back to you if I need help with my second bag."],
-)
-def test_momentary_requests_score_below_lasting_statements(said: str) -> None:
-    passing, holds = (
-        find_statements(f"A remark.\n{text}", 1)[-1] for text in (said, "I always travel with my second bag.")
-    )
-    assert passing.score < holds.score
-
-
-def test_statements_about_harm_score_higher() -> None:
-    harm, other = (
-        find_statements(f"A remark.\nOne bite of {text}", 1)[-1]
-        for text in ("cashew and my lips swell.", "cashew and my lips smile.")
-    )
-    assert harm.score > other.score
 
 
 def test_the_rest_of_a_partly_quoted_sentence_is_not_a_statement() -> None:

@@ -181,38 +181,6 @@ def convert_messages(*messages: Json) -> Json:
     return build_request([*front, *adapt_messages(made[len(front) :], "anthropic")])
 
 
-def test_a_tool_round() -> None:
-    """The system prompt is separate; parallel results share one message with the user's next text."""
-    calls = [{"id": name, "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}} for name in "ab"]
-    request = convert_messages(
-        {"role": "system", "content": "Sys."},
-        {"role": "user", "content": "hi"},
-        {"role": "assistant", "content": "one moment ", "tool_calls": calls},
-        {"role": "tool", "tool_call_id": "b", "content": "2"},
-        {"role": "tool", "tool_call_id": "a", "content": ""},
-        {"role": "user", "content": "and?"},
-    )
-    use = {"type": "tool_use", "name": "f", "input": {"x": 1}}
-    assert request == {
-        "system": [{"type": "text", "text": "Sys."}],
-        "messages": [
-            {"role": "user", "content": [{"type": "text", "text": "hi"}]},
-            {
-                "role": "assistant",
-                "content": [{"type": "text", "text": "one moment "}, use | {"id": "a"}, use | {"id": "b"}],
-            },
-            {
-                "role": "user",
-                "content": [
-                    {"type": "tool_result", "tool_use_id": "b", "content": [{"type": "text", "text": "2"}]},
-                    {"type": "tool_result", "tool_use_id": "a"},
-                    {"type": "text", "text": "and?"},
-                ],
-            },
-        ],
-    }
-
-
 @pytest.mark.parametrize(
     ("extra", "blocks"),
     [
@@ -254,43 +222,6 @@ def test_interleaved_reasoning_keeps_its_position() -> None:
     ):
         request = convert_messages({"role": "user", "content": "hi"}, {"role": "assistant", "content": given_})
         assert request["messages"][1]["content"] == expected
-
-
-@pytest.mark.parametrize(
-    ("part", "block"),
-    [
-        (
-            {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}},
-            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
-        ),
-        (
-            {"type": "image_url", "image_url": {"url": "https://example.com/a"}, **MARK},
-            {"type": "image", "source": {"type": "url", "url": "https://example.com/a"}, **MARK},
-        ),
-        (
-            {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}},
-            {
-                "type": "document",
-                "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
-                "title": "a.pdf",
-            },
-        ),
-        (
-            {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain,hello%20you"}},
-            {
-                "type": "document",
-                "source": {"type": "text", "media_type": "text/plain", "data": "hello you"},
-                "title": "a.txt",
-            },
-        ),
-        (
-            {"type": "input_file", "file_url": "https://example.com/a.pdf"},
-            {"type": "document", "source": {"type": "url", "url": "https://example.com/a.pdf"}},
-        ),
-    ],
-)
-def test_images_and_documents_are_converted(part: Json, block: Json) -> None:
-    assert convert_messages({"role": "user", "content": [part]})["messages"][0]["content"] == [block]
 
 
 @pytest.mark.parametrize(
