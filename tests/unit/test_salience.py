@@ -34,6 +34,14 @@ from tests.unit.rounds import call, reply, user
 from tests.unit.strategies import Event, events, log_of, tame_events
 
 
+@pytest.mark.parametrize(
+    ("room", "share"), [(0, 1.0), (2048, 1.0), (3584, 0.8325), (5120, 0.665), (8192, 0.33), (200_000, 0.33)]
+)
+def test_a_large_room_is_emptied_further_than_a_small_one(room: int, share: float) -> None:
+    """A prompt that is too small to be cached gains nothing by staying unchanged."""
+    assert salience.compute_target(room) == pytest.approx(share)
+
+
 def entries_of(*rounds: list[Message]) -> list[Entry]:
     new = [NewEntry(message=said, tokens=STORED.message(said), timestamp=0) for messages in rounds for said in messages]
     return list(extend(Tail(), new)[0])
@@ -67,6 +75,30 @@ NOW = user("And now?")
 
 
 # -- importance set by callers ---------------------------------------------------------------
+
+
+def test_the_highest_caller_importance_of_a_unit_applies() -> None:
+    entries = entries_of(user("Hello."), call("get", {}, ROWS), NOW)
+    entries[1] = replace(entries[1], importance=0.2)
+    entries[2] = replace(entries[2], importance=0.7)
+    assert salience.rate_units(group_units(entries))[1] == 0.7
+
+
+def test_the_least_important_are_evicted_first_and_ties_oldest_first() -> None:
+    entries = entries_of(*(user(f"message {number}") for number in range(8)))
+    numbers = [None, 0.5, 0.1, 0.9, 0.1, 0.5, 0.1, None]
+    entries = [replace(entry, importance=number) for entry, number in zip(entries, numbers, strict=True)]
+    window = window_of(entries)
+    size = window.measure_unit(window.units[1])
+    for gone, expected in enumerate(([], [2], [2, 4], [2, 4, 6], [1, 2, 4, 6], [1, 2, 4, 5, 6])):
+        assert [unit.first for unit in choose_evicted(window, window.tokens - gone * size)] == expected
+
+
+def test_a_unit_is_evicted_for_one_token_over_the_goal() -> None:
+    """None is evicted if everything fits exactly."""
+    window = window_of(entries_of(*(user(f"message {number}") for number in range(4))))
+    assert choose_evicted(window, window.tokens) == []
+    assert [unit.first for unit in choose_evicted(window, window.tokens - 1)] == [1]
 
 
 @given(tame_events | events, st.integers(0, 3000), st.randoms(use_true_random=False))
@@ -194,6 +226,23 @@ def test_one_of_two_units_with_the_same_values_stays() -> None:
     assert 3 not in gone
 
 
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (2, 1, 3), (1, 3, 2)])
+def test_the_last_unit_with_a_value_becomes_more_important(order: tuple[int, int, int]) -> None:
+    """In any order of eviction; nothing changes while two of them are left."""
+    same = {"code": "AB1234", "when": "2024-05-17", "seat": "14C", "fare": "QX7788"}
+    rounds = [user("Go."), *[call("get", {"id": f"K-{at}"}, same) for at in range(3)], NOW]
+    signals = Signals(group_units(entries_of(*rounds)))
+    first, second, last = order
+    before = [signals.compute_importance(at) for at in range(5)]
+    signals.remove(first)
+    assert [signals.compute_importance(at) for at in range(5)] == before
+    signals.remove(second)
+    assert signals.compute_importance(last) > before[last]
+    assert [signals.compute_importance(at) for at in (0, first, second, 4)] == [
+        before[at] for at in (0, first, second, 4)
+    ]
+
+
 def test_newer_units_rank_above_older_similar_ones() -> None:
     found = [call("find", {"name": f"n{at}"}, {"id": f"K-71{at}", "tier": "gold"}) for at in range(12)]
     _, *units, _ = rate_rounds(user("Go."), *found, NOW)
@@ -259,6 +308,14 @@ def build_working_set(budget: int, *rounds: list[Message]) -> WorkingSet:
     return build(Request(strategy=rule, count=STORED, input_budget=10**9), None, [], entries_of(*rounds))
 
 
+def test_small_rooms_stay_full_and_large_ones_are_emptied_by_two_thirds() -> None:
+    rooms = (256, 1024, 2048, 4096, 8192, 16_384, 10**6)
+    targets = [salience.compute_target(room) for room in rooms]
+    assert targets == sorted(targets, reverse=True)
+    assert targets[0] == 1.0
+    assert targets[-1] == pytest.approx(0.33)
+
+
 def test_important_messages_from_before_the_frontier_are_sent() -> None:
     rounds = [call("list", {"page": f"p{page}"}, ROWS[page : page + 20]) for page in range(20)]
     made = build_working_set(2000, user("Go."), user("Remember: the ticket is KELP-4417."), *rounds, NOW)
@@ -284,3 +341,14 @@ def test_recall_is_high_for_other_kinds_of_agents() -> None:
         assert (result.refused, result.orphans, result.tasks_lost) == (0, 0.0, 0.0)
         assert result.recall is not None
         assert result.recall >= recall, f"{budget}: {result}"
+
+
+def test_units_that_come_back_fit_the_free_room() -> None:
+    """If the last evicted unit was long, earlier ones come back while there is room for them."""
+    said = [reply(f"The {at}th boat is at the harbour. " * (9 if at % 4 == 0 else 1 + at % 3)) for at in range(1, 13)]
+    window = window_of(entries_of(user("Hello."), *said, NOW))
+    sizes = {unit.first: window.measure_unit(unit) for unit in window.units}
+    for goal in range(20, sum(sizes.values()), 5):
+        out = {unit.first for unit in choose_evicted(window, goal)}
+        rest = sum(size for first, size in sizes.items() if first not in out)
+        assert rest <= goal or len(out) == len(said)
