@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 import holdfast
 from holdfast.cli import commands
+from holdfast.errors import InvalidRequest
 from holdfast.testing import Reply
 from tests.edges.server import gateway
 
@@ -108,3 +109,59 @@ hooks: {{workspace_git: {{enabled: true, path: "{tmp_path}"}}}}
 )
 def test_commands(command: list[str]) -> None:
     assert CliRunner().invoke(commands, [*command, "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "include_system",
+        "includeSystem",
+        "startOn",
+        "start_on",
+        "allowPartial",
+        "allow_partial",
+        "tokenCounter",
+        "maxTokens",
+    ],
+)
+def test_options_of_other_trimmers_are_refused_by_name(name: str) -> None:
+    """What they ask for always holds: system messages stay, calls and results stay together, no message is split in two."""
+    options: dict[str, Any] = {name: True}
+    with pytest.raises(InvalidRequest, match=name):
+        holdfast.fit([{"role": "user", "content": "hi"}], budget=1000, **options)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "suggested"),
+    [("last", "token_window"), ("clear_tool_uses", "clear_tool_results"), ("keep_tail", "keep_tail")],
+)
+def test_unknown_strategies_are_refused(strategy: str, suggested: str) -> None:
+    with pytest.raises(InvalidRequest, match=suggested):
+        holdfast.fit([{"role": "user", "content": "hi"}], budget=1000, strategy=strategy)
+
+
+def test_newest_result_of_each_tool_is_kept() -> None:
+    """`keep_latest` keeps the newest result of each tool, however old it is."""
+    conversation: list[dict[str, Any]] = [{"role": "user", "content": "Watch the prices."}]
+    for at, tool in enumerate(["stock", *["price"] * 8]):
+        call = {"id": f"c{at}", "type": "function", "function": {"name": tool, "arguments": "{}"}}
+        conversation.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        conversation.append({"role": "tool", "tool_call_id": f"c{at}", "content": f"{tool} {at} " + "row " * 100})
+    conversation.append({"role": "user", "content": "And now?"})
+    options: dict[str, Any] = {"trigger": 200, "keep": 1, "clear_at_least": 0}
+    texts = {
+        latest: str(
+            holdfast.fit(
+                conversation, model="gpt-4o", strategy="clear_tool_results", keep_latest=latest, **options
+            ).messages
+        )
+        for latest in (True, False)
+    }
+    assert ("stock 0 row" in texts[True], "stock 0 row" in texts[False]) == (True, False)
+    assert "price 8 row" in texts[True]
+    assert "price 2 row" not in texts[True]
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-7", "claude-sonnet-4-6"])
+def test_windows_of_named_models(model: str) -> None:
+    assert holdfast.Budget.for_model(model).context_window == 1_000_000
