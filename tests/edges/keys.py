@@ -16,6 +16,7 @@ from holdfast.stores.keys import ApiKey
 from tests.clocks import START
 
 ISSUER, AUDIENCE = "https://issuer.example", "holdfast"
+CURVES = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1(), "ES256K": ec.SECP256K1()}
 _numbers = count(1)
 
 
@@ -38,8 +39,8 @@ def bearer(key: str) -> dict[str, str]:
 @cache
 def signing_key(kind: str = "RS256") -> Any:
     """Return a private key of that kind, the same one each time."""
-    if kind == "ES256":
-        return ec.generate_private_key(ec.SECP256R1())
+    if kind in CURVES:
+        return ec.generate_private_key(CURVES[kind])
     if kind == "EdDSA":
         return ed25519.Ed25519PrivateKey.generate()
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)

@@ -40,7 +40,7 @@ def test_jwt_settings() -> None:
     found = auth(f"{{jwt: {{{JWT}, jwks_url: 'https://i/keys'}}}}").jwt
     assert found is not None
     assert (found.audience, found.file) == (("a",), None)
-    assert (found.user_claim, found.tenant_claim, found.role_claim) == ("sub", None, None)
+    assert (found.user_claim, found.tenant_claim, found.role_claim, found.role) == ("sub", None, None, "write")
     local = auth(f"{{jwt: {{{JWT}, jwks_url: keys/set.json}}}}").jwt
     assert local is not None
     assert local.file == "keys/set.json"
@@ -52,6 +52,7 @@ def test_jwt_settings() -> None:
         (f"{JWT}", "jwks_url: missing"),
         (f"{JWT}, jwks_url: 'http://i/keys'", "must start with https://"),
         (f"{JWT}, jwks_url: 'ftp://i/keys'", "jwks_url: expected a URL"),
+        (f"{JWT}, jwks_url: f, role: owner", "one of admin, read, write"),
         ("issuer: i, audience: [], jwks_url: f", "audience: is empty"),
         ("issuer: i, jwks_url: f", "audience: missing"),
         ("audience: a, jwks_url: f", "issuer: missing"),

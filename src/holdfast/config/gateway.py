@@ -24,6 +24,7 @@ from holdfast.sections import (
     check_header_names,
     check_url,
 )
+from holdfast.stores.keys import Role
 
 
 class Gateway(Settings, frozen=True, kw_only=True):
@@ -144,8 +145,9 @@ class Jwt(Settings, frozen=True, kw_only=True):
     tenant_claim: Text | None = None
     """Claim that contains the tenant. A token without this claim is rejected. Unset: tokens belong to the server's own tenant."""
     role_claim: Text | None = None
-    """Claim that contains the role: `read`, `write` or `admin`. A token with another value or a list is rejected. A token without the claim
-    has the role `write`."""
+    """Claim that contains the role: `read`, `write` or `admin`. A token with another value or a list is rejected. Unset: `role` applies."""
+    role: Role = "write"
+    """Role of tokens without the claim `role_claim`."""
 
     @property
     def file(self) -> str | None:

@@ -40,8 +40,12 @@ RETRY: Final = 5_000
 FETCH_SECONDS: Final = 10.0
 LEEWAY_SECONDS: Final = 30
 """Maximum difference between the clocks of issuer and server."""
-ALGORITHMS: Final = ("RS256", "ES256", "EdDSA")
-"""Accepted signature algorithms. All use a private key that only the issuer has."""
+ALGORITHMS: Final = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "ES256K"),
+    "EdDSA",
+)
+"""Accepted signature algorithms. All use a private key that only the issuer has; algorithms with a shared secret are excluded."""
 
 
 class BadToken(Exception):
@@ -149,7 +153,7 @@ class TokenVerifier:
         tenant = self._tenant if settings.tenant_claim is None else _check_claim(claims, settings.tenant_claim)
         role_claim = None if settings.role_claim is None else claims.get(settings.role_claim)
         # A list of roles is rejected: taking its highest or its lowest role would both be surprising.
-        role = "write" if role_claim is None else next((role for role in ROLES if role == role_claim), None)
+        role = settings.role if role_claim is None else next((role for role in ROLES if role == role_claim), None)
         if role is None:
             raise BadToken("unknown role")
         expires_at = int((claims["exp"] + LEEWAY_SECONDS) * 1000)
@@ -163,7 +167,7 @@ _CHECKS: Final[Any] = {
     "verify_nbf": False,
     "verify_iat": False,
 }
-_KINDS: Final = {"RS": "RSA", "ES": "EC", "Ed": "OKP"}
+_KINDS: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 """Key type for each algorithm, by the first two letters of the algorithm's name."""
 
 
