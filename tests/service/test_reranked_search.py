@@ -297,10 +297,9 @@ async def test_unreachable_reranker_keeps_the_order() -> None:
         assert results.notes[0].startswith("not reranked: the reranker")
 
 
-async def test_late_reranker_keeps_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.rerankers.callable.RERANK_SECONDS", 0.1)
+async def test_late_reranker_keeps_the_order() -> None:
     async with serving(hold=asyncio.Event()) as stub:
-        rerank = RerankSettings(base_url=stub.url, model="m")
+        rerank = RerankSettings(base_url=stub.url, model="m", timeout=0.1)
         async with open_talks(index=IndexSettings(rerank=rerank)) as at:
             await at.add_messages("a", *LINES)
             plain = await at.find("kelp", rerank=False)

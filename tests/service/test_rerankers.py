@@ -194,9 +194,8 @@ def test_invalid_address_is_rejected_at_the_start() -> None:
 # -- timeouts -------------------------------------------------------------------
 
 
-async def test_late_reranker_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_late_reranker_times_out() -> None:
     """Both an async one that ignores cancellation and one in a thread."""
-    monkeypatch.setattr("holdfast.rerankers.callable.RERANK_SECONDS", 0.05)
     released = threading.Event()
     goes_on = asyncio.Event()
 
@@ -213,7 +212,7 @@ async def test_late_reranker_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
     try:
         for slow in (deaf, wait_for_release):
-            bounded = BoundedReranker(RerankSettings(reranker=slow))
+            bounded = BoundedReranker(RerankSettings(reranker=slow, timeout=0.05))
             async with asyncio.timeout(5):
                 assert await bounded.score_texts("q", ["a"]) == "took too long"
     finally:
@@ -222,8 +221,7 @@ async def test_late_reranker_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(0)
 
 
-async def test_late_calls_do_not_accumulate_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.rerankers.callable.RERANK_SECONDS", 0.05)
+async def test_late_calls_do_not_accumulate_in_threads() -> None:
     released = threading.Event()
     started: list[str] = []
 
@@ -232,7 +230,7 @@ async def test_late_calls_do_not_accumulate_in_threads(monkeypatch: pytest.Monke
         released.wait(60)
         return [1.0] * len(texts)
 
-    bounded = BoundedReranker(RerankSettings(reranker=wait_for_release))
+    bounded = BoundedReranker(RerankSettings(reranker=wait_for_release, timeout=0.05))
     try:
         assert [await bounded.score_texts("q", ["a"]) for _ in range(6)] == ["took too long"] * 4 + ["failed"] * 2
         assert len(started) == 4

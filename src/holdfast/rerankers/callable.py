@@ -13,7 +13,7 @@ from typing import Any, Final
 import anyio.to_thread
 
 from holdfast.errors import HoldfastError, InvalidRequest, RerankFailed
-from holdfast.limits import RERANK_QUERY_CHARS, RERANK_SECONDS
+from holdfast.limits import RERANK_QUERY_CHARS
 from holdfast.rerankers.base import Reranker, check_scores
 from holdfast.rerankers.cross_encoder import CrossEncoder
 from holdfast.rerankers.endpoint import EndpointReranker
@@ -26,7 +26,7 @@ class BoundedReranker:
     """The reranker of a `Holdfast` instance, with a time limit. All tenants share it.
 
     Args:
-        settings: the settings of the reranker.
+        settings: the settings of the reranker, with the time limit.
 
     Raises:
         InvalidRequest: a setting is invalid.
@@ -34,6 +34,7 @@ class BoundedReranker:
 
     def __init__(self, settings: RerankSettings) -> None:
         self._inner = make_reranker(settings)
+        self._timeout = settings.timeout
         self._late: set[asyncio.Task[list[float]]] = set()
 
     async def score_texts(self, query: str, texts: Sequence[str]) -> list[float] | str:
@@ -48,7 +49,7 @@ class BoundedReranker:
         """
         task = asyncio.create_task(self._inner.rerank(_clean(query[:RERANK_QUERY_CHARS]), texts), name="rerank")
         try:
-            done, _ = await asyncio.wait({task}, timeout=RERANK_SECONDS)
+            done, _ = await asyncio.wait({task}, timeout=self._timeout)
             if done and not task.cancelled():
                 return task.result()
             why, detail = "failed" if done else "took too long", ""

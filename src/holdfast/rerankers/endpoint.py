@@ -9,7 +9,7 @@ from typing import Any, Final, Unpack
 import msgspec
 
 from holdfast.errors import ModelError, ModelProtocolError, RerankFailed
-from holdfast.limits import RERANK_ANSWER_BYTES, RERANK_SECONDS, RERANK_TEXTS
+from holdfast.limits import RERANK_ANSWER_BYTES, RERANK_TEXTS
 from holdfast.models.client import Options
 from holdfast.models.json_endpoint import PostingClient, describe_failure
 from holdfast.rerankers.base import check_scores
@@ -123,10 +123,10 @@ TEI_BATCH: Final = 32
 class EndpointReranker:
     """A reranker that is called over HTTP.
 
-    Calls that fail (429, 5xx or a lost connection) are retried like calls of chat models, for at most `RERANK_SECONDS`.
+    Calls that fail (429, 5xx or a lost connection) are retried like calls of chat models, as long as `timeout` allows.
 
     Args:
-        settings: the endpoint and the model.
+        settings: the endpoint, the model and the time limit.
         options: options of the connection, for tests; see `UpstreamClient`.
 
     Raises:
@@ -134,9 +134,9 @@ class EndpointReranker:
     """
 
     def __init__(self, settings: RerankSettings, **options: Unpack[Options]) -> None:
-        options.setdefault("total_timeout", RERANK_SECONDS)
-        options.setdefault("read_timeout", RERANK_SECONDS)
-        options.setdefault("connect_timeout", RERANK_SECONDS)
+        options.setdefault("total_timeout", settings.timeout)
+        options.setdefault("read_timeout", settings.timeout)
+        options.setdefault("connect_timeout", settings.timeout)
         place = (settings.base_url or "", settings.api_key, settings.model or "")
         self._client = RerankClient(*place, settings.form, **options)
         self._batch = TEI_BATCH if settings.form == "tei" else RERANK_TEXTS

@@ -1,8 +1,10 @@
-"""The settings of a reranker: URL or folder, and model."""
+"""The settings of a reranker: URL or folder, model and time limit."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from holdfast.errors import InvalidRequest
 from holdfast.sections import (
@@ -34,6 +36,8 @@ class Rerank(Settings, frozen=True, kw_only=True):
     """The key, which is sent as bearer token. Unset: no key is sent. It is never taken from the environment."""
     form: RerankForm = "cohere"
     """The format of requests: `cohere` for Cohere, Jina, vLLM and LiteLLM; `voyage` for Voyage; `tei` for Text Embeddings Inference."""
+    timeout: Annotated[float, Meta(ge=0.001, le=60, extra={"form": "duration"})] = 1.0
+    """Maximum time that a search waits for the reranker. After that, hits keep their order."""
 
     def find_mistakes(self) -> list[Mistake]:
         found = [*check_url("base_url", self.base_url), *check_header_value("api_key", self.api_key)]
