@@ -222,14 +222,19 @@ async def test_error_quotes_are_short() -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_incomplete_body_times_out() -> None:
-    """408, declared or chunked, and the connection ends; the server continues."""
+async def test_incomplete_body_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """408, declared or chunked, and the connection ends; the server continues. A larger declared body has more time."""
+    monkeypatch.setattr("holdfast.server.body_limits._BYTES_OF_TIME", 25)
     async with gateway([], limits=BodyLimits(BODY)) as (served, _):
         head = f"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n".encode()
-        for rest in (b'Content-Length: 50\r\n\r\n{"id"', b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"id"\r\n'):
+        for rest, seconds in (
+            (b'Content-Length: 50\r\n\r\n{"id"', b"0.6 s"),
+            (b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"id"\r\n', b"0.2 s"),
+        ):
             answer = await read_until_closed(served, head + rest)
             assert answer.startswith(b"HTTP/1.1 408")
             assert b'"code":"request_timeout"' in answer
+            assert b"did not arrive within " + seconds in answer
             assert b"connection: close" in answer
         assert (await served.http.get("/v1/sessions")).json()["data"] == []
 

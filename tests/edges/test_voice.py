@@ -302,14 +302,14 @@ async def test_speech_priorities() -> None:
 
 
 async def test_speech_size_is_limited() -> None:
-    """512 bytes as in Agora."""
+    """16 KiB in UTF-8, a text of a few minutes."""
     async with gateway([]) as (served, _):
         await start_session(served)
-        await post(served, "speak", {"text": "ü" * 256})
-        refused = await post(served, "speak", {"text": "ü" * 257}, 413)
+        await post(served, "speak", {"text": "ü" * 8192})
+        refused = await post(served, "speak", {"text": "ü" * 8193}, 413)
         assert (refused["error"]["code"], refused["error"]["param"]) == ("too_large", "text")
-        assert "514 bytes" in refused["error"]["message"]
-        assert "at most 512" in refused["error"]["message"]
+        assert "16386 bytes" in refused["error"]["message"]
+        assert "at most 16384" in refused["error"]["message"]
 
 
 @pytest.mark.parametrize(

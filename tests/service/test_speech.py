@@ -140,9 +140,9 @@ async def test_invalid_speech_is_rejected(given_: dict[str, Any], param: str) ->
 
 def test_speech_size_is_limited() -> None:
     """In bytes; the error states the limit."""
-    Speech(text="ü" * 256).check_size()
-    with pytest.raises(TooLarge, match="514 bytes; the server accepts at most 512"):
-        Speech(text="ü" * 257).check_size()
+    Speech(text="ü" * 8192).check_size()
+    with pytest.raises(TooLarge, match="16386 bytes; the server accepts at most 16384"):
+        Speech(text="ü" * 8193).check_size()
 
 
 # -- greeting ------------------------------------------------------------------

@@ -29,6 +29,8 @@ from holdfast.wire.strict_json import decode_json
 
 _THREAD_BYTES: Final = 256 * 1024
 """Minimum size in bytes of bodies that are decoded in a thread, so that other requests do not wait."""
+_BYTES_OF_TIME: Final = 16 * limits.MIB
+"""Declared bytes of a body for which it has another `BODY_SECONDS` to arrive."""
 _encode = msgspec.json.Encoder().encode
 _JSON: Final = re.compile(r"\s*application/(?:[\w.-]+\+)?json\s*(?:;(.*))?", re.IGNORECASE | re.DOTALL)
 _CHARSET: Final = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
@@ -74,19 +76,21 @@ async def read_bytes(request: Request, most: int, what: str) -> bytes:
 
     Raises:
         TooLarge: the declared or the actual size is over the limit.
-        Refused: the body did not arrive in time.
+        Refused: the body did not arrive in time. A body has more time the larger its declared size is.
     """
-    if (get_declared_size(request.headers) or 0) > most:
+    declared = get_declared_size(request.headers) or 0
+    if declared > most:
         raise TooLarge(f"the body is larger than {most} bytes, {what}")
     pieces, size = list[bytes](), 0
-    with anyio.move_on_after(BODY_SECONDS) as waiting:
+    seconds = BODY_SECONDS * (1 + declared / _BYTES_OF_TIME)
+    with anyio.move_on_after(seconds) as waiting:
         async for piece in request.stream():
             size += len(piece)
             if size > most:
                 raise TooLarge(f"the body is larger than {most} bytes, {what}")
             pieces.append(piece)
     if waiting.cancelled_caught:
-        message = f"the body did not arrive within {BODY_SECONDS:g} s"
+        message = f"the body did not arrive within {seconds:.3g} s"
         raise Refused(408, "request_timeout", message, connection="close")
     return b"".join(pieces)
 

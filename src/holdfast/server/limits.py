@@ -22,9 +22,7 @@ DIARY_PAGE: Final = 100
 ANSWER_BYTES: Final = 64 * 1024
 """Part of a larger response that is sent at once."""
 BODY_SECONDS: Final = 60.0
-"""Seconds within which a body must arrive, and for which a large request waits for others of its tenant."""
-KEEP_ALIVE_SECONDS: Final = 15.0
-"""Seconds without an event after which a stream sends a keep-alive."""
+"""Seconds within which a body must arrive, with as many more for each 16 MiB of it, and for which a large request waits for others of its tenant."""
 LARGE_BYTES: Final = MIB
 """Largest body or response that does not count as large."""
 LARGE_REQUESTS_OF_TENANT: Final = 8

@@ -191,7 +191,7 @@ class SpeakRequest(Request, kw_only=True):
     """A text for the agent to say."""
 
     text: NonEmpty | None = None
-    """The text, at most 512 bytes; default: the agent's own text for `source`."""
+    """The text, at most 16 KiB; default: the agent's own text for `source`."""
     priority: Annotated[str | None, json_schema(enum=["INTERRUPT", "APPEND", "IGNORE", None])] = None
     """Action if a turn is running. `INTERRUPT`, the default: stop it; `APPEND`: wait for it; `IGNORE`: say nothing."""
     source: Annotated[str | None, json_schema(enum=["command", "greeting", "silence", None])] = None

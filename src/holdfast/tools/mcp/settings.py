@@ -11,7 +11,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_number
 from holdfast.sections import Mistake, OptionalSecret, Settings, Text, Timeout, Url, check_headers, check_url
 
-START_SECONDS: Final = 30.0
+START_SECONDS: Final = 120.0
 """Time within which a server must answer after it is started."""
 EXTRA: Final = "mcp"
 """Name of the extra that installs the SDK."""
