@@ -315,8 +315,6 @@ RERANK_QUERY_CHARS: Final = 1_000
 """Characters of the query that a reranker receives, from its beginning."""
 RERANK_ANSWER_BYTES: Final = 4 * MIB
 """Response of an HTTP reranker."""
-RERANK_SECONDS: Final = 1.0
-"""Longest wait of a search for the reranker. After that, hits keep their order."""
 RECALLED_CHARS: Final = 1_200
 """Characters of a hit that a model receives, before the hit is cut to its token budget."""
 RECALL_SECONDS: Final = 1.0
@@ -544,9 +542,9 @@ MESSAGE_CALLS: Final = 1000
 """Tool calls of one message."""
 IMAGE_PIXELS: Final = 100_000_000
 """Width times height of an image, read from its header; nothing is decoded."""
-SPEECH_BYTES: Final = 512
-"""Text in UTF-8 that the client asks an agent to speak, as in Agora's API."""
+SPEECH_BYTES: Final = 16 * 1024
+"""Text in UTF-8 that the client asks an agent to speak."""
 UPSTREAM_CONNECT_SECONDS: Final = 10.0
-"""Seconds for connecting to a model, and for which a call waits for others if `max_requests` of its model are running."""
+"""Seconds for connecting to a model."""
 UPSTREAM_CALL_SECONDS: Final = 1800.0
-"""Seconds of a whole model call."""
+"""Seconds of a whole model call, unless the model's `timeout` is longer."""

@@ -146,7 +146,7 @@ async def run_server(
             access=create_access(hf, found),
             hosts=found.gateway.allowed_hosts,
             origins=found.gateway.cors_origins,
-            relays=ReplyStreams(found.gateway.on_disconnect),
+            relays=ReplyStreams(found.gateway.keep_alive, found.gateway.on_disconnect),
             rules=RequestRules.from_gateway(found.gateway),
             inspector=found.inspector,
             close=False,

@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
 from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream
 from tests.edges.keys import bearer
 from tests.edges.server import Served, serving
@@ -21,6 +19,8 @@ TOOLS = [
     {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}}
 ]  # fmt: skip
 THOUGHT = {"type": "thinking", "thinking": "Let me think.", "signature": "c2lnbmVkIGJ5IGFudGhyb3BpYw=="}
+
+HASTY = ("gateway: {queue_timeout: 250ms}",)
 
 
 @asynccontextmanager
@@ -143,18 +143,11 @@ async def test_passthrough_key_is_not_sent_to_a_fallback() -> None:
         assert claude.requests == []
 
 
-@pytest.fixture
-def hasty_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls wait for others of their model for a quarter of a second."""
-    monkeypatch.setattr("holdfast.config.build.UPSTREAM_CONNECT_SECONDS", 0.25)
-
-
-@pytest.mark.usefixtures("hasty_calls")
 async def test_call_above_the_concurrency_limit_gets_a_503() -> None:
-    """After the connect timeout; clients retry it, and the next call works."""
+    """After `gateway.queue_timeout`; clients retry it, and the next call works."""
     gate = Gate()
     fields: dict[str, Any] = {"max_requests": 1}
-    async with two_models([Reply(text="slow", hold=gate), "quick"], **fields) as (served, gpt, _):
+    async with two_models([Reply(text="slow", hold=gate), "quick"], (), *HASTY, **fields) as (served, gpt, _):
         running = asyncio.create_task(served.chat("a", "one"))
         await gpt.until(lambda: gpt.requests)
         answer = await served.chat("b", "two")
@@ -172,11 +165,10 @@ async def test_call_above_the_concurrency_limit_gets_a_503() -> None:
         assert text_of(await served.chat("c", "two")) == "quick"
 
 
-@pytest.mark.usefixtures("hasty_calls")
 async def test_busy_model_falls_back_and_is_used_again_later() -> None:
     gate = Gate()
     fields: dict[str, Any] = {"max_requests": 1, "fallbacks": ["claude"]}
-    async with two_models([Reply(text="slow", hold=gate), "quick"], ["I do."], **fields) as (served, gpt, _):
+    async with two_models([Reply(text="slow", hold=gate), "quick"], ["I do."], *HASTY, **fields) as (served, gpt, _):
         running = asyncio.create_task(served.chat("a", "one"))
         await gpt.until(lambda: gpt.requests)
         answer = await served.chat("b", "two")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast import config
 from holdfast.config import list_warnings
-from holdfast.config.build import build_roster
+from holdfast.config.build import Clients, build_roster
+from holdfast.durations import parse_duration
 from holdfast.errors import ConfigError
 from holdfast.limits import FALLBACKS, UPSTREAM_CALL_SECONDS
 from holdfast.models import LimitedModel, OpenAIModel
@@ -65,6 +68,25 @@ def test_all_names_of_an_entry_share_one_client_and_one_limit() -> None:
     assert isinstance(roster.find_llm("a").client, LimitedModel)
     assert roster.find_llm("gpt-4.1").client is roster.find_llm("anything").client is roster.find_llm(None).client
     assert [upstream.name for _, upstream in roster.upstreams] == ["a"]
+
+
+def test_calls_wait_for_a_busy_model_as_long_as_for_a_busy_session() -> None:
+    """A reload changes the time for the client that is kept."""
+    text, clients = f"llms: {{a: {{{PLACE}, max_requests: 2}}}}\n", Clients()
+    before = build_roster(config.load(text, env={}), clients).find_llm("a").client
+    assert isinstance(before, LimitedModel)
+    assert before.patience == 300.0
+    after = build_roster(config.load(f"{text}gateway: {{queue_timeout: 20m}}", env={}), clients).find_llm("a").client
+    assert after is before
+    assert before.patience == 1200.0
+
+
+@pytest.mark.parametrize(("timeout", "total"), [("1m", 1800.0), ("2h", 7200.0)])
+def test_long_timeout_extends_the_whole_call(timeout: str, total: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("holdfast.config.build.OpenAIModel", lambda *_, **options: given.update(options))
+    build_roster(config.load(f"llms: {{a: {{{PLACE}, timeout: {timeout}}}}}", env={}))
+    assert (given["read_timeout"], given["total_timeout"]) == (parse_duration(timeout), total)
 
 
 def test_an_upstream_is_named_after_its_entry() -> None:

@@ -281,7 +281,8 @@ def build_roster(config: Config, clients: Clients | None = None) -> Roster:
     names += [fallback for llm in config.llms.values() for fallback in llm.fallbacks]
     clients = clients or Clients()
     places: dict[str, Model] = {}
-    llms = {name: _build_llm(name, resolve_llm(config, name), places, clients) for name in names}
+    patience = config.gateway.queue_timeout
+    llms = {name: _build_llm(name, resolve_llm(config, name), places, clients, patience=patience) for name in names}
     agents = {}
     for name, agent in config.agents.items():
         given = msgspec.structs.asdict(agent)
@@ -332,14 +333,24 @@ def _build_recall(given: Search | AgentMemory) -> RecallSettings:
     return RecallSettings(budget=given.budget, max_results=given.max_results)
 
 
-def _build_llm(name: str, settings: LLMSettings, places: dict[str, Model], clients: Clients) -> Llm:
-    """Return a model under one of its names. All names of the same entry of `llms` share one client, and therefore its limits."""
+def _build_llm(name: str, settings: LLMSettings, places: dict[str, Model], clients: Clients, *, patience: float) -> Llm:
+    """Return a model under one of its names. All names of the same entry of `llms` share one client, and therefore its limits.
+
+    Args:
+        name: the name.
+        settings: settings of the model.
+        places: the clients that exist already, by entry of `llms`.
+        clients: the clients of this and earlier rosters.
+        patience: maximum seconds that a call waits if `max_requests` other calls are running. It applies to an earlier client, too.
+    """
     system_messages = parse_system_messages(list(settings.system_messages))
     if settings.provider == "offline":
         return msgspec.structs.replace(offline(), system_messages=system_messages)
     client = places.get(settings.origin)
     if client is None:
         client = places[settings.origin] = clients.get("model", settings, _create_client)
+    if isinstance(client, LimitedModel):
+        client.patience = patience
     return Llm(
         name=name,
         model=settings.model,
@@ -362,7 +373,7 @@ def _create_client(settings: LLMSettings) -> Model:
     options: Options = {
         "connect_timeout": UPSTREAM_CONNECT_SECONDS,
         "read_timeout": settings.timeout,
-        "total_timeout": UPSTREAM_CALL_SECONDS,
+        "total_timeout": max(UPSTREAM_CALL_SECONDS, settings.timeout),
     }
     client: Model
     if settings.provider == "anthropic":
@@ -376,7 +387,7 @@ def _create_client(settings: LLMSettings) -> Model:
         client = OpenAIModel(settings.base_url, settings.api_key, headers=settings.headers, **options)
     if not settings.max_requests:
         return client
-    return LimitedModel(client, settings.max_requests, patience=UPSTREAM_CONNECT_SECONDS)
+    return LimitedModel(client, settings.max_requests)
 
 
 def _create_counter(settings: LLMSettings) -> ProviderCounter:

@@ -42,6 +42,8 @@ class Gateway(Settings, frozen=True, kw_only=True):
     """Minimum level of log messages."""
     shutdown_grace: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 10.0
     """Maximum seconds that the server waits for running turns at shutdown."""
+    keep_alive: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 15.0
+    """Seconds without an event after which a stream sends a keep-alive. 0: never."""
     on_disconnect: Literal["cut", "finish"] = "cut"
     """If the client disconnects during a reply, `cut` stops the reply and marks it as cut, and `finish` completes it. Both store the
     reply."""
@@ -82,7 +84,7 @@ class Gateway(Settings, frozen=True, kw_only=True):
     (`interrupt`).
     """
     queue_timeout: Timeout = 300.0
-    """Maximum seconds that a request waits for another turn of its session to end."""
+    """Maximum seconds that a request waits for another turn of its session to end, or for another call of a model with `max_requests`."""
     max_tool_rounds: Annotated[int, Meta(ge=0, le=1000)] = 25
     """Maximum number of model calls in a turn that may use server-side tools. The model then answers without these tools. 0: no
     server-side tools run.

@@ -61,7 +61,9 @@ class LLM(Settings, frozen=True, kw_only=True):
     inputs: Inputs | None = None
     """Kinds of content that the model accepts. Content of other kinds is described in words. Unset: all kinds."""
     timeout: Timeout = 300.0
-    """Maximum seconds without data, before the first token or between two tokens. Connecting may take 10 seconds, and a call 30 minutes."""
+    """Maximum seconds without data, before the first token or between two tokens. Connecting may take 10 seconds. A whole call may take 30
+    minutes, or `timeout` if that is longer.
+    """
     headers: dict[str, Secret] = {}
     """Headers of every call."""
     params: Free = {}
@@ -73,7 +75,7 @@ class LLM(Settings, frozen=True, kw_only=True):
     are not used.
     """
     max_requests: Annotated[int, Meta(ge=0, le=100_000)] = 0
-    """Maximum number of concurrent calls. Other calls wait. 0: no limit."""
+    """Maximum number of concurrent calls. Other calls wait, at most for `gateway.queue_timeout`. 0: no limit."""
 
     def find_mistakes(self) -> list[Mistake]:
         found = [*check_url("base_url", self.base_url), *check_header_value("api_key", self.api_key)]

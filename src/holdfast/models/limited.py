@@ -26,6 +26,7 @@ class LimitedModel:
 
     Attributes:
         model: The model that answers the calls.
+        patience: Maximum seconds that a call waits in the queue.
         running: Number of calls that are currently being answered.
         waiting: Number of calls that are currently waiting.
         waits: Total number of calls that have waited.
@@ -33,7 +34,7 @@ class LimitedModel:
     """
 
     def __init__(
-        self, model: Model, most: int, *, patience: float, seconds: Callable[[], float] = time.monotonic
+        self, model: Model, most: int, *, patience: float = 300.0, seconds: Callable[[], float] = time.monotonic
     ) -> None:
         self.model = model
         self.running = 0
@@ -41,7 +42,7 @@ class LimitedModel:
         self.waits = 0
         self.waited = 0.0
         self._most = most
-        self._patience = patience
+        self.patience = patience
         self._seconds = seconds
         self._places = asyncio.Semaphore(most)
 
@@ -95,10 +96,10 @@ class LimitedModel:
         self.waits += 1
         self.waiting += 1
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self.patience):
                 await self._places.acquire()
         except TimeoutError:
-            raise ModelBusy(self.model.name, self._most, self._patience) from None
+            raise ModelBusy(self.model.name, self._most, self.patience) from None
         finally:
             self.waiting -= 1
             self.waited += self._seconds() - began

@@ -34,6 +34,7 @@ SAFE: Final = ("agents", "context", "llms")
 which they started."""
 SAFE_GATEWAY: Final = (
     "allowed_strategies",
+    "keep_alive",
     "log_level",
     "match",
     "max_body",
@@ -69,7 +70,7 @@ class RuntimeSettings(NamedTuple):
     def set(self, gateway: Gateway) -> None:
         """Apply the values of the configuration section `gateway`."""
         self.limits.body, self.limits.media = gateway.max_body, gateway.max_media
-        self.relays.on_disconnect = gateway.on_disconnect
+        self.relays.keep_alive, self.relays.on_disconnect = gateway.keep_alive, gateway.on_disconnect
         self.rules.update(gateway)
         self.log_level(gateway.log_level)
 

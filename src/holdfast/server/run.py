@@ -232,7 +232,10 @@ async def _serve(
         await anyio.to_thread.run_sync(load_vocabularies)
         if any(llm.model != "offline" for llm in hf.roster.llms.values()):
             await anyio.to_thread.run_sync(load_http)
-        limits, relays = BodyLimits(gateway.max_body, gateway.max_media), ReplyStreams(gateway.on_disconnect)
+        limits, relays = (
+            BodyLimits(gateway.max_body, gateway.max_media),
+            ReplyStreams(gateway.keep_alive, gateway.on_disconnect),
+        )
         rules = RequestRules.from_gateway(gateway)
         app = make_app(
             hf,

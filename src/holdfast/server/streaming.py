@@ -23,7 +23,6 @@ from holdfast import errors
 from holdfast.models import Collector, closing
 from holdfast.secrets import Guard
 from holdfast.server.apis.api_format import ApiFormat, BackgroundEncoder, ParsedRequest, ReplyEncoder
-from holdfast.server.limits import KEEP_ALIVE_SECONDS
 from holdfast.server.replies import Reply, make_error_body, make_failure_reply, respond
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.respond import respond as answer
@@ -46,6 +45,7 @@ class ReplyStreams:
     """Settings for sending replies, and counters of replies.
 
     Args:
+        keep_alive: seconds of silence after which a stream sends a keep-alive; 0: never.
         on_disconnect: what to do with a reply if its client disconnects and the request does not specify it.
 
     Attributes:
@@ -54,7 +54,8 @@ class ReplyStreams:
         keep_alives: number of keep-alives that were sent.
     """
 
-    def __init__(self, on_disconnect: OnDisconnect = "cut") -> None:
+    def __init__(self, keep_alive: float = 15.0, on_disconnect: OnDisconnect = "cut") -> None:
+        self.keep_alive = keep_alive
         self.on_disconnect = on_disconnect
         self.streams = 0
         self.left: Counter[str] = Counter(cut=0, finished=0)
@@ -209,13 +210,14 @@ class Client:
 
     async def wait_for_disconnect(self) -> None:
         """Wait until the client has disconnected. In a stream, send a keep-alive whenever nothing was sent for a while."""
+        every = self._relays.keep_alive if self.streamed else 0
         while True:
-            with anyio.CancelScope(deadline=self._last + KEEP_ALIVE_SECONDS if self.streamed else math.inf):
+            with anyio.CancelScope(deadline=self._last + every if every else math.inf):
                 while (await self._connection.receive())["type"] != "http.disconnect":
                     pass
                 self._note_leaving()
                 return
-            if self._now() >= self._last + KEEP_ALIVE_SECONDS:
+            if self._now() >= self._last + every:
                 await self._keep_alive()
 
     async def _keep_alive(self) -> None:
