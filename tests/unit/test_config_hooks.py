@@ -19,7 +19,7 @@ hooks:
   transcripts_dir: kept
   webhooks:
     - {url: "http://example.org/a?token=sk-hidden", secret: whsec_c2VjcmV0, events: [ttl, shutdown]}
-    - {url: "http://127.0.0.1:1/b", secret: sk-hidden, events: close, include_sha1: true,
+    - {url: "http://127.0.0.1:1/b", secret: sk-hidden, events: close,
        headers: {X-Key: sk-hidden}}
 """
 

@@ -89,8 +89,6 @@ class WebhookSettings(Settings, frozen=True, kw_only=True):
     """Secret key with which calls are signed."""
     events: Ends = ("ttl", "cap", "close", "delete")
     """Reasons for the end of a session for which the conversation is posted."""
-    include_sha1: bool = False
-    """True: also send the header `Agora-Signature`, a signature with SHA-1."""
     headers: dict[str, Secret] = {}
     """Headers of every call."""
 

@@ -1,7 +1,7 @@
 """Send a signed POST request when a session ends. Its format is Agora's "agent history" notification (event 103).
 
-The request has up to three signatures of the exact bytes that are sent: `webhook-signature` of Standard Webhooks, `Agora-Signature-V2`
-(HMAC-SHA256), and, if configured, `Agora-Signature` (HMAC-SHA1). `noticeId` is `EndedSession.delivery_id`. It is the same for every
+The request has three signatures of the exact bytes that are sent: `webhook-signature` of Standard Webhooks, `Agora-Signature-V2`
+(HMAC-SHA256) and `Agora-Signature` (HMAC-SHA1). `noticeId` is `EndedSession.delivery_id`. It is the same for every
 attempt, so that receivers can drop duplicates.
 """
 
@@ -57,7 +57,6 @@ class Webhook:
         url: URL of the receiver, with `http://` or `https://`.
         secret: key of the signatures: `whsec_` and base64 as in Standard Webhooks, or any other text.
         events: the webhook is called only for sessions that end for one of these reasons.
-        include_sha1: True: also send `Agora-Signature`, for receivers that support no other signature.
         headers: headers to send in addition to the webhook's own.
         redactor: removes secrets from the messages that are sent; None: messages are sent as they are stored.
         clock: returns the time in milliseconds since the epoch.
@@ -72,7 +71,6 @@ class Webhook:
         secret: str,
         *,
         events: Collection[EndReason] = ENDS,
-        include_sha1: bool = False,
         headers: Mapping[str, str] | None = None,
         redactor: Redactor | None = None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -82,7 +80,6 @@ class Webhook:
         # Pending calls are recorded under this name.
         self.name = f"webhook.{hashlib.sha256(url.encode()).hexdigest()[:16]}"
         self.reasons: frozenset[EndReason] = frozenset(events)
-        self._sha1 = include_sha1
         self._headers = {key: value for key, value in check_headers(headers or {}).items() if key not in _OWN}
         self._redactor = redactor
         self._clock = clock
@@ -173,7 +170,7 @@ class Webhook:
         timestamp = str(self._clock() // 1000)
         plain, standard = self._keys
         signed = hmac.digest(standard, f"{delivery_id}.{timestamp}.".encode() + body, "sha256")
-        headers = {
+        return {
             **self._headers,
             "content-type": "application/json; charset=utf-8",
             "user-agent": "holdfast-webhook",
@@ -181,8 +178,8 @@ class Webhook:
             "webhook-timestamp": timestamp,
             "webhook-signature": f"v1,{base64.b64encode(signed).decode()}",
             "agora-signature-v2": hmac.digest(plain, body, "sha256").hex(),
+            "agora-signature": hmac.digest(plain, body, "sha1").hex(),
         }
-        return headers | ({"agora-signature": hmac.digest(plain, body, "sha1").hex()} if self._sha1 else {})
 
     async def _post(self, body: bytes, headers: dict[str, str]) -> tuple[int, Mapping[str, str]]:
         """Send the request. Return status and headers of the response; its body is not read.
