@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import obstore
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,7 +91,7 @@ def tenant_blobs(request: pytest.FixtureRequest, tmp_path: Path, store: Store) -
     if request.param == "database":
         return [DatabaseBlobs(handle, now) for handle in (store, store.for_tenant("other"))]
     url = request.getfixturevalue("bucket_url")
-    first = S3Blobs(TenantFolder(store), s3.BUCKET, endpoint=url, **s3.KEYS)
+    first = S3Blobs(TenantFolder(store), f"{s3.BUCKET}/p/{tmp_path.name}", endpoint=url, **s3.KEYS)
     return [first, first.for_store(store.for_tenant("other"))]
 
 
@@ -431,6 +432,26 @@ async def test_unusable_folder_raises_store_unavailable(tmp_path: Path, store: S
 
 
 # -- s3 ------------------------------------------------------------------------
+
+
+async def test_prefix_of_a_bucket_precedes_every_key(bucket_url: str, store: Store) -> None:
+    """Storage with another prefix, or without one, does not list these contents."""
+    below = S3Blobs(TenantFolder(store), f"{s3.BUCKET}/team/files/", endpoint=bucket_url, **s3.KEYS)
+    other, whole = (
+        S3Blobs(TenantFolder(store), bucket, endpoint=bucket_url, **s3.KEYS)
+        for bucket in (f"{s3.BUCKET}/team", s3.BUCKET)
+    )
+    await below.put("k1", stream_chunks(b"x"))
+    late = now() + 1_000_000_000_000
+    assert [key async for key in below.list_old(late)] == ["k1"]
+    for blobs in (other, whole):
+        assert [key async for key in blobs.list_old(late)] == []
+        with pytest.raises(HoldfastError):
+            await read(blobs, "k1", 0, 1)
+    found = [path async for some in obstore.list(whole._store) for path in (one["path"] for one in some)]  # noqa: SLF001
+    assert [path.rpartition("/")[2] for path in found if path.startswith("team/files/")] == ["k1"]
+    await below.delete(["k1"])
+    assert [key async for key in below.list_old(late)] == []
 
 
 async def test_unfinished_upload_is_aborted(bucket_url: str, store: Store) -> None:

@@ -41,6 +41,7 @@ def test_configured_values_are_used() -> None:
         ("{region: r}", "region"),
         ("{bucket: b, access_key: a}", "access_key"),
         ("{bucket: b, endpoint: e}", "endpoint"),
+        ("{bucket: /p}", "bucket"),
         ("{types: [image/*]}", "types"),
         ("{backend: tape}", "backend"),
         ("{max_bytes: 1}", "max_bytes"),

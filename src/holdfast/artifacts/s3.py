@@ -37,7 +37,7 @@ class S3Blobs:
 
     Args:
         folder: name of the tenant's folder, with which each key begins.
-        bucket: name of an existing bucket.
+        bucket: name of an existing bucket, and optionally `/` and a prefix of all keys in it.
         endpoint: URL of an S3-compatible service; None: AWS.
         region: region of the bucket; None: from the environment, or us-east-1.
         access_key: id of the access key; None: from the environment, as AWS's own tools do.
@@ -55,6 +55,7 @@ class S3Blobs:
         secret_key: str | None = None,
     ) -> None:
         self._folder = folder
+        name, _, prefix = bucket.partition("/")
         given = {
             "endpoint": endpoint,
             "region": region,
@@ -63,7 +64,8 @@ class S3Blobs:
         }
         with _translate_errors(None):
             self._store = S3Store(
-                bucket,
+                name,
+                prefix=prefix.strip("/") or None,
                 config=cast("S3Config", {name: value for name, value in given.items() if value is not None}),
                 client_options={"allow_http": True, "timeout": REQUEST_TIMEOUT},
                 retry_config={"max_retries": 3, "retry_timeout": REQUEST_TIMEOUT},

@@ -28,7 +28,7 @@ class ArtifactSettings(Settings, frozen=True, kw_only=True):
     path: Text | None = None
     """Only for `disk`: folder for the contents; unset: the path of the SQLite file with the suffix `.artifacts`."""
     bucket: Text | None = None
-    """Only for `s3`: name of an existing bucket."""
+    """Only for `s3`: name of an existing bucket, or `name/prefix` to store everything below a prefix in it."""
     endpoint: Url | None = None
     """Only for `s3`: URL of an S3-compatible service; unset: AWS."""
     region: Text | None = None
@@ -57,6 +57,7 @@ class ArtifactSettings(Settings, frozen=True, kw_only=True):
         found = [(key, f"only for backend {kind!r}{but}") for kind, key in given if kind != self.kind]
         if self.kind == "s3":
             found += [("bucket", "missing; backend 's3' needs one")] * (self.bucket is None)
+            found += [("bucket", "a bucket's name must come before `/`")] * (self.bucket or "").startswith("/")
             alone = {"access_key", "secret_key"} & {key for _, key in given}
             found += [(key, "set access_key and secret_key together") for key in alone if len(alone) == 1]
         return found + check_url("endpoint", self.endpoint)
