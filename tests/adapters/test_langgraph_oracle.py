@@ -101,29 +101,6 @@ async def test_values_of_channels_are_kept(saver: BaseCheckpointSaver[Any], valu
     assert found.pending_writes == [("task", "channel", value)]
 
 
-async def test_pending_writes_are_in_the_order_of_their_tasks(saver: BaseCheckpointSaver[Any]) -> None:
-    config = await put(saver, 1)
-    await saver.aput_writes(config, [("a", 1), ("b", 2)], "task2", "path2")
-    await saver.aput_writes(config, [("a", 3), ("b", 4)], "task1", "path1")
-    expected = [("task1", "a", 3), ("task1", "b", 4), ("task2", "a", 1), ("task2", "b", 2)]
-    assert (await get(saver)).pending_writes == expected
-    assert [one.pending_writes async for one in saver.alist(place())] == [expected]
-
-
-async def test_a_repeated_write_keeps_the_first_value(saver: BaseCheckpointSaver[Any]) -> None:
-    config = await put(saver, 1)
-    for value in (1, 2):
-        await saver.aput_writes(config, [("a", value)], "task")
-    assert (await get(saver)).pending_writes == [("task", "a", 1)]
-
-
-async def test_a_repeated_write_to_a_special_channel_replaces_it(saver: BaseCheckpointSaver[Any]) -> None:
-    config = await put(saver, 1)
-    for value in (1, 2):
-        await saver.aput_writes(config, [("__interrupt__", value), ("__error__", value)], "task")
-    assert {write[1:] for write in (await get(saver)).pending_writes} == {("__interrupt__", 2), ("__error__", 2)}
-
-
 async def test_checkpoints_are_copies(saver: BaseCheckpointSaver[Any]) -> None:
     values = {"channel": [{"a": 1}]}
     await put(saver, 1, values=values)
@@ -268,16 +245,6 @@ async def test_a_missing_item_is_none(store: BaseStore) -> None:
     await store.adelete(("a",), "k")
 
 
-async def test_namespaces_have_items_of_their_own(store: BaseStore) -> None:
-    for namespace in (("a",), ("a", "b"), ("ab",)):
-        await store.aput(namespace, "k", {"in": list(namespace)})
-    await store.adelete(("a",), "k")
-    assert await store.aget(("a",), "k") is None
-    item = await store.aget(("a", "b"), "k")
-    assert item is not None
-    assert item.value == {"in": ["a", "b"]}
-
-
 ITEM_VALUES: Final[dict[str, Any]] = {
     "plain": {"a": [None, 1.5, True, {"b": []}], "c": "é 👍"},
     "numbers": {"n": [2**53 + 1, -0.0, 1e300]},
@@ -388,29 +355,6 @@ async def test_comparing_a_missing_field_is_an_error(store: BaseStore) -> None:
     await store.aput(("a",), "k", {"n": 1})
     with pytest.raises(TypeError):
         await store.asearch(("a",), filter={"unknown": {"$gt": 1}})
-
-
-async def test_limits_apply_after_filters(store: BaseStore) -> None:
-    for number in range(12):
-        await store.aput(("a",), f"k{number:02}", {"even": number % 2 == 0})
-    assert len(await find(store, "a", filter={"even": True}, limit=4)) == 4
-    assert len(await find(store, "a", filter={"even": True}, limit=4, offset=4)) == 2
-
-
-async def test_a_query_without_an_index_finds_all_items(store: BaseStore) -> None:
-    for key in ("a", "b"):
-        await store.aput(("a",), key, {"text": f"about {key}"})
-    assert await find(store, "a", query="about a") == ["a", "b"]
-    assert [item.score for item in await store.asearch(("a",), query="about a")] == [None, None]
-
-
-async def test_namespaces_are_listed_in_order(store: BaseStore) -> None:
-    for namespace in (("b", "c"), ("a",), ("a", "b", "c"), ("a", "b")):
-        await store.aput(namespace, "k", {})
-    assert await store.alist_namespaces() == [("a",), ("a", "b"), ("a", "b", "c"), ("b", "c")]
-    assert await store.alist_namespaces(limit=2, offset=1) == [("a", "b"), ("a", "b", "c")]
-    assert await store.alist_namespaces(max_depth=1) == [("a",), ("b",)]
-    assert await store.alist_namespaces(max_depth=1, limit=1, offset=1) == [("b",)]
 
 
 async def test_namespaces_are_found_by_their_beginning_and_end(store: BaseStore) -> None:

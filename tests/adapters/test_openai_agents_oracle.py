@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -144,24 +143,7 @@ async def test_without_settings_there_is_no_limit(service: Opener) -> None:
 # -- removing ----------------------------------------------------------------------------------
 
 
-async def test_a_reply_is_popped_item_by_item(service: Opener) -> None:
-    session = service()
-    await session.add_items([*say("Where?"), *REPLY])
-    for left in range(len(REPLY), 0, -1):
-        assert await session.pop_item() == REPLY[left - 1]
-        assert await session.get_items() == [*say("Where?"), *REPLY[: left - 1]]
-
-
 # -- several sessions, objects and tasks ----------------------------------------------------------
-
-
-async def test_objects_of_one_session_share_its_items(service: Opener) -> None:
-    first, second = service(), service()
-    await first.add_items(say("a"))
-    await second.add_items(say("b"))
-    assert await read(first) == await read(second) == ["a", "b"]
-    assert await first.pop_item() == say("b")[0]
-    assert await read(second) == ["a"]
 
 
 @pytest.mark.parametrize("name", ["a/b", "é 👍", "../a", "a#b", " a ", "x" * 200, "a\nb", "'; --"])
@@ -178,14 +160,6 @@ async def test_ids_may_be_empty_or_long(service: Opener, name: str) -> None:
     session = service(name)
     await session.add_items(say("a"))
     assert await read(session) == ["a"]
-
-
-async def test_concurrent_adds_stay_together(service: Opener) -> None:
-    session = service()
-    await asyncio.gather(*(session.add_items(say(f"{number}.a", f"{number}.b")) for number in range(12)))
-    texts = await read(session)
-    assert sorted(texts) == sorted(f"{number}.{part}" for number in range(12) for part in "ab")
-    assert all(texts[texts.index(f"{number}.a") + 1] == f"{number}.b" for number in range(12))
 
 
 # -- runs ------------------------------------------------------------------------------------------

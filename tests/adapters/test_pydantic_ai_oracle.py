@@ -89,15 +89,6 @@ async def add(store: ConversationStore, *texts: str, name: str = "t") -> list[Co
 # -- saving and loading ---------------------------------------------------------------------
 
 
-async def test_saving_again_stores_nothing_and_changes_the_revision(service: ConversationStore) -> None:
-    conversation = begin("a")
-    await service.save(conversation)
-    before = conversation.revision
-    assert await service.save(conversation) == []
-    assert conversation.revision != before
-    assert await read(service) == ["a"]
-
-
 MESSAGES: Final[dict[str, ModelMessage]] = {
     "text": ModelRequest([SystemPromptPart("Be brief."), UserPromptPart("é 👍 \0 \u2028")], instructions="Help."),
     "parts": ModelRequest([UserPromptPart(["See", ImageUrl("https://a.example/b.png", force_download=True)])]),
@@ -207,20 +198,6 @@ async def test_a_stale_branch_is_refused(service: ConversationStore) -> None:
     assert await read(service) == ["a", "b", "c"]
 
 
-async def test_a_fork_shares_entries_and_grows_alone(service: ConversationStore) -> None:
-    entries = await add(service, "a", "b", "c")
-    fork = await service.fork("t", at=2, new_conversation_id="f")
-    fork.messages += say("x")
-    await service.save(fork)
-    assert (await read(service, "f"), await read(service)) == (["a", "b", "x"], ["a", "b", "c"])
-    found = await service.load_entries("f")
-    assert found is not None
-    assert found[:2] == entries[:2]
-    record = await service.read_record("f")
-    assert record is not None
-    assert (record.forked_from, record.forked_at) == ("t", entries[1].id)
-
-
 async def test_a_fork_cannot_take_the_id_of_another_conversation(service: ConversationStore) -> None:
     for name in ("t", "f"):
         await add(service, name, name=name)
@@ -252,14 +229,6 @@ async def test_a_deleted_conversation_is_gone_and_its_copy_cannot_be_saved(servi
     assert await read(service) == ["c"]
     with pytest.raises(ConversationConflict):
         await service.delete_record("t", expected_revision="another")
-
-
-async def test_deleting_keeps_branches_that_a_fork_shares(service: ConversationStore) -> None:
-    entries = await add(service, "a", "b", "c")
-    await service.branch("t", at=1, expected_revision=(await load(service)).revision)
-    await service.fork("t", from_entry=entries[1].id, new_conversation_id="f")
-    await service.delete("t")
-    assert await read(service, "f") == ["a", "b"]
 
 
 # -- scopes and lists ---------------------------------------------------------------------------------

@@ -57,11 +57,6 @@ def test_realtalk_samples_contain_their_sessions(tmp_path: Path) -> None:
     assert dataset.without_evidence == 1
 
 
-def test_names_of_speakers_may_be_a_list(tmp_path: Path) -> None:
-    (sample,) = read([write(tmp_path, make_realtalk(name=["Joss", "Ida"]))]).samples
-    assert [turn.role for turn in sample.turns] == ["assistant", "user", "assistant"]
-
-
 # -- BEAM ------------------------------------------------------------------------
 
 
@@ -128,34 +123,6 @@ def test_all_forms_of_beam_rows_give_the_same_sample(tmp_path: Path, row: dict[s
     check_beam(dataset.samples[0])
     assert dataset.samples[0].id == "7"
     assert (dataset.without_evidence, dataset.unknown) == (1, 1)
-
-
-def test_beam_rows_as_a_list_and_as_json_lines(tmp_path: Path) -> None:
-    rows = [make_beam(), make_beam(conversation_id="8")]
-    for path in (write(tmp_path, rows), write(tmp_path, "\n".join(map(json.dumps, rows)), "set.jsonl")):
-        samples = read([path]).samples
-        assert [sample.id for sample in samples] == ["7", "8"]
-        for sample in samples:
-            check_beam(sample)
-
-
-@pytest.mark.parametrize("name", ["", ".."], ids=["the folder", "the folder above"])
-def test_a_folder_of_a_beam_conversation(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / "conversations" / "12"
-    write(folder, OBJECTS, "chat.json")
-    write(folder, QUESTIONS, "probing_questions/probing_questions.json")
-    write(folder, {"not": "a sample"}, "topic.json")
-    (sample,) = read([(folder / name).resolve()]).samples
-    check_beam(sample)
-    assert sample.id == "12"
-
-
-def test_messages_without_ids_and_anchors_count_from_zero(tmp_path: Path) -> None:
-    chat = [[{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"}]]
-    asked = {"information_extraction": [{"question": "B?", "source_chat_ids": ["1"]}]}
-    (sample,) = read([write(tmp_path, {"chat": chat, "probing_questions": asked})]).samples
-    assert [turn.id for turn in sample.turns] == ["0", "1"]
-    assert sample.queries[0].evidence == (1,)
 
 
 # -- unanswerable questions of the plain form --------------------------------------

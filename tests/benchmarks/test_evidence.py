@@ -10,9 +10,8 @@ import pytest
 from benchmarks.evaluation import prompt_contents
 from benchmarks.evaluation.dataset import Dataset, Query, Sample, Turn
 from benchmarks.evaluation.library import make_messages
-from benchmarks.evaluation.prompt_contents import PARTS, Contents, measure_prompts
+from benchmarks.evaluation.prompt_contents import measure_prompts
 from benchmarks.evaluation.prompt_sessions import MARKER, Run, open_session
-from benchmarks.evaluation.statements.matching import normalize
 from holdfast.context.settings import ContextSettings
 from holdfast.holdfast import Holdfast
 from holdfast.lifecycle.settings import LifeSettings
@@ -100,11 +99,6 @@ async def test_the_index_has_vectors_with_an_embedder() -> None:
     assert all(one.is_closed for one in opened)
 
 
-async def test_samples_without_questions_are_passed_over() -> None:
-    (figures,) = await measure_prompts(Dataset((make_sample(), make_sample(DENTIST))), [600])
-    assert figures.all.questions == 1
-
-
 async def test_no_question_changes_the_next_ones_prompt() -> None:
     queries = [LOCKER, DENTIST, *(Query(f"What was at stop number {at}?", (at,), "fact") for at in range(3, 9))]
     there, back = [
@@ -151,58 +145,3 @@ async def test_previews_write_nothing() -> None:
 
 
 # -- what counts as evidence -------------------------------------------------------
-
-
-def make_contents(*lines: str) -> Contents:
-    normal = tuple(map(normalize, lines))
-    return Contents({part: normal if part == "facts" else () for part in PARTS}, "\n".join(normal), 0)
-
-
-def is_there(turn: str, query: Query, *lines: str) -> bool:
-    sample = Sample("s", ("s",), (Turn("0", 0, "user", None, turn, 0),), (query,))
-    return prompt_contents.Needs(sample).make_check(query, 0).is_in(make_contents(*lines))
-
-
-def ask(text: str, *values: str) -> Query:
-    return Query(text, (0,), "fact", values=values)
-
-
-@pytest.mark.parametrize(
-    ("values", "lines", "there"),
-    [
-        (["3 hens", "Wyandotte"], ["She has 3  HENS.", "Both are “Wyandotte”"], True),
-        (["3 hens", "Wyandotte"], ["She has 3 hens."], False),
-        (["3 hens", "never said there"], ["She has 3 hens."], True),
-        (["3 hens"], ["She has 13 hens."], False),
-        (["hen"], ["The Wyandotte hens"], True),
-    ],
-)
-def test_values_that_the_turn_has_must_all_be_there(values: list[str], lines: list[str], there: bool) -> None:
-    assert is_there("I keep 3 hens, all Wyandotte.", ask("Which birds?", *values), *lines) is there
-
-
-TURN = "It rained all Sunday. We repaired the greenhouse roof with a polycarbonate sheet. Then we had soup."
-
-
-@pytest.mark.parametrize(
-    ("line", "there"),
-    [
-        ("user said: We repaired the greenhouse roof with a polycarbonate sheet.", True),
-        ("repaired the roof of the greenhouse with sheets", True),
-        ("the greenhouse is cold", False),
-        ("It rained all Sunday. Then we had soup.", False),
-    ],
-)
-def test_without_values_most_terms_of_the_best_sentence_must_be_in_a_line(line: str, there: bool) -> None:
-    assert is_there(TURN, ask("What did we use to fix the greenhouse roof?"), line) is there
-    assert not is_there(TURN, ask("What did we use to fix the greenhouse roof?"), *line.split()), "one line"
-
-
-def test_without_a_common_word_the_turn_itself_must_be_there() -> None:
-    assert is_there(TURN, ask("Anything else?"), TURN)
-    assert not is_there(TURN, ask("Anything else?"), "Then we had soup.")
-
-
-def test_a_turn_without_terms_must_be_there_verbatim() -> None:
-    assert is_there("Yes, so it is!", ask("Is it?"), "A: yes, so it is! And more.")
-    assert not is_there("Yes, so it is!", ask("Is it?"), "No.")

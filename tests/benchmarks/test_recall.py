@@ -13,7 +13,6 @@ from benchmarks.evaluation.direct import Direct
 from benchmarks.evaluation.evaluator import MODES, Evaluator
 from benchmarks.evaluation.library import Library
 from benchmarks.evaluation.measures import Outcome, compute_figures, compute_session_share, fit_budget, list_sessions
-from benchmarks.evaluation.plain import FullText, PlainBM25
 from benchmarks.evaluation.readers import read
 from benchmarks.evaluation.unrelated import can_ask, count_unrelated, measure_unrelated
 from holdfast.errors import InvalidRequest
@@ -83,15 +82,6 @@ def test_the_published_format_with_its_errors_is_read(tmp_path: Path) -> None:
         "open-domain",
     ]
     assert (dataset.without_evidence, dataset.unknown) == (2, 1)
-
-
-def test_times_and_captions(tmp_path: Path) -> None:
-    path = write_set(tmp_path, locomo())
-    (sample,) = read([path]).samples
-    assert sample.turns[0].at == 1_683_554_160_000
-    assert sample.turns[0].at < sample.turns[1].at < sample.turns[2].at
-    assert sample.turns[1].text == "Look at this!\n[shared a photo: a photo of a wooden boat]"
-    assert read([path], captions=False).samples[0].turns[1].text == "Look at this!"
 
 
 # -- the plain format --------------------------------------------------------------
@@ -348,23 +338,3 @@ async def test_figures_of_each_sample() -> None:
 
 
 # -- peers -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("peer", [PlainBM25, FullText])
-@pytest.mark.parametrize(
-    ("said", "asked"),
-    [
-        ("我家的路由器密码是蓝鲸七号。", "路由器的密码是多少"),
-        ("来週の火曜日に歯医者へ行きます。", "歯医者はいつですか"),
-        ("รหัสผ่านของเราเตอร์คือวาฬ", "รหัสผ่านอะไร"),
-        ("우리 집 공유기 비밀번호는 고래", "공유기 암호"),
-        ("Die Praxis öffnet um neun", "wann öffnet die praxis"),
-        ("x米y", "米"),
-    ],
-)
-def test_peers_find_words_of_scripts_without_spaces(peer: type[PlainBM25 | FullText], said: str, asked: str) -> None:
-    others = ["今天天气很好。", "こんにちは", "สวัสดี", "안녕하세요", "hello"]
-    turns = tuple(Turn(str(at), 0, "user", "N", text, 0) for at, text in enumerate([*others, said]))
-    found = peer(Sample("s", ("s",), turns, ())).rank(Query(asked, (5,), "fact"))
-    assert found[0] == 5
-    assert peer(Sample("s", ("s",), turns, ())).rank(Query("…", (5,), "fact")) == []

@@ -28,7 +28,6 @@ import pytest
 MODULES = (
     "sessions",
     "tenants",
-    "refusals",
     "installation",
     "log",
     "notes",

@@ -282,39 +282,6 @@ async def test_idle_sessions_are_past_their_ttl(store: Store, now: int, ttl: int
     assert {one.id for one in (await store.list()).sessions if one.is_expired(now, ttl)} == set(ids)
 
 
-@pytest.mark.parametrize(("now", "ttl"), [(24, None), (25, 15), (45, 15), (DAY, 15)])
-async def test_lists_count_expired_sessions_as_closed(store: Store, now: int, ttl: int | None) -> None:
-    """By status, a list says what is true at that time, swept or not."""
-    await _some(store)
-    idle = {one.id for one in await store.idle(now=now, ttl=ttl)}
-    for filters in ({}, {"user_id": "ann"}):
-        for descending in (True, False):
-            asked: dict[str, Any] = {"now": now, "ttl": ttl, "descending": descending, **filters}
-            assert {one.id for one in (await store.list(status="closed", **asked)).sessions} == idle
-            assert {one.id for one in (await store.list(status="active", **asked)).sessions} == set("abcde") - idle
-
-
-async def test_idle_sessions_are_limited_and_of_one_tenant(store: Store) -> None:
-    """A sweep goes step by step, and never over a tenant's border."""
-    await _some(store)
-    assert [one.id for one in await store.idle(now=DAY, ttl=15, limit=3)] == ["c", "d", "a"]
-    other = store.for_tenant("other")
-    assert await other.idle(now=DAY, ttl=15) == ()
-    assert (await other.oldest(), await other.active()) == ((), 0)
-
-
-async def test_use_postpones_expiry(store: Store) -> None:
-    """By a write as by a touch, with the session's own ttl as with the server's."""
-    for name, ttl in (("own", 10), ("default", None)):
-        await store.create(session(SessionRef("ann", name), timestamp=10, ttl=ttl))
-        await store.touch(SessionRef("ann", name), timestamp=15)
-    assert await store.idle(now=24, ttl=10) == ()
-    for name in ("own", "default"):
-        await append_user(store, "hello", at=20, ref=SessionRef("ann", name))
-    assert await store.idle(now=29, ttl=10) == ()
-    assert [one.id for one in await store.idle(now=30, ttl=10)] == ["own", "default"]
-
-
 async def test_the_oldest_sessions_are_the_least_recently_used(store: Store) -> None:
     """Whatever their ttl; those that have ended do not count."""
     await _some(store)

@@ -34,21 +34,6 @@ async def test_all_matches_of_a_small_space_are_candidates(index: Index) -> None
     assert len(await look_up(index, "x", filters=Filters(roles=("user",)))) == CANDIDATES
 
 
-async def test_the_rarest_of_many_matches_are_candidates(index: Index) -> None:
-    """Whatever common words come with them; filters too."""
-    texts = [f"x y z w{at % 3}" for at in range(SMALL + 500)]
-    texts[77] += " rare"
-    texts[1234] += " rare rarer"
-    await feed(index, *texts)
-    for filters in (Filters(), Filters(roles=("user",)), Filters(since=0), Filters(sessions=("s1",))):
-        answer = await index.lookup(Lookup(space=SPACE, terms=("x", "y", "z", "rare", "rarer"), filters=filters))
-        counts = {one.seq: one.counts for one in answer.found}
-        assert counts[77] == {"x": 1, "y": 1, "z": 1, "rare": 1}
-        assert counts[1234] == {"x": 1, "y": 1, "z": 1, "rare": 1, "rarer": 1}
-        assert len(answer.found) == CANDIDATES
-        assert seqs(answer.found) == sorted(seqs(answer.found))
-
-
 async def test_neighbours_are_read_by_place(index: Index) -> None:
     """Of the space and channel, and of those that pass the filters; others are left out, whatever is asked for."""
     await index.write(SPACE, batch(document(0, "a"), document(1, "b", agent="x"), document(2, "c", channel="tool")))

@@ -117,20 +117,6 @@ async def test_sources_are_listed_in_pages(index: Index) -> None:
     assert await index.sources(space=Space("talk", "none")) == []
 
 
-async def test_spaces_without_sources_are_skipped(index: Index) -> None:
-    """However many of them come one after the other."""
-    spaces = [Space("talk", f"u{at:02}") for at in range(60)]
-    for space in spaces:
-        for name in ("s1", "s2"):
-            await index.write(space, batch(document(0, "x"), source=Source(name, "i")))
-    for space in spaces[5:55]:
-        for name in ("s1", "s2"):
-            await index.drop(space, name, identity="i")
-    left = [(space, name) for space in (*spaces[:5], *spaces[55:]) for name in ("s1", "s2")]
-    for limit in (1, 3, 7, 100):
-        assert [one[:2] for one in await _list_pages(index, None, limit)] == left
-
-
 async def _list_pages(
     index: Index, space: Space | None, limit: int, **asked: bool
 ) -> list[tuple[Space, str, Progress]]:

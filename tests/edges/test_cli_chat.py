@@ -15,8 +15,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
-from holdfast.cli.repl import BudgetGauge, Removal, find_new_removals, format_bar, parse_command
-from holdfast.context.explain import Run
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.server import Process
 
@@ -152,21 +150,6 @@ def test_invalid_utf8_input_is_still_sent() -> None:
 # -- commands ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "command"),
-    [
-        ("/help", ("help", "")),
-        ("/pin  7 ", ("pin", "7")),
-        ("/etc/hosts is what?", None),
-        ("//help", None),
-        ("help", None),
-        ("/", None),
-    ],
-)
-def test_commands_are_parsed(text: str, command: tuple[str, str] | None) -> None:
-    assert parse_command(text) == command
-
-
 def test_commands_describe_the_session() -> None:
     result = chat(
         "--session", "s", say="Hello\n/pin 0\n/context\n/explain\n/explain 0\n/history 1\n/help\n/quit\nnever said\n"
@@ -213,47 +196,6 @@ def test_evictions_are_reported_when_they_happen() -> None:
     assert left
     assert len(left) == len(set(left)), "what left is told once"
     assert "left out" in left[0]
-
-
-def test_budget_bar() -> None:
-    assert format_bar(0, 100) == "[....................]   0%  0 of 100 tokens"
-    assert format_bar(1, 100_000).startswith("[#...")
-    assert format_bar(100, 100).startswith("[####################] 100%")
-    assert format_bar(300, 100).startswith("[####################] 100%")
-
-
-def make_run(first: int, last: int, decision: str) -> Run:
-    return Run(first, last, decision, "", 1)
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "left"),
-    [
-        ([], [make_run(0, 0, "anchored"), make_run(1, 9, "evicted")], [(1, 9)]),
-        ([make_run(1, 4, "evicted")], [make_run(1, 9, "evicted")], [(5, 9)]),
-        ([make_run(1, 9, "evicted")], [make_run(1, 9, "evicted")], []),
-        ([make_run(1, 4, "evicted")], [make_run(1, 4, "compacted")], [(1, 4)]),
-        ([make_run(1, 2, "cut"), make_run(5, 5, "cut")], [make_run(0, 8, "cut")], [(0, 0), (3, 4), (6, 8)]),
-        ([make_run(1, 9, "kept")], [make_run(1, 9, "kept")], []),
-    ],
-)
-def test_only_new_removals_are_found(before: list[Run], now: list[Run], left: list[tuple[int, int]]) -> None:
-    assert [(one.first, one.last) for one in find_new_removals(before, now)] == left
-
-
-def test_removals_in_words() -> None:
-    assert str(Removal("compacted", 1, 4)) == "messages 1-4 condensed"
-    assert str(Removal("cut", 2, 2)) == "message 2 cut short"
-    (cleared,) = find_new_removals([], [make_run(2, 2, "cleared")])
-    assert str(cleared) == "message 2 cleared"
-    (summary,) = find_new_removals([], [Run(1, 4, "compacted", "summarized", 1)])
-    assert str(summary) == "messages 1-4 summarized"
-    built: Any = type(
-        "Built",
-        (),
-        {"tokens": 1, "budget": 9, "list_decisions": lambda _: [make_run(n, n, "cut") for n in range(0, 10, 2)]},
-    )()
-    assert BudgetGauge().read(built).endswith("message 4 cut short, and 2 more runs")
 
 
 # -- Ctrl-C and terminals --------------------------------------------------------------

@@ -8,18 +8,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from holdfast import from_config
 from holdfast.cli import commands
-from holdfast.cli.prompt_bar import draw_bar
 from holdfast.cli.terminal import sanitize
-from holdfast.sessions.prompt_sections import PromptSection
 
 CONFIG = """\
 agents:
@@ -175,28 +171,3 @@ def test_bar_is_legible_on_every_terminal(env: dict[str, str], bar: str, mark: s
 
 
 # -- the bar -----------------------------------------------------------------------
-
-
-def draw(width: int, *sections: tuple[Any, int]) -> str:
-    console = Console(width=width, color_system=None)
-    return draw_bar([PromptSection(name, tokens) for name, tokens in sections], console).plain
-
-
-def test_cells_follow_the_tokens_and_every_section_has_one() -> None:
-    assert draw(12, ("system", 50), ("tail", 50)) == "[S▒▒▒▒N▒▒▒▒]"
-    assert draw(12, ("system", 900), ("task", 1), ("tail", 99)) == "[S▒▒▒▒▒▒TN▒]"
-    assert draw(5, ("system", 10**9), ("task", 1), ("current", 1)) == "[STC]"
-
-
-def test_free_space_is_drawn_shorter_only_if_it_would_hide_the_prompt() -> None:
-    assert draw(22, ("tail", 500), ("free", 500)) == "[N▒▒▒▒▒▒▒▒▒··········]"
-    short = draw(42, ("tail", 500), ("free", 100_000), ("reply", 500))
-    assert re.fullmatch(r"\[N▒{23}·{4}//·{2}r─{7}\]", short), short
-    assert draw(42, ("free", 100_000)).count("·") == 40
-
-
-@pytest.mark.parametrize("width", [10, 20, 79, 100])
-def test_bar_always_has_the_width_of_the_console(width: int) -> None:
-    names = ("system", "tools", "task", "facts", "digest", "tail", "current", "free")
-    for shares in ([1] * 8, [10**7, 1, 1, 1, 1, 1, 1, 1], [1, 2, 3, 4, 5, 6, 7, 10**6], [7, 0, 0, 0, 0, 0, 0, 3]):
-        assert len(draw(width, *zip(names, shares, strict=True))) == width

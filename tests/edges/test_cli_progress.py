@@ -6,16 +6,13 @@ import io
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 import pytest
 
-from holdfast.cli import terminal
-from holdfast.cli.terminal import show_busy, show_progress
+from holdfast.cli.terminal import show_progress
 from tests.edges.cli_kit import make_session, store
-from tests.waits import block_until
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -36,50 +33,6 @@ def use_terminal() -> Iterator[FakeTerminal]:
     """Replace standard error by a terminal of 80 columns for the duration of the block."""
     with redirect_stderr(FakeTerminal()) as screen:
         yield screen
-
-
-def test_bar_shows_steps_and_a_sanitized_label() -> None:
-    with use_terminal() as screen, show_progress(3, "starting") as bar:
-        bar.describe("[red]\x1b[2J\u202e" + "x" * 100_000)
-        bar.advance(2)
-    text = screen.getvalue()
-    assert "2/3" in text
-    assert r"[red]\x1b[2J\u202exxx" in text
-    assert "\x1b[2J" not in text
-    assert "\u202e" not in text
-    assert max(map(len, text.split("\r"))) < 400
-
-
-@pytest.mark.parametrize("total", [None, 3])
-def test_nothing_is_shown_without_a_terminal(total: int | None, capsys: pytest.CaptureFixture[str]) -> None:
-    with show_busy(), show_progress(total, "working") as bar:
-        bar.describe("x")
-        bar.advance()
-    assert capsys.readouterr() == ("", "")
-
-
-def test_long_command_without_a_bar_shows_that_it_is_working(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal, "BUSY_SECONDS", 0.0)
-    with use_terminal() as screen, show_busy():
-        block_until(lambda: "working" in screen.getvalue())
-    assert screen.getvalue().endswith("\x1b[2K")
-    assert "holdfast-busy" not in [thread.name for thread in threading.enumerate()]
-
-
-def test_short_command_shows_nothing() -> None:
-    with use_terminal() as screen, show_busy():
-        pass
-    assert screen.getvalue() == ""
-
-
-def test_progress_bar_replaces_the_busy_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal, "BUSY_SECONDS", 0.0)
-    with use_terminal() as screen, show_busy():
-        block_until(lambda: "working" in screen.getvalue())
-        with show_progress(2, "counting") as bar:
-            bar.advance()
-            screen.truncate(0)
-        assert "working" not in screen.getvalue()
 
 
 def test_output_in_a_pipe_stays_in_the_pipe() -> None:

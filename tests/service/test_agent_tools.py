@@ -11,10 +11,9 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, Session, SessionRef, is_child, make_child_id
+from holdfast.domain.session import Entry, Session
 from holdfast.domain.state import Increment
-from holdfast.engine.engine import make_session_id
-from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.errors import SessionNotFound
 from holdfast.limits import AGENT_DEPTH
 from holdfast.tools.context import ToolContext
 from holdfast.turns.respond import respond
@@ -350,16 +349,3 @@ async def test_several_agent_calls_run_in_parallel(url: str) -> None:
         assert {(entry.metadata or {})["child"] for entry in filter_results(await desk.log())} == {
             child.id for child in made
         }
-
-
-async def test_tool_and_agent_tool_with_the_same_name_are_rejected() -> None:
-    roster = agents(Agent(name="chief", agent_tools=("shout",)), Agent(name="shout"))
-    async with open_workflow_bench({}, roster, shout) as desk:
-        with pytest.raises(InvalidRequest, match="two tools are named 'shout'"):
-            desk.turn("go", agent="chief")
-
-
-def test_child_session_ids_are_recognized() -> None:
-    """Their prefix occurs in no other generated id."""
-    assert is_child(SessionRef("u", make_child_id(make_session_id())))
-    assert not is_child(SessionRef("u", make_session_id()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import Any
 
@@ -99,54 +98,6 @@ async def test_inexpressible_request_is_rejected_before_sending() -> None:
 
 
 # -- replies -------------------------------------------------------------------------------
-
-
-async def test_reply_is_streamed() -> None:
-    """Word by word, without pings. The last chunk has the usage in OpenAI's and in Anthropic's fields."""
-    usage = {"input_tokens": 3, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2, "output_tokens": 9}
-    async with open_model([Reply(text="Hello there, Ada.", usage=usage)]) as (_, model, _pauses):
-        chunks = [chunk async for chunk in model.stream(HI)]
-    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
-    assert deltas == [{"role": "assistant"}, {"content": "Hello "}, {"content": "there, "}, {"content": "Ada."}, {}]
-    assert {(chunk["id"], chunk["object"], chunk["created"], chunk["model"]) for chunk in chunks} == {
-        ("msg_1", "chat.completion.chunk", 7, "claude-sonnet-4-5")
-    }
-    assert chunks[-2]["choices"][0]["finish_reason"] == "stop"
-    assert chunks[-1]["choices"] == []
-    assert chunks[-1]["usage"] == {
-        "prompt_tokens": 10,
-        "completion_tokens": 9,
-        "total_tokens": 19,
-        "prompt_tokens_details": {"cached_tokens": 5},
-        **usage,
-    }
-
-
-async def test_tool_calls_and_reasoning_are_returned_unchanged() -> None:
-    """Signed reasoning precedes its calls. Missing arguments are an empty object."""
-    reply = Reply(
-        text="One moment.", message={"thinking_blocks": [THOUGHT, SEALED]}, tool_calls=[("find", {"n": 7}), ("now", {})]
-    )
-    async with open_model([reply, "Done."]) as (upstream, model, _):
-        request = {**HI, "tools": [FIND]}
-        completion = await collect(model.stream(request))
-        message = completion["choices"][0]["message"]
-        calls = message["tool_calls"]
-        results = [{"role": "tool", "tool_call_id": call["id"], "content": "ok"} for call in calls]
-        await collect(model.stream({**request, "messages": [*HI["messages"], message, *results]}))
-        assert upstream.violations == []
-        back = upstream.requests[1].body["messages"][1]["content"]
-    assert completion["choices"][0]["finish_reason"] == "tool_calls"
-    assert message["reasoning_content"] == "let me see"
-    assert [call["function"]["name"] for call in calls] == ["find", "now"]
-    assert [json.loads(call["function"]["arguments"]) for call in calls] == [{"n": 7}, {}]
-    assert back == [
-        THOUGHT,
-        SEALED,
-        {"type": "text", "text": "One moment."},
-        {"type": "tool_use", "id": calls[0]["id"], "name": "find", "input": {"n": 7}},
-        {"type": "tool_use", "id": calls[1]["id"], "name": "now", "input": {}},
-    ]
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -265,21 +216,6 @@ async def test_finish_reasons_are_translated(reason: str, expected: str) -> None
     async with open_model([Reply(text="x", finish_reason=reason)]) as (_, model, _pauses):
         choice = (await collect(model.stream(HI)))["choices"][0]
     assert (choice["finish_reason"], choice["native_finish_reason"]) == (expected, reason)
-
-
-async def test_empty_reply_is_an_empty_text() -> None:
-    async with open_model([Reply(finish_reason="refusal")]) as (_, model, _pauses):
-        assert (await get_message(model))["content"] == ""
-
-
-async def test_reply_that_is_not_streamed_is_read() -> None:
-    reply = Reply(text="Whole.", message={"thinking_blocks": [THOUGHT]}, tool_calls=[("find", {"n": 1})], stream=False)
-    async with open_model([reply]) as (_, model, _pauses):
-        completion = await collect(model.stream(HI))
-    message = completion["choices"][0]["message"]
-    assert (message["content"], message["reasoning_content"]) == ("Whole.", "let me see")
-    assert message["tool_calls"][0]["function"] == {"name": "find", "arguments": '{"n":1}'}
-    assert completion["usage"]["prompt_tokens"] == 10
 
 
 # -- connections --------------------------------------------------------------------------------

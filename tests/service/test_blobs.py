@@ -25,13 +25,11 @@ from holdfast.artifacts.blobs import (
     DatabaseBlobs,
     DiskBlobs,
     TenantFolder,
-    make_folder_name,
-    make_key,
     rechunk,
 )
 from holdfast.artifacts.s3 import S3Blobs
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreUnavailable
-from holdfast.limits import BLOB_PART_BYTES, LEARNED_MODELS
+from holdfast.limits import BLOB_PART_BYTES
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from tests.contract.resources import HeldResources
@@ -241,15 +239,6 @@ def test_rechunking_keeps_the_bytes(chunks: list[bytes], size: int) -> None:
     assert len(found[-1]) <= size
 
 
-def test_keys_and_folder_names_are_unique_and_no_paths() -> None:
-    keys = {make_key() for _ in range(100)}
-    assert len(keys) == 100
-    tenants = ("a", "A", "../a", "a/b", "", "ä", "a\u0308")
-    folders = {make_folder_name(tenant, identity) for tenant in tenants for identity in (b"1" * 16, b"2" * 16)}
-    assert len(folders) == 14
-    assert all(text.isalnum() and len(text) == 32 for text in keys | folders)
-
-
 # -- several databases -----------------------------------------------------------
 
 
@@ -277,22 +266,6 @@ async def test_two_databases_can_share_a_folder_or_bucket(tmp_path: Path, bucket
     finally:
         await first.close()
         await second.close()
-
-
-async def test_concurrent_processes_agree_on_the_folder_name(store: Store) -> None:
-    """Each process generates a name; one of them is stored."""
-    made = await asyncio.gather(*(TenantFolder(store).ensure_name() for _ in range(8)))
-    assert len(set(made)) == 1
-    assert await TenantFolder(store).get_name() == made[0]
-    assert await TenantFolder(store.for_tenant("other")).get_name() is None
-
-
-async def test_folder_name_is_never_evicted(store: Store) -> None:
-    """It is stored in the table of learned models, which keeps only the newest entries."""
-    folder = await TenantFolder(store).ensure_name()
-    for at in range(LEARNED_MODELS + 1):
-        await store.learn(f"m{at}", b"x", timestamp=now(), expect=None)
-    assert await TenantFolder(store).get_name() == folder
 
 
 # -- disk ----------------------------------------------------------------------
@@ -404,25 +377,6 @@ async def test_full_disk_raises_store_unavailable(
             with pytest.raises(StoreUnavailable, match="full"):
                 await disk.put("k1", stream_chunks(b"x"))
         assert list_names(folder) == ["k0"]
-
-
-async def test_content_is_synced_before_it_is_renamed(
-    disk: DiskBlobs, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """File, then name, then folder: a power cut leaves all of it or nothing."""
-    await disk.put("k0", stream_chunks(b"x"))
-    did: list[str] = []
-    reals = {"write": os.write, "fsync": os.fsync, "rename": os.rename}
-    for name, real in reals.items():
-
-        def record(*args: Any, real: Any = real, name: str = name, **kwargs: Any) -> Any:
-            kind = "folder" if name == "fsync" and stat.S_ISDIR(os.fstat(args[0]).st_mode) else name
-            did.append(kind)
-            return real(*args, **kwargs)
-
-        monkeypatch.setattr(os, name, record)
-    await disk.put("k1", stream_chunks(b"x" * (CHUNK + 1)))
-    assert did == ["write", "write", "fsync", "rename", "folder"]
 
 
 async def test_unusable_folder_raises_store_unavailable(tmp_path: Path, store: Store) -> None:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -127,15 +126,6 @@ async def test_summarizer_of_the_agent_is_used() -> None:
         session = await hf.session("new", user_id="ada", agent="a", carry_over={"session_id": "old", "tokens": 300})
         assert read_carried(await session.info()) == "Order 7461 refunded."
         assert asked == [(4, 300)]
-        assert model.prompts == []
-
-
-async def test_agent_without_summarizer_gets_the_digest() -> None:
-    """`summarizer_llm: none` applies here as well."""
-    context = ContextSettings("summary_buffer", {"summarizer_llm": "none"})
-    async with open_holdfast(agents={"a": Agent(name="a", context=context)}) as (hf, model):
-        session = await hf.session("new", user_id="ada", agent="a", carry_over="old")
-        assert (await session.info()).metadata["carried_from"]["form"] == "digest"
         assert model.prompts == []
 
 
@@ -442,9 +432,3 @@ def test_invalid_parameters_are_rejected_by_name(given_: Any, param: str) -> Non
     with pytest.raises(InvalidRequest) as told:
         parse_carry_over(given_)
     assert told.value.param == param
-
-
-def test_null_parameters_mean_the_defaults() -> None:
-    given_ = {"session_id": "a", "user_id": None, "form": None, "tokens": None, "prefix": None}
-    assert parse_carry_over(given_) == CarryOver("a") == parse_carry_over("a")
-    assert msgspec.structs.asdict(CarryOver("a"))["tokens"] == 2000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 import traceback
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -265,13 +264,6 @@ async def test_queries_and_passages_get_their_prefixes() -> None:
     assert "openai/m" in names
 
 
-async def test_queries_without_prefixes_are_embedded_like_passages() -> None:
-    async with serving() as stub, open_embedder(stub) as inner:
-        embedder = embedder_of(inner)
-        assert await make_query_vectors(embedder, ["tea"]) == await embedder.embed(["tea"])
-        assert stub.inputs == [["tea"]]
-
-
 async def test_configured_dimension_is_requested() -> None:
     async with serving() as stub, open_embedder(stub, model="text-embedding-3-small", dimension=3) as embedder:
         (vector,) = await embedder.embed(["hello"])
@@ -321,18 +313,6 @@ async def test_invalid_texts_are_rejected_before_sending(texts: Any) -> None:
         assert stub.bodies == []
 
 
-async def test_embedder_works_after_a_cancelled_call() -> None:
-    async with serving(hold=asyncio.Event()) as stub, open_embedder(stub, limits=ONE_BY_ONE) as embedder:
-        assert stub.hold is not None
-        task = asyncio.create_task(embedder.embed(["a", "b", "c"]))
-        await until(lambda: stub.running >= 2)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        stub.hold.set()
-        assert len(await embedder.embed(["d", "e", "f"])) == 3
-
-
 # -- cache --------------------------------------------------------------------
 
 
@@ -353,44 +333,6 @@ async def test_cache_is_bounded_and_correct(calls: list[list[str]], most: int) -
         assert await embedder.embed(texts) == [expect_vector(text) for text in texts]
         assert embedder._bytes <= most
         assert embedder._bytes == sum(len(vector) + 216 for vector in embedder._known.values())
-
-
-async def test_vectors_before_a_failure_are_cached() -> None:
-    def trouble(body: dict[str, Any]) -> web.Response | None:
-        return make_error(400) if "bad" in body["input"] else None
-
-    async with serving(troubles=[trouble]) as stub, open_embedder(stub) as inner:
-        embedder = CachingEmbedder(inner)
-        await embedder.embed(["known"])
-        error = await get_failure(embedder, ["bad", "known", "a", "bad", "b"])
-        assert error.refused == (0, 3)
-        assert error.vectors == {1: expect_vector("known"), 2: expect_vector("a"), 4: expect_vector("b")}
-        stub.bodies.clear()
-        assert await embedder.embed(["known", "a", "b"]) == [expect_vector(text) for text in ("known", "a", "b")]
-        assert stub.bodies == []
-
-
-async def test_retired_embedder_closes_its_connections() -> None:
-    async with serving() as stub:
-        embedder = embedder_of(EmbedderSettings(base_url=stub.url, model="m"))
-        await embedder.embed(["a"])
-        inner = embedder.inner
-        assert isinstance(inner, EndpointEmbedder)
-        pool = inner._client._pool
-        assert pool is not None
-        embedder.retire()
-        del embedder, inner
-        gc.collect()
-        await until(lambda: pool.closed)
-        embedder_of(own).retire()
-
-
-def test_cache_keys_differ_by_text_and_model() -> None:
-    keys = {make_text_key(name, text) for name, text in [("m", "a"), ("m", "b"), ("ma", ""), ("n", "a"), ("m", "")]}
-    assert len(keys) == 5
-    assert {len(key) for key in keys} == {16}
-    # Keys are stored: changing them would embed everything again.
-    assert make_text_key("openai/m", "hello").hex() == "f219cebc737e37cc5f983a36896e372b"
 
 
 # -- custom embedders----------------------------------------------------------

@@ -233,30 +233,6 @@ async def test_import_over_an_expired_session_reports_the_old_messages(tmp_path:
         assert await hf.engine.life.store.active() == 1
 
 
-async def test_session_ttl_overrides_the_default(place: str, clock: Clock) -> None:
-    """Shorter, longer, or never."""
-    async with life(place, clock, session_ttl=1000) as hf:
-        for name, ttl in (("short", 10), ("long", 2000), ("never", 0), ("usual", None)):
-            await hf.create(name, ttl=ttl)
-        for at, alive in (
-            (9, "short long never usual"),
-            (10, "long never usual"),
-            (1000, "long never"),
-            (2000, "never"),
-        ):
-            clock.now = Clock().now + at
-            assert [n for n in ("short", "long", "never", "usual") if await state(hf, n) == "active"] == alive.split()
-
-
-async def test_sessions_without_a_ttl_do_not_expire(place: str, clock: Clock) -> None:
-    async with life(place, clock, session_ttl=0) as hf:
-        await talk(hf, "a")
-        await hf.create("b", ttl=5)
-        clock.now += 10_000 * DAY
-        assert await state(hf, "a") == "active"
-        assert await state(hf, "b") == get_ended_state(place)
-
-
 async def test_running_turn_protects_its_session(place: str, clock: Clock) -> None:
     """However long the model takes, the session is not expired, swept or evicted, and the reply is written."""
     async with life(place, clock, session_ttl=1000, max_sessions=1) as hf:
@@ -308,16 +284,6 @@ async def test_building_a_context_counts_as_use(place: str, clock: Clock) -> Non
         clock.now += 999_999
         await session.context()
         assert await state(hf, "a") == "active"
-
-
-async def test_turn_without_writes_counts_as_use(tmp_path: Path, clock: Clock) -> None:
-    async with life(file(tmp_path), clock, session_ttl=1_000_000) as hf:
-        await talk(hf, "a")
-        session = await hf.session("a")
-        clock.now += 500_000
-        async with session.turn():
-            pass
-        assert (await rows(hf))["a"].accessed_at == clock.now
 
 
 async def test_use_does_not_reopen_an_ended_session(tmp_path: Path, clock: Clock) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.domain.session import SessionRef
-from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound, StaleSession
+from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.log import Append
 
@@ -81,16 +81,6 @@ async def test_fork_without_a_turn_copies_everything(hf: holdfast.Holdfast, sess
     assert (await fork.info()).metadata["forked_from"] == {"id": "s", "turn": 2, "seq": 8}
 
 
-async def test_fork_of_an_empty_session_is_empty(hf: holdfast.Holdfast) -> None:
-    """There is no turn to name."""
-    session = await hf.session("empty")
-    fork = await session.fork()
-    assert await texts(fork) == []
-    assert (await fork.info()).metadata == {"forked_from": {"id": "empty", "turn": None, "seq": None}}
-    with pytest.raises(InvalidRequest, match="it has none yet"):
-        await session.fork(at_turn=0)
-
-
 async def test_fork_copies_only_the_live_path(hf: holdfast.Holdfast, session: SessionHandle) -> None:
     """Retired entries are not copied, and sequence numbers start again."""
     await hf.store.append(session.ref, Append(retire_from=5, timestamp=hf.clock()))
@@ -147,17 +137,6 @@ async def test_missing_turn_in_a_gap_is_rejected(hf: holdfast.Holdfast) -> None:
     assert await texts(await session.fork(at_turn=2)) == ["a"]
 
 
-async def test_fork_to_an_existing_id_is_rejected(hf: holdfast.Holdfast, session: SessionHandle) -> None:
-    """Unless it is another user's session."""
-    await hf.create("taken", user_id="ada")
-    await hf.create("other", user_id="bob")
-    with pytest.raises(SessionExists):
-        await session.fork(id="taken")
-    assert (await session.fork(id="other")).ref == SessionRef("ada", "other")
-    with pytest.raises(SessionNotFound):
-        await hf.fork(SessionRef("ada", "gone"))
-
-
 async def test_copied_fork_does_not_replace_a_session_created_meanwhile(
     hf: holdfast.Holdfast, session: SessionHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,18 +168,6 @@ async def test_rewind_retires_later_messages(session: SessionHandle) -> None:
     assert [entry.retired_by for entry in whole] == [None] * 5 + [9] * 4 + [None]
     assert whole[-1].turn_id == 1
     assert await session.verify() == 10
-
-
-async def test_rewind_to_the_last_turn_writes_nothing(session: SessionHandle) -> None:
-    before = await session.info()
-    assert await session.rewind(2) == before == await session.info()
-
-
-async def test_rewind_with_a_stale_version_is_rejected(session: SessionHandle) -> None:
-    """It changes nothing."""
-    with pytest.raises(StaleSession):
-        await session.rewind(0, expect=0)
-    assert (await session.rewind(0, expect=1)).messages == 5
 
 
 async def test_rewind_waits_for_the_running_turn(session: SessionHandle) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from holdfast.domain.memory import DiaryEntry, MemoryDelta
@@ -15,16 +14,14 @@ from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import NewCompaction, NewEntry, SessionRef
 from holdfast.domain.state import Extend, Increment
 from holdfast.engine.redacting_store import TEXTLESS, RedactingStore
-from holdfast.errors import SecretBlocked, StaleSession, StaleState
-from holdfast.secrets import CREDENTIALS, Guard, Pattern, make_redactor
+from holdfast.errors import SecretBlocked, StaleState
 from holdfast.stores.base import Store
-from holdfast.stores.log import Append, SavedView
+from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.tokens import STORED
 from tests.contract.memory_kit import ANN, memory, put, signal
 from tests.service.guard_kit import GONE, GUARD, KEY, REDACTION, assistant, desk, user
-from tests.service.scripted_model import REF
 
 
 def test_every_store_method_is_guarded_or_takes_no_text() -> None:
@@ -156,33 +153,6 @@ async def test_store_of_another_tenant_is_guarded(tmp_path: Path) -> None:
         other = at.hf.store.for_tenant("acme")
         made = await other.create(NewSession(id="t", user_id="u", timestamp=1, metadata={"m": KEY}))
         assert (made.tenant, made.metadata) == ("acme", {"m": GONE})
-
-
-async def test_failed_and_replayed_writes_are_not_counted(tmp_path: Path) -> None:
-    async with desk(tmp_path, REDACTION) as at:
-        session = await at.hf.session("s")
-        with pytest.raises(StaleSession):
-            await session.append(KEY, expect=17)
-        assert at.guard.counts == {}
-        for _ in range(2):
-            await session.append(KEY, idempotency_key="k")
-        assert at.guard.counts == {("anthropic_key", "redact"): 1}
-        assert await at.texts() == [GONE]
-
-
-def test_guard_can_be_created_directly() -> None:
-    guard = Guard(watch=make_redactor(patterns=[Pattern("x{3}", "xxx")], everything=CREDENTIALS), action="redact")
-    assert guard.mask_messages([Message(role="user", content=f"xxxx {KEY}")])[0].content == f"[REDACTED:xxx]x {GONE}"
-    assert guard.mask_messages([Message(role="user", content=UNSET)])[0].content is UNSET
-
-
-async def test_write_without_text_is_passed_on(tmp_path: Path) -> None:
-    async with desk(tmp_path, REDACTION) as at:
-        view = SavedView(0, b"state")
-        done = await at.hf.store.append(REF, Append(timestamp=1, views={"v": view}))
-        assert done.entries == ()
-        assert await at.hf.store.get(REF) == done.session
-        assert (await at.hf.store.window(REF, "v")).view == view
 
 
 IMPORTED: dict[str, Any] = {

@@ -283,16 +283,6 @@ def test_log_lines_are_redacted() -> None:
 # -- combined, and large texts -------------------------------------------------------------
 
 
-async def test_redaction_runs_before_the_guard(tmp_path: Path) -> None:
-    settings = "redaction: {enabled: true, rules: [], patterns: [{regex: 'emp-[0-9]{6}', label: employee}]}"
-    async with desk(tmp_path, f"{settings}\nsecret_guard: {{}}") as at:
-        session = await at.hf.session("s")
-        await session.append("emp-123456 in /home/ada")
-        with pytest.raises(SecretBlocked):
-            await session.append(f"emp-123456 {KEY}")
-        assert await at.texts() == ["[REDACTED:employee] in /home/ada"]
-
-
 @pytest.mark.parametrize("enabled", ["true", "false"])
 @pytest.mark.parametrize("rules", ["rules: [home_path]", "rules: []", "exclude_rules: [anthropic_key]"])
 async def test_rules_of_redaction_do_not_apply_to_the_guard(tmp_path: Path, enabled: str, rules: str) -> None:

@@ -6,18 +6,17 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import pytest
 
 import holdfast
-from holdfast.domain.messages import Message, Part
+from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.documents import extract_words
 from holdfast.indexes.settings import IndexSettings, resolve_index_url
 from holdfast.limits import INDEX_PAGE
-from holdfast.recall.base import Batch, Index, Source, Space
+from holdfast.recall.base import Batch, Index, Space
 from tests.service.index_kit import MEMORY, Bench, bench, make_entry
 
 ADA = SessionRef("ada", "s")
@@ -118,19 +117,6 @@ async def test_erased_entry_leaves_the_index_before_erase_returns(lasting: bool)
         await one.check([ADA])
 
 
-async def test_index_ahead_of_a_restored_store_is_compared() -> None:
-    async with bench() as one:
-        await one.make(ADA, "tea", "yes")
-        await one.service.settled()
-        known = await one.index.progress(SPACE, "s")
-        assert known is not None
-        ahead = msgspec.structs.replace(known, version=known.version + 2, next_seq=known.next_seq + 2)
-        assert await one.index.write(SPACE, Batch(source=Source("s", known.identity), progress=ahead, expect=known))
-        await one.say(ADA, "coffee")
-        await one.service.settled()
-        await one.check([ADA])
-
-
 async def test_deleted_session_leaves_the_index_before_remove_returns() -> None:
     async with bench() as one:
         await one.make(ADA, "tea")
@@ -151,37 +137,9 @@ async def test_new_session_with_a_reused_id_has_no_old_entries() -> None:
         await one.check([ADA])
 
 
-async def test_texts_of_any_length_are_indexed() -> None:
-    async with bench() as one:
-        await one.make(ADA, "tea " * 200_000, "x" * 100_000, "coffee")
-        await one.service.settled()
-        assert await one.find("ada", "coffee") == [("s", 2)]
-        await one.check([ADA])
-
-
 def _entry(message: Message, **more: Any) -> Entry:
     fields = {"turn_id": 0, "unit": 0, "timestamp": 1, "tokens": 1, "total": 1, "digest": b"", "seq": 0}
     return Entry(message=message, **{**fields, **more})
-
-
-@pytest.mark.parametrize(
-    ("message", "words"),
-    [
-        (Message(role="user", content="tea"), "tea"),
-        (Message(role="user", content=(Part("text", "tea"), Part("text", "milk"))), "tea\nmilk"),
-        (Message(role="assistant", content=(Part("thinking", "hm"), Part("text", "tea"))), "tea"),
-        (Message(role="user", content=(Part("input_audio", None, {"transcript": "tea"}),)), "tea"),
-        (Message(role="user", content=(Part("image", None, {"image": {"caption": "a cup"}}),)), "a cup"),
-        (Message(role="assistant", content=None, extra={"audio": {"transcript": "tea"}}), "tea"),
-        (Message(role="tool", content="17", tool_call_id="c"), "17"),
-        (Message(role="system", content="be kind"), ""),
-        (Message(role="developer", content="be kind"), ""),
-        (Message(role="user", content="  \n"), ""),
-        (Message(role="user"), ""),
-    ],
-)
-def test_indexed_words_of_messages(message: Message, words: str) -> None:
-    assert extract_words(_entry(message)) == words
 
 
 def test_erased_and_joined_entries_have_no_words() -> None:
@@ -243,32 +201,6 @@ async def test_next_walk_removes_a_user_deleted_without_the_index() -> None:
         assert await one.find("ada", "tea") == [("s", 0)]
         await one.service.walk()
         assert await one.find("ada", "tea") == []
-
-
-async def test_wait_until_fresh_indexes_the_latest_messages() -> None:
-    async with bench() as one:
-        await one.make(ADA, "tea")
-        assert await one.service.wait_until_fresh(SPACE)
-        assert await one.find("ada", "tea") == [("s", 0)]
-        index = count_calls(one)
-        index.away = True
-        await one.say(ADA, "coffee")
-        assert await one.service.wait_until_fresh(SPACE), "it waits for the attempt, not for success"
-
-
-async def test_walk_indexes_sessions_beyond_the_queue_limit_with_few_log_lines(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("holdfast.indexes.service.INDEX_WAITING", 2)
-    async with bench() as one:
-        refs = [SessionRef("ada", f"s{number}") for number in range(40)]
-        for ref in refs:
-            await one.make(ref, "tea")
-        refused = one.service.failures["waiting"]
-        assert refused >= 38
-        assert 0 < len(caplog.records) <= refused.bit_length(), "the 1st, 2nd, 4th, 8th …"
-        await one.service.walk()
-        await one.check(refs)
 
 
 # -- concurrent updates-------------------------------------------------------------

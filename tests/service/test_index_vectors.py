@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import EmbeddingFailed
 from holdfast.indexes import embeddings
@@ -81,23 +80,6 @@ async def test_tool_results_get_no_vector() -> None:
         await one.here.append(ADA, Append(entries=[make_entry("user", "tea"), make_entry("tool", "17")], timestamp=1))
         await one.service.settled()
         assert embedder.given == ["tea"]
-
-
-async def test_next_process_embeds_nothing_again(tmp_path: Path) -> None:
-    places = {"store": f"sqlite:///{tmp_path}/chat.db", "index": f"sqlite:///{tmp_path}/chat.index.db"}
-    embedder = LetterEmbedder()
-    async with bench(**places, embedder=embedder) as one:
-        await one.make(ADA, *(f"text {number}" for number in range(200)))
-        await one.service.settled()
-    assert len(embedder.given) == 200
-    embedder = LetterEmbedder()
-    async with bench(**places, embedder=embedder) as one:
-        await one.service.walk(whole=True)
-        await one.service.settled()
-        await one.service.rebuild()
-        await one.service.settled()
-        assert embedder.given == []
-        assert (await one.index.status()).vectors == {embedder.name: 200}
 
 
 async def test_next_process_embeds_what_has_no_vector(tmp_path: Path) -> None:
@@ -203,17 +185,6 @@ async def test_erased_message_loses_its_vector_and_is_not_embedded() -> None:
         assert not any("4712" in text for text in embedder.given)
         assert (await one.index.status()).vectors == {embedder.name: 1}
         await other.close()
-
-
-async def test_memories_get_vectors() -> None:
-    embedder, owner = LetterEmbedder(), Owner("user", "ada")
-    fields: dict[str, Any] = {"owner": owner, "created_at": 1, "updated_at": 1}
-    async with bench(embedder=embedder) as one:
-        memory = Memory(id=f"mem_{1:032x}", content="likes tea", tags=("drinks",), **fields)
-        await one.elsewhere.change_memories(owner, MemoryDelta(put=(memory,)), timestamp=1)
-        await one.service.index_memories(owner)
-        await one.service.settled()
-        assert embedder.given == ["likes tea\ndrinks"]
 
 
 async def test_process_ending_while_acquiring_the_lease_does_not_block_others(monkeypatch: pytest.MonkeyPatch) -> None:

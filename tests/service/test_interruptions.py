@@ -109,46 +109,6 @@ async def test_heard_text_replaces_the_reply() -> None:
         assert (await session.history())[2]["metadata"] == {"source": "asr"}
 
 
-async def test_next_turn_is_numbered_after_an_interruption() -> None:
-    async with open_session(user("a"), make_reply(JOKE)) as session:
-        await session.interrupt(chars=3)
-        await session.append([user("b"), make_reply("c")])
-        assert [turn for turn, *_ in await describe_log(session)] == [0, 0, 1, 1]
-
-
-@pytest.mark.parametrize("how", [{"content": ""}, {"chars": 0}, {"ms": 0}, {"ms": 100}, {"content": " \n"}])
-async def test_reply_that_was_not_heard_is_removed(how: dict[str, Any]) -> None:
-    async with open_session(user("a"), make_reply(JOKE), user("b")) as session:
-        done = await session.interrupt(**how)
-        assert (done.entry, done.interrupted) == (None, True)
-        assert await describe_log(session) == [(0, "user", "a"), (1, "user", "b")]
-
-
-@pytest.mark.parametrize("how", [{}, {"content": JOKE}, {"chars": 76}, {"chars": 999}, {"ms": 9, "total_ms": 9}])
-async def test_fully_heard_reply_is_unchanged(how: dict[str, Any]) -> None:
-    async with open_session(user("a"), make_reply(JOKE)) as session:
-        before = (await session.info()).version
-        done = await session.interrupt(**how)
-        assert (done.interrupted, done.stopped, done.session.version) == (False, False, before)
-        assert done.entry is not None
-        assert done.entry.message.text == JOKE
-
-
-async def test_second_interruption_only_shortens() -> None:
-    """Repeating it writes nothing, and neither does a longer text than was delivered."""
-    async with open_session(user("a"), make_reply(JOKE)) as session:
-        first = await session.interrupt(HEARD)
-        for how in ({"content": HEARD}, {"chars": 30}, {"content": JOKE}, {}):
-            again = await session.interrupt(**how)
-            assert (again.session.version, again.interrupted) == (first.session.version, True)
-        await session.interrupt("Why did")
-        assert await describe_log(session) == [(0, "user", "a"), (0, "assistant", "Why did", JOKE)]
-        await session.interrupt(chars=0)
-        assert await describe_log(session) == [(0, "user", "a")]
-        with pytest.raises(NoReply):
-            await session.interrupt(chars=0)
-
-
 async def test_repeated_interruption_does_not_affect_an_earlier_reply() -> None:
     """A client may retry after a lost response, even after the user's next message."""
     for ahead in ([], [user("b, still")]):

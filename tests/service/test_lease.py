@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.stores import open_store
 from holdfast.stores.lease import Lease, acquire_lease
-from tests.clocks import Clock, Pauses
+from tests.clocks import Pauses
 from tests.other_process import LINUX, other_process
 from tests.waits import until
 
@@ -52,30 +51,6 @@ async def test_lost_lease_is_not_held_until_it_is_acquired_again() -> None:
     assert await lease.keep()
 
 
-async def test_unavailable_store_raises_and_changes_nothing() -> None:
-    """A lease that was never acquired is not held."""
-    store: Any = (table := LeaseTable())
-    lease = Lease(store, "sweep", "me", lambda: 1, 1000)
-    table.says = None
-    for _ in range(2):
-        with pytest.raises(StoreUnavailable):
-            await lease.keep()
-
-
-async def test_lease_is_renewed_after_half_its_length() -> None:
-    """Earlier renewals would write too often. The renewal counts from now."""
-    store: Any = (table := LeaseTable())
-    clock = Clock(10_000)
-    lease = Lease(store, "sweep", "me", clock, 1000)
-    assert await lease.renew()
-    clock.now = 10_499
-    assert await lease.keep()
-    assert table.asked == [("sweep", "me", 10_000, 11_000)]
-    clock.now = 10_500
-    assert await lease.keep()
-    assert table.asked[1:] == [("sweep", "me", 10_500, 11_500)]
-
-
 @LINUX
 async def test_lease_of_a_killed_process_is_taken_over_at_once() -> None:
     """That of a running process only when it has expired."""
@@ -92,49 +67,6 @@ async def test_lease_of_a_killed_process_is_taken_over_at_once() -> None:
 
 
 # -- lease blocks ------------------------------------------------------------
-
-
-async def test_block_acquires_and_releases_the_lease() -> None:
-    """Even if it raises."""
-    store: Any = (table := LeaseTable())
-
-    async def fail_in_block() -> None:
-        async with acquire_lease(store, "sweep", "me", lambda: 1, length=1000) as lease:
-            assert lease is not None
-            assert table.asked == [("sweep", "me", 1, 1001)]
-            assert table.released == []
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        await fail_in_block()
-    assert table.released == [("sweep", "me")]
-
-
-async def test_block_without_the_lease_releases_nothing() -> None:
-    """It gets None."""
-    store: Any = (table := LeaseTable())
-    table.says = False
-    async with acquire_lease(store, "sweep", "me", lambda: 1, length=1000) as lease:
-        assert lease is None
-    assert table.released == []
-
-
-async def test_failed_release_is_logged_and_the_lease_expires(caplog: pytest.LogCaptureFixture) -> None:
-    """The block succeeds, as its work is done."""
-    store: Any = (table := LeaseTable())
-    async with acquire_lease(store, "sweep", "me", lambda: 1, length=1000):
-        table.says = None
-    assert [(record.name, record.levelno) for record in caplog.records] == [("holdfast.leases", logging.WARNING)]
-
-
-async def test_lease_with_an_unknown_outcome_is_released() -> None:
-    """The store may have granted it without answering."""
-    store: Any = (table := LeaseTable())
-    table.says = None
-    with pytest.raises(StoreUnavailable):
-        async with acquire_lease(store, "sweep", "me", lambda: 1, length=1000):
-            pytest.fail("nothing runs without it")
-    assert table.released == [("sweep", "me")]
 
 
 async def test_cancellation_waits_for_the_release() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -82,35 +81,6 @@ async def test_messages_with_media_are_read_back_unchanged() -> None:
             assert (await turn.next())[0] == SEE
         assert await session.verify() == 7
         assert await count_media(hf, "s") == 3
-
-
-async def test_picture_is_stored_once(tmp_path: Path) -> None:
-    """Ten sends of 1 MiB take little more space than one; equal logs build equal contexts."""
-    path, big = tmp_path / "s.db", png(size=1 << 20)
-    async with holdfast.open(f"sqlite:///{path}") as hf:
-        sessions = [await hf.session(name) for name in "ab"]
-        for session in sessions:
-            for number in range(10):
-                await session.append(
-                    {"role": "user", "content": [{"type": "text", "text": str(number)}, image_url(big)]}
-                )
-        first, second = [await session.context("none") for session in sessions]
-        assert first.hash == second.hash
-        assert first.messages == second.messages == await sessions[0].messages()
-    assert count_media_rows(path) == 2
-    assert path.stat().st_size < 2 * 1.3 * (1 << 20)
-
-
-async def test_fork_keeps_its_media_when_the_original_is_deleted(tmp_path: Path) -> None:
-    async with holdfast.open(f"sqlite:///{tmp_path}/s.db") as hf:
-        session = await hf.session("s")
-        await session.append(ALL)
-        fork = await session.fork(1)
-        await session.delete()
-        assert await fork.messages() == ALL[:4]
-        assert count_media_rows(tmp_path / "s.db") == 2
-        await fork.delete()
-        assert count_media_rows(tmp_path / "s.db") == 0
 
 
 async def test_erasing_deletes_the_media(tmp_path: Path) -> None:
@@ -243,38 +213,6 @@ async def test_transcripts_contain_media_placeholders() -> None:
         assert b"[image/png, 640x480, 20 kB, sha256:" in line
 
 
-async def test_model_without_vision_gets_a_text_placeholder() -> None:
-    """Prompt, token counts and working set agree; the log keeps the picture."""
-    async with ScriptedUpstream(["I cannot."]) as upstream:
-        blind = Llm(name="d", model="gpt-4o", client=OpenAIModel(upstream.url, "k"), inputs=frozenset({"text"}))
-        seeing = Llm(name="s", model="gpt-4o", client=OpenAIModel(upstream.url, "k"))
-        roster = Roster({"default": blind, "seeing": seeing})
-        async with holdfast.open("sqlite://:memory:", roster=roster) as hf:
-            session = await hf.session("s")
-            await session.send(SEE)
-            words = "[image: image/png, 640x480, 20 kB: this model takes no images]"
-            assert upstream.requests[0].body["messages"][0]["content"][1] == {"type": "text", "text": words}
-            context = await session.context("none")
-            assert context.messages[0]["content"][1] == {"type": "text", "text": words}
-            assert context.conversation_tokens < 60
-            assert (await session.messages())[0] == SEE
-            sees = hf.handle(await session.info(), model="seeing")
-            assert (await sees.context("none")).messages[0] == SEE
-            assert (await sees.context("none")).conversation_tokens > context.conversation_tokens + 50
-
-
-async def test_media_parts_of_other_formats_are_converted_for_the_upstream() -> None:
-    """An Anthropic image is stored unchanged."""
-    async with ScriptedUpstream(["Nice."]) as upstream:
-        roster = Roster({"default": Llm(name="d", model="gpt-4o", client=OpenAIModel(upstream.url, "k"))})
-        async with holdfast.open("sqlite://:memory:", roster=roster) as hf:
-            session = await hf.session("s")
-            message = {"role": "user", "content": [anthropic(PICTURE), {"type": "text", "text": "see"}]}
-            await session.send(message)
-            assert upstream.requests[0].body["messages"][0]["content"][0] == image_url(PICTURE)
-            assert (await session.messages())[0] == message
-
-
 async def test_same_picture_in_another_format_is_the_same_message() -> None:
     """A transcript with the other format continues the session; another picture does not."""
     async with holdfast.open("sqlite://:memory:") as hf:
@@ -342,11 +280,6 @@ def test_media_cache_is_bounded() -> None:
     remembered.forget("t", ref)
     assert remembered.size == 0
     assert MEDIA_CACHE_BYTES > 2 * 20 * (1 << 20)
-
-
-def test_base64_helper_round_trips() -> None:
-    """The test pictures are ordinary ones."""
-    assert base64.b64decode(b64(PICTURE)) == PICTURE
 
 
 @pytest.mark.parametrize(

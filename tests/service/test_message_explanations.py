@@ -371,12 +371,6 @@ async def test_a_reply_without_content_is_in_no_prompt() -> None:
         assert "no content" in found.reason
 
 
-async def test_message_of_a_later_turn_is_not_in_the_prompt() -> None:
-    async with open_with() as hf:
-        found = only_message(await (await talk(hf, 3)).explain(seq=3, turn=0))
-        assert (found.state, found.decision, found.remedies) == ("no", "later", ())
-
-
 async def test_redacted_message_is_marked() -> None:
     async with open_with() as hf:
         session = await hf.session()
@@ -472,28 +466,6 @@ async def test_search_is_bounded_and_returns_where_to_continue(monkeypatch: pyte
         assert only_message(await session.explain(text="seasick", before=50 - 30)).seq == SAID
 
 
-async def test_without_a_message_the_prompt_is_described() -> None:
-    async with open_with() as hf:
-        session = await talk(hf)
-        found = await session.explain()
-        context = await session.context()
-        assert (found.messages, found.before, found.turn, found.exact) == ((), None, None, None)
-        assert (found.tokens, found.budget, found.strategy) == (context.conversation_tokens, context.budget, "digest")
-        (digest,) = found.compactions
-        gone = sum(run.tokens for run in context.decisions if run.decision == "compacted")
-        assert digest.source_tokens == gone
-        assert f"{gone:,} tokens in {digest.tokens:,}" in str(found)
-
-
-async def test_turn_explanation_counts_the_tokens_its_compactions_replace() -> None:
-    async with open_with() as hf:
-        session = await talk(hf)
-        async with session.turn("And now?") as turn:
-            (digest,) = turn.explanation()["compactions"]
-            assert digest["source_tokens"] > digest["tokens"]
-            assert f"{digest['source_tokens']:,} tokens in {digest['tokens']:,}" in turn.explain().splitlines()[1]
-
-
 async def test_both_explanations_list_every_message_of_the_prompt() -> None:
     """The system prompt and the tools too, which are not part of the conversation's budget."""
     tool = {"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}
@@ -563,15 +535,6 @@ async def test_missing_message_is_not_found() -> None:
 
 
 # -- side effects and concurrency --------------------------------------------------------
-
-
-async def test_explaining_writes_nothing_and_does_not_count_as_use() -> None:
-    async with open_with() as hf:
-        session = await talk(hf, 8)
-        before = await session.info()
-        await session.explain(seq=SAID, turn=6)
-        await session.explain(text="order")
-        assert await session.info() == before
 
 
 async def test_messages_are_not_scanned_on_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:

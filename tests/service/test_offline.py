@@ -110,13 +110,6 @@ async def test_reply_quotes_recalled_text_separately_from_user_text() -> None:
     assert 'You just said: "Any allergic reaction to peanuts?"' in asked
 
 
-async def test_malformed_recalled_block_is_described_as_far_as_it_parses() -> None:
-    opening = "[recalled from earlier conversations and memories: data]"
-    text = await ask_for_text(user(f'{opening}\n{{"text": "a"}}\nnone\n[1]\n{{"text": 7}}\n[end]'), user("Hi"))
-    assert 'Recalled for me from earlier, 1 item: "a"' in text
-    assert "Recalled for me from earlier, 0 items" in await ask_for_text(user(opening), user("Hi"))
-
-
 async def test_messages_of_other_agents_are_not_taken_for_user_text() -> None:
     theirs = [user("[agent desk]: Hello."), user("[agent desk]: It is\n  there.")]
     text = await ask_for_text(theirs[0], user("Find A-17"), user("Any news?"), theirs[1])
@@ -154,16 +147,6 @@ async def test_tool_is_called_on_request_and_its_result_summarised() -> None:
     assert 'get_weather answered with 10 characters: "18 degrees"' in text
 
 
-@pytest.mark.parametrize(
-    ("asked", "word"),
-    [("call other {}", "no tool called other"), ("call get_weather {city}", "not a valid JSON object")],
-)
-async def test_impossible_call_explains_why(asked: str, word: str) -> None:
-    message = (await ask(user(asked), tools=[TOOL]))["choices"][0]["message"]
-    assert word in message["content"]
-    assert "tool_calls" not in message
-
-
 async def test_reply_is_streamed_word_by_word_with_usage_last() -> None:
     chunks = [chunk async for chunk in OfflineModel().stream({"messages": [user("hi")]})]
     assert len(chunks) > 20
@@ -171,15 +154,6 @@ async def test_reply_is_streamed_word_by_word_with_usage_last() -> None:
     assert all(chunk["object"] == "chat.completion.chunk" for chunk in chunks)
     assert chunks[-1]["choices"] == []
     assert chunks[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
-
-
-async def test_counter_clock_and_name_come_from_the_caller() -> None:
-    model = OfflineModel("echo", count=lambda message: 7, clock=lambda: 12.9)
-    completion = await collect(model.stream({"messages": [user("a"), user("b")], "tools": [TOOL]}))
-    assert completion["usage"]["prompt_tokens"] == 21
-    assert completion["usage"]["completion_tokens"] == 7
-    assert (completion["created"], completion["model"]) == (12, "echo")
-    await model.close()
 
 
 async def test_different_requests_have_different_ids() -> None:

@@ -7,9 +7,8 @@ import concurrent.futures
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -30,10 +29,6 @@ def portal() -> Iterator[holdfast.Portal]:
         yield portal
 
 
-async def wait_for(future: Future[Any]) -> Any:
-    return await asyncio.wrap_future(future)
-
-
 async def has_waiting(portal: holdfast.Portal) -> bool:
     return portal.hf.engine.locks.has_waiting
 
@@ -43,30 +38,6 @@ async def is_free(portal: holdfast.Portal) -> bool:
 
 
 # -- errors and context ------------------------------------------------------------
-
-
-async def fail_in_portal() -> None:
-    raise ZeroDivisionError
-
-
-@asynccontextmanager
-async def fail_on_entering() -> AsyncIterator[None]:
-    await fail_in_portal()
-    yield
-
-
-async def test_errors_keep_their_traceback(portal: holdfast.Portal) -> None:
-    """It shows the function in the portal's loop, and the caller."""
-    with pytest.raises(ZeroDivisionError) as called:
-        portal.call(fail_in_portal)
-    with pytest.raises(ZeroDivisionError) as entered, portal.enter(fail_on_entering()):
-        pass
-    with pytest.raises(ZeroDivisionError) as awaited:
-        await portal.run(fail_in_portal)
-    for caught in (called, entered, awaited):
-        names = [frame.name for frame in traceback.extract_tb(caught.tb)]
-        assert names[0] == "test_errors_keep_their_traceback"
-        assert names[-1] == "fail_in_portal"
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, StopIteration, concurrent.futures.CancelledError])
@@ -154,23 +125,6 @@ async def test_cancelled_turn_frees_its_session(portal: holdfast.Portal) -> None
     popped = await portal.run(session.pop)
     assert popped is not None
     assert popped.message.text == "a"
-
-
-async def test_error_while_a_cancelled_function_ends_reaches_the_caller(portal: holdfast.Portal) -> None:
-    started, loop = asyncio.Event(), asyncio.get_running_loop()
-
-    async def work() -> None:
-        loop.call_soon_threadsafe(started.set)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            raise ZeroDivisionError
-
-    task = asyncio.create_task(portal.run(work))
-    await started.wait()
-    task.cancel()
-    with pytest.raises(ZeroDivisionError):
-        await task
 
 
 async def test_busy_portal_does_not_block_the_loop_of_a_caller(portal: holdfast.Portal) -> None:
@@ -293,31 +247,6 @@ def test_turn_whose_end_was_interrupted_does_not_stop_the_next_one(
     assert [one["content"] for one in portal.call(session.messages)] == ["a", "A", "b", "B"]
 
 
-@pytest.mark.parametrize("obeys", [True, False])
-def test_interrupted_entering_exits_what_was_entered(portal: holdfast.Portal, interrupt: Any, *, obeys: bool) -> None:
-    """Whether entering obeys the cancellation or not."""
-    seen: list[Any] = []
-
-    @asynccontextmanager
-    async def manager() -> AsyncIterator[None]:
-        interrupt()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            seen.append("cancelled")
-            if obeys:
-                raise
-        try:
-            yield
-        except KeyboardInterrupt:
-            seen.append("exited")
-            raise
-
-    with pytest.raises(KeyboardInterrupt), portal.enter(manager()):
-        pytest.fail("the block was entered")
-    assert seen == (["cancelled"] if obeys else ["cancelled", "exited"])
-
-
 def test_interrupted_call_is_cancelled(portal: holdfast.Portal, interrupt: Any) -> None:
     ended = threading.Event()
 
@@ -363,41 +292,6 @@ def test_interrupted_iteration_closes_the_iterator(
 # -- many callers, and iterators -------------------------------------------------------
 
 
-def test_a_hundred_threads_share_a_portal(portal: holdfast.Portal) -> None:
-    """Each with blocks, calls and an event loop of its own, on a few sessions. Nothing is lost or mixed."""
-    names = [f"s{number}" for number in range(5)]
-    sessions = [portal.call(portal.hf.session, name) for name in names]
-    barrier = threading.Barrier(100)
-
-    def work(number: int) -> None:
-        barrier.wait()
-        session = sessions[number % 5]
-        with portal.enter(session.turn(f"ask {number}")) as turn:
-            turn.add({"role": "assistant", "content": "", "tool_calls": [_make_call(number)]})
-            turn.add({"role": "tool", "tool_call_id": str(number), "content": "42"})
-            portal.call(turn.next)
-            turn.add(f"answer {number}")
-        asyncio.run(_append(portal, session, f"note {number}"))
-
-    with ThreadPoolExecutor(100) as pool:
-        list(pool.map(work, range(100)))
-    assert portal.call(is_free, portal)
-    for session in sessions:
-        contents = [one["content"] for one in portal.call(session.messages) if one["role"] in ("user", "assistant")]
-        assert len(contents) == 20 * 4
-        spoken = [text for text in contents if text and not text.startswith("note")]
-        for asked, answered in zip(spoken[::2], spoken[1::2], strict=True):
-            assert asked.removeprefix("ask ") == answered.removeprefix("answer ")
-
-
-def _make_call(number: int) -> dict[str, Any]:
-    return {"id": str(number), "type": "function", "function": {"name": "f", "arguments": "{}"}}
-
-
-async def _append(portal: holdfast.Portal, session: Any, text: str) -> None:
-    await portal.run(session.append, text)
-
-
 def test_iterators_work_in_synchronous_code(portal: holdfast.Portal) -> None:
     session = portal.call(portal.hf.session, "s")
     records = session.records("orders")
@@ -406,30 +300,3 @@ def test_iterators_work_in_synchronous_code(portal: holdfast.Portal) -> None:
     assert [one.value for one in portal.iterate(records.iterate())] == [0, 1, 2]
     pruned = [one.id for one, _ in portal.iterate(portal.hf.prune(0, status=None, dry_run=True))]
     assert pruned == ["s"]
-
-
-def test_iterator_runs_in_one_task_and_is_closed(portal: holdfast.Portal) -> None:
-    """After its last item, after an error, and if the caller leaves its loop before."""
-    tasks: set[Any] = set()
-    closed: list[int] = []
-
-    async def produce(stop: int) -> AsyncIterator[int]:
-        try:
-            async with asyncio.timeout(60):  # works in one task only
-                for number in range(stop):
-                    tasks.add(asyncio.current_task())
-                    yield number
-                if stop == 2:
-                    raise ZeroDivisionError
-        finally:
-            closed.append(stop)
-
-    assert list(portal.iterate(produce(3))) == [0, 1, 2]
-    with pytest.raises(ZeroDivisionError):
-        list(portal.iterate(produce(2)))
-    for number in portal.iterate(produce(1000)):
-        if number == 1:
-            break
-    block_until(lambda: len(closed) == 3)
-    assert closed == [3, 2, 1000]
-    assert len(tasks) == 3

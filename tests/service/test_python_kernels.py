@@ -53,24 +53,6 @@ def list_work_folders(base: Path) -> list[Path]:
 # -- ownership --------------------------------------------------------------------
 
 
-async def test_session_keeps_its_process(tmp_path: Path) -> None:
-    """Another session, user or tenant has another process."""
-    async with kernels(tmp_path) as (made, stage, _):
-        assert [await run_code(made, A), await run_code(made, A), await run_code(made, A)] == ["1", "2", "3"]
-        for key in (B, ("t", "other", "a"), ("other", "u", "a")):
-            assert await run_code(made, key) == "1"
-        assert len(made) == len(stage.processes) == len({one.folder for one in stage.processes}) == 4
-
-
-async def test_recreated_session_has_a_new_process(tmp_path: Path) -> None:
-    """The id is the same and the identity is not: nothing of the old session is visible."""
-    async with kernels(tmp_path) as (made, stage, _):
-        await run_code(made, A, "write secret.txt x")
-        assert await run_code(made, A, "ls", identity="2") == ""
-        await made.wait_until_ended()
-        assert (stage.alive, len(list_work_folders(tmp_path))) == (1, 1)
-
-
 async def test_calls_of_a_session_run_in_order(tmp_path: Path) -> None:
     """One after the other; calls of another session run meanwhile."""
     async with kernels(tmp_path) as (made, stage, _):
@@ -112,17 +94,6 @@ async def test_number_of_waiting_calls_is_limited(tmp_path: Path) -> None:
 # -- limit of processes -----------------------------------------------------------
 
 
-async def test_process_idle_longest_is_evicted(tmp_path: Path) -> None:
-    """By its last use, not by its age; its folder is deleted with it."""
-    async with kernels(tmp_path, MAX_PROCESSES=2) as (made, stage, clock):
-        for key in (A, B, A):
-            await run_code(made, key)
-            clock.now += 1000
-        await run_code(made, C)
-        assert [process.closed for process in stage.processes] == [False, True, False]
-        assert (await run_code(made, A), len(list_work_folders(tmp_path))) == ("3", 2)
-
-
 async def test_busy_process_is_never_evicted(tmp_path: Path) -> None:
     """Neither a running one nor one with waiting calls; the excess session gets an error."""
     async with kernels(tmp_path, MAX_PROCESSES=2) as (made, stage, _):
@@ -151,48 +122,6 @@ async def test_process_limit_is_never_exceeded(tmp_path: Path) -> None:
 
 
 # -- ends ----------------------------------------------------------------------
-
-
-async def test_idle_processes_are_ended(tmp_path: Path) -> None:
-    """At their time and not before, and not while busy; the sweeper stops when none is left."""
-    async with kernels(tmp_path, IDLE_MS=60_000) as (made, stage, clock):
-        assert (made._sweeper, await made.sweep()) == (None, 0)
-        await run_code(made, A)
-        held = asyncio.ensure_future(run_code(made, B, "hold one"))
-        await until(lambda: len(stage.ran) == 2)
-        clock.now += 59_999
-        assert await made.sweep() == 1000
-        assert len(made) == 2
-        clock.now += 1
-        assert await made.sweep() > 0
-        await made.wait_until_ended()
-        assert [process.closed for process in stage.processes] == [True, False]
-        assert len(list_work_folders(tmp_path)) == 1
-        stage.gate("one").set()
-        await held
-        clock.now += 60_000
-        assert await made.sweep() == 0
-        assert (len(made), made._sweeper) == (0, None)
-        await run_code(made, A)
-        assert made._sweeper is not None
-
-
-async def test_ending_a_session_during_a_call_kills_the_code(tmp_path: Path) -> None:
-    """Waiting calls get an error, and the folder is deleted."""
-    async with kernels(tmp_path) as (made, stage, _):
-        async with made.acquire(A, "1") as kernel:
-            pass
-        held = asyncio.ensure_future(run_code(made, A, "hold one"))
-        await until(lambda: stage.ran)
-        waits = asyncio.ensure_future(run_code(made, A))
-        await asyncio.sleep(0)
-        made._end(kernel)
-        assert await held is None
-        with pytest.raises(NoKernel, match="ended"):
-            await waits
-        await made.wait_until_ended()
-        assert list_work_folders(tmp_path) == []
-        assert await run_code(made, A) == "1"
 
 
 async def test_ending_a_session_while_its_process_is_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

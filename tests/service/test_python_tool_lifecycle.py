@@ -12,13 +12,11 @@ import pytest
 from holdfast.errors import SessionNotFound
 from holdfast.holdfast import Holdfast
 from holdfast.lifecycle.settings import LifeSettings
-from holdfast.limits import PYTHON_CODE_BYTES
 from holdfast.tools.python.tool import ELSEWHERE, FRESH
 from tests.clocks import Clock
-from tests.service.fake_python import result
 from tests.service.python_tool_kit import bare, code, open_python_bench, results
 from tests.service.scripted_model import REF
-from tests.service.tools_kit import make_reply, shout
+from tests.service.tools_kit import make_reply
 from tests.waits import until
 
 # -- new processes ---------------------------------------------------------------
@@ -60,20 +58,6 @@ async def test_another_server_starts_its_own_process_and_says_so(tmp_path: Path)
             await desk.ask("go")
         notes = [found.get("note") for found in await results(one)]
         assert notes == [None, FRESH, None, ELSEWHERE]
-
-
-async def test_calls_that_did_not_run_do_not_count_as_earlier_calls(tmp_path: Path) -> None:
-    """A model that got the arguments wrong has lost no variables, and nothing ran elsewhere."""
-    wrong = make_reply(None, ("s", "shout", {"text": "x"}), ("c0", "python", {"cod": "x"}), ("c1", "python", "{"))
-    too_long = code("x" * (PYTHON_CODE_BYTES + 1))
-    script = [wrong, code("x"), wrong, too_long, make_reply("Done."), code("x"), make_reply("Done.")]
-    async with open_python_bench(script, tmp_path, shout) as (desk, _):
-        await desk.ask("go")
-        await desk.ask("go")
-        told = [entry.message.text for entry in await desk.log() if entry.message.role == "tool"]
-        assert sum("wrong arguments" in text for text in told) == 4
-        ran = [result(text) for text in told if text.startswith('{"status"')]
-        assert [found.get("note") for found in ran] == [None, None]
 
 
 async def test_fork_and_import_start_a_new_process(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import holdfast
 from holdfast import indexes, limits
 from holdfast.domain.artifact import UserRef
-from holdfast.domain.record import Record, RecordInfo, RecordOwner, TenantRef
+from holdfast.domain.record import Record, RecordInfo, RecordOwner
 from holdfast.errors import InvalidRequest, SessionNotFound, TooLarge
 from holdfast.indexes.records import RecordQueue, to_record_source
 from holdfast.lifecycle.settings import LifeSettings
@@ -220,17 +220,6 @@ async def test_a_full_queue_still_takes_deletions_of_queued_owners(monkeypatch: 
     assert failed == [("waiting", None)]
 
 
-async def test_a_deleted_user_leaves_nothing_in_the_index(hf: holdfast.Holdfast) -> None:
-    session = await hf.session("s1", user_id="ada")
-    for records in (hf.records("n", user_id="ada"), session.records("n")):
-        await records.put("1", 1, text=PARCEL)
-        assert await find_keys(records, "parcel") == ["1"]
-    receipt = await hf.delete_user("ada")
-    assert receipt.records == 2
-    assert await count_documents(hf, "ada") == 0
-    assert await find_keys(hf.records("n", user_id="ada"), "parcel") == []
-
-
 async def test_a_backfill_finds_what_another_process_wrote(url: str, clock: Clock) -> None:
     """Also deletions; a rebuild makes the index again."""
     async with holdfast.open(url, clock=clock, life=STILL, index=None) as writer:
@@ -363,15 +352,3 @@ async def test_bad_searches_are_refused(hf: holdfast.Holdfast, url: str, clock: 
     async with holdfast.open(url, clock=clock, life=STILL, index=None) as other:
         with pytest.raises(InvalidRequest, match="no index"):
             await other.records("notes").search("x")
-
-
-async def test_records_without_a_text_do_not_reach_the_index(hf: holdfast.Holdfast) -> None:
-    """Their writes cost what they did before."""
-    notes = hf.records("notes", user_id="ada")
-    for at in range(3):
-        await notes.put(f"{at}", at)
-    await notes.delete("0")
-    service: Any = hf.engine.index
-    await service.settled()
-    assert await get_index(hf).progress(*to_record_source(UserRef("ada"))) is None
-    assert await get_index(hf).progress(*to_record_source(TenantRef())) is None

@@ -17,10 +17,9 @@ from holdfast.rerankers import RerankSettings
 from holdfast.search import ranked_search
 from holdfast.search.queries import SearchResults
 from tests.service.embeddings_stub import numbers
-from tests.service.rerank_stub import Stub, serving
+from tests.service.rerank_stub import serving
 from tests.service.search_kit import DAY, Talks, open_talks
 
-Scores = Callable[[str, Sequence[str]], Any]
 LINES = [("user", f"kelp {'soup ' * (at % 3)}number {at}") for at in range(12)]
 
 
@@ -106,16 +105,6 @@ async def test_pages_together_equal_one_long_page(limit: int, top: int, rerank_f
         assert [hit.parts for page in found for hit in page.hits] == [hit.parts for hit in whole.hits]
         assert [hit.position for page in found for hit in page.hits] == list(range(1, 13))
         assert len(recorder.calls) == 1
-
-
-async def test_page_can_start_after_any_hit(rerank_few: Callable[[int], None]) -> None:
-    rerank_few(6)
-    async with open_talks(index=make_settings(Recorder(number))) as at:
-        await at.add_messages("a", *LINES)
-        (whole,) = await pages(at, "kelp", 100)
-        for place, hit in enumerate(whole.hits, 1):
-            rest = await at.hf.search("kelp", "ada", limit=100, after=hit.cursor)
-            assert [one.id for one in rest.hits] == [one.id for one in whole.hits[place:]]
 
 
 async def test_pages_keep_their_order_if_the_reranker_changes_or_fails(rerank_few: Callable[[int], None]) -> None:
@@ -340,7 +329,3 @@ async def test_reranker_is_closed_with_the_holdfast() -> None:
         await at.add_messages("a", *LINES)
         await at.find("kelp")
     assert closed == [True]
-
-
-def test_stub_scores_follow_its_rule() -> None:
-    assert Stub().score("q", "four") == 4.0

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.messages import Message
 from holdfast.domain.session import SessionRef
 from holdfast.errors import ModelUnavailable
 from holdfast.overlays.scorers import BATCH
-from holdfast.overlays.scoring import LOOK_BACK, PAUSE, TRIES, Scoring
+from holdfast.overlays.scoring import PAUSE, TRIES, Scoring
 from holdfast.stores.sessions import NewSession
 from tests.service.scoring_kit import REF, RecordingScorer, by_length, call, open_rig, reply, user
 
@@ -106,58 +105,6 @@ async def test_calls_are_scored_together_with_their_results() -> None:
     assert [message["role"] for message in scorer.batches[1]] == ["assistant", "tool"]
 
 
-async def test_batches_are_bounded_and_contain_whole_units() -> None:
-    scorer = RecordingScorer()
-    async with open_rig(scorer) as rig:
-        for number in range(BATCH):
-            await rig.say(user(f"order {number}"), *call("get", f"state {number}", f"c{number}"))
-        assert await rig.score() == 3 * BATCH
-    sizes = [len(batch) for batch in scorer.batches]
-    assert max(sizes) <= BATCH
-    assert all(batch[0]["role"] != "tool" for batch in scorer.batches)
-
-
-async def test_unit_longer_than_a_batch_is_scored_by_its_first_messages() -> None:
-    scorer = RecordingScorer()
-    calls = tuple(ToolCall(f"c{number}", "get", "{}") for number in range(3 * BATCH))
-    results = [Message(role="tool", content="x", tool_call_id=one.id) for one in calls]
-    async with open_rig(scorer) as rig:
-        await rig.say(Message(role="assistant", tool_calls=calls), *results, user("thanks"))
-        assert await rig.score() > BATCH
-        assert await rig.score() == 0
-        assert len(scorer.batches[0]) == BATCH
-        found = await rig.importances()
-        assert found[0] is not None
-        assert found[-1] is not None
-
-
-async def test_newest_messages_of_a_long_import_are_scored_run_by_run() -> None:
-    scorer = RecordingScorer()
-    async with open_rig(scorer) as rig:
-        await rig.say(*(user(f"message {number}") for number in range(LOOK_BACK + 50)))
-        first = await rig.score()
-        assert 0 < first < LOOK_BACK
-        while await rig.score():
-            pass
-        found = await rig.importances()
-    assert found[:50] == [None] * 50
-    assert None not in found[50:]
-
-
-async def test_without_a_scorer_nothing_is_rated() -> None:
-    async with open_rig(None) as rig:
-        await rig.say(user("Hello."))
-        assert await rig.score() == 0
-        assert await rig.importances() == [None]
-
-
-async def test_message_without_a_score_stays_unrated() -> None:
-    async with open_rig(RecordingScorer(lambda messages: [None, 0.5])) as rig:
-        await rig.say(user("one"), user("two"))
-        assert await rig.score() == 1
-        assert await rig.importances() == [None, 0.5]
-
-
 # -- failures ----------------------------------------------------------------------
 
 
@@ -231,23 +178,6 @@ async def test_retry_after_of_the_upstream_is_respected() -> None:
         rig.clock.now += 1_000
         await rig.score()
         assert len(scorer.batches) == 2
-
-
-async def test_failing_store_does_not_raise_from_a_run(caplog: pytest.LogCaptureFixture) -> None:
-    async with open_rig(RecordingScorer()) as rig:
-        await rig.say(user("one"))
-        await rig.store.close()
-        with caplog.at_level(logging.ERROR):
-            assert await rig.score() == 0
-    assert "rating the messages of session" in caplog.text
-
-
-async def test_deleted_session_is_forgotten() -> None:
-    async with open_rig(RecordingScorer()) as rig:
-        await rig.say(user("one"))
-        await rig.store.remove(REF)
-        assert await rig.score() == 0
-        assert rig.scoring.counts.failed == 0
 
 
 # -- in the background -------------------------------------------------------------

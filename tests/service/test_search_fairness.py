@@ -8,10 +8,9 @@ import random
 
 import pytest
 
-from holdfast.limits import SEARCH_WORDS, SNIPPET_CHARS, SNIPPET_WORDS
-from holdfast.recall import snippets
+from holdfast.limits import SNIPPET_CHARS, SNIPPET_WORDS
 from holdfast.recall.questions import Question, parse_question
-from holdfast.recall.snippets import SnippetBudget, make_snippet
+from holdfast.recall.snippets import make_snippet
 from tests.loop_guard import watch
 from tests.service.search_kit import open_talks
 
@@ -55,38 +54,6 @@ async def test_turn_that_recalls_large_messages_works_off_the_loop() -> None:
                 turn.add("The one with the kelp.")
             await at.settled()
         guard.check("snippet", "stem", "count", "terms")
-
-
-def test_each_hit_stems_a_bounded_number_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if every word begins like a word of the question, and for very long words."""
-    stemmed: list[str] = []
-
-    def get_terms(word: str, _: str) -> tuple[str, ...]:
-        stemmed.append(word)
-        return (word,)
-
-    monkeypatch.setattr(snippets, "get_terms", get_terms)
-    for text in (
-        " ".join(f"harb{at:06}" for at in range(100_000)),
-        "-".join(["harbour"] * 100_000),
-        " ".join(["harbour"] * 100_000),
-    ):
-        stemmed.clear()
-        effort = SnippetBudget()
-        make_snippet(text, question("harbour"), budget=effort)
-        assert len(stemmed) <= SNIPPET_WORDS
-        assert max(map(len, stemmed), default=0) <= snippets.MAX_WORD
-        assert effort.words == SEARCH_WORDS - len(stemmed)
-
-
-def test_each_request_stems_a_bounded_number_of_words() -> None:
-    """Later snippets show the beginning of the text."""
-    effort, text = SnippetBudget(), " ".join(["harbour"] * 1_000)
-    found = [make_snippet(text, question("harbour"), budget=effort) for _ in range(100)]
-    assert found[0].highlights
-    assert effort.words <= 0
-    assert not found[-1].highlights
-    assert found[-1].text.startswith("harbour")
 
 
 @pytest.mark.parametrize(

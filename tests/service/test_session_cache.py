@@ -203,24 +203,6 @@ def list_cached(hf: Holdfast, names: Iterable[str]) -> list[str]:
     return [name for name in names if hf.engine.warm.get(SessionRef("default", name)) is not None]
 
 
-async def test_least_recently_used_sessions_are_evicted_first() -> None:
-    """By total bytes; a turn of an evicted session reads again."""
-    side = Side(SETTINGS["digest"], forgets=False, cache_bytes=400_000)
-    names = [f"s{number}" for number in range(20)]
-    async with side.hf as hf:
-        first = await hf.session("first")
-        await first.send("hello")
-        for name in names:
-            await (await hf.session(name)).send(f"{name}: {'hello ' * 1_000}")
-            await first.send(f"and now {name}?")
-        kept = list_cached(hf, names)
-        assert 2 < len(kept) < len(names)
-        assert kept == names[-len(kept) :]
-        assert list_cached(hf, ["first"]), "it was used all the time"
-        await (await hf.session("s0")).send("are you there?")
-        assert len(side.model.prompts[-1]) == 3
-
-
 async def test_cache_can_be_disabled() -> None:
     side = Side(SETTINGS["digest"], forgets=False, cache_bytes=0)
     async with side.hf as hf:
@@ -260,24 +242,3 @@ async def test_deleting_and_erasing_clear_the_cache() -> None:
         await session.send("hello")
         await session.delete()
         assert side.hf.engine.warm.get(REF) is None
-
-
-async def test_cached_view_that_does_not_fit_is_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have been built for another budget: only what does not fit after a rebuild is an error."""
-    refused: list[Any] = []
-
-    def refuses(request: Any, view: Any, *, reduced: bool) -> Any:
-        assert not reduced
-        refused.append(view)
-        raise BudgetTooSmall(budget=1, needed=2, what="this view")
-
-    side = Side(SETTINGS["digest"], forgets=False)
-    async with side.hf as hf:
-        await side.turn([_user("one")])
-        monkeypatch.setattr("holdfast.turns.prompt.draft_from_view", refuses)
-        await side.turn([_user("two")])
-        cached = hf.engine.warm.get(REF)
-        assert [one["content"] for one in side.model.prompts[-1]] == ["one", "You said: one", "two"]
-    assert len(refused) == 1
-    assert cached is not None
-    assert refused[0] not in [one.view for one in cached.views.values()], "the one that was read is carried on"

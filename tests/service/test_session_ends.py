@@ -106,15 +106,6 @@ async def test_sweeps_run_in_the_background(tmp_path: Path) -> None:
         await until(swept)
 
 
-@pytest.mark.parametrize(
-    ("ttl", "seconds"), [(0, 60.0), (100, 1.0), (4000, 1.0), (60_000, 15.0), (DAY, 21_600.0), (30 * DAY, 21_600.0)]
-)
-async def test_sweep_interval(tmp_path: Path, ttl: int, seconds: float) -> None:
-    """A quarter of the ttl, at least a second and at most six hours."""
-    async with life(file(tmp_path), Clock(), session_ttl=ttl) as hf:
-        assert hf.engine.sweeper.interval == seconds
-
-
 async def test_server_sweeps_all_tenants(tmp_path: Path, clock: Clock) -> None:
     """A library sweeps only its own tenant."""
     async with (

@@ -16,7 +16,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.tools.functions import tool_from
 from holdfast.tools.tool import ToolLimits
-from holdfast.turns.reply_assembler import STOPPED, Progress
+from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.respond import respond
 from tests.service.scripted_model import REF
 from tests.service.tools_kit import THEIRS, Call, bench, content, make_reply, shout
@@ -73,26 +73,6 @@ async def test_calls_of_one_message_run_concurrently() -> None:
         told = await desk.describe_log()
         assert sorted(told[2:5]) == ["tool a: one", "tool b: two", "tool c: three"]
         assert {entry.unit for entry in (await desk.log())[1:5]} == {1}
-
-
-async def test_usage_is_summed_and_each_call_recorded() -> None:
-    """The response has the sums over all rounds, including details; the store has each call."""
-    script = [
-        make_reply(None, ("a", "shout", {"text": "x"})),
-        make_reply(None, ("b", "shout", {"text": "y"})),
-        make_reply("z"),
-    ]
-    async with bench(script, shout) as desk:
-        completion = await desk.ask("go")
-        assert completion["usage"] == {
-            "prompt_tokens": 30,
-            "completion_tokens": 15,
-            "total_tokens": 45,
-            "prompt_tokens_details": {"cached_tokens": 12},
-        }
-        calls = await desk.hf.store.calls(REF)
-        assert [call.prompt_tokens for call in calls] == [10, 10, 10]
-        assert len({call.hash for call in calls}) == 3
 
 
 async def test_client_collects_one_message_from_all_rounds() -> None:
@@ -306,21 +286,6 @@ async def test_parallel_calls_with_one_id_are_distinguished() -> None:
 # -- number of rounds ------------------------------------------------------------
 
 
-async def test_rounds_are_limited() -> None:
-    """At the limit the model is asked to answer without tools; if it calls one again, the turn ends with no open
-    call.
-    """
-    script = lambda _: make_reply(None, ("a", "shout", {"text": "x"}))  # noqa: E731 - as plain as it gets
-    async with bench(script, shout, limits=ToolLimits(rounds=3)) as desk:
-        completion = await desk.ask("go", body={"tool_choice": "required"})
-        assert completion["choices"][0]["finish_reason"] == "length"
-        assert content(completion) == STOPPED.format(rounds=3)
-        assert [body["tool_choice"] for body in desk.model.bodies] == ["required", "auto", "auto", "none"]
-        assert [entry.kind for entry in await desk.log()] == ["user", *["calls", "result"] * 3, "assistant"]
-        assert (await desk.hf.store.get(REF)).tail.open_calls == ()
-        assert (await desk.log())[-1].message.content == STOPPED.format(rounds=3)
-
-
 async def test_text_next_to_a_call_at_the_limit_is_the_answer() -> None:
     """The call is dropped."""
 
@@ -407,23 +372,6 @@ async def test_client_call_after_a_round_of_server_tools() -> None:
         assert second.metadata == {"preface": "First.\n\n"}
 
 
-async def test_duplicate_tool_name_is_rejected_before_anything_is_written() -> None:
-    """Also rejected: several choices, and an agent with an unknown tool."""
-    agents = {"one": Agent(name="one", tools=("shout", "whisper"))}
-    async with bench([], shout, agents=agents) as desk:
-        twice = [{"type": "function", "function": {"name": "shout"}}]
-        for fields, param in (
-            ({"body": {"tools": twice}}, "tools[0]"),
-            ({"body": {"n": 2}}, "n"),
-            ({"agent": "one"}, "agent"),
-        ):
-            with pytest.raises(InvalidRequest) as caught:
-                await desk.ask("go", **fields)
-            assert caught.value.param == param
-        assert await desk.log() == []
-        assert desk.model.bodies == []
-
-
 async def test_agents_have_the_tools_they_name() -> None:
     """An empty list means no tools, a missing one all tools except built-in ones that must be named."""
     agents = {
@@ -452,23 +400,6 @@ async def test_client_tools_follow_server_tools() -> None:
 
 
 # -- progress ------------------------------------------------------------------
-
-
-async def test_progress_is_reported_on_request() -> None:
-    """Only for existing tools; a tool name invented by the model is not repeated."""
-    script = [
-        make_reply(None, ("a", "shout", {"text": "x"}), ("b", "x\n\ndata: boo", {}), ("c", "fails", {})),
-        make_reply("ok"),
-    ]
-    async with bench(script, shout, fails) as desk:
-        turn = desk.turn("go")
-        turn.progress = True
-        told = [chunk async for chunk in respond(turn)]
-        steps = [chunk["holdfast"] for chunk in told if isinstance(chunk, Progress)]
-        by_id = {call: [step["status"] for step in steps if step["call_id"] == call] for call in "abc"}
-        assert by_id == {"a": ["running", "done"], "b": [], "c": ["running", "failed"]}
-        assert all(chunk["choices"] == [] for chunk in told if isinstance(chunk, Progress))
-        assert next(chunk for chunk in told if isinstance(chunk, Progress)).comment == "tool shout running"
 
 
 # -- configuration ---------------------------------------------------------------

@@ -267,22 +267,6 @@ async def test_two_servers_on_one_database_store_each_message_once(tmp_path: Pat
         assert await (await two.session("s")).verify() == 40
 
 
-async def test_queue_is_first_come_first_served_and_leaves_nothing() -> None:
-    """A turn that gives up while waiting is skipped."""
-    async with open_session() as (hf, model):
-        model.gate = asyncio.Event()
-        tasks = []
-        for at in range(5):
-            tasks.append(asyncio.create_task(run_and_collect(make_turn(hf, user(f"m{at}")))))
-            await asyncio.sleep(0)
-        await model.asked.wait()
-        tasks[2].cancel()
-        model.gate.set()
-        await asyncio.wait(tasks)
-        assert (await texts(hf))[::2] == ["m0", "m1", "m3", "m4"]
-        assert hf.engine.locks.is_empty
-
-
 # -- what is sent and saved -------------------------------------------------------
 
 
@@ -293,34 +277,6 @@ async def test_empty_request_is_rejected_unless_the_log_awaits_an_answer() -> No
         await (await hf.session("s")).append("a")
         assert await run_and_collect(make_turn(hf)) == "ok"
         assert model.prompts == [[{"role": "user", "content": "a"}]]
-
-
-async def test_request_parameters_override_those_of_the_llm() -> None:
-    """The longest reply of the llm is sent, and its room reserved."""
-    async with open_session(params={"temperature": 0.1, "top_p": 0.5}, max_tokens=99, cache_key=True) as (hf, model):
-        await run_and_collect(make_turn(hf, user("a"), body={"temperature": 1, "x": None}))
-        await run_and_collect(make_turn(hf, user("b"), body={"max_completion_tokens": 7}))
-        first, second = model.bodies
-        assert (first["temperature"], first["top_p"], first["x"], first["max_tokens"]) == (1, 0.5, None, 99)
-        assert "max_tokens" not in second
-        assert first["prompt_cache_key"] == second["prompt_cache_key"]
-
-
-async def test_view_is_saved_when_its_frontier_moves() -> None:
-    """The next turn reads from there; pinning an old message rebuilds the view, and the pin is sent."""
-    async with open_session(context=ContextSettings("token_window", {"budget": 300})) as (hf, model):
-        for at in range(20):
-            await run_and_collect(make_turn(hf, user(f"question {at} " + "word " * 20)))
-        key = hf.roster.find_responder().view_key
-        rows = await hf.store.window(REF, key)
-        assert rows.view is not None
-        assert rows.view.frontier > 10
-        assert len(rows.entries) < 20
-        await hf.store.annotate(REF, 6, pinned=True)
-        assert (await hf.store.window(REF, key)).view is None
-        for _ in range(12):
-            await run_and_collect(make_turn(hf, user("again " + "word " * 20)))
-            assert any("question 3 " in message["content"] for message in model.prompts[-1])
 
 
 async def test_views_build_the_same_prompts_as_the_whole_log() -> None:

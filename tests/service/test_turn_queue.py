@@ -32,37 +32,6 @@ async def test_turns_run_in_order_of_arrival() -> None:
         assert hf.engine.locks.is_empty
 
 
-async def test_cancelled_waiting_turn_is_skipped() -> None:
-    """Even if it is cancelled at the moment its turn has come."""
-    async with open_stage(MEMORY) as ([hf], stage):
-        running = await start_turn(hf, stage, "a")
-        others = []
-        for at, text in enumerate("bcd"):
-            others.append(asyncio.create_task(say(hf, text)))
-            await wait_for_waiting(hf, at + 1, *others)
-        others[0].cancel()
-        await asyncio.wait(others[:1])
-        assert [lock.ref for lock in get_queue(hf)] == [REF] * 3
-        given = get_queue(hf)[1].given
-        assert given is not None
-        given.add_done_callback(lambda _: others[1].cancel())
-        stage.go_on()
-        await asyncio.wait([running, *others])
-        assert await log(hf) == ["a", "re: a", "d", "re: d"]
-        assert hf.engine.locks.is_empty
-
-
-async def test_waiting_turn_times_out() -> None:
-    """The running turn continues; the message of the waiting one is not in the log."""
-    async with open_stage(MEMORY, queue_timeout=0.001) as ([hf], stage):
-        running = await start_turn(hf, stage, "a")
-        with pytest.raises(SessionBusy):
-            await say(hf, "b")
-        stage.go_on()
-        await running
-        assert await log(hf) == ["a", "re: a"]
-
-
 async def test_number_of_waiting_turns_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Further turns are rejected at once; turns of other sessions are not."""
     monkeypatch.setattr("holdfast.engine.session_lock.TURNS_WAITING", 2)
@@ -108,43 +77,7 @@ async def test_nested_turn_is_rejected_in_every_mode(mode: Any) -> None:
         assert await log(hf) == ["a", "A"]
 
 
-@pytest.mark.parametrize("settings", [{"session_queue": "wait"}, {"queue_timeout": 0}, {"queue_timeout": 86_401}])
-async def test_invalid_settings_are_rejected(settings: dict[str, Any]) -> None:
-    """By name, before anything is opened or written."""
-    name = next(iter(settings))
-    with pytest.raises(InvalidRequest, match=name):
-        async with open_stage(MEMORY, **settings):
-            pass
-    if name == "session_queue":
-        async with open_stage(MEMORY) as ([hf], _):
-            with pytest.raises(InvalidRequest, match=name):
-                await say(hf, "a", **settings)
-            session = await hf.session("s")
-            with pytest.raises(InvalidRequest, match=name):
-                async with session.turn("a", **settings):
-                    pass
-            assert await log(hf) == []
-
-
 # -- rejection -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("by", ["setting", "turn"])
-async def test_reject_mode_rejects_while_a_turn_runs(by: str) -> None:
-    """A turn may override the setting."""
-    mine: dict[str, Any] = {"session_queue": "reject"} if by == "turn" else {}
-    theirs: dict[str, Any] = {"session_queue": "reject"} if by == "setting" else {}
-    async with open_stage(MEMORY, **theirs) as ([hf], stage):
-        running = await start_turn(hf, stage, "a")
-        with pytest.raises(SessionBusy) as refused:
-            await say(hf, "b", **mine)
-        assert refused.value.until > hf.clock()
-        patient = asyncio.create_task(say(hf, "c", session_queue="queue"))
-        await wait_for_waiting(hf, 1, patient)
-        stage.go_on()
-        await asyncio.gather(running, patient)
-        await say(hf, "d", **mine)
-        assert await log(hf) == ["a", "re: a", "c", "re: c", "d", "re: d"]
 
 
 async def test_close_and_rewind_do_not_count_as_turns() -> None:
@@ -166,18 +99,6 @@ async def test_close_and_rewind_do_not_count_as_turns() -> None:
 
 
 # -- interruption ----------------------------------------------------------------
-
-
-async def test_interrupt_mode_stops_the_running_turn() -> None:
-    """Its partial reply is stored and marked, the new turn sees it, and its caller gets an error."""
-    async with open_stage(MEMORY) as ([hf], stage):
-        running = await start_turn(hf, stage, "a")
-        assert await say(hf, "b", session_queue="interrupt") == "re: b"
-        with pytest.raises(TurnInterrupted):
-            await running
-        assert await log(hf) == ["a", "re:|", "b", "re: b"]
-        assert await get_claim(hf) is None
-        assert hf.engine.locks.is_empty
 
 
 async def test_each_turn_interrupts_the_one_before() -> None:

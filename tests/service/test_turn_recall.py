@@ -17,11 +17,8 @@ from holdfast.context.explain import decode_record
 from holdfast.context.recalled import CLOSING, OPENING, RecalledItem, RecallSettings
 from holdfast.context.settings import parse
 from holdfast.domain.session import SessionRef
-from holdfast.recall.base import Candidates, Lookup
-from holdfast.sessions import message_explanations
 from holdfast.sessions.context_preview import preview_context
 from holdfast.sessions.preview_objects import PreviewRequest
-from holdfast.sessions.prompt_sections import FREE
 from holdfast.tools.search import CLOSING as FOUND_END
 from holdfast.tools.search import NOTHING
 from holdfast.tools.search import OPENING as FOUND
@@ -75,21 +72,6 @@ async def test_recalled_text_precedes_the_message_and_is_not_logged() -> None:
         assert [entry.message.text for entry in await at.hf.store.entries(session.ref)] == [prompt[1]["content"], "ok"]
         record = await last_record(at, session.ref)
         assert record.recalled[0] == "harbour#0"
-        assert record.recalled_tokens > 0
-
-
-async def test_recorded_sizes_of_a_prompt_with_recalled_text_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they are shown if the prompt is not rebuilt."""
-    monkeypatch.setattr(message_explanations, "EXPLAIN_REBUILT", 0)
-    async with open_talks(lambda _: make_reply("ok", usage={"prompt_tokens": 300})) as at:
-        await at.add_messages("harbour", SECRET, "Noted.")
-        session = await at.hf.session("new", user_id="ada", agent="finder")
-        await session.send("What was the gate code again?")
-        record = await last_record(at, session.ref)
-        found = await session.prompt("0.0")
-        sizes = {one.name: one.tokens for one in found.sections if one.name not in FREE}
-        assert sizes == {"recalled": record.recalled_tokens, "other": 300 - record.recalled_tokens}
-        assert found.total_tokens == found.tokens + record.overhead + record.recalled_tokens == 300
         assert record.recalled_tokens > 0
 
 
@@ -156,20 +138,6 @@ async def test_tool_does_not_return_another_sessions_copy_of_prompt_text() -> No
         assert "2211" in result
 
 
-async def test_next_turn_recalls_again() -> None:
-    """Text recalled by an earlier turn is in no later prompt."""
-    async with open_talks() as at:
-        await at.add_messages("harbour", SECRET, "Noted.")
-        await at.add_messages("kitchen", "Kelp soup needs ginger.", "It does.")
-        session = await at.hf.session("new", user_id="ada", agent="finder")
-        await session.send("What was the gate code again?")
-        await session.send("And what did kelp soup need?")
-        (block,) = blocks(at.model.prompts[-1])
-        assert "ginger" in block
-        assert "4711" not in block
-        assert blocks(at.model.prompts[-1][:-2]) == []
-
-
 async def test_text_in_the_prompt_is_not_recalled() -> None:
     """The session's own messages, the message itself, and equal text of another session."""
     async with open_talks() as at:
@@ -234,47 +202,6 @@ async def test_text_of_another_session_is_recalled_immediately() -> None:
         await told.send(SECRET)
         asking = await at.hf.session("new", user_id="ada", agent="finder")
         await asking.send("What was the gate code again?")
-        assert "4711" in blocks(at.model.prompts[-1])[0]
-
-
-async def test_turn_does_not_hurry_the_indexing_of_its_own_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its messages are in the prompt; they are indexed later, together with the reply."""
-    waited: list[float] = []
-    async with open_talks() as at:
-        assert at.hf.engine.index is not None
-        waiting = at.hf.engine.index._queue
-        monkeypatch.setattr(waiting, "reschedule", lambda told, due: waited.append(due))
-        session = await at.hf.session("new", user_id="ada", agent="finder")
-        await session.send("What was the gate code again?")
-        await session.send("And now?")
-        assert waited == []
-        for number in range(8):
-            other = await at.hf.session(f"s{number}", user_id="ada", agent="plain")
-            await other.send("One of many, as no person writes to them.")
-        await session.send("And then?")
-        assert waited == []
-
-
-async def test_session_sent_in_full_uses_up_no_search_candidates(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The index returns a limited number of matches, and a long session on the subject would fill them all."""
-    async with open_talks() as at:
-        await at.add_messages("harbour", SECRET)
-        session = await at.hf.session("new", user_id="ada", agent="finder")
-        await session.send("The gate code, the gate code!")
-        await at.settled()
-        assert at.hf.engine.index is not None
-        index, asked = at.hf.engine.index.index, list[Lookup]()
-        lookup = index.lookup
-
-        async def record_lookup(wanted: Lookup) -> Candidates:
-            asked.append(wanted)
-            return await lookup(wanted)
-
-        monkeypatch.setattr(index, "lookup", record_lookup)
-        await session.send("What was the gate code again?")
-        assert [one.filters.not_sessions for one in asked] == [("new",)]
         assert "4711" in blocks(at.model.prompts[-1])[0]
 
 

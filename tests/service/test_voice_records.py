@@ -165,28 +165,6 @@ def request_for(strategy: str = "none", **options: Any) -> Request:
     return Request(strategy=make_strategy(ContextSettings(strategy, options)), count=STORED, input_budget=UNLIMITED)
 
 
-def test_digest_has_no_fields_and_a_cut_message_keeps_its_own() -> None:
-    said = [Message(role="user", content=f"Order #{at} is {at}-kelp.") for at in range(40)]
-    entries = log_with(*said, Message(role="user", content="word " * 2000))
-    built = build(request_for("digest", budget=600), None, (), entries)
-    messages = request_body(built)["messages"]
-    digest = next(at for at, one in enumerate(built.messages) if one.text.startswith("[Condensed"))
-    assert messages[digest] == {"at": digest}
-    assert "characters cut" in built.messages[-1].text
-    assert messages[-1]["turn_id"] == entries[-1].turn_id
-
-
-def test_original_task_stub_has_no_fields() -> None:
-    """`[original task: …]` does not belong to a turn."""
-    entries = log_with(
-        Message(role="user", content="Refund #1 " * 500), *[Message(role="user", content="on " * 50)] * 20
-    )
-    built = build(request_for("token_window", budget=400), None, (), entries)
-    assert built.messages[0].text.startswith("[original task:")
-    assert request_body(built)["messages"][0] == {"at": 0}
-    assert "turn_id" in request_body(built)["messages"][-1]
-
-
 # -- the request ---------------------------------------------------------------------
 
 
@@ -232,17 +210,6 @@ def test_other_vendors_get_no_record_fields() -> None:
     built = build(request_for(), None, (), replies_with(("a", {"source": "greeting", "interruptable": False})))
     body = request_body(built, llm, turn_id=3, timestamp=4, interruptable=False, metadata={"of": "the client"})
     assert body == {"model": "xxxx", "messages": [{"at": 0}], "metadata": {"of": "the client"}}
-
-
-def test_clock_and_window_are_not_read_for_other_vendors() -> None:
-    llm = msgspec.structs.replace(CUSTOM, records=False)
-    built = build(request_for(), None, (), replies_with(("a", None)))
-
-    def never() -> int:
-        raise AssertionError("asked")
-
-    built.window.list_sources = never  # type: ignore[method-assign, assignment]  # it must not be called
-    address_model({"messages": []}, llm, built, turn_id=0, now=never)
 
 
 # -- in a turn -------------------------------------------------------------------------

@@ -55,15 +55,6 @@ async def test_missing_workspace_has_no_history_and_is_not_created_by_reading(ke
     assert not kept.root.exists()
 
 
-async def test_existing_ignore_and_attributes_files_are_kept(kept: Workspaces) -> None:
-    workspace = kept.workspace("default", "w")
-    workspace.folder.mkdir(parents=True)
-    (workspace.folder / ".gitignore").write_text("mine\n")
-    await workspace.open()
-    assert (workspace.folder / ".gitignore").read_text() == "mine\n"
-    assert git(workspace.folder, "show", "HEAD:.gitignore") == "mine\n"
-
-
 async def test_existing_repository_is_opened_unchanged(kept: Workspaces) -> None:
     workspace = kept.workspace("default", "w")
     workspace.folder.mkdir(parents=True)
@@ -78,16 +69,6 @@ async def test_existing_repository_is_opened_unchanged(kept: Workspaces) -> None
     assert files(workspace) == {"a", "b"}
     assert git(workspace.folder, "branch", "--show-current") == "own/branch\n"
     check_repository(workspace)
-
-
-async def test_empty_repository_gets_its_first_commit(kept: Workspaces) -> None:
-    workspace = kept.workspace("default", "w")
-    workspace.folder.mkdir(parents=True)
-    git(workspace.folder, "init", "-q", "-b", "main")
-    assert await workspace.commit("nothing") is None
-    (workspace.folder / "b").write_text("2")
-    assert await workspace.commit("first")
-    assert await subjects(workspace) == ["first"]
 
 
 async def test_enclosing_repository_is_never_committed_to(tmp_path: Path) -> None:
@@ -150,21 +131,6 @@ async def test_parts_of_another_repository_are_neither_read_nor_changed(
         with pytest.raises(WorkspaceUnusable, match="must be inside the workspace"):
             await work
     assert git(other.folder, "rev-parse", "HEAD") == before
-
-
-async def test_detached_head_is_rejected(one: Workspace) -> None:
-    git(one.folder, "checkout", "-q", "--detach")
-    await one.write("MEMORY.md", "x")
-    with pytest.raises(WorkspaceUnusable, match="git switch"):
-        await one.commit("x")
-
-
-async def test_sha256_repository_is_rejected(kept: Workspaces) -> None:
-    workspace = kept.workspace("default", "w")
-    workspace.folder.mkdir(parents=True)
-    git(workspace.folder, "init", "-q", "--object-format=sha256")
-    with pytest.raises(WorkspaceUnusable, match=r"extensions\.objectformat = 'sha256'"):
-        await workspace.commit("x")
 
 
 async def test_impossible_folder_is_reported(tmp_path: Path) -> None:

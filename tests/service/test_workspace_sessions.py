@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
 from holdfast.agents import Agent, Roster
-from holdfast.config import list_warnings, load, show_config
+from holdfast.config import load
 from holdfast.config.build import build_workspace_settings
 from holdfast.domain.session import SessionRef
-from holdfast.errors import ConfigError, InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import WORKSPACE_FILE_BYTES
@@ -226,15 +224,6 @@ async def test_checkpoint_names_the_files_it_leaves_out(tmp_path: Path) -> None:
     assert [one["name"] for one in first["left_out"]] == ["large.bin"]
 
 
-async def test_history_with_one_commit_has_no_diff(tmp_path: Path) -> None:
-    nothing, _, first = await call_tools(
-        tmp_path, (HISTORY, {"include_diff": True}), (CHECKPOINT, {}), (HISTORY, {"include_diff": True})
-    )
-    assert nothing == {"commits": []}
-    assert [commit["subject"] for commit in first["commits"]] == ["workspace init"]
-    assert "diff" not in first
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -305,13 +294,6 @@ async def test_only_agents_that_name_the_tools_have_them(tmp_path: Path, agent: 
         assert list_offered_tools(one) == there
 
 
-async def test_tools_are_missing_without_workspaces() -> None:
-    async with bench(["ok"], agents=AGENTS) as one:
-        assert one.hf.workspaces is None
-        with pytest.raises(InvalidRequest, match="checkpoint, memory_history do not exist"):
-            await one.ask("Hi", agent="writer")
-
-
 async def test_custom_tool_replaces_the_built_in_one(tmp_path: Path) -> None:
     def checkpoint() -> str:
         """Do it elsewhere."""
@@ -341,39 +323,3 @@ async def test_custom_tool_replaces_the_built_in_one(tmp_path: Path) -> None:
 )
 def test_configuration_is_read(text: str, settings: WorkspaceSettings | None) -> None:
     assert build_workspace_settings(load(text, env={"ON": "true"}).hooks.workspace_git) == settings
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("hooks: {workspace_git: yes please}", "expected true or false"),
-        ("hooks: {workspace_git: {pth: x}}", "unknown key; did you mean 'path'?"),
-        ("hooks: {workspace_git: {on_secret: block}}", "unknown key"),
-        ("hooks: {workspace_git: {path: ''}}", "a string that is not empty"),
-    ],
-)
-def test_configuration_mistakes_are_reported(text: str, problem: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(text, env={})
-    assert problem in "\n".join(caught.value.problems)
-
-
-def test_disabled_tools_are_reported() -> None:
-    agents = "agents: {writer: {tools: [checkpoint]}}"
-    (warning,) = list_warnings(load(agents, env={}))
-    assert warning.endswith("tool 'checkpoint' is disabled, so turns are rejected: enable hooks.workspace_git")
-    assert list_warnings(load(f"{agents}\nhooks: {{workspace_git: true}}", env={})) == []
-
-
-async def test_configured_workspace_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "holdfast.yaml").write_text("hooks: {workspace_git: true}\nagents: {writer: {}}\n")
-    assert "hooks.workspace_git.path: workspaces" in show_config(None, {})[0]
-    async with holdfast.from_config(env={}) as hf:
-        folder = tmp_path / "workspaces" / "writer"
-        folder.mkdir(parents=True)
-        (folder / "notes.md").write_text("x")
-        await (await hf.session("s", agent="writer")).close()
-        await hf.sweep()
-        assert [subject for subject, _ in await commit_messages(workspace_of(hf, "writer"))] == ["session-close: s"]
-        assert (await hf.store.get(SessionRef("default", "s"))).status == "closed"

@@ -183,19 +183,6 @@ async def test_concurrent_commit_by_another_git_is_built_upon(one: Workspace, mo
     assert await subjects(one) == ["ours", "theirs", "workspace init"]
 
 
-async def test_many_commits_are_packed(one: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.workspace.repository._LOOSE", -1)
-    (one.folder / ".git" / "objects" / "17").mkdir(exist_ok=True)
-    git(one.folder, "tag", "kept")
-    for number in range(3):
-        await one.write("a.md", str(number))
-        assert await one.commit(str(number))
-    assert list((one.folder / ".git" / "objects" / "pack").glob("*.pack"))
-    assert await subjects(one) == ["2", "1", "0", "workspace init"]
-    assert git(one.folder, "tag") == "kept\n"
-    check_repository(one)
-
-
 # -- history -------------------------------------------------------------------------
 
 
@@ -230,17 +217,6 @@ async def test_long_diff_says_how_much_is_missing(one: Workspace) -> None:
     shown, _, more = diff.rpartition("\n[")
     assert len(shown) < WORKSPACE_DIFF_BYTES
     assert more == f"{whole - len(shown) - 1:,} more bytes of this diff are left out]\n"
-
-
-async def test_counting_of_a_very_long_diff_is_bounded(one: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.workspace.repository._DRAINED_BYTES", 100_000)
-    monkeypatch.setattr("holdfast.workspace.repository.WORKSPACE_DIFF_BYTES", 1000)
-    (one.folder / "a.txt").write_text("".join(f"line {number}\n" for number in range(60_000)))
-    await one.commit("long")
-    diff = (await one.history(include_diff=True)).diff
-    assert diff is not None
-    assert len(diff) < 1200
-    assert "more bytes of this diff are left out" in diff
 
 
 async def test_commits_by_others_are_shown_unchanged(one: Workspace) -> None:
@@ -350,17 +326,6 @@ async def test_repository_located_elsewhere_is_not_purged(one: Workspace, tmp_pa
     await one.write("a.md", "x")
     assert await one.commit("all is as it was")
     assert await subjects(one) == ["all is as it was", "workspace init"]
-
-
-@pytest.mark.parametrize("name", [".git-holdfast-old", ".git-holdfast-new"])
-async def test_leftovers_at_the_purge_location_do_not_block(one: Workspace, tmp_path: Path, name: str) -> None:
-    (tmp_path / "theirs").mkdir()
-    (one.folder / name).symlink_to(tmp_path / "theirs")
-    await one.write("a.md", "x")
-    assert await one.commit("x")
-    (one.folder / name).write_text("x")
-    assert (await one.purge()).commit
-    assert (tmp_path / "theirs").exists()
 
 
 @pytest.mark.parametrize("state", ["new begun", "old away", "new in place", "init"])

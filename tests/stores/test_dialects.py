@@ -100,30 +100,6 @@ def test_statements_have_the_same_names_and_parameters(dialect: str) -> None:
         assert does == OTHERWISE.get(name, (does[0], does[0])), name
 
 
-def _collapse_spaces(sql: str) -> str:
-    return " ".join(sql.split())
-
-
-@pytest.mark.parametrize("dialect", ["sqlite", *DIALECTS])
-def test_no_override_repeats_the_common_statement(dialect: str) -> None:
-    """An override that says what the common statement says is shadowing it for nothing."""
-    common, own = read_declarations("common.sql"), read_declarations(f"{dialect}/overrides.sql")
-    assert not [
-        name
-        for name, one in own.items()
-        if name in common and _collapse_spaces(one.text) == _collapse_spaces(common[name].text)
-    ]
-    assert not [name for name, one in own.items() if name in common and one.parameters], "parameters are declared once"
-
-
-def test_every_common_statement_is_used_by_two_dialects() -> None:
-    """A text that one dialect alone uses belongs to that dialect; one that none uses, to nobody."""
-    own = [read_declarations(f"{dialect}/overrides.sql") for dialect in ("sqlite", *DIALECTS)]
-    for name, one in read_declarations("common.sql").items():
-        using = [each for each in own if name not in each]
-        assert len(using) == 0 if not one.text else len(using) > 1, name
-
-
 @pytest.mark.parametrize("file", ["common.sql", *(f"{dialect}/overrides.sql" for dialect in ("sqlite", *DIALECTS))])
 def test_statements_use_the_parameters_that_they_declare(file: str) -> None:
     common = read_declarations("common.sql")

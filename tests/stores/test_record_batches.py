@@ -125,9 +125,3 @@ async def test_the_sweep_finishes_an_interrupted_deletion(
     assert [one.key for one in (await store.list_records(owner, SPACE, now=3)).records] == ["new"]
     for other in (one for one in OWNERS if one != owner):
         assert len((await store.list_records(other, SPACE, now=3, limit=COUNT, values=False)).records) == COUNT
-
-
-async def test_expired_records_are_swept_in_batches(store: Store) -> None:
-    """By their sizes, not only by their number."""
-    await put(store, USER, expires_at=5)
-    assert [await store.sweep_records(now=9, limit=100) for _ in range(6)] == [2, 2, 2, 2, 1, 0]

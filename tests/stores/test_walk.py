@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.memory import Owner
-from holdfast.domain.session import Entry, SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.limits import PAGE
 from holdfast.stores import open_store, walk
 from holdfast.stores.base import Store
@@ -83,14 +83,6 @@ async def test_sessions_are_listed_in_pages(store: Store, count: int) -> None:
         assert await _walk(store, size=SMALL, descending=descending) == pages
 
 
-async def test_pages_have_the_stores_default_size(store: Store) -> None:
-    """Unless a size is given; filters apply to all pages."""
-    await _make_sessions(store, PAGE + 1)
-    assert [len(page) for page in await _walk(store)] == [PAGE, 1]
-    await store.create(session(SessionRef("bob", "b"), timestamp=5))
-    assert await _walk(store, user_id="bob") == [["b"]]
-
-
 @pytest.mark.parametrize("gone", [[2], [1, 2], [0, 1, 2]])
 @pytest.mark.parametrize("deleted", [False, True])
 async def test_no_session_is_missed_if_a_page_changes_during_reading(
@@ -139,45 +131,6 @@ async def test_sessions_of_the_same_millisecond_are_all_listed(store: Store) -> 
     assert [one async for one in walk.iterate_unchanged_sessions(store, 9)] == []
 
 
-async def test_no_page_is_read_after_the_last_possible_match(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For any number of sessions used since."""
-    await _make_sessions(store, PAGE + SMALL)
-    read = list[int]()
-
-    async def count_pages(*given: Any, **asked: Any) -> AsyncIterator[Any]:
-        async for page in pages(*given, **asked):
-            read.append(len(page))
-            yield page
-
-    pages = walk.iterate_session_pages
-    monkeypatch.setattr(walk, "iterate_session_pages", count_pages)
-    assert [one.id async for one in walk.iterate_unchanged_sessions(store, 10)] == ["s0", "s1"]
-    assert read == [PAGE]
-
-
-async def test_detecting_an_unchanged_session(store: Store) -> None:
-    """Neither written, nor read, nor deleted."""
-    await _make_sessions(store, 1)
-    read = await store.get(_ref(0))
-    assert await walk.is_unchanged(store, read)
-    await store.touch(_ref(0), timestamp=7)
-    assert not await walk.is_unchanged(store, read)
-    read = await store.get(_ref(0))
-    await store.append(_ref(0), Append(entries=[user("x")], timestamp=7))
-    assert not await walk.is_unchanged(store, read)
-    read = await store.get(_ref(0))
-    await store.remove(_ref(0))
-    assert not await walk.is_unchanged(store, read)
-
-
-async def test_a_repeated_session_is_recognized() -> None:
-    """Even if user and id concatenate to the same text as another session's."""
-    seen = walk.SessionDeduplicator()
-    refs = [SessionRef("a", "bc"), SessionRef("ab", "c"), SessionRef("abc", "1"), SessionRef("1 a", "b")]
-    assert [seen.add(ref) for ref in refs] == [True] * len(refs)
-    assert [seen.add(ref) for ref in refs] == [False] * len(refs)
-
-
 # -- a log ---------------------------------------------------------------------
 
 
@@ -202,49 +155,3 @@ async def test_reading_a_log_up_to_an_entry(log: Store, last: int) -> None:
     found, end = await walk.read_entries_until(log, REF, _is(f"{last}"), descending=True)
     assert end is not None
     assert [*seqs(tuple(found)), end.seq] == [*range(2 * SMALL, last - 1, -1)]
-
-
-@pytest.mark.parametrize(
-    ("start", "stop"), [(0, None), (0, 3), (1, 4), (2, 2), (3, 2), (0, 6), (4, 7), (6, 7), (7, None)]
-)
-async def test_reading_a_log_within_bounds(log: Store, start: int, stop: int | None) -> None:
-    """The whole log without an end; each entry is read once."""
-    asked = list[int]()
-
-    def ends(entry: Entry) -> bool:
-        asked.append(entry.seq)
-        return False
-
-    wanted = [*range(start, 2 * SMALL + 1 if stop is None else stop)]
-    found, end = await walk.read_entries_until(log, REF, ends, start=start, stop=stop)
-    assert (seqs(tuple(found)), asked, end) == (wanted, wanted, None)
-    found, end = await walk.read_entries_until(log, REF, lambda _: False, start=start, stop=stop, descending=True)
-    assert (seqs(tuple(found)), end) == (wanted[::-1], None)
-
-
-async def test_reading_a_log_with_a_filter(log: Store) -> None:
-    """A filtered entry can still be the end; retired entries are read only on request."""
-    found, end = await walk.read_entries_until(log, REF, _is("5"), keep=_is("1", "4", "6"))
-    assert (seqs(tuple(found)), end and end.seq) == ([1, 4], 5)
-    await log.append(REF, Append(retire_from=2, entries=[user("else")], timestamp=3))
-    found, _ = await walk.read_entries_until(log, REF, lambda _: False)
-    assert seqs(tuple(found)) == [0, 1, 2 * SMALL + 1]
-    found, _ = await walk.read_entries_until(log, REF, lambda _: False, retired=True)
-    assert seqs(tuple(found)) == [*range(2 * SMALL + 2)]
-
-
-async def test_nothing_is_read_after_the_end(log: Store) -> None:
-    """A page that is not full is the last, and empty ranges are not read."""
-    asked = 0
-    entries = log.entries
-
-    async def count_pages(*given: Any, **more: Any) -> Any:
-        nonlocal asked
-        asked += 1
-        return await entries(*given, **more)
-
-    log.entries = count_pages  # type: ignore[method-assign]
-    await walk.read_entries_until(log, REF, lambda _: False, start=5)
-    assert asked == 1
-    await walk.read_entries_until(log, REF, lambda _: False, start=5, stop=5)
-    assert asked == 1

@@ -12,17 +12,14 @@ from hypothesis import strategies as st
 
 from holdfast.access import (
     ID_RANDOM,
-    ROLES,
     SECRET_RANDOM,
     ForwardedHeaders,
-    Principal,
     create_key,
     derive_upstream_user,
     hash_key,
     is_key,
     is_valid_key,
     parse_key_id,
-    to_principal,
 )
 from holdfast.stores.keys import ApiKey
 
@@ -69,28 +66,6 @@ def test_too_few_random_bytes_are_rejected() -> None:
     """A short secret could be guessed."""
     with pytest.raises(ValueError, match="42 random bytes"):
         create_key(b"x" * ID_RANDOM)
-
-
-def test_a_key_is_valid_until_it_expires_or_is_revoked() -> None:
-    """It is invalid from the millisecond of expiry; a revoked key is invalid at once."""
-    random = b"\1" * (ID_RANDOM + SECRET_RANDOM)
-    text = create_key(random).text
-    assert is_valid_key(make_stored_key(random, expires_at=NOW + 1), text, NOW)
-    assert not is_valid_key(make_stored_key(random, expires_at=NOW), text, NOW)
-    assert not is_valid_key(make_stored_key(random, revoked_at=NOW + 1), text, NOW)
-    assert not is_valid_key(make_stored_key(random, id="another"), text, NOW)
-
-
-def test_roles_are_in_order() -> None:
-    """Each role includes the permissions of the lower ones."""
-    may = {role: [other for other in ROLES if Principal(tenant="t", role=role).has_role(other)] for role in ROLES}
-    assert may == {"read": ["read"], "write": ["read", "write"], "admin": ["read", "write", "admin"]}
-
-
-def test_a_principal_has_the_settings_of_its_key() -> None:
-    """All settings are copied, and only the id identifies the key."""
-    key = make_stored_key(b"\2" * (ID_RANDOM + SECRET_RANDOM), user_id="ada", role="read", rate=5, max_body=7)
-    assert to_principal(key) == Principal(tenant="t", user_id="ada", role="read", key_id=key.id, rate=5, max_body=7)
 
 
 @given(st.text(), st.text(), st.text(min_size=1), st.text(min_size=1))

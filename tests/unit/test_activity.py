@@ -11,7 +11,6 @@ from holdfast.domain.activity import (
     RESOLUTIONS,
     ActivityCounts,
     Steps,
-    make_series,
     merge_block,
     read_block,
 )
@@ -45,23 +44,3 @@ def test_later_block_replaces_an_earlier_one_and_never_the_other_way() -> None:
     assert [counts.turns for counts in read_block(new, later).values()] == [2]
     assert read_block(new, first) == {}
     assert merge_block(new, first, {first * HOURLY.block: ActivityCounts(turns=1)}, HOURLY.step) is None
-
-
-def test_block_of_another_version_is_replaced() -> None:
-    assert read_block(b"\xc1", 3) == {}
-    data = merge_block(b"\xc1", 3, {3 * FINE.block: ActivityCounts(calls=1)}, FINE.step)
-    assert read_block(data, 3) == {3 * FINE.block: ActivityCounts(calls=1)}
-
-
-def test_series_has_a_point_for_every_step() -> None:
-    steps = {0: ActivityCounts(turns=1), 600_000: ActivityCounts(turns=2), 3_600_000: ActivityCounts(turns=4)}
-    points = make_series(steps, 1, 3 * 3_600_000, 3_600_000)
-    assert [(one.start, one.counts.turns) for one in points] == [(0, 3), (3_600_000, 4), (7_200_000, 0)]
-
-
-def test_costs_use_the_prices_of_replay() -> None:
-    counts = ActivityCounts(
-        sent_tokens=1000, cached_tokens=400, full_tokens=5000, summary_read_tokens=10, summary_written_tokens=3
-    )
-    assert counts.cost == 0.1 * 400 + 1.25 * 600 + 10 + 15
-    assert counts.full_cost == 1.25 * 5000

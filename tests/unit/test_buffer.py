@@ -240,17 +240,3 @@ def test_no_summary_is_applied_to_messages_outside_the_history() -> None:
     before = get_outcome(built)
     assert built.view.apply_summary(Compaction(0, 5, "They spoke.", 9, "summary")) is False
     assert get_outcome(build_from_view(request, built.view)) == before
-
-
-def test_a_view_lists_its_entries_and_knows_if_builds_are_slow() -> None:
-    """A limited history is processed completely on each build; other views only process new entries."""
-    rule = make_strategy(ContextSettings("none"))
-    plain = Request(strategy=rule, count=STORED, input_budget=UNLIMITED)
-    entries = _make_entries(300)
-    whole = build(plain, None, [], entries).view
-    assert whole.list_entries() == entries
-    assert not whole.is_slow
-    for history, long in ((200, False), (201, True)):
-        view = build(limit_history(plain, history), None, [], entries).view
-        assert view.list_entries() == [entries[0], *entries[-history:]]
-        assert view.is_slow == long

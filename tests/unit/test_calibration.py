@@ -21,8 +21,6 @@ from holdfast.domain.calibration import (
     Learned,
     MeasuredCount,
     Pair,
-    decode_learned,
-    encode_learned,
 )
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
@@ -103,41 +101,6 @@ def test_a_count_reports_its_method_and_margin() -> None:
 
 
 # -- windows --------------------------------------------------------------------------
-
-
-def test_a_window_named_by_an_error_is_remembered() -> None:
-    budget = llm("who-knows").compute_budget()
-    learned = Learned().record_refusal(20_000, budget, limit=8_192, requested=19_000, at=AT)
-    assert learned.window == 8_192
-    assert learned.ceiling is None
-    assert llm("who-knows").compute_budget(learned=learned).context_window == 8_192
-    assert llm("who-knows", window=4_096).compute_budget(learned=learned).context_window == 4_096
-    assert llm("gpt-5").compute_budget(learned=Learned(window=272_000)) == llm("gpt-5").compute_budget()
-
-
-def test_a_window_that_turned_out_larger_is_forgotten() -> None:
-    learned = Learned(window=8_192, window_at=AT).record_usage(9_000, 9_000, at=AT + 1)
-    assert learned.window is None
-    assert Learned(window=8_192, window_at=AT).merge(learned).window is None
-
-
-def test_a_refusal_without_numbers_lowers_the_budget_by_a_tenth() -> None:
-    model, learned, inputs = llm("gpt-4o"), Learned(), [llm("gpt-4o").compute_budget().counted]
-    for _ in range(3):
-        learned = learned.record_refusal(inputs[-1], model.compute_budget(learned=learned), at=AT)
-        inputs.append(model.compute_budget(learned=learned).counted)
-    assert inputs == [113_664, 102_297, 92_067, 82_860]
-    assert decode_learned(encode_learned(learned)) == learned
-    assert learned.record_usage(82_000, 100_000, at=AT).ceiling is None
-    assert learned.record_usage(82_000, 82_000, at=AT).ceiling == 82_860
-    assert learned.record_usage(82_000, 82_000, at=AT + 8 * 86_400_000).ceiling is None
-
-
-def test_a_refusal_explained_by_the_new_window_lowers_nothing_else() -> None:
-    budget = llm("gpt-4o").compute_budget()
-    learned = Learned().record_refusal(100_000, budget, limit=65_536, at=AT)
-    assert learned.ceiling is None
-    assert llm("gpt-4o").compute_budget(learned=learned).input < 65_536
 
 
 @given(st.integers(1, 400_000), st.none() | st.integers(256, 400_000), st.none() | st.integers(1, 400_000))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.recall.chunks import LEAST, MAX_CHUNKS, MOST, split_chunks
-from holdfast.recall.details import MAX_DETAIL, analyse, find_chunks, read_chunks, read_mentions, write_detail
+from holdfast.recall.details import find_chunks, read_chunks, write_detail
 from holdfast.recall.terms import MAX_TEXT, extract_terms
 
 WORDS = ["anchor", "boat", "canvas", "drift", "engine", "ferry", "gale", "harbour"]
@@ -71,29 +71,9 @@ def test_a_heading_begins_a_chunk(gap: str) -> None:
     assert any(text.startswith("## Ferries", chunk.start) for chunk in split_chunks(text, "english"))
 
 
-def test_details_that_are_too_long_omit_the_chunks() -> None:
-    text = " ".join(f"word{at}x stands here." for at in range(12_000))
-    detail = analyse(text, 0)[1]
-    assert len(detail) <= MAX_DETAIL
-    assert read_chunks(detail) == []
-
-
 def test_a_very_long_text_keeps_its_first_and_last_chunks() -> None:
     text = "".join(f"Buoy number {at} is painted red and white.\n" for at in range(MAX_TEXT // 20))
     chunks = split_chunks(text, "english")
     assert len(chunks) <= MAX_CHUNKS
     assert chunks[0].start == 0
     assert text[chunks[-1].stop :].strip() == ""
-
-
-def test_short_texts_have_no_chunks() -> None:
-    terms, detail = analyse("We sail on Friday.", 0)
-    assert terms == extract_terms("We sail on Friday.")
-    assert read_chunks(detail) == []
-    assert read_mentions(detail), "a time is named"
-    assert analyse("The boat is red.", 0)[1] == ""
-
-
-@pytest.mark.parametrize("broken", ["", "4d2.1", ";;"])
-def test_details_without_chunks_have_none(broken: str) -> None:
-    assert read_chunks(broken[:0] if broken == ";;" else broken) == []

@@ -15,7 +15,6 @@ from holdfast.context.dialects import Dialect
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
 from holdfast.context.strategies import Strategy, make_strategy
 from holdfast.context.units import group_units
-from holdfast.context.view import ViewState, decode_state, encode_state
 from holdfast.context.window import Room, Window
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.provider_items import DETAILS, FORMAT, HOSTED, has_compaction, with_compactions
@@ -23,7 +22,6 @@ from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 from tests.unit.context_rules import check_rules
-from tests.unit.context_units import anchor_of, groups_of
 from tests.unit.strategies import (
     COUNTERS,
     IMAGE,
@@ -229,13 +227,6 @@ def test_the_current_message_is_found_at_any_position() -> None:
             assert built.window.list_messages()[at] == entries[len(talk)].message
     nobody = build(request, None, [], log_of([Event("assistant", 5)]).entries)
     assert nobody.window.find_current() is None
-
-
-def test_an_empty_working_set_covers_no_messages() -> None:
-    rule = make_strategy(ContextSettings("digest"))
-    request = Request(strategy=rule, count=STORED, input_budget=UNLIMITED)
-    assert build(request, None, [], []).through == -1
-    assert build(request, None, [], make_log(3, 3, 3).entries).through == 2
 
 
 def test_long_strings_in_arguments_are_cut_in_place() -> None:
@@ -449,19 +440,6 @@ def test_system_notes_count_towards_the_budget(number: int) -> None:
     rule = make_strategy(ContextSettings("token_window", {"budget": entries[-1].total + 48}))
     request = Request(strategy=rule, count=STORED, input_budget=UNLIMITED, dialect="anthropic")
     check_rules(request, build(request, None, [], entries), entries)
-
-
-def test_a_state_of_another_version_is_discarded() -> None:
-    """It decodes to None instead of being partly understood."""
-    assert decode_state(encode_state(ViewState(version=0))) is None
-    assert decode_state(b"not json") is None
-
-
-def test_the_reference_checks_group_logs_correctly() -> None:
-    """Open calls take in tool messages, answered ones do not."""
-    entries = log_messages(make_calls("a"), answer("z", "?"), answer("a", "1"), answer("a", "again"))
-    assert [[entry.seq for entry in group] for group in groups_of(entries)] == [[0, 1, 2], [3]]
-    assert anchor_of(entries) is None
 
 
 # -- the answered reply and the current message ------------------------

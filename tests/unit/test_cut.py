@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.cut import USERS_LEAST, compute_cut_floor, cut, make_stub
+from holdfast.context.cut import USERS_LEAST, cut, make_stub
 from holdfast.domain.messages import Message, Part, ToolCall
 from tests.unit.test_summary_prompts import Characters
 
@@ -118,13 +118,6 @@ def test_long_strings_in_arguments_are_cut() -> None:
     assert (call.id, call.name) == ("c", "save")
 
 
-@pytest.mark.parametrize(("size", "stays"), [(110, True), (111, False)])
-def test_short_arguments_are_kept(size: int, stays: bool) -> None:
-    """Cut arguments would be about as long."""
-    whole = calling("x" * size)
-    assert (cut_message(whole, 5) == whole) == stays
-
-
 def test_arguments_that_are_not_json_become_an_object_with_their_text() -> None:
     """Also arguments without long strings, if nothing else is enough, so arguments are always JSON."""
     for arguments in (LONG, json.dumps({f"k{at}": at for at in range(400)})):
@@ -160,28 +153,6 @@ def test_media_are_removed_only_if_cutting_text_is_not_enough() -> None:
     assert second == Part("text", "[a part of type image_url is left out here; it is in message 7 of the session]")
 
 
-def test_long_fields_are_removed_and_named() -> None:
-    """In alphabetical order after the content; a field of 200 characters is kept."""
-    extra = {"thoughts": "t" * 201, "reasoning": "r" * 900, "mood": "m" * 200}
-    note = "[left out here: reasoning, thoughts; the whole is message 7 of the session]"
-    said = Part("text", "Hello.")
-    told = [("Hello.", f"Hello.\n{note}"), ("", note), (None, note), ((said,), (said, Part("text", note)))]
-    for content, expected in told:
-        lean = cut_message(reply(content, extra=extra), 400)
-        assert lean.extra == {"mood": "m" * 200}
-        assert lean.content == expected
-    media = cut_message(reply((Part("text", "Hello."), IMAGE)), 20)
-    assert "left out here:" not in media.text, "there is nothing to name"
-
-
-def test_if_nothing_fits_the_smallest_cut_is_returned() -> None:
-    text = cut_message(reply(LONG), 5).text
-    assert text == f"\n[… {len(LONG)} of {len(LONG)} characters cut, message 7 of the session …]\n"
-    picture = reply((Part("text", "Look."), Part("audio", extra={"data": "a"})))
-    lean = cut_message(picture, 5)
-    assert Letters().message(lean) < Letters().message(picture)
-
-
 # -- a task --------------------------------------------------------------------------
 
 
@@ -210,9 +181,3 @@ def test_a_stub_keeps_media_while_they_fit() -> None:
         assert ("image_url is left out here; it is in message 0 of the session" in told.text) == (not media)
     alone = make_stub(Message(role="user", content=(IMAGE,)), 20, seq=0, count=Letters())
     assert alone.text.startswith("[original task: ]")
-
-
-@pytest.mark.parametrize(("room", "floor"), [(1, 32), (263, 32), (264, 33), (1023, 127), (1024, 128), (9999, 128)])
-def test_a_small_room_cuts_further(room: int, floor: int) -> None:
-    """To an eighth of the room, at least 32 and at most 128 tokens."""
-    assert compute_cut_floor(room) == floor

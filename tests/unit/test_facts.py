@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.context.digest.facts import read_lines
-from holdfast.context.digest.texts import LONGEST, MAX_LEAVES, Line, keep_ends, parse_table, split_text
+from holdfast.context.digest.texts import LONGEST, MAX_LEAVES, Line, keep_ends
 from holdfast.context.units import Unit, group_units
 from holdfast.context.values import (
-    MAX_KEY,
     MAX_TEXT,
     split_words,
 )
@@ -57,17 +56,6 @@ def test_a_call_is_named_by_short_arguments_and_long_ones_become_facts() -> None
     assert found.asked == ["id", "note", "rows", "sku"]
 
 
-def test_a_long_command_names_its_call() -> None:
-    """Completely if it fits on a line, otherwise by its head."""
-    command = "cd /srv/kelp && python -m pytest tests/pricing -x -q 2>&1 | tail -20"
-    assert line("ok", {"command": command}).handle == f"look({command})"
-    query = "select region_code, sum(net_amount_eur) from mart_sales.fact_orders where not is_test group by region_code"
-    found = line("ok", {"sql": query, "limit": 5})
-    assert found.handle == "look(5)"
-    assert ("sql", query) in [(fact.key, fact.value) for fact in found.facts]
-    assert line("ok", {"sql": query}).handle == "look(select region_code, sum(…)"
-
-
 def test_numbers_keep_their_written_form() -> None:
     text = '{"total": 12.50, "big": 123456789012345678901234567890, "small": 1e-7, "odd": NaN}'
     assert [value for _, value in pairs(text)] == ["12.50", "123456789012345678901234567890", "1e-7", "NaN"]
@@ -86,11 +74,6 @@ def test_objects_in_lists_become_separate_rows() -> None:
 def test_an_object_keyed_by_identifiers_keeps_the_identifier() -> None:
     found = pairs({"cards": {"card_17": {"id": "card_17", "kind": "card", "limit": 5000}}})
     assert found == [("", "card_17"), ("limit", "5000")]
-
-
-def test_keys_shared_by_nested_objects_are_qualified() -> None:
-    found = pairs({"from": {"code": "HAM"}, "to": {"code": "OSL"}, "name": {"first": "Ada"}})
-    assert found == [("from.code", "HAM"), ("to.code", "OSL"), ("first", "Ada")]
 
 
 @pytest.mark.parametrize(
@@ -126,100 +109,6 @@ def test_tables_pairs_and_logs_are_read(text: str, expected: list[tuple[str, str
 def test_values_are_found_in_any_script(text: str, word: str) -> None:
     assert word in list(split_words(text))
     assert any(word in sentence for sentence in read_message(text))
-
-
-def test_a_numbered_list_keeps_its_numbers() -> None:
-    """An item's number is no sentence."""
-    assert read_message("Options:\n1. One-way. Cheap.\n12. Round trip.\nWhich one?") == [
-        "Options:", "One-way.", "Cheap.", "Round trip.", "Which one?"
-    ]  # fmt: skip
-    assert read_message("Take 1. Then 2. after it.") == ["Take 1. Then 2. after it."]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Termin T-1: 10.04.2026, 8:00 Uhr, frei\nTermin T-2: 11.04.2026, 9:00 Uhr, frei\nTermin T-3: 12.04.2026, 9:00 Uhr, frei",
-        "M\tsrc/kelp/app.py\nA\tsrc/kelp/api.py\nD\tsrc/kelp/jobs.py",
-        "call(a, b, c);\ncall(d, e, f);\ncall(g, h, i);",
-    ],
-)
-def test_lines_with_equal_commas_are_not_a_table_without_a_header(text: str) -> None:
-    """Lines of logs and code may have equal numbers of commas too."""
-    values = [value for _, value in pairs(text)]
-    for part in text.replace("\t", " ").splitlines():
-        assert any(value in part and len(value) > 5 for value in values)
-    assert not any(key.startswith(("Termin T-1: ", "M", "call(a")) for key, _ in pairs(text))
-
-
-def test_values_common_to_all_rows_belong_to_the_list() -> None:
-    """Shown for one row only they would be misread."""
-    rows = [{"code": f"ZQ{number}", "status": "available"} for number in range(4)]
-    found = line({"name": "Ada", "seats": rows}).facts
-    assert [(fact.key, fact.value, fact.group > 0) for fact in found[:3]] == [
-        ("name", "Ada", False), ("seats.status", "available", False), ("code", "ZQ0", True)
-    ]  # fmt: skip
-    assert [fact.value for fact in found].count("available") == 1
-    assert [fact.value for fact in line({"seats": rows[:2]}).facts].count("available") == 2
-
-
-def test_a_duplicate_row_is_read_once() -> None:
-    """For example a flight that several connections start with."""
-    first, rows = {"code": "ZQ1", "gate": "A3"}, [{"code": "ZQ2", "gate": "B1"}, {"code": "ZQ3", "gate": "B4"}]
-    values = [value for _, value in pairs([[first, rows[0]], [first, rows[1]]])]
-    assert values == ["ZQ1", "A3", "ZQ2", "B1", "ZQ3", "B4"]
-    assert [value for _, value in pairs([first, first])] == ["ZQ1", "A3"]
-    assert [value for _, value in pairs([first, first | {"gate": "B1"}])] == ["ZQ1", "A3", "ZQ1", "B1"]
-    assert [value for _, value in pairs([first, first | {"seat": "4C"}])] == ["ZQ1", "A3", "ZQ1", "A3", "4C"]
-
-
-def test_a_repeated_key_starts_a_new_record() -> None:
-    """The price of the second is not that of the first."""
-    facts = line("Name: Lamp\nPrice: 12 EUR\nName: Boots\nPrice: 99 EUR").facts
-    groups = {fact.value: fact.group for fact in facts}
-    assert groups["Lamp"] == groups["12 EUR"] != groups["Boots"] == groups["99 EUR"]
-
-
-def test_a_sentence_between_two_pairs_separates_them_in_messages() -> None:
-    """In a result they stay together."""
-    text = "Name: Lamp\nHere is more.\nPrice: 12 EUR\nColour: red"
-    [spoken] = read_lines(units(Message(role="user", content=text))[0])
-    groups = {fact.key: fact.group for fact in spoken.facts}
-    assert groups["Name"] != groups["Price"] == groups["Colour"]
-    groups = {fact.key: fact.group for fact in line(text).facts}
-    assert groups["Name"] == groups["Price"] == groups["Colour"]
-
-
-@pytest.mark.parametrize("name", ["", "x" * (MAX_KEY + 1), "2nd", "a/b", "at: noon", "end.", "end;", "end{"])
-def test_one_cell_that_names_no_column_makes_no_header(name: str) -> None:
-    """A Markdown table has a separator line; other tables are recognised only by the column names."""
-    rows = "\nP-77,4,9\nP-78,9,9"
-    assert parse_table("sku,qty,when" + rows) == (["sku", "qty", "when"], [["P-77", "4", "9"], ["P-78", "9", "9"]])
-    assert parse_table(f"sku,{name},when" + rows) is None
-    assert parse_table(f"{'x' * MAX_KEY},at:noon,mean~" + rows) is not None
-    assert parse_table("sku,qty\nP-77,4\nP-78,9") is None
-
-
-def test_column_names_lose_only_quotes_and_emphasis() -> None:
-    found = parse_table("| **site** | 'year' | mean ~ |\n|:--|--:|---|\n| \"Bay 0\" | '12' | **3** |\n| | | |")
-    assert found == (["site", "year", "mean ~"], [["Bay 0", "12", "**3**"]])
-
-
-def test_a_text_without_white_space_is_split_at_the_maximum_length() -> None:
-    assert split_text("a" * LONGEST) == ["a" * LONGEST]
-    assert split_text("a" * (LONGEST + 1)) == ["a" * LONGEST, "a"]
-
-
-def test_code_is_not_a_list_of_pairs() -> None:
-    code = "import pandas as pd\nsensors = pd.read_csv('data/sensors.csv')\nprint(sensors.value.agg(['mean', 'size']).round(2))"
-    facts = line("ok", {"code": code}).facts
-    assert ("code", "sensors = pd.read_csv('data/sensors.csv')") in [(fact.key, fact.value) for fact in facts]
-    assert ("retries", "5") in pairs("retries = 5\ntimeout = 30\nhost = kelp.example")
-
-
-def test_a_line_with_prose_is_not_a_table_heading() -> None:
-    text = "Giant kelp grows up to half a metre a day in cold water. | site | year |\n|---|---|\n| Bay 0 | 2012 |\n| Bay 1 | 2013 |"
-    assert not any(key.startswith("Giant") for key, _ in pairs(text))
 
 
 @pytest.mark.parametrize(

@@ -52,13 +52,6 @@ async def test_concurrent_workers_pause_for_each_other() -> None:
     assert pauses == pytest.approx([0.0] * 5 + [each, 2 * each, 3 * each])
 
 
-async def test_a_single_pause_is_short_after_any_work() -> None:
-    worked = SimulatedWork()
-    await worked.run_step(30.0)
-    assert worked.pauses == pytest.approx([0.05])
-    assert await worked.run_step(30.0) == pytest.approx(0.05)
-
-
 async def test_there_are_no_pauses_while_a_caller_waits() -> None:
     worked = SimulatedWork()
     with worked.pace.skip_rests():

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.domain.media.checks import check_media
-from holdfast.domain.media.parts import format_bytes, list_hashes, mark_part, restore_data, take_out_data
+from holdfast.domain.media.parts import list_hashes, mark_part, restore_data, take_out_data
 from holdfast.domain.media.placeholders import restore_media
 from holdfast.domain.messages import (
     Message,
@@ -198,13 +198,6 @@ def test_link_digests_depend_on_the_url() -> None:
 
 
 # -- placeholders ------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (31_000, "31 kB"), (2 << 30, "2.1 GB")]
-)
-def test_sizes_are_formatted_for_people(count: int, text: str) -> None:
-    assert format_bytes(count) == text
 
 
 # -- for an upstream of Chat Completions -------------------------------------

@@ -37,25 +37,6 @@ def decide(new: Memory, *known: Memory) -> Decision:
     return decide_merge(replace(new, id="mem_" + "f" * 32), known, NOW + 5)
 
 
-def test_a_new_memory_is_stored_and_similar_ones_are_reported() -> None:
-    made = decide(memory("Ada likes green tea"), memory(number=1), memory("The sky", number=2))
-    assert made.outcome == "new"
-    assert [one.number for one in made.others] == [1]
-    assert made.put == (made.memory,)
-
-
-def test_a_duplicate_merges_tags_and_sources_and_keeps_the_greater_importance() -> None:
-    old = memory(number=1, tags=("a", "b"), importance=0.3)
-    made = decide(memory("ada likes tea.", tags=("b", "c"), importance=0.8, type="user"), old)
-    assert made.outcome == "merged"
-    assert (made.memory.id, made.memory.content) == (old.id, old.content)
-    assert made.memory.tags == ("a", "b", "c")
-    assert made.memory.importance == 0.8
-    assert made.memory.type == "user"
-    assert made.memory.sources[0].seqs == (0, 1)
-    assert made.put == (made.memory,)
-
-
 def test_a_less_trusted_duplicate_changes_nothing() -> None:
     old = memory(number=1)
     made = decide(memory(origin="tool", tags=("urgent",), importance=1.0), old)
@@ -126,13 +107,6 @@ def test_supersedes_is_ignored_if_a_review_must_decide(who: str) -> None:
     assert [one.id for one in made.put] == [made.memory.id]
 
 
-def test_a_new_value_supersedes_the_old_value() -> None:
-    old = memory("My favourite colour is blue", number=1)
-    made = decide(memory("My favourite colour is green"), old)
-    assert made.outcome == "superseded"
-    assert made.memory.supersedes == (old.id,)
-
-
 def test_a_tool_cannot_replace_a_value_of_the_user() -> None:
     old = memory("My favourite colour is blue", number=1)
     made = decide(memory("My favourite colour is green", origin="tool"), old)
@@ -145,13 +119,6 @@ def test_a_memory_with_an_expiry_is_not_superseded_automatically() -> None:
     assert decide(memory("The deadline for it is Friday"), old).outcome == "new"
     past = memory(number=1, valid_until=NOW)
     assert decide(memory(), past).outcome == "new"
-
-
-def test_supersedes_replaces_the_named_memory_regardless_of_content() -> None:
-    old = memory("The sky", number=1)
-    made = decide(memory(supersedes=(old.id,)), old, memory(number=2))
-    assert made.outcome == "superseded"
-    assert made.put[1].id == old.id
 
 
 def test_a_merge_stays_within_the_limits() -> None:

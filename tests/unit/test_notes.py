@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import holdfast
 from holdfast.context.build import Request, build
 from holdfast.context.settings import STRATEGIES
 from holdfast.domain.history import rebuild_log, to_old_entry
 from holdfast.domain.log import extend
-from holdfast.domain.messages import Message, chain, encode_canonical, make_alias
+from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import BudgetTooSmall, InvalidMessage
 from holdfast.tokens import STORED
-from holdfast.wire.openai import parse_log_message, parse_message, to_chat_message
+from holdfast.wire.openai import parse_log_message, to_chat_message
 from holdfast.wire.transcripts import Recording, read_recordings
 from tests.unit.strategies import Event, Log, events, requests
 
@@ -104,30 +103,6 @@ def test_a_log_with_notes_is_rebuilt_from_its_entries(happened: list[Event], num
 
 
 @pytest.mark.parametrize(
-    "message",
-    [Message(role="user", content="hi"), Message(role="assistant", content="hi"), Message(role="tool", content="x")],
-)
-def test_an_origin_is_not_compared_or_counted(message: Message) -> None:
-    """Digests, aliases and token counts do not depend on it."""
-    framed = message.evolve(origin=PAYLOAD)
-    assert encode_canonical(framed) == encode_canonical(message)
-    assert chain(b"", framed) == chain(b"", message)
-    assert make_alias(b"", framed) == make_alias(b"", message)
-    assert STORED.message(framed) == STORED.message(message)
-    assert to_chat_message(framed) == to_chat_message(message)
-
-
-def test_only_a_log_accepts_notes_and_origins() -> None:
-    """In a chat request, `note` is no role, and `origin` is a field like any unknown one."""
-    with pytest.raises(InvalidMessage, match="role"):
-        parse_message({"role": "note", "content": "x"})
-    chat = parse_message({"role": "user", "content": "x", "origin": 1})
-    assert (chat.origin, chat.extra) == (None, {"origin": 1})
-    own = parse_log_message({"role": "user", "content": "x", "origin": {"a": [1]}})
-    assert (own.origin, own.extra) == ({"a": [1]}, {})
-
-
-@pytest.mark.parametrize(
     ("note", "param"),
     [
         ({"role": "note", "tool_calls": []}, "message.tool_calls"),
@@ -159,8 +134,3 @@ def test_recordings_are_read_without_notes() -> None:
         ["user"],
         ["user"],
     ]
-
-
-def test_only_messages_are_fitted() -> None:
-    with pytest.raises(InvalidMessage, match="role"):
-        holdfast.fit([{"role": "note", "origin": 1}], budget=100)

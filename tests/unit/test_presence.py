@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.presence import LEAST_WORDS, PromptContents, split_phrases
-from holdfast.context.recalled import Recall, RecalledItem
+from holdfast.context.presence import PromptContents
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.strategies import make_strategy
 from holdfast.context.window import Compaction, Cut
-from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
-from holdfast.limits import EXPLAIN_EXCERPTS, EXPLAIN_PHRASES
+from holdfast.limits import EXPLAIN_EXCERPTS
 from holdfast.tokens import STORED
 from tests.unit.strategies import Log, events, log_of, requests, team_events, team_requests
 
@@ -130,58 +128,13 @@ def test_a_task_stub_counts_as_part_of_the_task() -> None:
     assert found.excerpts[0].words.startswith("Sail around (|im_start|) the world.")
 
 
-@pytest.mark.parametrize(
-    ("change", "decision"), [({"erased": True}, "erased"), ({"retired_by": 9}, "retired"), ({"seq": 999}, "later")]
-)
-def test_erased_retired_and_later_messages_are_not_searched(change: dict[str, Any], decision: str) -> None:
-    """The words of an erased message must never be shown."""
-    built, entries = build_prompt("Plan my trip.", "Yes.", "I get seasick.")
-    found = PromptContents(built).find_presence(msgspec.structs.replace(entries[2], **change))
-    assert (found.state, found.decision, found.excerpts) == ("no", decision, ())
-
-
 def test_a_rejected_message_is_absent() -> None:
     built, entries = build_prompt("Plan my trip.", "Yes.", "I get seasick.", "No.", "Go on.", without={2: "too blue"})
     found = PromptContents(built).find_presence(entries[2])
     assert (found.state, found.decision, found.reason, found.excerpts) == ("no", "refused", "too blue", ())
 
 
-def test_compactions_of_any_kind_are_searched() -> None:
-    """The kind is the name of the block, so a new kind needs no change."""
-    built, entries = build_prompt("Plan my trip.", "Yes.", "I get seasick.", *FILLER, strategy="token_window")
-    built.window.summary = Compaction(0, 3, "[#x]\nI  get\nseasick.", 9, kind="facts")
-    found = PromptContents(built).find_presence(entries[2])
-    assert [(one.block, one.words) for one in found.excerpts] == [("facts", "I  get\nseasick.")]
-
-
-def test_recalled_words_are_found_in_the_recall_block() -> None:
-    """Including escapes; recalled entries whose text is not stored are reported too."""
-    item = RecalledItem(kind="conversation", id="s#2", seq=2, text='I get "seasick" [always].', at=0, author="user")
-    recall = Recall(budgets={"conversation": 200}, items=(item,))
-    built, entries = build_prompt("Plan my trip.", "Yes.", "I get it.", *FILLER, strategy="token_window", recall=recall)
-    (one,) = PromptContents(built).find_presence(entries[2]).excerpts
-    assert one.block == "recalled"
-    assert one.words in built.messages[-2].text
-    assert [e.words for e in PromptContents(built, recalled=[3]).find_presence(entries[3]).excerpts] == [""]
-
-
-def test_identifiers_are_searched_and_short_words_are_not() -> None:
-    message = Message(role="tool", content='{"id": "K-113", "state": "lost", "note": "It is gone. Sorry!"}')
-    assert split_phrases(message) == ["K-113", "It is gone."]
-    calls = (ToolCall("c", "find", '{"order": "#W4219", "n": 12345678}'),)
-    assert split_phrases(Message(role="assistant", content=None, tool_calls=calls)) == ["#W4219", "12345678"]
-    assert split_phrases(Message(role="user", content="Yes. 我晕船很厉害。")) == ["我晕船很厉害。"]
-    assert split_phrases(Message(role="user", content=(Part("text", "{broken"), Part("text", " json, it is")))) != []
-
-
 def test_a_phrase_must_end_at_a_word_boundary() -> None:
     built, entries = build_prompt("Plan my trip.", "Yes.", "I like cats", *FILLER, strategy="token_window")
     built.window.summary = Compaction(0, 3, "I like catsup", 9, kind="summary")
     assert PromptContents(built).find_presence(entries[2]).state == "no"
-
-
-def test_the_number_of_searched_phrases_is_limited() -> None:
-    message = Message(role="user", content=" ".join(f"Sentence number {at}." for at in range(5_000)))
-    found = split_phrases(message)
-    assert len(found) == EXPLAIN_PHRASES
-    assert all(len(one) >= LEAST_WORDS for one in found)

@@ -10,14 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.consolidation.promotion import (
-    MAX_PROMOTIONS,
     MIN_SCORE,
     WEIGHTS,
-    Figures,
     Finding,
     compute_figures,
     make_findings,
-    promote,
     select_recalls,
 )
 from holdfast.domain.memory import (
@@ -64,16 +61,6 @@ def make_finding(one: Memory, *signals: Signal) -> Finding:
 
 
 # -- figures -------------------------------------------------------------------
-
-
-def test_without_recalls_all_figures_are_zero() -> None:
-    assert compute_figures(memory(), (), NOW) == Figures()
-
-
-@pytest.mark.parametrize(("recalls", "frequency"), [(1, 0.356), (3, 0.712), (5, 0.921), (6, 1.0), (50, 1.0)])
-def test_frequency_grows_by_the_logarithm(recalls: int, frequency: float) -> None:
-    figures = compute_figures(memory(), [recall(0, f"q{n}") for n in range(recalls)], NOW)
-    assert figures.frequency == pytest.approx(frequency, abs=1e-3)
 
 
 def test_three_recalls_of_three_questions_today_have_the_score_of_the_formula() -> None:
@@ -138,27 +125,6 @@ def test_a_score_equal_to_the_minimum_is_promoted(monkeypatch: pytest.MonkeyPatc
     assert make_finding(memory(), *signals).verdict == "promoted"
     monkeypatch.setattr("holdfast.consolidation.promotion.MIN_SCORE", math.nextafter(exact, 1))
     assert make_finding(memory(), *signals).verdict == "gated"
-
-
-def test_the_best_are_promoted_up_to_the_cap_ties_by_number() -> None:
-    memories = [memory(n) for n in range(MAX_PROMOTIONS + 1, 0, -1)]
-    signals = {one.id: [recall(day, f"q{day}", number=one.number) for day in range(3)] for one in memories}
-    findings = make_findings(memories, signals, NOW)
-    expected = [(n, "promoted") for n in range(1, MAX_PROMOTIONS + 1)]
-    assert [(one.number, one.verdict) for one in findings] == [*expected, (MAX_PROMOTIONS + 1, "over")]
-
-
-def test_promoted_memories_are_not_promoted_again() -> None:
-    signals = [recall(n, f"q{n}") for n in range(3)]
-    once = promote(memory(), make_finding(memory(), *signals), NOW)
-    assert once.promoted_at == NOW
-    assert make_finding(once, *signals).verdict == "already"
-
-
-def test_superseded_rejected_and_expired_memories_are_left_out() -> None:
-    signals = [recall(n, f"q{n}") for n in range(3)]
-    for gone in (memory(status="superseded"), memory(status="rejected"), memory(valid_until=NOW)):
-        assert make_findings([gone], {gone.id: signals}, NOW) == []
 
 
 # -- origins -------------------------------------------------------

@@ -13,10 +13,9 @@ from holdfast.config import list_warnings, load
 from holdfast.config.build import build_python_settings
 from holdfast.domain.artifact import check_name
 from holdfast.errors import ConfigError, InvalidRequest
-from holdfast.tools.python.calls import CallResult
-from holdfast.tools.python.files import SavedFiles, make_artifact_name
+from holdfast.tools.python.files import make_artifact_name
 from holdfast.tools.python.settings import PythonSettings
-from holdfast.tools.python.tool import fit_result, format_result
+from holdfast.tools.python.tool import fit_result
 
 PARTS = st.text(st.characters(codec=None, exclude_characters="/\0"), min_size=1, max_size=300)
 """Names in a folder, with surrogates for bytes that are no UTF-8."""
@@ -60,34 +59,6 @@ def test_different_paths_have_different_names(one: str, other: str) -> None:
 
 
 # -- results -------------------------------------------------------------------
-
-
-def ran(**fields: Any) -> CallResult:
-    return CallResult(**{"status": "success", "seconds": 0.01234, **fields})
-
-
-def test_empty_fields_are_left_out() -> None:
-    """Zero is not empty."""
-    assert format_result(ran(result="0"), SavedFiles(), [], 4096) == {
-        "status": "success",
-        "result": "0",
-        "seconds": 0.012,
-    }
-    files = [{"name": "a", "bytes": 1, "version": 0}]
-    found = format_result(ran(status="killed", stdout="x"), SavedFiles(files=files), ["one", "two"], 4096)
-    assert found == {"status": "killed", "stdout": "x", "files": files, "note": "one; two", "seconds": 0.012}
-
-
-def test_output_is_cut_before_the_traceback() -> None:
-    """The traceback explains the failure, so it stays whole as long as other text can be cut."""
-    trace = "Traceback\n" + "frame\n" * 200
-    found = format_result(
-        ran(status="error", stdout="o" * 90_000, stderr="e" * 90_000, exception=trace), SavedFiles(), [], 8192
-    )
-    assert found["exception"] == trace
-    assert "bytes of this result cut" in found["stdout"]
-    assert "bytes of this result cut" in found["stderr"]
-    assert len(msgspec.json.encode(found)) <= 8192
 
 
 TEXTS = st.text(max_size=40).flatmap(lambda text: st.integers(0, 2000).map(lambda number: text * number))

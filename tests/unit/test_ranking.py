@@ -234,15 +234,6 @@ def test_a_page_equals_the_first_hits_of_the_full_ranking(talk: list[list[str]],
     assert rank(question, everything, limit=limit) == rank(question, everything)[:limit]
 
 
-def test_ties_are_ordered_newest_first_then_by_session_and_place() -> None:
-    question = parse_question("dog", now=NOW)
-    talk = [["dog"], ["dog"], ["dog"]]
-    everything = documents(talk)
-    everything[0] = msgspec.structs.replace(everything[0], at=5000)
-    everything[2] = msgspec.structs.replace(everything[2], at=1000)
-    assert [hit.candidate.session for hit in rank(question, everything)] == ["s0", "s1", "s2"]
-
-
 def test_answer_is_found_through_the_question_before_it() -> None:
     talk = [
         ["What did your sister paint?", "A lake, at sunrise.", "How lovely"],
@@ -342,40 +333,7 @@ def test_each_answer_ranks_before_the_reply_that_repeats_it() -> None:
     assert places[:2] == [0, 0]
 
 
-def test_no_candidates_give_no_hits() -> None:
-    question = parse_question("dog", now=NOW)
-    for found in (Candidates([], 0, 0, {}), Candidates([], 10, 100, {"dog": 0})):
-        ranking = Ranking(question, found, [])
-        assert ranking.list_missing(10) == []
-        assert ranking.list_hits() == []
-    assert Ranking(question, None, []).list_hits() == []
-
-
-def test_a_missing_neighbour_is_not_a_hit() -> None:
-    question, everything = parse_question("dog", now=NOW), documents([["dog"]])
-    ranking = Ranking(question, look_up_candidates(question, everything))
-    missing = ranking.list_missing(10)
-    assert (0, 1) in missing
-    ranking.fill([], missing)
-    assert [hit.candidate.place for hit in ranking.list_hits()] == [0]
-
-
-def test_candidates_that_were_not_requested_are_ignored() -> None:
-    question, everything = parse_question("dog", now=NOW), documents([["dog", "lake", "lake", "lake", "lake"]])
-    ranking = Ranking(question, look_up_candidates(question, everything))
-    ranking.fill(everything, [])
-    assert [hit.candidate.place for hit in ranking.list_hits()] == [0, 1, 2]
-
-
 # -- with vectors ----------------------------------------------------------------
-
-
-def test_vector_only_scores_are_smoothed_over_neighbours() -> None:
-    everything = documents([["a", "dog", "b"], ["c"]])
-    similar = [Similar(one, near) for one, near in zip(everything, (0.6, 0.5, 0.1, 0.55), strict=True)]
-    hits = Ranking(parse_question("pet", now=NOW), None, similar).list_hits()
-    assert (hits[0].candidate.session, hits[0].candidate.place) == ("s0", 1)
-    assert all(hit.parts.vector is not None for hit in hits)
 
 
 @given(talks, asked)
@@ -386,20 +344,6 @@ def test_hybrid_search_finds_what_keyword_or_vector_search_finds(talk: list[list
     vectors = {(hit.candidate.source, hit.candidate.place) for hit in Ranking(question, None, similar).list_hits()}
     both = {(hit.candidate.source, hit.candidate.place) for hit in rank(question, everything, similar=similar)}
     assert both >= words | vectors
-
-
-def test_the_only_message_is_found_by_its_vector() -> None:
-    """The least similar message still counts if there is no other, or all are equally similar."""
-    for count in (1, 2):
-        similar = [Similar(one, 0.6) for one in documents([["lake"]] * count)]
-        assert len(Ranking(parse_question("pet", now=NOW), None, similar).list_hits()) == count
-
-
-def test_first_by_keyword_and_by_vector_is_first_in_hybrid() -> None:
-    everything = documents([["dog dog", "x", "y", "z"], ["dog", "x", "y", "z"]])
-    similar = [Similar(one, 0.9 if one.source == one.place == 0 else 0.1) for one in everything]
-    hits = rank(parse_question("dog", now=NOW), everything, similar=similar)
-    assert (hits[0].candidate.source, hits[0].candidate.place) == (0, 0)
 
 
 _ALONE = msgspec.structs.replace(WEIGHTS.dialogue, before=(), after=(), session=0.0, vector_before=(), vector_after=())
@@ -430,25 +374,6 @@ def rank_hybrid(talk: Sequence[Sequence[str]], text: str, near: Sequence[float],
     missing = ranking.list_missing(len(everything) * 9)
     ranking.fill([], missing)
     return ranking.list_hits()
-
-
-def collect_sessions(hits: Sequence[Hit]) -> set[str]:
-    return {hit.candidate.session for hit in hits}
-
-
-def test_vectors_find_nothing_below_the_floor() -> None:
-    talk, question = [["lake"], ["sister"]], "any pets?"
-    assert rank_hybrid(talk, question, [0.29, 0.1]) == []
-    assert collect_sessions(rank_hybrid(talk, question, [0.3, 0.1])) == {"s0"}
-    everything = [Similar(one, 0.29) for one in documents(talk)]
-    assert Ranking(parse_question(question, now=NOW), None, everything, WHOLE, FLOOR).list_hits() == []
-
-
-def test_keyword_hits_stay_at_any_similarity() -> None:
-    """Both the message with the words and its neighbours."""
-    talk = [["the dog sleeps", "I see"], ["nothing of note"]]
-    hits = rank_hybrid(talk, "Where is the dog?", [0.0, 0.05, 0.1])
-    assert [(hit.candidate.session, hit.candidate.seq) for hit in hits] == [("s0", 0), ("s0", 1)]
 
 
 def test_neighbours_of_a_similar_message_are_found_and_others_are_not() -> None:
@@ -484,61 +409,11 @@ def has_answer_among(talk: Sequence[Sequence[str]], text: str, near: Sequence[fl
     return ranking.has_answer(ranking.list_hits())
 
 
-def test_one_shared_word_is_not_an_answer_without_similarity() -> None:
-    """A message must contain a third of the question's terms or be similar to it."""
-    talk = [["the sister came by bicycle"], ["lake"]]
-    question = "Which sister of the admiral inherited the lighthouse and sold its furniture?"
-    assert not has_answer_among(talk, question, [0.2, 0.1])
-    assert has_answer_among(talk, question, [0.3, 0.1])
-    assert has_answer_among(talk, "Which sister inherited the bicycle?", [0.2, 0.1])
-    assert has_answer_among(talk, question, [0.2, 0.1], floor=0.0)
-
-
 def test_words_spread_over_neighbours_are_not_an_answer() -> None:
     """Any talk that is long enough contains each of the words somewhere."""
     talk = [["the sister came", "an admiral", "one lighthouse", "some furniture"]]
     question = "Which sister of the admiral inherited the lighthouse and sold its precious wooden furniture?"
     assert not has_answer_among(talk, question, [0.2, 0.1, 0.0, 0.0])
-
-
-def test_omitted_hits_do_not_count_as_the_answer() -> None:
-    """The similar message may be in the prompt already, so the remaining hits must answer on their own."""
-    question, everything = parse_question("pets", now=NOW), documents([["animals"], ["lake"], ["sister"]])
-    similar = [Similar(one, share) for one, share in zip(everything, (0.9, 0.25, 0.1), strict=True)]
-    ranking = Ranking(question, look_up_candidates(question, everything), similar, WHOLE, FLOOR)
-    hits = ranking.list_hits()
-    assert collect_sessions(hits) == {"s0", "s1"}
-    assert ranking.has_answer(hits)
-    assert not ranking.has_answer([hit for hit in hits if hit.candidate.session == "s1"])
-    assert not ranking.has_answer([])
-    alone = Ranking(question, None, similar, WHOLE, FLOOR)
-    assert alone.has_answer(alone.list_hits())
-    assert not alone.has_answer([hit for hit in alone.list_hits() if hit.candidate.session == "s1"])
-
-
-def test_keyword_hits_are_enough_without_vectors() -> None:
-    """In keyword mode, or while nothing is embedded yet."""
-    question, everything = (
-        parse_question("Which sister of the admiral sold the lighthouse?", now=NOW),
-        documents([["sister"]]),
-    )
-    nothing: tuple[list[Similar] | None, ...] = (None, [])
-    for similar in nothing:
-        ranking = Ranking(question, look_up_candidates(question, everything), similar, WHOLE, FLOOR)
-        assert ranking.has_answer(ranking.list_hits())
-
-
-def test_standalone_documents_ignore_similar_neighbours() -> None:
-    """Memories, say: what stands beside one has nothing to do with it."""
-    similar = [Similar(one, share) for one, share in zip(documents([["animals", "lake"]]), (0.5, 0.1), strict=True)]
-    weights = msgspec.structs.replace(ALONE, lowered=0.0)
-    hits = Ranking(parse_question("pets", now=NOW), None, similar, weights, FLOOR).list_hits()
-    assert [hit.candidate.place for hit in hits] == [0]
-
-
-def test_a_hit_reports_its_own_similarity() -> None:
-    hits = rank_hybrid([["dog"], ["lake"], ["sister"]], "dog", [0.5, 0.25, 0.1])
-    assert {hit.candidate.session: hit.parts.similarity for hit in hits} == {"s0": 0.5, "s1": 0.25}
 
 
 def find_lowest_similarity(count: int) -> float:

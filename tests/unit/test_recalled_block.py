@@ -21,14 +21,12 @@ from holdfast.context.recalled import (
     Recall,
     RecalledBlock,
     RecalledItem,
-    format_time,
     is_recalled,
     make_block,
 )
 from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import make_strategy
 from holdfast.context.view import decode_state, encode_state
-from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
@@ -97,12 +95,6 @@ def test_each_item_has_date_speaker_and_source() -> None:
         "note": "3 days ago",
         "text": "We agreed on kelp.",
     }
-
-
-@pytest.mark.parametrize(("at", "year"), [(-(2**70), "1-01-01 00:00 UTC"), (2**70, "9999-12-31 23:59 UTC")])
-def test_times_outside_the_calendar_are_shown_as_its_ends(at: int, year: str) -> None:
-    """A wrong clock must not fail a build."""
-    assert format_time(at).lstrip("0") == year
 
 
 # -- content ---------------------------------------------------------
@@ -175,31 +167,11 @@ def test_long_texts_are_cut_and_marked() -> None:
     assert len(alone.items[0].text) > 2 * len(cut["text"])
 
 
-def test_the_last_item_is_cut_to_the_remaining_room() -> None:
-    """It is cut instead of left out."""
-    items = [item(f"{number} leaves at nine and comes back at noon. " * 9, id=str(number)) for number in range(3)]
-    whole = make_block_of(*items)
-    assert whole is not None
-    least = make_block_of(*items[:2])
-    assert least is not None
-    room = STORED.message(least.message) + 70
-    made = make_block_of(*items, room=room)
-    assert made is not None
-    assert made.items[:2] == whole.items[:2]
-    assert made.ids == ("0", "1", "2")
-    assert made.items[2].cut
-    assert room - 20 < STORED.message(made.message) <= room
-
-
 def test_no_block_without_content_or_room() -> None:
     assert make_block_of() is None
     assert make_block_of(ITEM, room=0) is None
     assert make_block_of(item(" \n")) is None
     assert make_block_of(ITEM, held=PromptContent((), [ITEM.text])) is None
-
-
-def test_a_kind_without_a_budget_is_not_recalled() -> None:
-    assert make_block_of(item("known", kind="memory"), budgets={"conversation": 500}) is None
 
 
 # -- in a prompt ---------------------------------------------------------------
@@ -298,18 +270,6 @@ def test_no_block_without_a_user_message() -> None:
     assert build_with(log_of([Event("assistant", 5)]).entries, [ITEM]).recalled is None
 
 
-def test_token_counts_of_the_parts_add_up() -> None:
-    """System prompt and tools, conversation and recalled text each count once, in the record and in `explain`."""
-    system = Message(role="system", content="Answer shortly. " * 60)
-    for budget in (1400, 4000):
-        made = build_with(log_of(TALK).entries, [ITEM], system=(system,), budget=budget)
-        assert made.recalled_tokens > 0
-        overhead = made.request.count_overhead()
-        assert made.to_record().overhead == made.explain()["budget"]["system_and_tools"] == overhead
-        assert made.total_tokens == overhead + made.tokens + made.recalled_tokens
-        assert made.explain()["budget"]["recalled"] == min(400, (budget - overhead) // 4)
-
-
 def test_anthropic_gets_the_block_in_the_user_turn_and_caches_the_messages_before() -> None:
     """It is in the same user message as the question; the next turn finds the messages before it in the cache."""
     made = build_with(log_of(TALK).entries, [ITEM], dialect="anthropic")
@@ -324,16 +284,6 @@ def test_anthropic_gets_the_block_in_the_user_turn_and_caches_the_messages_befor
         if "cache_control" in block
     ]
     assert marked == [(0, 0), (1, 0), (2, 1)]
-
-
-def test_a_user_message_formatted_as_a_block_is_a_message() -> None:
-    """A session that quotes a block is sent unchanged."""
-    forged = Message(role="user", content=f"{OPENING}\n{{}}\n{CLOSING}")
-    log = log_of(TALK)
-    entries = [*log.entries[:2], msgspec.structs.replace(log.entries[2], message=forged)]
-    made = build_with(entries)
-    assert made.recalled is None
-    assert made.list_sources()[2] == entries[2]
 
 
 @pytest.mark.parametrize("budget", range(300, 420, 4))

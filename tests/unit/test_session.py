@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.domain.log import erase_content, extend, rewind, to_sent_message
 from holdfast.domain.messages import GENESIS, Message, Part, ToolCall, chain, encode_canonical, make_alias
-from holdfast.domain.reconcile import Plan, detect_mode, reconcile_delta
+from holdfast.domain.reconcile import Plan, reconcile_delta
 from holdfast.domain.session import (
     ERASED,
     Entry,
@@ -68,38 +67,6 @@ def test_kind_follows_from_role_and_calls() -> None:
     messages = [Message(role="system"), u("x"), a("x"), tc("c"), t("c"), Message(role="note")]
     assert tuple(get_kind(message) for message in messages) == get_args(Kind)
     assert get_kind(Message(role="developer")) == "system"
-
-
-class Case(NamedTuple):
-    """A log, and the units and turns that its entries belong to."""
-
-    messages: list[Message]
-    units: list[int]
-    turns: list[int]
-
-
-UNITS = {
-    "plain": Case([u("q"), a("r"), u("q")], [0, 1, 2], [0, 0, 1]),
-    "users in a row are one turn": Case([u("q"), u("q"), a("r")], [0, 1, 2], [0, 0, 0]),
-    "the model begins": Case([a("hello"), u("q")], [0, 1], [0, 1]),
-    "parallel calls, in any order": Case([tc("x", "y"), t("y"), t("x"), a("r")], [0, 0, 0, 3], [0] * 4),
-    "a result without its call": Case([u("q"), t("x")], [0, 1], [0, 0]),
-    "a result twice": Case([tc("x"), t("x"), t("x")], [0, 0, 2], [0] * 3),
-    "the same id called twice": Case([tc("x", "x"), t("x"), t("x")], [0, 0, 0], [0] * 3),
-    "an id used again": Case([tc("x"), t("x"), tc("x"), t("x")], [0, 0, 2, 2], [0] * 4),
-    "an orphan in between": Case([tc("x", "y"), t("?"), t("y")], [0, 1, 0], [0] * 3),
-    "a message in between closes the unit": Case([tc("x"), u("q"), t("x")], [0, 1, 2], [0, 1, 1]),
-    "calls after calls": Case([tc("x"), tc("y"), t("x"), t("y")], [0, 1, 2, 1], [0] * 4),
-}
-
-
-@pytest.mark.parametrize("name", UNITS)
-def test_units_and_turns(name: str) -> None:
-    """Results belong to the unit of their calls; a user message opens a turn."""
-    case = UNITS[name]
-    entries = log_of(*case.messages)
-    assert [entry.unit for entry in entries] == case.units
-    assert [entry.turn_id for entry in entries] == case.turns
 
 
 @given(some_log, st.integers(0, 12))
@@ -198,14 +165,6 @@ def test_an_erased_message_has_no_content() -> None:
 
 
 # -- reconcile: a delta ------------------------------------------------------
-
-
-def test_mode_is_detected_or_given() -> None:
-    """Messages without an assistant message are a delta, unless the request sets the mode."""
-    assert detect_mode([u("x")], "auto") == detect_mode([t("x"), u("y")], "auto") == "delta"
-    assert detect_mode([u("x"), a("y"), u("z")], "auto") == detect_mode([tc("x")], "auto") == "transcript"
-    assert detect_mode([u("x")], "transcript") == "transcript"
-    assert detect_mode([a("x")], "delta") == "delta"
 
 
 def test_a_delta_is_appended_to_the_log() -> None:

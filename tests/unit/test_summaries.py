@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.explain import list_decisions, sum_decisions
 from holdfast.context.settings import parse
 from holdfast.context.strategies import Strategy, make_strategy
 from holdfast.context.summaries import (
@@ -91,25 +90,6 @@ def require_plan(found: Plan | None) -> Plan:
 # -- when a summary is due ----------------------------------------------------------------------
 
 
-def test_a_summary_is_due_only_past_the_threshold() -> None:
-    """Due at 85 % usage, as in Hector; exactly at the threshold is not past it."""
-    entries = entries_of(*make_talk(15))
-    total = entries[-1].total
-    assert plan(entries, total) is not None
-    assert plan(entries, total, threshold=0.9999) is not None
-    assert plan(entries, int(total / 0.85) + 2) is None
-    assert plan(entries, int(total / 0.85) - 2) is not None
-
-
-def test_summary_and_remaining_messages_fit_the_target() -> None:
-    """The context is reduced to 70 %, as in Hector."""
-    entries = entries_of(*make_talk(20))
-    found = require_plan(plan(entries))
-    rest = sum(entry.tokens for unit in found.rest for entry in unit.entries)
-    assert rest + found.allowance <= 700
-    assert rest > 700 - found.allowance - 2 * entries[-1].tokens, "as much stays as fits"
-
-
 def test_the_newest_messages_stay_whole_and_no_unit_is_split() -> None:
     call = ToolCall("c", "look", '{"q": "x"}')
     pair = [assistant("", call), Message(role="tool", content="seen " * 40, tool_call_id="c")]
@@ -175,25 +155,6 @@ def test_a_long_task_is_shortened_before_a_summary() -> None:
     summary = make_compaction("They spoke.", first=0, last=2, total=entries[2].total, count=STORED, marker=MARKER)
     small = make_summarized_view(make_buffer(), room_of(200), summary, entries, anchor=0).make_window(room_of(200))
     assert STORED.message(small.list_messages()[0]) <= 50, "a quarter of a small room, too"
-
-
-def test_decisions_list_summarized_and_then_condensed_entries() -> None:
-    """The condensed range starts right after the summary, and every token is counted exactly once."""
-    made = make_buffer(budget=1000)
-    entries = entries_of(*make_talk(20))
-    _, summary = apply_summary_to(entries, made, 1000)
-    more = entries_of(*make_talk(60))
-    window = make_summarized_view(made, room_of(1000), summary, more, anchor=0).make_window(room_of(1000))
-    sent = window.units[0].first
-    runs = list_decisions(window, made)
-    assert [(run.first, run.last, run.decision, run.reason) for run in runs[:3]] == [
-        (0, 0, "anchored", "the task"),
-        (1, summary.last, "compacted", "summarized"),
-        (summary.last + 1, sent - 1, "compacted", "condensed"),
-    ]
-    for run in runs:
-        assert run.tokens == sum(entry.tokens for entry in more if run.first <= entry.seq <= run.last)
-    assert sum_decisions(window, made)["compacted"] == runs[1].tokens + runs[2].tokens
 
 
 def test_a_user_text_formatted_as_a_summary_is_a_message() -> None:

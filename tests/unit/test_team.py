@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -10,12 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agents import Agent, Roster
-from holdfast.agents.team import BELOW, CALLED, Team, find_wrong_relations, make_transfer_tool
-from holdfast.domain.session import TRANSFER
+from holdfast.agents.team import BELOW, CALLED, Team, find_wrong_relations
 from holdfast.errors import InvalidRequest
 from holdfast.limits import STATE_KEY_BYTES
-from holdfast.tools.context import Call, State, ToolContext
-from holdfast.tools.tool import ToolLimits, Toolset
 
 
 def make_agents(**fields: dict[str, Any]) -> dict[str, Agent]:
@@ -66,28 +62,7 @@ def test_a_team_contains_only_agents_below_its_root() -> None:
         team["boss"]
 
 
-def test_unknown_agent_names_are_ignored() -> None:
-    team = Team("a", make_agents(a={"sub_agents": ("nobody", "b")}, b={}))
-    assert (list_reachable_names(team, "a"), list_reachable_names(team, "b")) == (["b"], ["a"])
-
-
 # -- the agent of the next turn ---------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("spoke", "answers"),
-    [
-        ("boss", "boss"),
-        ("desk", "desk"),
-        ("clerk", "clerk"),
-        ("line", "boss"),
-        ("check", "boss"),
-        ("typist", "boss"),
-        ("x", "boss"),
-    ],
-)
-def test_last_agent_answers_next_unless_it_is_a_workflow_step(spoke: str, answers: str) -> None:
-    assert Team("boss", FIRM).resolve_next(spoke) == answers
 
 
 def test_a_step_of_a_workflow_accepts_no_handover() -> None:
@@ -97,22 +72,6 @@ def test_a_step_of_a_workflow_accepts_no_handover() -> None:
         "line",
         "boss",
     )
-
-
-@pytest.mark.parametrize(
-    ("spoke", "answers"),
-    [("boss", "boss"), ("clerk", "clerk"), ("lab", "lab"), ("line", "line"), ("typist", "line"), ("x", "boss")],
-)
-def test_an_unfinished_turn_stays_with_its_agent(spoke: str, answers: str) -> None:
-    """The turn of a step belongs to its workflow."""
-    assert Team("boss", FIRM).resolve_interrupted(spoke) == answers
-
-
-def test_a_named_agent_limits_the_conversation_to_its_sub_agents() -> None:
-    team = Team("boss", FIRM, named="desk")
-    assert [team.resolve_next(name) for name in ("clerk", "desk", "lab", "boss")] == ["clerk", "desk", "desk", "desk"]
-    assert team.resolve_handover("lab") == "desk"
-    assert list_reachable_names(team, "desk") == ["clerk", "boss", "lab", "line"]
 
 
 # -- invalid relations ----------------------------------------------------------
@@ -209,80 +168,4 @@ def test_a_roster_rejects_invalid_agents() -> None:
         Roster(agents=make_agents(a={"output_key": "k" * (STATE_KEY_BYTES + 1)}))
 
 
-def test_a_responder_knows_its_position_in_the_team() -> None:
-    roster = Roster(agents=FIRM)
-    alone, placed = roster.find_responder(agent="desk"), roster.find_responder(agent="desk", root="boss")
-    assert roster.find_responder(agent="clerk").team is None
-    assert placed.tools.tools[TRANSFER].parameters["properties"]["agent_name"]["enum"] == [
-        "clerk",
-        "boss",
-        "lab",
-        "line",
-    ]
-    assert alone.tools.tools[TRANSFER].parameters["properties"]["agent_name"]["enum"] == ["clerk"]
-    assert roster.find_responder(agent="desk", root="lab").team is not None
-    assert roster.find_responder(agent="boss", root="gone").team is not None
-
-
-def test_an_agent_without_reachable_agents_has_no_transfer_tool() -> None:
-    roster = Roster(agents=FIRM)
-    for name in ("clerk", "line"):
-        assert TRANSFER not in roster.find_responder(agent=name).tools.tools
-    roster.tools = Toolset(limits=ToolLimits(rounds=0))
-    assert not roster.find_responder(agent="boss").tools
-
-
 # -- the tool ------------------------------------------------------------------------
-
-
-def make_context(called: list[str]) -> ToolContext:
-    async def transfer(name: str) -> None:
-        called.append(name)
-
-    state: State = None  # type: ignore[assignment]  # unused by the tool
-    return ToolContext(
-        session_id="s",
-        user_id="u",
-        agent="a",
-        state=state,
-        artifacts=None,  # type: ignore[arg-type]  # unused as well
-        call=Call(transfer=transfer),
-    )
-
-
-def test_the_transfer_tool_describes_the_reachable_agents() -> None:
-    tool = make_transfer_tool([Agent(name="b", description="Knows\n  the   sea."), Agent(name="c")])
-    assert tool.description.endswith("\n- b: Knows the sea.\n- c")
-    long = make_transfer_tool([Agent(name="b", description="x" * 5000)])
-    assert len(long.description) < 1500
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        ({}, "there is no agent None"),
-        ({"agent_name": "x"}, "there is no agent 'x' to transfer to; possible agents: b, c"),
-        ({"agent_name": ["b"]}, "there is no agent"),
-        ({"agent_name": "b", "message": 1}, "message must be a text"),
-    ],
-)
-def test_invalid_arguments_are_rejected_with_the_possible_values(arguments: dict[str, Any], why: str) -> None:
-    called: list[str] = []
-    tool = make_transfer_tool([Agent(name="b"), Agent(name="c")])
-    with pytest.raises(InvalidRequest, match=why):
-        asyncio.run(_run(tool.call(make_context(called), arguments)))
-    assert called == []
-
-
-def test_a_transfer_is_recorded() -> None:
-    called: list[str] = []
-    given_to = make_context(called)
-    assert (
-        asyncio.run(_run(make_transfer_tool([Agent(name="b")]).call(given_to, {"agent_name": "b", "message": "hurry"})))
-        == "b takes over"
-    )
-    assert (called, given_to.noted) == (["b"], {"transfer": "b"})
-
-
-async def _run(work: Any) -> Any:
-    return await work

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.consolidation.promotion import MAX_MEMORIES, MAX_TERMS, MAX_THEMES, group_themes
+from holdfast.consolidation.promotion import MAX_TERMS, MAX_THEMES, group_themes
 from holdfast.domain.memory import Memory, Owner
 
 
@@ -42,18 +42,6 @@ def test_related_memories_are_grouped_and_named_by_shared_words() -> None:
     assert travel.terms[:2] == ("Lisbon", "flights")
     assert food.terms[0] == "Peanut"
     assert (travel.recalls, food.recalls) == (3, 2)
-
-
-def test_only_recalled_memories_count_most_recalled_first() -> None:
-    (theme,) = group_themes([*TRAVEL, *FOOD], {TRAVEL[0].id: 1, TRAVEL[2].id: 5})
-    assert theme.memory_ids == (TRAVEL[2].id, TRAVEL[0].id)
-    assert theme.recalls == 6
-    assert group_themes(TRAVEL, {}) == []
-
-
-def test_tags_count_as_words() -> None:
-    tagged = [memory(1, "Croissants", "paris"), memory(2, "The Louvre", "paris"), memory(3, "Gin")]
-    assert [len(theme.memory_ids) for theme in group_themes(tagged, once(tagged))] == [2, 1]
 
 
 def describe_theme(*contents: str, tags: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -102,9 +90,3 @@ def test_themes_are_disjoint_and_independent_of_order(contents: list[str], shuff
     assert all(counts[name] > 0 for name in told)
     assert len(themes) <= MAX_THEMES
     assert all(0 < len(theme.terms) <= MAX_TERMS for theme in themes)
-
-
-def test_the_number_of_themes_is_limited() -> None:
-    many = [memory(number, f"word{number} tea") for number in range(1, MAX_MEMORIES + 50)]
-    themes = group_themes(many, once(many))
-    assert sum(len(theme.memory_ids) for theme in themes) <= MAX_MEMORIES

@@ -16,7 +16,7 @@ from holdfast.models.anthropic_stream import ReplyChunks
 from holdfast.models.collect import to_chunks
 from holdfast.testing.anthropic_upstream import _make_events
 from holdfast.wire.anthropic import parse_messages
-from holdfast.wire.anthropic_replies import ReplyEvents, format_usage, make_message
+from holdfast.wire.anthropic_replies import ReplyEvents, make_message
 from holdfast.wire.anthropic_requests import (
     ELSEWHERE,
     convert_fields,
@@ -265,46 +265,6 @@ def test_fragmented_calls_of_lenient_providers_are_assembled() -> None:
     assert told["stop_reason"] == "tool_use"
 
 
-@pytest.mark.parametrize(
-    ("choice", "reason"),
-    [
-        ({"finish_reason": "stop"}, "end_turn"),
-        ({"finish_reason": "length"}, "max_tokens"),
-        ({"finish_reason": "content_filter"}, "refusal"),
-        ({"finish_reason": "stop", "native_finish_reason": "pause_turn"}, "pause_turn"),
-        ({"finish_reason": "stop", "native_finish_reason": "stop_sequence", "stop_sequence": "END"}, "stop_sequence"),
-        # Holdfast ended this tool round, so the model's own reason no longer applies.
-        ({"finish_reason": "length", "native_finish_reason": "tool_use"}, "max_tokens"),
-        ({"finish_reason": "eos", "native_finish_reason": "STOP"}, "end_turn"),
-        ({}, "end_turn"),
-    ],
-)
-def test_stop_reasons(choice: Json, reason: str) -> None:
-    told = make_message({"choices": [{"index": 0, "message": {"content": "x"}, **choice}]})
-    assert told["stop_reason"] == reason
-    assert told["stop_sequence"] == choice.get("stop_sequence")
-
-
-def test_usage() -> None:
-    """Input tokens exclude cached ones, Anthropic's own numbers are unchanged, and unknown usage is zero."""
-    cached = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 64}}
-    assert format_usage(cached) == {
-        "input_tokens": 36,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": 64,
-        "output_tokens": 7,
-    }
-    own = {
-        "input_tokens": 1,
-        "cache_read_input_tokens": 2,
-        "output_tokens": 3,
-        "server_tool_use": {"web_search_requests": 1},
-    }
-    assert format_usage({**cached, **own}) == own
-    assert format_usage(None) == format_usage("?") == {"input_tokens": 0, "output_tokens": 0}
-    assert format_usage({"prompt_tokens": "?"})["input_tokens"] == 0
-
-
 # -- digests -----------------------------------------------------------------
 
 
@@ -439,10 +399,3 @@ def test_the_fast_path_gives_the_same_text_deltas(content: list[Json]) -> None:
             delta = {"type": "text_delta", "text": words}
             assert events == [{"type": "content_block_delta", "index": short.index, "delta": delta}]
     assert short.end() == long.end()
-
-
-@pytest.mark.parametrize("blocks", [[{"text": "x"}], [{"type": ["text"]}], [5], 5])
-def test_content_blocks_of_other_upstreams_are_ignored(blocks: Any) -> None:
-    """The field is not in Anthropic's format, so only the text is used."""
-    message = {"role": "assistant", "content": "Kelp.", "content_blocks": blocks}
-    assert make_message({"choices": [{"message": message}]})["content"] == [{"type": "text", "text": "Kelp."}]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from holdfast.domain.log import erase_content, extend
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import NewEntry, Tail
-from holdfast.errors import InvalidMessage, InvalidMetadata
-from holdfast.wire.exports import parse_export, parse_own_fields
+from holdfast.errors import InvalidMetadata
+from holdfast.wire.exports import parse_own_fields
 from holdfast.wire.openai import parse_message
 from holdfast.wire.voice import SOURCES, check_metadata, make_plain_records, make_records
 from tests.unit.seed_voice import CONTENTS, PLAIN
@@ -46,12 +46,6 @@ def test_recorded_examples_round_trip() -> None:
     log = make_entries(*CONTENTS)
     assert make_records(log) == CONTENTS
     assert make_plain_records(log) == PLAIN
-
-
-def test_recorded_examples_can_be_imported() -> None:
-    read = parse_export({"messages": CONTENTS})
-    assert [own["metadata"] for own in read.fields] == [record["metadata"] for record in CONTENTS]
-    assert [own["turn_id"] for own in read.fields] == [1, 2, 2, 3, 3, 4]
 
 
 # -- export -----------------------------------------------------------------------
@@ -141,41 +135,6 @@ def test_allowed_sources_per_role(role: str, source: str) -> None:
 
 
 CUT = {"interrupted": True, "interrupt_timestamp": 5, "original": "abc"}
-WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("user", {"source": "other"}, "source"),
-    ("user", {"source": None}, "source"),
-    ("assistant", {"source": 5}, "source"),
-    ("assistant", {"source": ["llm"]}, "source"),
-    ("user", {"interrupted": True}, "interrupted"),
-    ("tool", {"interrupted": True}, "interrupted"),
-    ("assistant", {"interrupted": "yes"}, "interrupted"),
-    ("assistant", {"interrupted": 1}, "interrupted"),
-    ("assistant", {"interrupted": None}, "interrupted"),
-    ("assistant", {"interrupt_timestamp": 5}, "interrupt_timestamp"),
-    ("assistant", {"interrupted": False, "original": "abc"}, "original"),
-    ("user", {"original": "abc"}, "original"),
-    *(("assistant", {**CUT, "interrupt_timestamp": bad}, "interrupt_timestamp") for bad in ("5", 5.5, -1, True, None)),
-    *(("assistant", {**CUT, "original": bad}, "original") for bad in (None, 5, ["a"])),
-]
-
-
-@pytest.mark.parametrize(("role", "metadata", "field"), WRONG)
-def test_invalid_metadata_is_rejected_by_field(role: str, metadata: dict[str, Any], field: str) -> None:
-    for where, place in (("", "metadata"), ("messages[3]", "messages[3].metadata")):
-        with pytest.raises(InvalidMetadata) as refused:
-            parse_own_fields({"role": role, "metadata": metadata}, where)
-        assert refused.value.param == f"{place}.{field}"
-        assert str(refused.value).startswith(f"{place}.{field}")
-    assert isinstance(refused.value, InvalidMessage)
-
-
-def test_import_errors_name_the_message() -> None:
-    messages = [{"role": "user", "content": "a"}] * 3 + [
-        {"role": "user", "content": "b", "metadata": {"source": "llm"}}
-    ]
-    with pytest.raises(InvalidMetadata) as refused:
-        parse_export({"messages": messages})
-    assert refused.value.param == "messages[3].metadata.source"
 
 
 def test_valid_metadata_is_kept() -> None:
