@@ -6,8 +6,6 @@ import asyncio
 import gc
 from typing import Any
 
-from holdfast import config
-from holdfast.config.build import Clients, build_roster
 from holdfast.models import LimitedModel, Model, OpenAIModel, retire
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 
@@ -71,30 +69,3 @@ async def test_client_retired_before_its_first_call_works_and_is_closed() -> Non
         pool = model._pool
         model = None
         assert await is_closed(pool)
-
-
-def make_config(url: str = "http://127.0.0.1:1/v1", **more: Any) -> config.Config:
-    """Return a configuration with two llms and one agent."""
-    llms = {
-        "default": {"model": "m", "base_url": url, **more},
-        "b": {"model": "b", "base_url": "http://127.0.0.1:2/v1"},
-    }
-    return config.load(f"{{llms: {llms}, agents: {{a: {{}}}}}}".replace("'", '"'), env={})
-
-
-def test_unchanged_llm_keeps_its_client() -> None:
-    """The health of its upstream is kept too; other clients are returned to be retired."""
-    clients = Clients()
-    roster = build_roster(make_config(), clients)
-    turn = roster.copy()
-    old, other = roster.llms["default"].client, roster.llms["b"].client
-    roster.find_upstream(roster.llms["b"]).calls = 5
-    assert roster.replace_agents(build_roster(make_config(temperature=0.5, max_tokens=7), clients)) == []
-    assert (roster.llms["default"].client, roster.llms["default"].max_tokens) == (old, 7)
-    assert roster.replace_agents(build_roster(make_config(api_key="k"), clients)) == [old]
-    assert roster.llms["default"].client is not old
-    assert roster.llms["b"].client is other
-    assert roster.find_upstream(roster.llms["b"]).calls == 5
-    assert [llm.client for llm in turn.llms.values()] == [old, other]
-    assert {id(model) for model, _ in roster.upstreams} == {id(llm.client) for llm in roster.llms.values()}
-    assert {id(model) for model, _ in turn.upstreams} == {id(old), id(other)}

@@ -152,3 +152,41 @@ async def test_failed_removal_mark_does_not_fail_the_deletion(monkeypatch: pytes
     assert await outside.drop_memories(Owner("user", "ada")) == 0
     assert tombstones._parse_marks(await store.learned(MARK)) == {"": 1}
     await store.close()
+
+
+async def remove_elsewhere(one: Bench) -> None:
+    """Delete one session and erase an entry of another in a process without an index."""
+    for ref in REFS:
+        await one.make(ref, f"tea for {ref.id}", "yes")
+    await one.service.settled()
+    await one.service.walk()
+    one.time += LATER
+    outside = mark_removals(one.elsewhere, lambda: one.time)
+    await outside.remove(REFS[0])
+    await outside.erase(REFS[1], 0)
+
+
+async def test_removal_mark_is_anonymous_and_written_once_a_minute() -> None:
+    """Many deletions cost one small write, which contains no ids."""
+    async with bench() as one:
+        await remove_elsewhere(one)
+        stored = await one.elsewhere.learned(MARK)
+        assert stored is not None
+        assert stored == b'{"":%d}' % one.time or b'"":%d' % one.time in stored
+        assert not [name for name in (b"ada", b"s0", b"s1") if name in stored]
+        writes: list[bytes] = []
+        learn = one.elsewhere.learn
+
+        async def record(model: str, data: bytes, **more: Any) -> bool:
+            writes.append(data)
+            return await learn(model, data, **more)
+
+        one.elsewhere.learn = record  # type: ignore[method-assign]
+        outside = mark_removals(one.elsewhere, lambda: one.time)
+        for ref in REFS:
+            await outside.remove(ref)
+        assert writes == []
+        one.time += tombstones._FRESH
+        for ref in REFS:
+            await outside.remove(ref)
+        assert len(writes) == 1

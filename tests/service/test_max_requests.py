@@ -8,11 +8,9 @@ import pytest
 
 from holdfast.errors import (
     ModelBusy,
-    ModelUnavailable,
 )
 from holdfast.models import LimitedModel, closing, collect
-from tests.service.failover_kit import DOWN, NamedModel
-from tests.service.scripted_model import make_chunks
+from tests.service.failover_kit import NamedModel
 from tests.waits import until
 
 
@@ -33,24 +31,6 @@ async def test_calls_above_the_limit_wait_in_order() -> None:
     await asyncio.gather(*tasks)
     assert [body["n"] for body in model.bodies] == [0, 1, 2, 3, 4]
     assert (limited.running, limited.waiting, limited.waits) == (0, 0, 3)
-
-
-async def test_slot_is_released_when_the_stream_ends_closes_or_fails() -> None:
-    for ending in ("end", "close", "failure"):
-        model = NamedModel("one", lambda _: [*make_chunks("a b"), DOWN] if ending == "failure" else "a b")  # noqa: B023
-        limited = LimitedModel(model, 1, patience=60)
-        async with closing(limited.stream({})) as chunks:
-            await anext(chunks)
-            assert limited.running == 1
-            if ending == "end":
-                async for _ in chunks:
-                    pass
-            elif ending == "failure":
-                with pytest.raises(ModelUnavailable):
-                    async for _ in chunks:
-                        pass
-        assert limited.running == 0
-        await collect(LimitedModel(NamedModel("one", "b"), 1, patience=60).stream({}))
 
 
 async def test_call_that_waits_too_long_gets_a_busy_error() -> None:

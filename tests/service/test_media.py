@@ -265,23 +265,6 @@ def _forget(hf: holdfast.Holdfast, ref: SessionRef) -> None:
     store._cache.forget(hf.tenant, ref)
 
 
-def test_media_cache_is_bounded() -> None:
-    """By bytes; the least recently used goes first, and an item that would evict all others is not cached."""
-    remembered, ref = MediaCache(100), SessionRef("u", "s")
-    for number in range(4):
-        remembered.put("t", ref, {bytes([number]): bytes(30)})
-        assert remembered.get("t", ref, b"\0") is not None
-    assert remembered.get("t", ref, b"\1") is None
-    assert remembered.size == 90
-    remembered.put("t", ref, {b"x": bytes(51)})
-    assert remembered.get("t", ref, b"x") is None
-    assert remembered.get("u", ref, b"\0") is None
-    assert remembered.get("t", SessionRef("u", "t"), b"\0") is None
-    remembered.forget("t", ref)
-    assert remembered.size == 0
-    assert MEDIA_CACHE_BYTES > 2 * 20 * (1 << 20)
-
-
 @pytest.mark.parametrize(
     "inputs", [None, frozenset({"text"}), frozenset({"text", "image"}), frozenset({"text", "video"})]
 )
@@ -308,3 +291,20 @@ async def test_imported_video_is_sent_in_a_form_the_upstream_accepts(inputs: fro
     else:
         assert kinds == {"text"}
         assert "video" in sent[1]["text"]
+
+
+def test_media_cache_is_bounded() -> None:
+    """By bytes; the least recently used goes first, and an item that would evict all others is not cached."""
+    remembered, ref = MediaCache(100), SessionRef("u", "s")
+    for number in range(4):
+        remembered.put("t", ref, {bytes([number]): bytes(30)})
+        assert remembered.get("t", ref, b"\0") is not None
+    assert remembered.get("t", ref, b"\1") is None
+    assert remembered.size == 90
+    remembered.put("t", ref, {b"x": bytes(51)})
+    assert remembered.get("t", ref, b"x") is None
+    assert remembered.get("u", ref, b"\0") is None
+    assert remembered.get("t", SessionRef("u", "t"), b"\0") is None
+    remembered.forget("t", ref)
+    assert remembered.size == 0
+    assert MEDIA_CACHE_BYTES > 2 * 20 * (1 << 20)

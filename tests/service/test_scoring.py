@@ -224,3 +224,14 @@ async def test_closing_cancels_running_work() -> None:
         rig.scoring.schedule(REF, "mine")
         await rig.scoring.wait_until_idle()
         assert await rig.importances() == [None]
+
+
+async def test_batches_are_bounded_and_contain_whole_units() -> None:
+    scorer = RecordingScorer()
+    async with open_rig(scorer) as rig:
+        for number in range(BATCH):
+            await rig.say(user(f"order {number}"), *call("get", f"state {number}", f"c{number}"))
+        assert await rig.score() == 3 * BATCH
+    sizes = [len(batch) for batch in scorer.batches]
+    assert max(sizes) <= BATCH
+    assert all(batch[0]["role"] != "tool" for batch in scorer.batches)

@@ -242,3 +242,21 @@ async def test_deleting_and_erasing_clear_the_cache() -> None:
         await session.send("hello")
         await session.delete()
         assert side.hf.engine.warm.get(REF) is None
+
+
+async def test_least_recently_used_sessions_are_evicted_first() -> None:
+    """By total bytes; a turn of an evicted session reads again."""
+    side = Side(SETTINGS["digest"], forgets=False, cache_bytes=400_000)
+    names = [f"s{number}" for number in range(20)]
+    async with side.hf as hf:
+        first = await hf.session("first")
+        await first.send("hello")
+        for name in names:
+            await (await hf.session(name)).send(f"{name}: {'hello ' * 1_000}")
+            await first.send(f"and now {name}?")
+        kept = list_cached(hf, names)
+        assert 2 < len(kept) < len(names)
+        assert kept == names[-len(kept) :]
+        assert list_cached(hf, ["first"]), "it was used all the time"
+        await (await hf.session("s0")).send("are you there?")
+        assert len(side.model.prompts[-1]) == 3

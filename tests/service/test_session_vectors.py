@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from tests.service.simulator.gateway import open_gateway
-from tests.service.simulator.notation import message, messages, words
+from tests.service.simulator.notation import messages, words
 from tests.service.simulator.vectors import (
     URLS,
     good,
@@ -60,24 +60,6 @@ async def test_import_requires_messages_and_ignores_unknown_keys() -> None:
         refused = await gateway("PUT", "/v1/sessions/t", shape)
         assert refused.status == 400
         assert "base64" in refused.json["error"]["message"]
-
-
-async def test_sessions_of_mistral_rs_can_be_imported() -> None:
-    """`images` are in the order of their placeholders in the messages."""
-    data = [url.partition(",")[2] for url in URLS]
-    shape = {
-        "messages": [
-            make_image_message("u1", {"type": "image"}),
-            message("a1"),
-            make_image_message("u2", {"type": "image"}),
-        ],
-        "images": data,
-        "videos": [],
-    }
-    async with open_gateway() as gateway:
-        assert (await gateway("PUT", "/v1/sessions/s", shape)).status == 200
-        good(await gateway.chat(messages("u3"), session_id="s"))
-        assert [url.partition(",")[2] for url in pictures(gateway.speaker.prompts[-1])] == data
 
 
 # -- HTTP -------------------------------------------------------------------------

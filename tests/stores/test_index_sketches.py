@@ -140,32 +140,6 @@ async def test_filtered_or_small_spaces_are_scanned(database: Path, searched: li
     await index.close()
 
 
-async def test_an_older_index_gets_a_change_log(database: Path, searched: list[bool]) -> None:
-    """Its vectors are found as before; what was erased is not in the log."""
-    import apsw
-
-    index = await open_index(f"sqlite:///{database}", tenant="acme")
-    bench = Bench((index,), 1)
-    await bench.write("s", range(150))
-    await index.close()
-    raw = apsw.Connection(str(database))
-    for name in ("inserted", "updated", "deleted"):
-        raw.execute(f"DROP TRIGGER index_vectors_{name}")
-    raw.execute("DROP TABLE index_vector_changes")
-    raw.close()
-    index = await open_index(f"sqlite:///{database}", tenant="acme")
-    bench.indexes = (index,)
-    for _ in range(5):
-        await bench.check(index)
-    await bench.write("s", range(100, 180))
-    await bench.check(index)
-    assert searched[-1] is True
-    await index.close()
-    raw = apsw.Connection(str(database))
-    assert [row[1] for row in raw.execute("PRAGMA table_info(index_vector_changes)")] == ["number", "id"]
-    raw.close()
-
-
 @pytest.mark.parametrize("dimension", [48, 384, 1000])
 def test_the_nearest_are_among_the_candidates(dimension: int) -> None:
     """Nearly always, also where a few numbers say most and all vectors lean the same way; fewer candidates than there are."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.recall import details, time_expressions
-from holdfast.recall.chunks import MOST, SENTENCE_CHARS, find_sentences, split_chunks
+from holdfast.recall.chunks import MOST, find_sentences, split_chunks
 from holdfast.recall.details import LONG, Sentence, analyse, find_mentions, write_detail
 from holdfast.recall.terms import choose_language, extract_terms, split_words
 from holdfast.recall.time_expressions import Rule, Rules, fold, match_rule, read_words
@@ -89,13 +89,6 @@ def test_the_first_words_of_a_text_decide_its_language_and_every_term_is_bounded
     assert analyse(many, AT)[0] == extract_terms(many)
 
 
-def test_words_joined_across_a_sentence_end_stay_one_term() -> None:
-    """A Chinese question mark becomes one that joins words."""
-    text = "one？two " * 100  # noqa: RUF001
-    assert "one?two" in extract_terms(text).counts
-    assert analyse(text, AT)[0] == extract_terms(text)
-
-
 @given(
     text=st.text(st.sampled_from("ab. !?…。！？；\n\t\"')]*”’」』）»x3\u2028\x1c\r"), max_size=30),  # noqa: RUF001
     start=st.integers(0, 10),
@@ -132,11 +125,6 @@ def sentence_of(text: str) -> Sentence:
 def test_every_sentence_that_may_name_a_time_is_considered(text: str) -> None:
     sentences = [sentence_of(text[start:stop]) for start, stop in find_sentences(text)]
     assert [*details.find_dated_sentences(text)] == [one for one in sentences if details.can_name_time(one)]
-
-
-def test_a_word_cut_at_the_length_limit_may_name_a_time() -> None:
-    text = "x" * (SENTENCE_CHARS - 4) + " mon" + "key"
-    assert [*details.find_dated_sentences(text)] == [sentence_of(text[:SENTENCE_CHARS])]
 
 
 @given(text=texts | st.text(max_size=40))

@@ -46,20 +46,6 @@ async def test_work_that_fails_does_not_stop_other_keys() -> None:
     repeated.close()
 
 
-async def test_a_key_that_is_due_sooner_does_not_wait_for_the_others() -> None:
-    done: list[str] = []
-
-    async def work(key: str) -> int:
-        done.append(key)
-        return 0
-
-    repeated = KeyedRepeater(work)
-    repeated.begin("late", 3_600_000)
-    repeated.begin("soon", 1)
-    await until(lambda: done == ["soon"])
-    repeated.close()
-
-
 async def test_a_stopped_key_is_not_served() -> None:
     done: list[str] = []
 

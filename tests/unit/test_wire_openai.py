@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -241,25 +240,6 @@ def entry(**changes: Any) -> Entry:
     message = Message(role="user", content="hi", extra={"odd": 1})
     [made], _ = extend(Tail(), [NewEntry(message=message, tokens=5, timestamp=17, **changes)])
     return made
-
-
-@pytest.mark.parametrize(
-    ("changes", "shown"),
-    [
-        ({}, {}),
-        ({"agent": "desk"}, {"agent": "desk"}),
-        ({"metadata": {"source": "asr"}}, {"metadata": {"source": "asr"}}),
-        ({"metadata": {}}, {}),
-        ({"importance": 0.0}, {"importance": 0.0}),
-        ({"pinned": True}, {"pinned": True}),
-    ],
-)
-def test_an_entry_shows_what_it_has(changes: dict[str, Any], shown: dict[str, Any]) -> None:
-    """An entry is its message with Holdfast's fields, those without a value left out; read back it is the message again."""
-    data = to_entry_json(entry(**changes))
-    always = {"seq": 0, "turn_id": 0, "role": "user", "content": "hi", "odd": 1, "timestamp": 17, "tokens": 5}
-    assert data == {**always, **shown}
-    assert parse_message(json.loads(json.dumps(data))) == entry().message
 
 
 def test_retired_entries_name_their_replacement() -> None:
