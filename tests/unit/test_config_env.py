@@ -127,6 +127,12 @@ def test_unrelated_holdfast_variables_are_ignored() -> None:
     assert config.describe(load(**{f"HOLDFAST_{name}": "x" for name in names})) == config.describe(load())
 
 
+def test_a_variable_can_set_the_main_key_of_a_section() -> None:
+    found = load("memory: client", HOLDFAST_HOOKS__WORKSPACE_GIT="true", HOLDFAST_MEMORY__MAX_RESULTS="7")
+    assert found.hooks.workspace_git is not None
+    assert (found.hooks.workspace_git.enabled, found.memory.files, found.memory.max_results) == (True, "client", 7)
+
+
 def test_two_variables_for_one_key_are_rejected() -> None:
     """Otherwise one of them would win unpredictably."""
     found = problems(HOLDFAST_LLMS__A__PROVIDER="openai", HOLDFAST_LLMS__A__provider="openai")

@@ -1,4 +1,4 @@
-"""Load a configuration from text or a file, apply `.env` files, environment, flags and presets, and collect every mistake."""
+"""Load a configuration from text or a file, apply `.env` files, environment and flags, and collect every mistake."""
 
 from __future__ import annotations
 
