@@ -133,7 +133,7 @@ async def recreate_session(hf: holdfast.Holdfast) -> SessionHandle:
 
 
 SETTINGS = (
-    *("tenant", "store", "roster", "guard", "artifacts", "life", "hooks", "clock", "new_id", "summarizers", "scorers"),
+    *("tenant", "roster", "guard", "artifacts", "life", "hooks", "clock", "new_id", "summarizers", "scorers"),
     *("tools", "tool_limits", "session_queue", "queue_timeout", "python", "index", "mcp_servers", "workspaces"),
     *("memory", "consolidation", "session_ttl", "retention", "max_sessions", "max_history_turns"),
 )
