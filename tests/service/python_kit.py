@@ -22,9 +22,9 @@ async def _start(tmp_path: Path) -> AsyncIterator[Start]:
     """Return a function that starts processes: `start()`, `start("other", timeout=1.0)`."""
     made: list[PythonProcess] = []
 
-    def start(name: str = "work", /, **limits: Any) -> PythonProcess:
+    def start(name: str = "work", /, *, interpreter: str | None = None, **limits: Any) -> PythonProcess:
         chosen = ProcessLimits(**{"timeout": 20.0, "grace": 2.0, **limits})
-        process = PythonProcess(tmp_path / name, chosen, unsandboxed=bool(MISSING))
+        process = PythonProcess(tmp_path / name, chosen, interpreter=interpreter, unsandboxed=bool(MISSING))
         made.append(process)
         return process
 

@@ -97,20 +97,36 @@ class TestDeath:
 class TestStart:
     """Which Python runs, and how."""
 
-    async def test_missing_interpreter_is_reported(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sys, "executable", "/no/python")
+    async def test_missing_interpreter_is_reported(self, start: Start) -> None:
         with pytest.raises(PythonUnavailable, match="/no/python cannot be started: No such file or directory"):
-            await start().run("1")
+            await start(interpreter="/no/python").run("1")
 
-    async def test_errors_of_a_failed_start_are_reported(
+    async def test_too_old_interpreter_is_reported(self, start: Start, tmp_path: Path) -> None:
+        old = tmp_path / "old"
+        old.write_text("#!/bin/sh\necho this is Python 2.7: 3.9 or later is needed >&2\n")
+        old.chmod(0o700)
+        with pytest.raises(PythonUnavailable, match=r"did not start: this is Python 2\.7: 3\.9 or later is needed"):
+            await start(interpreter=str(old)).run("1")
+
+    async def test_interpreter_is_not_looked_up_in_the_work_folder(
         self, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        broken = tmp_path / "broken"
-        broken.write_text("#!/bin/sh\necho a library is missing >&2\n")
-        broken.chmod(0o700)
-        monkeypatch.setattr(sys, "executable", str(broken))
-        with pytest.raises(PythonUnavailable, match=r"did not start: a library is missing"):
-            await start().run("1")
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "python").symlink_to(sys.executable)
+        (tmp_path / "work").mkdir()
+        (tmp_path / "work" / "python").write_text("#!/bin/sh\ntouch escaped")
+        (tmp_path / "work" / "python").chmod(0o700)
+        process = start(interpreter="./python")
+        assert (await process.run("import sys\nsys.executable")).result == repr(str(tmp_path / "python"))
+
+    async def test_program_that_is_not_python_is_reported(self, start: Start) -> None:
+        with pytest.raises(PythonUnavailable, match="did not start"):
+            await start(interpreter="/bin/cat").run("1")
+
+    async def test_another_interpreter_can_be_configured(self, start: Start) -> None:
+        other = sys.base_prefix + "/bin/python3"
+        ran = await start(interpreter=other).run("import sys\nsys.prefix == sys.base_prefix")
+        assert ran.result == "True"
 
     def test_process_works_under_uvloop(self, tmp_path: Path) -> None:
         async def work() -> list[str | None]:

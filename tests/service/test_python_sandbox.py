@@ -154,13 +154,12 @@ class TestReading:
             assert runner.run(work()) == "[0, 1, 2, 200, 201, 202, 203, 204]"
 
     async def test_files_next_to_the_library_of_a_virtual_environment_are_hidden(
-        self, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, start: Start, tmp_path: Path
     ) -> None:
         made = tmp_path / "project"
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", made], check=True, timeout=60)  # noqa: ASYNC221 - short
         (made / ".env").write_text("KEY=1")
-        monkeypatch.setattr(sys, "executable", str(made / "bin" / "python"))
-        process = start()
+        process = start(interpreter=str(made / "bin" / "python"))
         ran = await process.run(f"{TRY}\nimport json\n[sys.prefix, attempt(lambda: open(sys.prefix + '/.env').read())]")
         assert ran.result == f"[{str(made)!r}, 'PermissionError 13']"
 

@@ -86,6 +86,7 @@ def test_results_stay_within_the_limit(a: str, b: str, c: str, d: str, files: in
         ("timeout", "60"),
         ("memory", 1),
         ("memory", 1.5),
+        ("interpreter", "a\0b"),
         ("unsandboxed", "yes"),
     ],
 )

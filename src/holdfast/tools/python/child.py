@@ -7,7 +7,7 @@ does not write to them by accident. The code's standard output goes to a file, w
 another file, which is descriptor 2. A frame is a length (4 bytes, big-endian) followed by JSON. The code can change any object of this
 program, so the server does not trust the answers.
 
-This file uses only the standard library, because the session's process imports it without Holdfast.
+This file uses only the standard library. Its interpreter may be another Python, 3.9 or later, in which Holdfast is not installed.
 """
 
 from __future__ import annotations
@@ -441,6 +441,8 @@ def _prepare(settings: dict[str, Any]) -> None:
 
 def main() -> None:
     """Answer frames until the server closes the pipe."""
+    if sys.version_info < (3, 9):  # noqa: UP036 - it is another Python than the one that Holdfast asks for
+        raise RuntimeError(f"this is Python {sys.version_info[0]}.{sys.version_info[1]}: 3.9 or later is needed")
     stdout = int(sys.argv[1])
     _close_others({0, 1, 2, stdout})
     channel = Channel(_move_up(0), _move_up(1))

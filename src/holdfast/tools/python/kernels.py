@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -38,7 +39,8 @@ def check_platform(settings: PythonSettings) -> None:
     """Check that the tool can run on this system.
 
     Raises:
-        PythonUnavailable: the system is Windows, or code cannot be sandboxed and `unsandboxed` is not set.
+        PythonUnavailable: the system is Windows, the interpreter does not exist, or code cannot be sandboxed and `unsandboxed` is not
+            set.
     """
     if sys.platform == "win32":
         raise PythonUnavailable("the tool python does not run on Windows")
@@ -47,6 +49,8 @@ def check_platform(settings: PythonSettings) -> None:
         raise PythonUnavailable(
             f"the tool python cannot sandbox code on this system: {'; '.join(missing)}. Set python.unsandboxed: true to run it anyway"
         )
+    if settings.interpreter is not None and shutil.which(settings.interpreter) is None:
+        raise PythonUnavailable(f"python.interpreter: {settings.interpreter} is not an executable program")
 
 
 class NoKernel(Exception):
@@ -176,15 +180,17 @@ class Kernels:
 
         Raises:
             InvalidRequest: the directory cannot be created.
-            PythonUnavailable: the system is Windows, or code cannot be sandboxed and `unsandboxed` is not set.
+            PythonUnavailable: the system is Windows, the interpreter does not exist, or code cannot be sandboxed and `unsandboxed` is
+                not set.
         """
         check_platform(self.settings)
         await anyio.to_thread.run_sync(self._folders.open)
         self._open = True
 
     def _create_process(self, folder: Path) -> KernelProcess:
-        limits = ProcessLimits(timeout=self.settings.timeout, memory=self.settings.memory)
-        return PythonProcess(folder, limits, unsandboxed=self.settings.unsandboxed)
+        settings = self.settings
+        limits = ProcessLimits(timeout=settings.timeout, memory=settings.memory)
+        return PythonProcess(folder, limits, interpreter=settings.interpreter, unsandboxed=settings.unsandboxed)
 
     # -- using a kernel -----------------------------------------------------
 

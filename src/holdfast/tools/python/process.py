@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -30,6 +32,14 @@ _PAUSE_FACTOR: Final = 10
 slow down the server."""
 
 
+def _find_program(name: str) -> str:
+    """Return the absolute path of a program.
+
+    A relative path would be resolved in the work folder, where code may have stored another program.
+    """
+    return os.path.abspath(shutil.which(name) or name)  # noqa: PTH100 - not resolved: a link may point into a virtual environment
+
+
 class PythonProcess:
     """A separate Python process that keeps its variables from call to call.
 
@@ -38,6 +48,7 @@ class PythonProcess:
     Args:
         folder: work folder, created if missing. Code can write only there.
         limits: limits of the process; None: the default limits.
+        interpreter: path of a Python 3.9 or later; None: the interpreter of this process.
         unsandboxed: run code even if the system cannot keep it from the network and from other files; see `detect_sandbox`.
     """
 
@@ -46,10 +57,12 @@ class PythonProcess:
         folder: Path,
         limits: ProcessLimits | None = None,
         *,
+        interpreter: str | None = None,
         unsandboxed: bool = False,
     ) -> None:
         self._folder = folder.absolute()
         self._limits = limits or ProcessLimits()
+        self._interpreter = _find_program(interpreter or sys.executable)
         self._unsandboxed = unsandboxed
         self._turn = asyncio.Lock()
         self._worker: Worker | None = None
@@ -200,7 +213,7 @@ class PythonProcess:
         if self._worker is None:
             self._check_sandbox()
             self._contents = await anyio.to_thread.run_sync(self._prepare_folder)
-            worker = self._worker = await Worker.start(self._folder, self._limits)
+            worker = self._worker = await Worker.start(self._folder, self._limits, self._interpreter)
             self._watching = asyncio.ensure_future(self._watch(worker))
         lost, self._lost = self._lost, ""
         return lost

@@ -6,7 +6,7 @@
 
 A process of root keeps its user id but loses its privileges.
 
-This file uses only the standard library, because the session's process imports it without Holdfast.
+This file uses only the standard library. Its interpreter may be another Python, 3.9 or later, in which Holdfast is not installed.
 """
 
 # pathlib is slow to import, which would add to each start.

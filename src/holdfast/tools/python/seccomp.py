@@ -1,6 +1,6 @@
 """Build the seccomp filter that decides which system calls a session's Python may make. The module `sandbox` applies it.
 
-This file uses only the standard library, because the session's process imports it without Holdfast.
+This file uses only the standard library. Its interpreter may be another Python, 3.9 or later, in which Holdfast is not installed.
 """
 
 from __future__ import annotations

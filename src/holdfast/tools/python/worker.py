@@ -151,16 +151,16 @@ class Worker:
     # -- starting -----------------------------------------------------------
 
     @classmethod
-    async def start(cls, folder: Path, limits: ProcessLimits) -> Worker:
+    async def start(cls, folder: Path, limits: ProcessLimits, interpreter: str) -> Worker:
         """Start a process in an existing work folder. Raise `PythonUnavailable` if it does not start or cannot be sandboxed."""
         (stdout, theirs), (stderr, theirs_too) = _create_output(), _create_output()
         outputs = (stdout, stderr)
         try:
-            process = await _spawn(folder, (theirs, theirs_too))
+            process = await _spawn(folder, interpreter, (theirs, theirs_too))
         except BaseException as exc:
             _close(outputs)
             if isinstance(exc, OSError):
-                raise PythonUnavailable(f"{sys.executable} cannot be started: {exc.strerror or exc}") from exc
+                raise PythonUnavailable(f"{interpreter} cannot be started: {exc.strerror or exc}") from exc
             raise
         finally:
             _close((theirs, theirs_too))
@@ -172,7 +172,7 @@ class Worker:
             errors = worker._quote_errors()
             await worker.end()
             if isinstance(exc, TimeoutError | EOFError | OSError | _InvalidFrame | msgspec.MsgspecError):
-                raise PythonUnavailable(f"{sys.executable} did not start{errors}") from exc
+                raise PythonUnavailable(f"{interpreter} did not start{errors}") from exc
             raise
         return worker
 
@@ -376,10 +376,10 @@ def _close(outputs: tuple[int, int]) -> None:
         os.close(output)
 
 
-async def _spawn(folder: Path, outputs: tuple[int, int]) -> asyncio.subprocess.Process:
+async def _spawn(folder: Path, interpreter: str, outputs: tuple[int, int]) -> asyncio.subprocess.Process:
     """Start the process with two pipes and two output files, in an operating system session of its own."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-B", "-X", "utf8", child.__file__, str(outputs[0])),
+        *(interpreter, "-I", "-B", "-X", "utf8", child.__file__, str(outputs[0])),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=outputs[1],
