@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from holdfast.cli import commands
 from holdfast.cli.doctor import machine, store, upstream
 from holdfast.config import load, load_default
+from holdfast.stores.sql.migrations import Migration, load_migrations
 from holdfast.tokens import DATA
 from holdfast.tools.python.process import Sandbox, detect_sandbox
 
@@ -93,10 +94,14 @@ def test_index_is_reported_and_not_created() -> None:
 
 
 def test_sandbox_is_reported() -> None:
-    """With the tool `python` on or off."""
+    """With the tool `python` on or off; a setting that keeps the server from starting is a failure."""
     level, message = only_finding(run_checks()["sandbox"])
     assert (level, message.partition(";")[0]) == ("ok", "the tool python is disabled")
     assert "Landlock" in message
+    Path("holdfast.yaml").write_text("python: {enabled: true, interpreter: /no/python}", encoding="utf-8")
+    level, message = only_finding(run_checks()["sandbox"])
+    assert level == "fail"
+    assert "python.interpreter" in message or "cannot sandbox code" in message
     Path("holdfast.yaml").write_text("python: {enabled: true}", encoding="utf-8")
     assert only_finding(run_checks()["sandbox"])[0] == ("fail" if detect_sandbox().missing else "ok")
 
@@ -163,6 +168,26 @@ def test_schema_of_a_newer_release_fails() -> None:
     level, message = only_finding(run_checks()["store"])
     assert level == "fail"
     assert "made by a newer release" in message
+
+
+def test_pending_changes_of_the_schema_are_reported_and_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the database nor in its index. A file without tables stays empty."""
+    make_store()
+    assert CliRunner().invoke(commands, ["index", "rebuild"]).exit_code == 0
+    later = Migration(2, "later", "CREATE TABLE later (a INTEGER) STRICT", "x")
+    known = load_migrations("sqlite")
+    monkeypatch.setattr("holdfast.stores.sqlite_connection.load_migrations", lambda _: (*known, later))
+    before = {name: Path(name).read_bytes() for name in ("holdfast.db", "holdfast.index.db")}
+    told = run_checks()
+    level, message = only_finding(told["store"])
+    assert (level, "pending changes of the schema: 2 (later)" in message) == ("warn", True)
+    assert "index" not in told
+    assert {name: Path(name).read_bytes() for name in before} == before
+    monkeypatch.undo()
+    Path("empty.db").touch()
+    level, message = only_finding(run_checks("--store", "sqlite:///empty.db")["store"])
+    assert (level, message.endswith("empty.db: has no tables yet, created on first use")) == ("ok", True)
+    assert Path("empty.db").stat().st_size == 0
 
 
 HOLDER = """

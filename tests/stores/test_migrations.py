@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.stores import mysql, open_store
+from holdfast.stores import find_pending_migrations, mysql, open_store
 from holdfast.stores.base import Store
 from holdfast.stores.indexes import open_index
 from holdfast.stores.log import Append
@@ -86,6 +86,19 @@ async def test_a_later_migration_is_applied_once_and_keeps_the_data(
         await store.close()
 
 
+async def test_pending_migrations_are_listed_and_not_applied(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await close_after_opening(shared_url)
+    assert await find_pending_migrations(shared_url) == ()
+    with monkeypatch.context() as then:
+        know_later(then)
+        assert await find_pending_migrations(shared_url) == (LATER,)
+        assert await list_applied(shared_url) == [1]
+        await close_after_opening(shared_url)
+        assert await find_pending_migrations(shared_url) == ()
+    with pytest.raises(StoreUnavailable, match="made by a newer release"):
+        await find_pending_migrations(shared_url)
+
+
 async def test_a_newer_schema_is_refused(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A running server of this release keeps working."""
     store = await open_tenant(shared_url)
@@ -128,6 +141,8 @@ async def test_tables_of_another_program_or_an_older_release_are_left_alone(
     for opening in (open_store, open_index):
         with pytest.raises(StoreUnavailable, match=says):
             await opening(shared_url, tenant="acme")
+    with pytest.raises(StoreUnavailable, match=says):
+        await find_pending_migrations(shared_url)
     assert await query(shared_url, f"SELECT invoice FROM {table}") == []
 
 

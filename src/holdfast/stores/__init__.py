@@ -7,8 +7,9 @@ from typing import Any
 
 from holdfast.errors import InvalidRequest
 from holdfast.stores.base import Store
+from holdfast.stores.sql.migrations import Migration
 
-__all__ = ["STORES", "Store", "load_opener", "open_store"]
+__all__ = ["STORES", "Store", "find_pending_migrations", "load_opener", "open_store"]
 
 STORES = {
     "sqlite": "holdfast.stores.sqlite:SQLiteStore",
@@ -41,6 +42,18 @@ async def open_store(url: str, *, tenant: str) -> Store:
     """
     store: Store = await load_opener(url).open(url, tenant=tenant)
     return store
+
+
+async def find_pending_migrations(url: str) -> tuple[Migration, ...]:
+    """Return the changes of the schema that opening the database at `url` would apply, in order. Nothing is changed.
+
+    Raises:
+        InvalidRequest: `url` is not the URL of a store.
+        MissingExtra: the database's driver is not installed.
+        StoreUnavailable: the database cannot be read, or was made by another program or a newer release.
+    """
+    found: tuple[Migration, ...] = await load_opener(url).find_pending_migrations(url)
+    return found
 
 
 def load_opener(url: str) -> Any:

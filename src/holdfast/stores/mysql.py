@@ -6,7 +6,7 @@ MySQL commits each schema change by itself. So an interrupted migration continue
 from __future__ import annotations
 
 import re
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.recall.vectors import get_engine as get_scanner
@@ -16,7 +16,7 @@ from holdfast.stores.logic.network import PATIENCE
 from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.mysql_connection import Connection, connect, get_error_code
 from holdfast.stores.sql.address import Address, parse_address, with_pool
-from holdfast.stores.sql.migrations import TABLE, list_pending, load_migrations, refuse_other_tables
+from holdfast.stores.sql.migrations import TABLE, Migration, list_pending, load_migrations, refuse_other_tables
 from holdfast.stores.sql.remote import INDEX_POOL, POOL, UPGRADING, Job, RemoteDatabase
 from holdfast.stores.sql.statements import load_statements
 
@@ -48,6 +48,21 @@ async def read_applied_migrations(connection: Connection) -> dict[int, str] | No
     return {number: checksum for number, checksum, _ in rows}
 
 
+async def find_pending_migrations(connection: Connection, name: str) -> tuple[Migration, ...]:
+    """Return the pending migrations. Raise `StoreUnavailable` if the database belongs to another program."""
+    found = await read_applied_migrations(connection)
+    if found is None:
+        await _refuse_other_tables(connection, name)
+    return list_pending(name, load_migrations("mysql"), found or {})
+
+
+async def _refuse_other_tables(connection: Connection, name: str) -> None:
+    tables = await connection.execute(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"
+    )
+    refuse_other_tables(name, {table for (table,) in tables})
+
+
 async def upgrade_schema(connection: Connection, name: str) -> None:
     """Apply the pending migrations. If several processes start at once, one of them applies the migrations while the others wait."""
     known = load_migrations("mysql")
@@ -69,10 +84,7 @@ async def upgrade_schema(connection: Connection, name: str) -> None:
 async def _migrate(connection: Connection, name: str) -> None:
     found = await read_applied_migrations(connection)
     if found is None:
-        tables = await connection.execute(
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"
-        )
-        refuse_other_tables(name, {table for (table,) in tables})
+        await _refuse_other_tables(connection, name)
         await connection.execute(
             f"CREATE TABLE {TABLE} (number BIGINT NOT NULL PRIMARY KEY, name VARCHAR(64) NOT NULL,"
             " checksum VARCHAR(64) NOT NULL, steps INT NOT NULL DEFAULT -1) ENGINE = InnoDB"
@@ -125,6 +137,9 @@ class _Database(RemoteDatabase[Connection]):
     async def _upgrade_schema(self, connection: Connection, job: Job[None], attempt: int) -> None:
         await upgrade_schema(connection, self._name)
 
+    async def _find_pending(self, connection: Connection, job: Job[Any], attempt: int) -> tuple[Migration, ...]:
+        return await find_pending_migrations(connection, self._name)
+
 
 class MySQLStore(LogicStore):
     """A store (`holdfast.stores.base.Store`) of one tenant on a MySQL or MariaDB database."""
@@ -138,6 +153,11 @@ class MySQLStore(LogicStore):
         database = _Database(parse_address(url, options=OPTIONS))
         await database.open()
         return cls(database, tenant, owner=True)
+
+    @classmethod
+    async def find_pending_migrations(cls, url: str) -> tuple[Migration, ...]:
+        """Return the migrations that opening the database at `url` would apply. Nothing is changed."""
+        return await _Database(parse_address(url, options=OPTIONS)).find_pending_migrations()
 
     @classmethod
     async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:

@@ -30,7 +30,7 @@ from holdfast.stores.postgres_connection import Connection, connect, encode_para
 from holdfast.stores.sql import pgvector
 from holdfast.stores.sql.address import Address, parse_address, with_pool
 from holdfast.stores.sql.fused_append import READS, FusedAppend, LastKnownRows
-from holdfast.stores.sql.migrations import TABLE, list_pending, load_migrations, refuse_other_tables
+from holdfast.stores.sql.migrations import TABLE, Migration, list_pending, load_migrations, refuse_other_tables
 from holdfast.stores.sql.remote import (
     INDEX_POOL,
     POOL,
@@ -62,6 +62,9 @@ class _Database(RemoteDatabase[Connection]):
 
     async def _upgrade_schema(self, connection: Connection, job: Job[None], attempt: int) -> None:
         await upgrade_schema(connection, self._schema, self._name)
+
+    async def _find_pending(self, connection: Connection, job: Job[Any], attempt: int) -> tuple[Migration, ...]:
+        return await find_pending_migrations(connection, self._schema, self._name)
 
     def _forget_server_state(self) -> None:
         super()._forget_server_state()
@@ -171,6 +174,19 @@ async def read_applied_migrations(connection: Connection, schema: str) -> dict[i
     return dict(rows)  # type: ignore[arg-type]
 
 
+async def find_pending_migrations(connection: Connection, schema: str, name: str) -> tuple[Migration, ...]:
+    """Return the pending migrations. Raise `StoreUnavailable` if the schema belongs to another program."""
+    found = await read_applied_migrations(connection, schema)
+    if found is None:
+        await _refuse_other_tables(connection, schema, name)
+    return list_pending(name, load_migrations("postgres"), found or {})
+
+
+async def _refuse_other_tables(connection: Connection, schema: str, name: str) -> None:
+    tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", (schema,))
+    refuse_other_tables(f"{name}, schema {schema!r},", {table for (table,) in tables})
+
+
 async def upgrade_schema(connection: Connection, schema: str, name: str) -> None:
     """Apply the pending migrations in one transaction. If several processes start at once, one of them applies the migrations."""
     known = load_migrations("postgres")
@@ -199,8 +215,7 @@ async def _begin_schema_change(connection: Connection, schema: str) -> AsyncIter
 async def _migrate(connection: Connection, schema: str, name: str) -> None:
     found = await read_applied_migrations(connection, schema)
     if found is None:
-        tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", (schema,))
-        refuse_other_tables(f"{name}, schema {schema!r},", {table for (table,) in tables})
+        await _refuse_other_tables(connection, schema, name)
         if not await connection.fetch("SELECT 1 FROM pg_namespace WHERE nspname = $1", (schema,)):
             await connection.execute(f"CREATE SCHEMA {quote_identifier(schema)}")
         await connection.execute(
@@ -271,6 +286,11 @@ class PostgresStore(LogicStore):
         database = _Database(parse_address(url, options=OPTIONS))
         await database.open()
         return cls(database, tenant, owner=True)
+
+    @classmethod
+    async def find_pending_migrations(cls, url: str) -> tuple[Migration, ...]:
+        """Return the migrations that opening the database at `url` would apply. Nothing is changed."""
+        return await _Database(parse_address(url, options=OPTIONS)).find_pending_migrations()
 
     @classmethod
     async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:

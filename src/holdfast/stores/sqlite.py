@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
+import anyio.to_thread
 import apsw
 import msgspec
 from apsw import sqlite_extra
@@ -26,7 +27,14 @@ from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.steps import Steps
 from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.sql.address import MEMORY, parse_path
-from holdfast.stores.sqlite_connection import VECTORS, Connection, open_writer, translate_error
+from holdfast.stores.sql.migrations import Migration
+from holdfast.stores.sqlite_connection import (
+    VECTORS,
+    Connection,
+    find_pending_migrations,
+    open_writer,
+    translate_error,
+)
 
 T = TypeVar("T")
 SCRUBBING: Final = 0.25
@@ -266,6 +274,11 @@ class SQLiteStore(LogicStore):
         database = _Database(parse_path(url))
         await database.open()
         return cls(database, tenant, owner=True)
+
+    @classmethod
+    async def find_pending_migrations(cls, url: str) -> tuple[Migration, ...]:
+        """Return the migrations that opening the existing database at `url` would apply. Nothing is changed."""
+        return await anyio.to_thread.run_sync(find_pending_migrations, parse_path(url), abandon_on_cancel=True)
 
     @classmethod
     async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:

@@ -271,6 +271,25 @@ def _configure(connection: Connection, path: str) -> None:
         connection.rollback()
 
 
+def find_pending_migrations(path: str) -> tuple[Migration, ...]:
+    """Return the migrations that opening an existing database file would apply. Nothing is changed.
+
+    Raises:
+        StoreUnavailable: the file cannot be read, or was made by another program or a newer release.
+        StoreCorrupt: the file is damaged.
+    """
+    try:
+        with closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as raw:
+            raw.set_busy_timeout(round(PATIENCE * 1000))
+            tables = {name for (name,) in raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+            if TABLE not in tables:
+                refuse_other_tables(path, tables)
+            applied = dict(raw.execute(f"SELECT number, checksum FROM {TABLE}")) if TABLE in tables else {}  # noqa: S608  # our own name
+    except apsw.Error as exc:
+        raise translate_error(exc, path) from exc
+    return list_pending(path, load_migrations("sqlite"), applied)
+
+
 def _copy_schema(connection: Connection, known: tuple[Migration, ...]) -> None:
     """Copy the schema into a new database in memory. Copying takes a tenth of the time of running the migrations."""
     with closing(apsw.Connection(MEMORY)) as made:

@@ -35,7 +35,8 @@ def doctor(ctx: click.Context, store: str | None, config: str | None, *, as_json
     """Check the installation and suggest a remedy for each problem.
 
     Checks Python, libraries, configuration, tokenizer, store and durability, disk, index, embedder, workspaces, models, limits,
-    clock and sandbox. Nothing is changed, except that the schema of an older database is upgraded, as by every command.
+    clock and sandbox. Pending changes of a database's schema are only reported.
+    Nothing is changed, except that an empty database on a server gets its tables.
     The exit code is 1 if a check fails. Warnings do not count.
     """
     found = []

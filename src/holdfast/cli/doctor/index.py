@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
+from holdfast.cli.doctor.store import check_schema
 from holdfast.cli.terminal import format_line
 from holdfast.errors import HoldfastError
 from holdfast.numbers import format_count
@@ -40,6 +41,11 @@ def check_index(config: Config, url: str) -> Iterator[Finding]:
         place = get_index_file(resolve_index_url(settings, url))
         if place is not None and not place.exists():
             yield ok("index", f"{place}: does not exist yet, created on first use")
+            return
+        if anyio.run(check_schema, url, ""):
+            return  # which is reported as a finding about the store
+        if pending := anyio.run(check_schema, resolve_index_url(settings, url), f"{place or 'the index'}", "index"):
+            yield pending
             return
         report = anyio.run(_inspect, settings, url)
     except TimeoutError:

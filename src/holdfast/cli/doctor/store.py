@@ -90,6 +90,9 @@ def _check_file(url: str, path: Path) -> Iterator[Finding]:
     import anyio
 
     try:
+        if pending := anyio.run(check_schema, url, str(path)):
+            yield pending
+            return
         newest, damaged = anyio.run(_inspect, url)
     except TimeoutError:
         yield fail("store", f"{path}: locked by another program for {TIMEOUT_SECONDS:g} s", _HELD)
@@ -114,6 +117,9 @@ def _check_server(url: str, shown: str) -> Iterator[Finding]:
     import anyio
 
     try:
+        if pending := anyio.run(check_schema, url, shown):
+            yield pending
+            return
         newest, damaged = anyio.run(_inspect, url)
     except TimeoutError:
         yield fail("store", f"{shown}: no answer within {TIMEOUT_SECONDS:g} s", "is the server running and reachable?")
@@ -142,8 +148,29 @@ def _report_damage(damaged: Sequence[str]) -> Iterator[Finding]:
         )
 
 
+async def check_schema(url: str, shown: str, check: str = "store") -> Finding | None:
+    """Return a finding if opening the database would change its schema, so that it must not be opened.
+
+    None: the schema is current, or it is an empty database on a server. Only creating its tables shows whether the user may create them.
+    """
+    import anyio
+
+    from holdfast.stores import find_pending_migrations
+
+    with anyio.fail_after(TIMEOUT_SECONDS):
+        pending = await find_pending_migrations(url)
+    is_empty = bool(pending) and pending[0].number == 1
+    if not pending or (is_empty and not url.startswith("sqlite:")):
+        return None
+    if is_empty:
+        return ok(check, f"{shown}: has no tables yet, created on first use")
+    names = ", ".join(f"{migration.number} ({migration.name})" for migration in pending)
+    message = f"{shown}: pending changes of the schema: {names}"
+    return warn(check, message, "the next start of the server applies them; back up the database before")
+
+
 async def _inspect(url: str) -> tuple[Session | None, list[str]]:
-    """Return the most recently used session, and descriptions of damaged data. Opening the store upgrades its schema."""
+    """Return the most recently used session, and descriptions of damaged data. The schema must be current."""
     import anyio
 
     from holdfast.holdfast import Holdfast

@@ -29,6 +29,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.errors import HoldfastError, StoreClosed, StoreCorrupt, StoreUnavailable
 from holdfast.stores.logic.network import NAME, PATIENCE, RECONNECTING, Turnstile, check_loop, make_unknown_outcome
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps, do_nothing
+from holdfast.stores.sql.migrations import Migration
 from holdfast.stores.sql.pool import Pool, PooledConnection
 
 T = TypeVar("T")
@@ -210,6 +211,19 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
             self._closed = True
             self._pool.kill()
             raise
+
+    @abstractmethod
+    async def _find_pending(self, connection: ConnectionT, job: Job[Any], attempt: int) -> tuple[Migration, ...]:
+        """Return the migrations that `_upgrade_schema` would apply."""
+
+    async def find_pending_migrations(self) -> tuple[Migration, ...]:
+        """Connect, return the migrations that `open` would apply, and close the connection."""
+        try:
+            job: Job[Any] = Job(do_nothing, writing=False)
+            found: tuple[Migration, ...] = await self._run_with_retries(job, self._find_pending)
+            return found
+        finally:
+            await self.close()
 
     async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> T:
         return await self._run_shielded(Job(steps, writing=False, single=single))
