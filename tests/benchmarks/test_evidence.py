@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 import pytest
 
@@ -15,7 +13,6 @@ from benchmarks.evaluation.prompt_sessions import MARKER, Run, open_session
 from holdfast.context.settings import ContextSettings
 from holdfast.holdfast import Holdfast
 from holdfast.lifecycle.settings import LifeSettings
-from holdfast.recall.vectors import to_vector
 from holdfast.wire.sendable import get_own_fields, to_messages
 
 MINUTE = 60_000
@@ -61,42 +58,6 @@ async def test_the_question_itself_does_not_count() -> None:
     assert small.all.evidence == 0.0
     assert large.all.evidence == large.all.parts["messages"] == 1.0
     assert large.all.other is None, "there is no other question"
-
-
-async def test_a_budget_that_is_too_small_has_nothing() -> None:
-    (figures,) = await measure_prompts(Dataset((make_sample(LOCKER, DENTIST),)), [1])
-    assert (figures.refused, figures.all.evidence, figures.all.other, figures.prompt_tokens) == (2, 0.0, 0.0, 0.0)
-
-
-class Constant:
-    """An embedder for which all texts mean the same; of no use once it is closed."""
-
-    name = "constant"
-    dimension = 2
-    min_similarity = 0.0
-
-    def __init__(self) -> None:
-        self.is_closed = False
-
-    async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        assert not self.is_closed
-        return [to_vector([0.6, 0.8]) for _ in texts]
-
-    async def close(self) -> None:
-        self.is_closed = True
-
-
-async def test_the_index_has_vectors_with_an_embedder() -> None:
-    opened: list[Constant] = []
-
-    def open_embedder() -> Constant:
-        opened.append(Constant())
-        return opened[-1]
-
-    samples = (make_sample(LOCKER), make_sample(LOCKER))
-    (figures,) = await measure_prompts(Dataset(samples), [700], open_embedder=open_embedder)
-    assert (figures.mode, figures.all.evidence, len(opened)) == ("hybrid", 1.0, 2)
-    assert all(one.is_closed for one in opened)
 
 
 async def test_no_question_changes_the_next_ones_prompt() -> None:

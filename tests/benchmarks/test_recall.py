@@ -6,16 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks.evaluation.dataset import Dataset, Query, Sample, Turn
 from benchmarks.evaluation.direct import Direct
-from benchmarks.evaluation.evaluator import MODES, Evaluator
+from benchmarks.evaluation.evaluator import Evaluator
 from benchmarks.evaluation.library import Library
-from benchmarks.evaluation.measures import Outcome, compute_figures, compute_session_share, fit_budget, list_sessions
+from benchmarks.evaluation.measures import Outcome, compute_figures
 from benchmarks.evaluation.readers import read
-from benchmarks.evaluation.unrelated import can_ask, count_unrelated, measure_unrelated
-from holdfast.errors import InvalidRequest
 
 CONVERSATIONS = Path(__file__).parents[2] / "benchmarks" / "conversations"
 
@@ -135,20 +131,6 @@ def test_recall_is_the_share_of_the_evidence_averaged_over_questions() -> None:
     assert figures.without_adversarial == {"1": 0.0, "2": 0.5, "3": 1.0}
 
 
-def test_sessions_count_once_each() -> None:
-    sample = sample_of(0, 0, 1, 2)
-    found = list_sessions(sample, (1, 0, 2, 3))
-    assert found == [0, 1, 2]
-    assert [compute_session_share(sample, sample.queries[0], found[:k]) for k in (1, 2, 3)] == [0.5, 0.5, 1.0]
-
-
-def test_a_budget_ends_at_the_first_turn_that_does_not_fit() -> None:
-    sizes = {0: 5, 1: 4, 2: 1}
-    assert fit_budget((0, 1, 2), 8, sizes.__getitem__) == [0]
-    assert fit_budget((0, 1, 2), 9, sizes.__getitem__) == [0, 1]
-    assert fit_budget((0, 1, 2), 0, sizes.__getitem__) == []
-
-
 # -- running ---------------------------------------------------------------------
 
 
@@ -231,110 +213,6 @@ async def test_the_library_finds_the_same_turns_as_the_ranking_alone() -> None:
                     assert list(through.turns[:50]) == list(own.turns[:50])
                     assert list(through.sessions[:5]) == list(own.sessions[:5])
     assert found[0.93] < found[0.0], "the similarity floor is applied"
-
-
-async def test_questions_about_tool_results_use_keywords_in_every_mode() -> None:
-    """Tool results have no vectors, so only keyword search finds them."""
-    turns = (
-        Turn("a", 0, "user", None, "Where is parcel QX-4417?", 0),
-        Turn("b", 0, "assistant", None, "Let me see.", 1),
-        Turn("c", 0, "tool", None, "QX-4417: depot Tarrowby", 2),
-        Turn("d", 0, "assistant", None, "It is on its way.", 3),
-    )
-    query = Query("Which depot had QX-4417?", (2,), "fact", role="tool")
-    dataset = Dataset((Sample("one", ("s",), turns, (query,)),))
-    async with Library(dataset, embedder=Letters(0.0)) as library:
-        for mode in MODES:
-            figures = await Evaluator(dataset, library).run(mode, ks=[1])
-            assert figures.turns == {"1": 1.0}, mode
-
-
-async def test_unrelated_conversations_give_fewer_hits() -> None:
-    """Each conversation's questions are asked in the next one; evidence in the prompt is counted."""
-    talks = {
-        "ann": ["I paint lakes", "Which ones?", "The quiet lakes"],
-        "bob": ["I ride trains", "How far?", "To Lyon"],
-    }
-    questions = {
-        "ann": [Query("Who can paint lakes?", (0, 2), "single-hop"), Query("Who painted Lyon?", (0,), "adversarial")],
-        "bob": [Query("Who rides trains?", (0,), "single-hop")],
-    }
-    dataset = Dataset(
-        tuple(
-            Sample(
-                name,
-                ("s",),
-                tuple(Turn(str(at), 0, ("user", "assistant")[at % 2], None, text, at) for at, text in enumerate(said)),
-                tuple(questions[name]),
-            )
-            for name, said in talks.items()
-        ),
-        adversarial=("adversarial",),
-    )
-    asked = 0
-
-    def count() -> None:
-        nonlocal asked
-        asked += 1
-
-    async with Library(dataset) as library:
-        here, wrong, elsewhere = await measure_unrelated(dataset, library, "keyword", on_question=count)
-    assert asked == 2 * dataset.queries
-    assert [(one.kind, one.questions) for one in (here, wrong, elsewhere)] == [
-        ("here", 2),
-        ("wrong", 1),
-        ("elsewhere", 3),
-    ]
-    assert (here.nothing, here.untold, here.found) == (0, 0, 1)
-    assert 0 < elsewhere.hits < here.hits
-    assert elsewhere.nothing == elsewhere.untold == pytest.approx(2 / 3, abs=1e-4), "only Lyon is known to both"
-    assert elsewhere.found is None
-    with pytest.raises(InvalidRequest, match="one conversation and no unanswerable question"):
-        await measure_unrelated(Dataset(dataset.samples[:1]), library, "keyword")
-
-
-async def test_unanswerable_questions_need_no_other_conversation() -> None:
-    turns = (Turn("0", 0, "user", None, "I paint lakes", 0),)
-    painted = (Query("Who paints lakes?", (0,), "fact"),)
-    sample = Sample("s", ("s",), turns, painted, (Query("Which lakes dry out?", (), "unanswerable"),))
-    dataset = Dataset((sample,))
-    assert can_ask(dataset)
-    asked = 0
-
-    def count() -> None:
-        nonlocal asked
-        asked += 1
-
-    async with Library(dataset) as library:
-        here, unanswerable = await measure_unrelated(dataset, library, "keyword", on_question=count)
-    assert asked == count_unrelated(dataset) == 2
-    assert (here.kind, unanswerable.kind, unanswerable.questions) == ("here", "unanswerable", 1)
-    assert unanswerable.hits == 1.0, "a word in common is enough for a search"
-    assert unanswerable.found is None
-
-
-async def test_questions_asked_months_later_find_the_evidence() -> None:
-    """Sessions do not expire during an evaluation."""
-    turns = (Turn("0", 0, "user", None, "I paint lakes", 86_400_000),)
-    dataset = Dataset((Sample("s", ("s",), turns, (Query("Who paints lakes?", (0,), "fact", 90 * 86_400_000),)),))
-    async with Library(dataset) as library:
-        assert (await Evaluator(dataset, library).run("keyword", ks=[1])).turns == {"1": 1.0}
-
-
-async def test_figures_of_each_sample() -> None:
-    turns = (Turn("0", 0, "user", None, "I paint lakes", 0), Turn("1", 0, "user", None, "and trains", 0))
-    samples = [
-        Sample(name, ("s",), turns, tuple(Query(text, (0,), "fact") for text in texts), kind="talk")
-        for name, texts in {"a": ["lakes?", "trains?"], "none": [], "b": ["lakes?"]}.items()
-    ]
-    dataset = Dataset(tuple(samples))
-    evaluator = Evaluator(dataset, Direct(dataset))
-    figures = await evaluator.run("bm25", ks=[1])
-    assert [(one.sample, one.kind, one.questions, one.turns) for one in figures.samples] == [
-        ("a", "talk", 2, {"1": 0.5}),
-        ("b", "talk", 1, {"1": 1.0}),
-    ]
-    assert len(evaluator.outcomes["bm25"]) == 3
 
 
 # -- peers -----------------------------------------------------------------------

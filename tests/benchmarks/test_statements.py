@@ -128,12 +128,6 @@ def read_conversation(folder: Path, **changes: Any) -> Conversation:
     return found
 
 
-def test_a_value_corrected_twice_has_both_corrections(tmp_path: Path) -> None:
-    again = [*make_labelled()["statements"][:4], make_statement(5, "m9", "costs 745", "745", "costs", supersedes="s3")]
-    found = read_conversation(tmp_path, statements=again).correctors
-    assert {old: [one.id for one in new] for old, new in found.items()} == {"s1": ["s3", "s5"], "s3": ["s5"]}
-
-
 # -- counting ----------------------------------------------------------------------
 
 
@@ -183,30 +177,6 @@ async def test_all_statements_are_present_if_everything_is_sent(tmp_path: Path) 
     assert (told.stale, told.asked_stale, told.per_100_tokens, told.refused, told.late) == (0.0, 0.0, None, 0, 0)
     assert told.prompts == 1 + 5
     assert {one.statement: one.with_topic for one in told.findings}["s5"] is None
-
-
-async def test_a_window_has_only_the_latest_statements(tmp_path: Path) -> None:
-    seen = []
-    (told,) = await measure_statements(
-        [read_conversation(tmp_path)],
-        runs("buffer_window:window_size=4", budget=2000),
-        asked=True,
-        on_prompt=lambda: seen.append(1),
-    )
-    found = {one.statement: (one.with_topic, one.asked) for one in told.findings}
-    # The question comes after two more messages, so the correction is no longer among the last four.
-    assert found["s2"] == (False, False)
-    assert found["s3"] == (True, False)
-    assert found["s4"] == (True, True)
-    assert len(seen) == told.prompts == 6
-    assert {name: shares.with_topic for name, shares in told.cues.items()} == {"cue": 0.0, "no cue": 1.0}
-    assert told.conversations["chat"] == told.all
-
-
-async def test_a_budget_that_is_too_small_is_counted(tmp_path: Path) -> None:
-    (told,) = await measure_statements([read_conversation(tmp_path)], runs("digest", budget=1), asked=True)
-    assert told.refused == told.prompts == 6
-    assert told.all.with_topic == told.all.asked == 0.0
 
 
 @pytest.mark.parametrize("label", ["digest", "salience", "token_window", "head_tail", "clear_tool_results"])

@@ -366,15 +366,6 @@ async def test_an_append_writes_records(store: Store) -> None:
     assert await keys_of(store, REF) == ["a", "c"]
 
 
-async def test_records_do_not_change_their_session(store: Store) -> None:
-    """Neither its version nor its times."""
-    before = await store.create(session())
-    await store.change_records(REF, [put("a")], timestamp=50)
-    assert await store.get(REF) == before
-    appended = await store.append(REF, Append(entries=[user("x")], timestamp=60, expect=before.version))
-    assert appended.session.messages == 1
-
-
 async def test_a_removed_session_takes_its_records_along(store: Store) -> None:
     """Counted; those of its user and tenant stay."""
     for owner in await _all_owners(store):
@@ -448,17 +439,6 @@ async def test_a_withdrawn_session_keeps_its_records(store: Store) -> None:
     assert (gone.records, gone.record_bytes) == (1, 2)
 
 
-async def test_dropped_records_are_counted(store: Store) -> None:
-    """Of one owner only."""
-    for owner in await _all_owners(store):
-        await store.change_records(owner, [put("a"), put("b", 1, ("other",), expires_at=5)], timestamp=1)
-    for owner in OWNERS:
-        assert await store.drop_records(owner) == 2
-        assert await store.drop_records(owner) == 0
-        assert await store.record_namespaces(owner, now=1) == ()
-    assert await store.sweep_records(now=100) == 0
-
-
 @pytest.mark.parametrize("count", [1, 3])
 async def test_large_records_are_deleted_with_their_owner(
     store: Store, monkeypatch: pytest.MonkeyPatch, count: int
@@ -518,14 +498,3 @@ async def test_impossible_changes_are_refused(store: Store, change: Any, refusal
     with pytest.raises(refusal):
         await store.change_records(USER, [put("fine"), change], timestamp=1)
     assert await keys_of(store) == []
-
-
-async def test_too_many_records_at_once_are_refused(store: Store) -> None:
-    """Written and read."""
-    many = limits.RECORD_CHANGES + 1
-    with pytest.raises(TooLarge):
-        await store.change_records(USER, [put(str(at)) for at in range(many)], timestamp=1)
-    with pytest.raises(TooLarge):
-        await store.records(USER, [RecordName(SPACE, str(at)) for at in range(many)], now=1)
-    await store.change_records(USER, [put(str(at)) for at in range(many - 1)], timestamp=1)
-    assert len(await keys_of(store, limit=1000)) == many - 1

@@ -220,22 +220,6 @@ def test_specs_in_a_list_have_keys_and_budgets() -> None:
     ]
 
 
-def test_tables_distinguish_compositions() -> None:
-    """On one line in a table read by a program; over several lines in a comparison, none omitted."""
-    other = COMPOSED.replace("500", "600")
-    result = replay("s.jsonl", "--strategy", f"{COMPOSED},{other}", "--budget", "900")
-    assert [line.split()[0] for line in result.stdout.splitlines()[-2:]] == [COMPOSED, other]
-    compared = replay("s.jsonl", "--compare", COMPOSED, other, "--budget", "900").stdout
-    assert "clear_at_least=500+token_window" in compared
-    assert "clear_at_least=600+token_window" in compared
-    assert max(map(len, compared.splitlines())) <= 100
-    assert COMPOSED in replay("s.jsonl", "--strategy", COMPOSED, "--budget", "900", "--per-session").stdout
-    assert (
-        replay("s.jsonl", "--strategy", f"{COMPOSED},digest", "--budget", "500,900", "--plot", "x.svg").exit_code == 0
-    )
-    assert COMPOSED in Path("x.svg").read_text()
-
-
 # -- summaries -----------------------------------------------------------------
 
 LONG = [
@@ -294,19 +278,6 @@ def test_spec_can_name_its_own_summarizer() -> None:
     assert (told["a"]["summaries"], told["difference"]["summaries"]) == (0, told["b"]["summaries"])
     table = replay("long.jsonl", "--compare", *pair, "--budget", "500").stdout
     assert "summarizer tokens" in table
-
-
-def test_summaries_by_a_model(clear_model_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
-    upstream = ScriptedUpstream(lambda body: Reply(text="Orders from A-1000 on were sent.", usage=usage))
-    with upstream.in_thread():
-        monkeypatch.setenv("OPENAI_BASE_URL", upstream.url)
-        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-        row = replay_summaries(name="gpt-4o-mini")
-    assert row["summaries"] == len(upstream.requests) > 0
-    assert row["summarizer_tokens"] == 1010 * row["summaries"]
-    assert {one.body["model"] for one in upstream.requests} == {"gpt-4o-mini"}
-    assert upstream.requests[0].headers["authorization"] == "Bearer sk-test"
 
 
 def test_configured_llm_writes_summaries(clear_model_environment: None) -> None:
@@ -416,16 +387,3 @@ def test_progress_is_shown_only_on_a_terminal() -> None:
 
 
 # -- the recorded sessions -------------------------------------------------------
-
-
-def test_airline_recordings_can_be_replayed(recordings_path: Path) -> None:
-    args = (str(recordings_path), "--strategy", "none,token_window", "--budget", "1024")
-    told = read_results(*args)
-    assert [(row["strategy"], row["calls"], row["orphans"]) for row in told] == [
-        ("none", 1381, 0),
-        ("token_window", 1381, 0),
-    ]
-    assert all(0 <= row[key] <= 1 for row in told for key in ("recall", "bound", "cached", "orphans", "tasks_lost"))
-    table = replay(*args)
-    assert table.exit_code == 0
-    assert table.stdout.count("1,381") == 2

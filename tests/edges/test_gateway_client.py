@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from typing import Any
 
 import openai
@@ -12,7 +11,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
-from tests.edges.server import CLIENT_KEY, UPSTREAM_KEY, Served, config_text, gateway, serving
+from tests.edges.server import CLIENT_KEY, UPSTREAM_KEY, Served, gateway
 
 TOOLS: list[Any] = [
     {
@@ -339,23 +338,6 @@ async def test_upstream_errors_map_to_client_exceptions(
         if status == 429:
             assert error.response.headers["retry-after"] == "1"
         assert await served.log() == [("user", "Hi")]
-
-
-async def test_unreachable_upstream_is_a_502(caplog: pytest.LogCaptureFixture) -> None:
-    """The user's message is kept; the address appears only in the log."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
-        async with serving(config_text(nobody)) as served:
-            with pytest.raises(openai.InternalServerError) as caught:
-                await served.client.chat.completions.create(model="gpt-4o", messages=HI, extra_body={"session_id": "s"})
-            assert caught.value.status_code == 502
-            assert caught.value.code == "upstream_unavailable"
-            assert "the upstream cannot be reached" in str(caught.value)
-            assert str(taken.getsockname()[1]) not in caught.value.response.text
-            assert "127.0.0.1" not in caught.value.response.text
-            assert f"upstream_unavailable: {nobody.removesuffix('/v1')} cannot be reached: " in caplog.text
-            assert await served.log() == [("user", "Hi")]
 
 
 async def test_unknown_route_raises_not_found() -> None:

@@ -322,17 +322,6 @@ async def test_compacting_a_short_session_returns_none() -> None:
         assert at.pen.prompts == []
 
 
-@pytest.mark.parametrize(
-    ("options", "param"),
-    [({"summarizer_llm": "none"}, "summarizer_llm"), ({"budgt": 5}, "budgt"), ({"strategy": "digest"}, "strategy")],
-)
-async def test_invalid_compaction_options_are_rejected(options: dict[str, Any], param: str) -> None:
-    async with desk() as at:
-        with pytest.raises(InvalidRequest) as refused:
-            await (await at.session()).compact(**options)
-        assert refused.value.param == param
-
-
 async def test_offline_model_cannot_write_summaries() -> None:
     async with Holdfast("sqlite://:memory:", roster=Roster(context=ContextSettings("summary_buffer"))) as hf:
         assert isinstance(hf.roster.find_llm(None).client, OfflineModel)

@@ -170,26 +170,6 @@ async def test_lookups_work_during_a_rebuild() -> None:
         assert all(during)
 
 
-async def test_interrupted_rebuild_is_resumed() -> None:
-    async with bench() as one:
-        await make_sessions(one)
-        await one.service.walk()
-
-        def interrupt(done: int, _: int) -> None:
-            if done == 3:
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            await one.service.rebuild(progress=interrupt)
-        other = one.another()
-        assert (await other.status()).rebuilding is not None
-        rebuilt = await other.rebuild()
-        assert (rebuilt.resumed, rebuilt.entries) == (True, 4)
-        assert (await other.status()).rebuilding is None
-        assert (await other.rebuild()).entries == 10
-        await one.check(REFS)
-
-
 async def test_walk_resumes_the_rebuild_of_a_dead_process() -> None:
     async with bench() as one:
         await make_sessions(one)

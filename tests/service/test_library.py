@@ -228,13 +228,6 @@ async def test_adding_to_an_ended_turn_is_rejected() -> None:
             turn.add("c")
 
 
-async def test_session_and_turn_have_a_readable_repr() -> None:
-    async with open_holdfast() as hf:
-        session = await hf.session("s", user_id="ada")
-        async with session.turn("a") as turn:
-            assert f"{session} {turn}".startswith("<session 's' of user 'ada'> <turn of session 's': 1 messages, ")
-
-
 @pytest.mark.parametrize("body", [{"tools": "abc"}, {"tools": [{"function": "x"}]}, {"max_tokens": 10**6}])
 async def test_invalid_request_parameters_are_rejected_before_anything_is_written(body: dict[str, Any]) -> None:
     """The error names the parameter."""

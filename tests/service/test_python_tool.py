@@ -11,7 +11,6 @@ from holdfast.agents import Agent
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.tools.python.settings import PythonSettings
-from holdfast.tools.python.tool import get_max_seconds
 from holdfast.tools.tool import ToolLimits
 from tests.service.fake_python import list_files
 from tests.service.guard_kit import REDACTION, guard_from
@@ -42,18 +41,6 @@ async def test_disabled_tool_is_left_out() -> None:
     async with bench(["x"], shout, agents={"a": Agent(name="a", tools=("python", "shout"))}) as desk:
         assert content(await desk.ask("hi", agent="a")) == "x"
         assert [tool["function"]["name"] for tool in desk.model.bodies[0]["tools"]] == ["shout"]
-
-
-def test_tool_description_states_the_limits() -> None:
-    """With the configured numbers; the time limit of the tool call is above its own."""
-    given = PythonSettings(timeout=7.5, memory=256 << 20)
-    tool = Holdfast(python=given).roster.tools.tools["python"]
-    for words in ("7.5 s", "256 MiB of memory", "64 KiB of its output", "at most 32 a call, 32 MiB each", "no network"):
-        assert words in tool.description
-    assert tool.definition["function"]["parameters"]["required"] == ["code"]
-    assert list(tool.parameters["properties"]) == ["code"]
-    assert tool.timeout is not None
-    assert tool.timeout == get_max_seconds(given) > given.timeout + 3
 
 
 def test_wrong_settings_and_a_second_tool_named_python_are_rejected() -> None:

@@ -51,20 +51,6 @@ async def test_number_of_waiting_turns_is_limited(monkeypatch: pytest.MonkeyPatc
         await asyncio.gather(*tasks)
 
 
-async def test_process_knows_which_sessions_are_busy() -> None:
-    """While a turn runs or waits, but not while a session is being closed or rewound."""
-    async with open_stage(MEMORY) as ([hf], stage):
-        assert not hf.engine.is_busy(REF)
-        running = await start_turn(hf, stage, "a")
-        assert hf.engine.is_busy(REF)
-        assert not hf.engine.is_busy(SessionRef("other", "s"))
-        stage.go_on()
-        await running
-        async with hf.engine.lock_between_turns(REF):
-            assert not hf.engine.is_busy(REF)
-        assert not hf.engine.is_busy(REF)
-
-
 @pytest.mark.parametrize("mode", ["queue", "reject", "interrupt"])
 async def test_nested_turn_is_rejected_in_every_mode(mode: Any) -> None:
     """It would wait for itself; the outer turn continues."""

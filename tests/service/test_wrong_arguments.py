@@ -20,15 +20,6 @@ async def test_importance_must_be_a_number_from_0_to_1(wrong: Any) -> None:
         assert (await session.entries())[0].importance is None
 
 
-async def test_pinned_must_be_true_or_false() -> None:
-    wrong: Any = "no"
-    async with Holdfast("sqlite://:memory:") as hf:
-        session = await hf.session("s")
-        await session.append("Hello.")
-        with pytest.raises(InvalidMessage, match="pinned must be true or false"):
-            await session.annotate(0, pinned=wrong)
-
-
 async def test_dialect_must_be_known() -> None:
     wrong: Any = "mistral"
     async with Holdfast("sqlite://:memory:") as hf:
@@ -84,20 +75,3 @@ def test_setting_of_a_wrong_type_is_rejected_by_name(name: str, words: str) -> N
     with pytest.raises(InvalidRequest, match=f"^{name} must be {words}, not int$") as caught:
         Holdfast("sqlite://:memory:", **wrong)
     assert caught.value.param == name
-
-
-@pytest.mark.parametrize("wrong", [5, None, b"x", ["k"]])
-async def test_state_update_must_be_a_mapping(wrong: Any) -> None:
-    async with Holdfast("sqlite://:memory:") as hf:
-        session = await hf.session("s")
-        with pytest.raises(InvalidRequest, match="state must be a mapping of keys to values, not"):
-            await session.state.update(wrong)
-
-
-@pytest.mark.parametrize("wrong", [5, None, "s", ("ada", "s")])
-async def test_delete_needs_a_session_reference(wrong: Any) -> None:
-    async with Holdfast("sqlite://:memory:") as hf:
-        await hf.session("s")
-        with pytest.raises(InvalidRequest, match="ref must be a SessionRef, not"):
-            await hf.delete(wrong)
-        assert (await hf.sessions()).sessions

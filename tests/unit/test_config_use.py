@@ -11,7 +11,6 @@ import yaml
 from holdfast import config
 from holdfast.config import Config
 from holdfast.config.agents import Agent
-from holdfast.config.gateway import is_loopback
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
 from tests.unit.blocks import BLOCKS, ENV
@@ -226,17 +225,6 @@ def test_a_missing_database_is_a_warning_and_then_an_error(text: str, message: s
 # -- flags, environment, file ---------------------------------------------------------
 
 
-def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "own.yaml"
-    file.write_text("gateway: {host: 127.0.0.3, port: 3}\ndatabases: {main: {driver: sqlite, path: three.db}}\n")
-    env = {"HOLDFAST_CONFIG": str(file)}
-    assert config.load_settings({}, env)[1:] == (str(file), "127.0.0.3", 3, "sqlite:///three.db")
-    env |= {"HOLDFAST_HOST": "127.0.0.2", "HOLDFAST_PORT": "2", "HOLDFAST_STORE": "sqlite:///two.db"}
-    assert config.load_settings({}, env)[2:] == ("127.0.0.2", 2, "sqlite:///two.db")
-    flags = {"host": "127.0.0.1", "port": 0, "store": "sqlite:///one.db", "config": None, "model": None}
-    assert config.load_settings(flags, env)[2:] == ("127.0.0.1", 0, "sqlite:///one.db")
-
-
 def test_the_file_in_the_working_directory_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert config.load_settings({}, {}).file is None
@@ -251,27 +239,6 @@ def test_the_model_flag_names_an_llm_or_a_model(tmp_path: Path) -> None:
         found = config.load_settings({"config": str(file), "model": model}, {}).config
         assert config.resolve_llm(found).model == name
         assert config.resolve_llm(found, "assistant").model == "gpt-4o-mini"
-
-
-def test_problems_of_file_and_environment_are_reported_together(tmp_path: Path) -> None:
-    file = tmp_path / "own.yaml"
-    file.write_text("gatway: {}\n")
-    with pytest.raises(ConfigError) as caught:
-        config.load_settings({"config": str(file)}, {"HOLDFAST_PORT": "many"})
-    assert [problem.rpartition("/")[2].split(":")[0] for problem in caught.value.problems] == [
-        "own.yaml",
-        "HOLDFAST_PORT",
-    ]
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"])
-def test_loopback(host: str) -> None:
-    assert is_loopback(host)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", ""])
-def test_not_loopback(host: str) -> None:
-    assert not is_loopback(host)
 
 
 # -- warnings and output ---------------------------------------------------------
@@ -342,24 +309,6 @@ def test_a_described_configuration_loads_with_the_same_meaning() -> None:
     again = load(yaml.safe_dump(shown, sort_keys=False).replace("'***'", "k1"))
     assert config.describe(again) == shown
     assert again.llms == load(MODELS).llms
-
-
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        ("storage: {sessions: {backend: sql, database: nope}}", "storage.sessions.database"),
-        ("{gateway: {host: 0.0.0.0}, auth: {required: false}}", "gateway.host"),
-    ],
-)
-def test_config_check_fails_for_what_serve_rejects(tmp_path: Path, text: str, place: str) -> None:
-    """The file loads; the check names the place and exits with 1."""
-    file = tmp_path / "holdfast.yaml"
-    file.write_text(text)
-    report = config.check_config(str(file), {})
-    assert (report.exit_code, report.data["ok"]) == (1, False)
-    assert len(report.data["problems"]) == 1
-    assert place in report.data["problems"][0]
-    assert "this version cannot serve it" in report.text
 
 
 def test_config_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

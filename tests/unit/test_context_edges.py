@@ -10,13 +10,12 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.cut import cut
 from holdfast.context.dialects import Dialect
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
 from holdfast.context.strategies import Strategy, make_strategy
 from holdfast.context.units import group_units
 from holdfast.context.window import Room, Window
-from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.messages import Message, Part
 from holdfast.domain.provider_items import DETAILS, FORMAT, HOSTED, has_compaction, with_compactions
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
@@ -227,21 +226,6 @@ def test_the_current_message_is_found_at_any_position() -> None:
             assert built.window.list_messages()[at] == entries[len(talk)].message
     nobody = build(request, None, [], log_of([Event("assistant", 5)]).entries)
     assert nobody.window.find_current() is None
-
-
-def test_long_strings_in_arguments_are_cut_in_place() -> None:
-    """At any depth. Keys, numbers and short strings are kept, after a first key that states the cut."""
-    short = "s" * 200
-    arguments = {"id": "A1", "n": 3, "rows": [{"note": "long " * 300, "short": short}, "also " * 300], "none": None}
-    message = make_calls("a").evolve(tool_calls=(ToolCall("a", "save", json.dumps(arguments)),))
-    made = cut(message, 400, seq=7, count=STORED)
-    found = json.loads(made.tool_calls[0].arguments)
-    assert {**found, "rows": None} == {"[cut, see message 7 of the session]": "", **arguments, "rows": None}
-    assert found["rows"][0]["short"] == short
-    for text, whole in ((found["rows"][0]["note"], "long "), (found["rows"][1], "also ")):
-        assert text.startswith(whole)
-        assert "of 1500 characters cut, message 7 of the session" in text
-    assert STORED.message(made) <= 400
 
 
 def test_strategy_none_sends_everything_or_fails() -> None:

@@ -110,20 +110,3 @@ def test_clearing_matches_the_reference(
     event(f"cleared {min(len(gone), 3)}")
     told = {seq for run in made.list_decisions() if run.decision == "cleared" for seq in range(run.first, run.last + 1)}
     assert told == gone
-
-
-def test_the_reference_on_a_small_log() -> None:
-    """The log is small enough to check by hand."""
-    entries = log_of([Event(role, 1) for role in ("user", "assistant", "user", "assistant", "user")]).entries
-    sizes = [entry.tokens for entry in entries]
-    everything = sum(sizes)
-    kept = reference.token_window(entries, budget=everything, preserve_recent=1, target=0.5)
-    assert kept.seqs == [0, 1, 2, 3, 4]
-    # One token too many: the frontier moves until the rest takes half of the room; the task stays before it.
-    kept = reference.token_window(entries, budget=everything - 1, preserve_recent=1, target=0.5)
-    assert sum(sizes[3:]) <= (everything - 1) // 2 < sum(sizes[2:])
-    assert kept.seqs == [0, 3, 4]
-    kept = reference.count_window(entries, window_size=2, budget=None, anchored=True)
-    assert kept.seqs == [0, 3, 4]
-    kept = reference.count_window(entries, window_size=2, budget=None, anchored=False)
-    assert kept.seqs == [3, 4]

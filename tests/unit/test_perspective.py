@@ -247,19 +247,6 @@ def test_other_agents_messages_are_neither_task_nor_current_message() -> None:
     assert (window.anchor, window.current) == (1, 1)
 
 
-def test_buffer_window_counts_messages_of_other_agents() -> None:
-    """The last three messages are bob's two and the user's."""
-    new = (
-        make_entry("user", "1"),
-        make_entry("user", "2"),
-        make_entry("assistant", "3", "bob"),
-        make_entry("assistant", "4", "bob"),
-        make_entry("user", "5"),
-    )
-    told = list_seen_by_ada(*new, strategy="buffer_window", options={"window_size": 3})
-    assert told == [("user", "[agent bob]: 3"), ("user", "[agent bob]: 4"), ("user", "5")]
-
-
 def test_a_digest_attributes_facts_to_their_agent() -> None:
     """Bob's statements and lookups are attributed to him; his transfer is not listed as a call."""
     transfer = (calls(("transfer_to_agent", '{"agent_name": "ada"}')), result("ada", metadata={"transfer": "ada"}))

@@ -287,19 +287,6 @@ def test_check_config_reports_a_missing_library(tmp_path: Path, monkeypatch: pyt
     )
 
 
-def test_check_config_reports_unknown_rules_with_all_other_problems(tmp_path: Path) -> None:
-    """Also in a list of entries with required keys, and in every list of rule names."""
-    wrong = "{enabled: true, rules: [openai_keys], patterns: [{regex: '(', label: x}]}"
-    report = check_text(f"redaction: {wrong}", tmp_path)
-    assert report.exit_code == 1
-    broken, unknown = sorted(report.data["problems"])
-    assert unknown.endswith(":1: redaction.rules: unknown rule 'openai_keys'; did you mean 'openai_key'?")
-    assert ":1: redaction.patterns[0].regex: is not a valid regular expression" in broken
-    for section in ("redaction", "secret_guard"):
-        [problem] = check_text(f"{section}: {{exclude_rules: [nope]}}", tmp_path).data["problems"]
-        assert f":1: {section}.exclude_rules: unknown rule 'nope'" in problem
-
-
 def test_check_config_reports_a_missing_mcp_sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.config.check.find_spec", lambda _: None)
     assert check_text("", tmp_path).exit_code == 0
