@@ -161,28 +161,6 @@ async def test_the_same_conversation_is_shortened_equally(service: Trim) -> None
     assert [(one.type, one.content) for one in first] == [(one.type, one.content) for one in second]
 
 
-CONTENTS: Final[dict[str, Any]] = {
-    "unicode": "é 👍 \u2028",
-    "parts": [{"type": "text", "text": "See"}, {"type": "text", "text": "this"}],
-    "image": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}],
-    "empty": "",
-}
-
-
-@pytest.mark.parametrize("content", CONTENTS.values(), ids=list(CONTENTS))
-async def test_contents_are_sent_unchanged(service: Trim, content: Any) -> None:
-    messages = [HumanMessage(content, name="ada"), AIMessage("Yes."), HumanMessage("And now?")]
-    assert await service(messages, 50_000) == messages
-
-
-async def test_names_and_own_fields_are_kept(service: Trim) -> None:
-    messages = [
-        HumanMessage("Hello", name="ada", id="1", additional_kwargs={"own": [None]}),
-        AIMessage("Hi", name="bot"),
-    ]
-    assert await service([*messages, HumanMessage("Bye")], 10_000) == [*messages, HumanMessage("Bye")]
-
-
 async def test_the_question_stays_while_its_tools_are_called(service: Trim) -> None:
     loop = [one for number in range(15) for one in make_turn(number)[1:3]]
     question = HumanMessage("Where are my orders?", id="question")

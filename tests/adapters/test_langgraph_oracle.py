@@ -296,16 +296,6 @@ async def test_the_time_of_creation_stays(store: BaseStore) -> None:
     assert times[0] == times[1]
 
 
-async def test_searches_have_limits_and_offsets(store: BaseStore) -> None:
-    for number in range(15):
-        await store.aput(("a",), f"k{number:02}", {"n": number})
-    assert len(await find(store, "a")) == 10
-    assert len(await find(store, "a", limit=50)) == 15
-    pages = [await find(store, "a", limit=6, offset=offset) for offset in (0, 6, 12, 18)]
-    assert [len(page) for page in pages] == [6, 6, 3, 0]
-    assert sorted(key for page in pages for key in page) == [f"k{number:02}" for number in range(15)]
-
-
 async def test_searches_return_items_in_the_order_of_their_creation(store: BaseStore) -> None:
     for key in ("b", "a", "c"):
         await store.aput(("a",), key, {})
@@ -355,17 +345,6 @@ async def test_comparing_a_missing_field_is_an_error(store: BaseStore) -> None:
     await store.aput(("a",), "k", {"n": 1})
     with pytest.raises(TypeError):
         await store.asearch(("a",), filter={"unknown": {"$gt": 1}})
-
-
-async def test_namespaces_are_found_by_their_beginning_and_end(store: BaseStore) -> None:
-    for namespace in (("a", "b", "c"), ("a", "x", "c"), ("b", "b", "c"), ("a",)):
-        await store.aput(namespace, "k", {})
-    assert await store.alist_namespaces(prefix=("a",)) == [("a",), ("a", "b", "c"), ("a", "x", "c")]
-    assert await store.alist_namespaces(suffix=("b", "c")) == [("a", "b", "c"), ("b", "b", "c")]
-    assert await store.alist_namespaces(prefix=("a", "*"), suffix=("c",)) == [("a", "b", "c"), ("a", "x", "c")]
-    assert await store.alist_namespaces(prefix=("*", "b")) == [("a", "b", "c"), ("b", "b", "c")]
-    assert await store.alist_namespaces(prefix=("a",), max_depth=2) == [("a",), ("a", "b"), ("a", "x")]
-    assert await store.alist_namespaces(prefix=("unknown",)) == []
 
 
 async def test_a_namespace_without_items_is_not_listed(store: BaseStore) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.evaluation.dataset import Query, Sample, Turn
-from benchmarks.evaluation.evaluator import Difference, compare, resample
+from benchmarks.evaluation.evaluator import Difference, compare
 from benchmarks.evaluation.measures import Outcome
 
 
@@ -35,12 +35,3 @@ def test_differences_overall_and_by_sample() -> None:
     assert b.turns["1"].mean == 0.0
     assert b.turns["1"].low < 0 < b.turns["1"].high
     assert len(compare(samples[:1], {m: o[:4] for m, o in outcomes.items()}, "bm25", "keyword", [1])) == 1
-
-
-def test_intervals_are_deterministic_and_match_the_normal_approximation() -> None:
-    rows = [(1.0,), (0.0,), (0.0,), (-1.0,)] * 100  # a standard error of sqrt(0.5 / 400)
-    (found,) = resample(rows)
-    assert found == resample(rows)[0]
-    assert found.mean == 0.0
-    assert abs(found.low + 0.0693) < 0.008
-    assert abs(found.high - 0.0693) < 0.008

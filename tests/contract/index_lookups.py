@@ -66,13 +66,6 @@ async def test_lookups_with_thousands_of_terms_work(index: Index) -> None:
     assert len(await look_up(index, *(f"t{at}" for at in range(0, 200, 2)))) == 50
 
 
-@pytest.mark.parametrize("limit", [0, -1])
-async def test_a_limit_is_at_least_one(index: Index, limit: int) -> None:
-    """Else it is a mistake, and is called one."""
-    with pytest.raises(InvalidRequest):
-        await look_up(index, "x", limit=limit)
-
-
 async def test_times_outside_64_bits_are_refused(index: Index) -> None:
     """Whatever the engine would make of a larger one."""
     with pytest.raises(InvalidRequest):
@@ -88,12 +81,3 @@ async def test_long_documents_are_found(index: Index) -> None:
     answer = await index.lookup(Lookup(space=SPACE, terms=("w0", "w4999", "w5000")))
     assert answer.found[0].counts == {"w0": 1, "w4999": 5000}
     assert answer.found[0].length == answer.length == sum(terms.values())
-
-
-async def test_a_document_without_terms_is_stored(index: Index) -> None:
-    """Is held and found by its place alone."""
-    await index.write(SPACE, batch(document(0, "", terms={}, length=0), document(1, "a")))
-    assert await look_up(index) == [("s1", 1), ("s1", 0)]
-    assert await look_up(index, "a", "") == [("s1", 1)]
-    await index.write(SPACE, batch(drop=[0], next_seq=2, talk=2))
-    assert await look_up(index) == [("s1", 1)]

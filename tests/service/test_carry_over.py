@@ -129,15 +129,6 @@ async def test_summarizer_of_the_agent_is_used() -> None:
         assert model.prompts == []
 
 
-async def test_offline_carry_over_uses_the_digest() -> None:
-    """It contains the facts that agents need again."""
-    async with open_offline() as hf:
-        made = await create_session(hf)
-        assert made.metadata["carried_from"]["form"] == "digest"
-        assert "7461" in read_carried(made)
-        assert "2024-05-17" in read_carried(made)
-
-
 @pytest.mark.parametrize("said", [[ModelUnavailable("down")], "I'm sorry, I can't do that.", []])
 async def test_failed_summary_falls_back_to_the_digest(said: Any) -> None:
     """The session is created, and its metadata names the form."""

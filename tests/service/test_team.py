@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import msgspec
@@ -238,24 +237,6 @@ async def test_interruption_after_a_handover_leaves_the_conversation_with_the_ne
         last = (await bench.log())[-1]
         assert (last.agent, (last.metadata or {}).get("interrupted")) == ("researcher", True)
         assert content(await bench.ask("well?")) == "Back."
-
-
-async def test_handovers_of_other_sessions_are_independent() -> None:
-    """Many sessions hand over at once, each to its own agent."""
-
-    many = 12
-    scripts: dict[str, Any] = {
-        "coordinator": [make_reply(None, hand_over("researcher" if at % 2 else "writer")) for at in range(many)],
-        "researcher": [make_reply("from the researcher")] * many,
-        "writer": [make_reply("from the writer")] * many,
-    }
-    async with open_team(scripts) as bench:
-        handles = [await bench.hf.session(f"s{at}", agent="coordinator") for at in range(many)]
-        replies = await asyncio.gather(*(handle.send("x") for handle in handles))
-        told = [content(reply) for reply in replies]
-        assert sorted(told) == sorted(["from the researcher", "from the writer"] * (many // 2))
-        for handle, text in zip(handles, told, strict=True):
-            assert (await handle.entries())[-1].agent == text.removeprefix("from the ")
 
 
 # -- to a workflow -----------------------------------------------------------------------

@@ -112,19 +112,6 @@ def test_a_refusal_is_short_and_names_nothing_of_the_source() -> None:
     assert find_flaw_in("They were sorry.", "kelp beds grow in water, they were") is None
 
 
-def test_answers_need_a_tenth_of_their_words_from_the_source() -> None:
-    """Counts words of four letters or more, needs four of them, and applies if the source has identifiers."""
-    strange = [f"zzz{chr(97 + at)}" for at in range(20)]
-    assert find_flaw_in(" ".join(["kelp", *strange[:9]]), KELP) is None
-    assert find_flaw_in(" ".join(["KELP", *strange[:9]]), KELP) is None
-    assert find_flaw_in(" ".join(["kelp", *strange[:10]]), KELP) == "nonsense"
-    assert find_flaw_in(" ".join(["in", *strange[:9]]), KELP) == "nonsense", "short words do not count"
-    assert find_flaw_in(" ".join(strange[:4]), KELP) == "nonsense"
-    assert find_flaw_in(" ".join(strange[:3]), KELP) is None, "too few words to be judged by them"
-    assert find_flaw_in(" ".join(strange[:10]), "kelp beds grow in cold water " * 200) is None
-    assert find_flaw_in(" ".join([*strange[:10], "W-12345"]), KELP) is None
-
-
 def test_repetitive_answers_are_rejected() -> None:
     """From 80 words on, if each word appears more than twelve times on average."""
     seven = ["kelp", "beds", "grow", "cold", "water", "order", "W12345"]
@@ -144,15 +131,6 @@ def test_answers_that_echo_the_prompt_are_rejected() -> None:
     assert find_flaw_in(f"W-12345. {line}", KELP + line, prompt=line) is None
     assert find_flaw_in(f"W-12345. {line}", KELP, earlier=line, prompt=line) is None
     assert find_flaw_in(f"W-12345 in {make_delimiter(KELP, '')}", KELP) == "echo"
-
-
-def test_an_answer_longer_than_its_source_is_too_long() -> None:
-    """The earlier summary counts as part of the source, on its own line."""
-    source = "order W-12345 is due on Monday"
-    assert find_flaw_in(source + ".", source) is None
-    assert find_flaw_in(source + "..", source) == "too_long"
-    assert find_flaw_in(source + "....", source, earlier="abc") is None
-    assert find_flaw_in(source + ".....", source, earlier="abc") == "too_long"
 
 
 def test_vacuous_summaries_are_rejected() -> None:
