@@ -28,6 +28,7 @@ import pytest
 MODULES = (
     "sessions",
     "tenants",
+    "refusals",
     "installation",
     "log",
     "notes",

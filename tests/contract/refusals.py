@@ -1,0 +1,205 @@
+"""The contract of a store, what cannot be: it is refused by its parameter's name, before anything is looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from holdfast.domain.artifact import NewArtifact, UserRef
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Ending, NewEntry, SessionRef
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.limits import ID_BYTES, PAGE
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession, SessionPatch
+
+from .kit import REF, compaction, new, session, user
+
+NOBODY = SessionRef("ada", "")
+LONG = "x" * (ID_BYTES + 1)
+UNNAMED = Ending(id="", user_id="ada", session_id="s", withdrawn=True, reason="ttl", ended_at=0, due_at=0)
+
+Call = Callable[[Store], Awaitable[object]]
+OF_SESSIONS: dict[str, Call] = {
+    "get": lambda store: store.get(NOBODY),
+    "find": lambda store: store.find(""),
+    "update": lambda store: store.update(NOBODY, SessionPatch(), timestamp=1),
+    "remove": lambda store: store.remove(NOBODY),
+    "append": lambda store: store.append(NOBODY, Append(timestamp=1)),
+    "create": lambda store: store.create(NewSession(id="", user_id="ada", timestamp=1)),
+    "want": lambda store: store.want(NOBODY, "h"),
+    "annotate": lambda store: store.annotate(NOBODY, 0, pinned=True),
+    "erase": lambda store: store.erase(NOBODY, 0),
+    "rate": lambda store: store.rate(NOBODY, {0: 1.0}),
+    "drop_compaction": lambda store: store.drop_compaction(NOBODY, 1, timestamp=1),
+    "entries": lambda store: store.entries(NOBODY),
+    "window": lambda store: store.window(NOBODY, "v"),
+    "compactions": lambda store: store.compactions(NOBODY),
+    "calls": lambda store: store.calls(NOBODY),
+    "touch": lambda store: store.touch(NOBODY, timestamp=1),
+    "media": lambda store: store.media(NOBODY, [b"h" * 32]),
+    "share": lambda store: store.share(NOBODY, "identity"),
+    "origins": lambda store: store.origins("ada", [""]),
+    "records": lambda store: store.records(NOBODY, [], now=1),
+    "list_records": lambda store: store.list_records(NOBODY, ("a",), now=1),
+    "record_namespaces": lambda store: store.record_namespaces(NOBODY, now=1),
+    "searchable_records": lambda store: store.searchable_records(NOBODY, now=1),
+    "change_records": lambda store: store.change_records(NOBODY, [], timestamp=1),
+    "drop_records": lambda store: store.drop_records(NOBODY),
+}
+"""A session without an id."""
+OF_IDS: dict[str, tuple[Call, str]] = {
+    "want": (lambda store: store.want(REF, ""), "holder"),
+    "end": (lambda store: store.end(UNNAMED), "ending_id"),
+    "record_ending": (lambda store: store.record_ending(UNNAMED), "ending_id"),
+    "endings_of": (lambda store: store.endings_of(""), "user_id"),
+    "settle": (lambda store: store.settle(""), "ending_id"),
+    "forget_ending": (lambda store: store.forget_ending(""), "ending_id"),
+    "sightings": (lambda store: store.sightings("", [b"d"]), "user_id"),
+    "sharing": (lambda store: store.sharing("", "identity"), "user_id"),
+    "sharing of nothing": (lambda store: store.sharing("ada", ""), "source"),
+    "share": (lambda store: store.share(REF, ""), "identity"),
+    "state": (lambda store: store.state(""), "user_id"),
+    "change_state": (lambda store: store.change_state("", {}, timestamp=1), "user_id"),
+    "drop_state": (lambda store: store.drop_state(""), "user_id"),
+    "records": (lambda store: store.records(UserRef(""), [], now=1), "user_id"),
+    "drop_records": (lambda store: store.drop_records(UserRef("")), "user_id"),
+    "key_of": (lambda store: store.key_of(b"h"), "hash"),
+    "revoke_key": (lambda store: store.revoke_key("", timestamp=1), "key_id"),
+    "use_key": (lambda store: store.use_key(LONG, timestamp=1), "key_id"),
+    "lease": (lambda store: store.lease("", "h", now=1, until=2), "name"),
+    "leased_by": (lambda store: store.leased_by("", now=1), "name"),
+    "release": (lambda store: store.release("", "h"), "name"),
+    "release for nobody": (lambda store: store.release("n", ""), "holder"),
+    "artifacts": (lambda store: store.artifacts(NOBODY), "session_id"),
+    "artifact": (lambda store: store.artifact(REF, "user:a.txt"), "name"),
+    "artifact_versions": (lambda store: store.artifact_versions(REF, "user:a.txt"), "name"),
+    "blobs_in_use": (lambda store: store.blobs_in_use(["A"]), "blob"),
+    "put_blob": (lambda store: store.put_blob("A", 0, b"x", timestamp=1), "blob"),
+    "blob": (lambda store: store.blob("A", 0), "blob"),
+    "delete_blobs": (lambda store: store.delete_blobs(["A"]), "blob"),
+    "learned": (lambda store: store.learned(""), "model"),
+    "learn": (lambda store: store.learn("", b"", timestamp=1, expect=None), "model"),
+}
+"""Something else that has no name."""
+OF_PAGES: dict[str, Callable[[Store, int], Awaitable[object]]] = {
+    "list": lambda store, limit: store.list(limit=limit),
+    "calls": lambda store, limit: store.calls(REF, limit=limit),
+    "endings": lambda store, limit: store.endings(due=1, limit=limit),
+    "endings_of": lambda store, limit: store.endings_of("ada", limit=limit),
+    "idle": lambda store, limit: store.idle(now=1, ttl=1, limit=limit),
+    "oldest": lambda store, limit: store.oldest(limit=limit),
+    "tenants": lambda store, limit: store.tenants(limit=limit),
+    "sightings": lambda store, limit: store.sightings("ada", [b"d"], limit=limit),
+    "keys": lambda store, limit: store.keys(limit=limit),
+    "artifacts": lambda store, limit: store.artifacts(REF, limit=limit),
+    "artifact_versions": lambda store, limit: store.artifact_versions(REF, "a.txt", limit=limit),
+    "blobs": lambda store, limit: store.blobs(before=1, limit=limit),
+    "list_records": lambda store, limit: store.list_records(UserRef("ada"), ("a",), now=1, limit=limit),
+    "record_namespaces": lambda store, limit: store.record_namespaces(UserRef("ada"), now=1, limit=limit),
+    "searchable_records": lambda store, limit: store.searchable_records(UserRef("ada"), now=1, limit=limit),
+    "record_users": lambda store, limit: store.record_users(limit=limit),
+    "sweep_records": lambda store, limit: store.sweep_records(now=1, limit=limit),
+}
+
+
+async def _find_refused(call: Awaitable[object]) -> str | None:
+    """The parameter of the refusal."""
+    with pytest.raises(HoldfastError) as refused:
+        await call
+    return getattr(refused.value, "param", None)
+
+
+async def test_a_session_without_an_id_is_refused(store: Store) -> None:
+    """By every method, and not as one that is not there."""
+    assert {name: await _find_refused(call(store)) for name, call in OF_SESSIONS.items()} == dict.fromkeys(
+        OF_SESSIONS, "session_id"
+    )
+
+
+async def test_empty_names_are_refused(store: Store) -> None:
+    """Endings, users, keys, artifacts, contents, leases and models."""
+    found = {name: await _find_refused(call(store)) for name, (call, _) in OF_IDS.items()}
+    assert found == {name: param for name, (_, param) in OF_IDS.items()}
+
+
+async def test_page_sizes_of_zero_or_above_the_limit_are_refused(store: Store) -> None:
+    """By everything that is read in pages."""
+    for limit in (0, PAGE + 1):
+        found = {name: await _find_refused(call(store, limit)) for name, call in OF_PAGES.items()}
+        assert found == dict.fromkeys(OF_PAGES, "limit")
+
+
+WRONG: Mapping[str, Call] = {
+    "metadata, created": lambda store: store.create(_new(metadata=5)),
+    "metadata": lambda store: store.update(REF, SessionPatch(metadata=_any(5)), timestamp=2),
+    "state, created": lambda store: store.create(_new(state=[1])),
+    "state": lambda store: store.update(REF, SessionPatch(state=_any(5)), timestamp=2),
+    "state, appended": lambda store: store.append(REF, Append(timestamp=2, state_delta=_any([1]))),
+    "system_messages, created": lambda store: store.create(_new(system_messages=({"role": "system", "content": "x"},))),
+    "system_messages": lambda store: store.update(REF, SessionPatch(system_messages=_any("x")), timestamp=2),
+    "system message's content": lambda store: store.update(
+        REF, SessionPatch(system_messages=(Message(role="system", content=_any(5)),)), timestamp=2
+    ),
+    "ttl, created": lambda store: store.create(_new(ttl=-5)),
+    "ttl": lambda store: store.update(REF, SessionPatch(ttl=_any("5")), timestamp=2),
+    "agent, created": lambda store: store.create(_new(agent=5)),
+    "agent": lambda store: store.update(REF, SessionPatch(agent=_any(["bo"])), timestamp=2),
+    "timestamp": lambda store: store.append(REF, Append(timestamp=_any("now"))),
+    "expect": lambda store: store.append(REF, Append(timestamp=2, expect=_any("1"))),
+    "fingerprint": lambda store: store.append(REF, Append(timestamp=2, idempotency_key="k", fingerprint=_any("text"))),
+    "entry": lambda store: _append(store, _any("hello")),
+    "content": lambda store: _append(store, user(_any(5))),
+    "part": lambda store: _append(store, user(_any(("x",)))),
+    "tool call": lambda store: _append(store, new(Message(role="assistant", tool_calls=(_any("f"),)))),
+    "extra": lambda store: _append(store, new(Message(role="user", content="x", extra={_any(1): 1}))),
+    "entry's metadata": lambda store: _append(store, user("x", metadata=5)),
+    "tokens": lambda store: _append(store, user("x", tokens=_any("5"))),
+    "entry's timestamp": lambda store: _append(store, user("x", timestamp=_any(1.5))),
+    "pinned": lambda store: _append(store, user("x", pinned=_any("yes"))),
+    "importance": lambda store: _append(store, user("x", importance=_any("high"))),
+    "seq": lambda store: store.annotate(REF, _any("0"), pinned=True),
+    "filter": lambda store: store.list(user_id=_any(5)),
+    "status": lambda store: store.list(status="open"),
+    "artifact's metadata": lambda store: store.add_artifact(REF, _artifact(metadata=_any(5))),
+    "compaction's report": lambda store: store.append(
+        REF, Append(timestamp=2, compactions=[compaction(0, 0, report=_any(5))])
+    ),
+}
+"""Values of another type than the field has."""
+
+
+def _any(value: Any) -> Any:
+    """The value, as callers without a type checker pass it."""
+    return value
+
+
+def _new(**fields: Any) -> NewSession:
+    return NewSession(id="other", user_id="ada", timestamp=1, **fields)
+
+
+def _artifact(**fields: Any) -> NewArtifact:
+    given = {"blob": "b", "mime_type": "text/plain", "size": 1, "sha256": bytes(32), "created_at": 1}
+    return NewArtifact(name="a.txt", **{**given, **fields})
+
+
+def _append(store: Store, entry: NewEntry) -> Awaitable[object]:
+    return store.append(REF, Append(timestamp=2, entries=[entry]))
+
+
+async def test_a_value_of_the_wrong_type_is_refused(store: Store) -> None:
+    """What could be written but not read again is refused, and nothing is written."""
+    await store.create(session(metadata={"kept": 1}))
+    await store.append(REF, Append(timestamp=1, entries=[user("hello")]))
+    before = await store.get(REF)
+    for name, call in WRONG.items():
+        try:
+            await call(store)
+        except UsageError:
+            continue
+        pytest.fail(f"{name} was accepted")
+    assert await store.get(REF) == before
+    assert (await store.list()).sessions == (before,)
