@@ -23,7 +23,7 @@ R = TypeVar("R")
 CANCEL_SECONDS: Final = 5.0
 """Longest time that closing waits for cancelled calls to end, in seconds."""
 _OWN_LOOP: Final = "this code runs in the portal's own loop and would wait for itself: await the function instead"
-_log = logging.getLogger("holdfast.Portal")
+_log = logging.getLogger("holdfast.portal")
 
 
 class Call(Generic[T]):

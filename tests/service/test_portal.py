@@ -95,7 +95,7 @@ async def test_a_session_in_a_foreign_loop_is_refused(use: str) -> None:
         session = await hf.session("s")
 
         async def misuse() -> None:
-            with pytest.raises(WrongEventLoop, match=r"holdfast\.portal"):
+            with pytest.raises(WrongEventLoop, match=r"holdfast\.Portal"):
                 await USES[use](session)
             with pytest.raises(WrongEventLoop):
                 await hf.session("t")
