@@ -106,7 +106,7 @@ clean:  ## remove everything that the targets created
 	@scripts/setup requirements/sbom.lock .venv-sbom
 	@touch $@
 
-# The documentation's environment, with every extra, because the reference of the Python API imports all modules.
+# The documentation's environment.
 .venv-docs/.docs: requirements/docs.lock pyproject.toml scripts/setup
 	@scripts/setup requirements/docs.lock .venv-docs
 	@touch $@
