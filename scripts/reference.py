@@ -37,7 +37,7 @@ INTERNAL: Final[Mapping[str, frozenset[str]]] = {
         " serve_tenant tool_registry",
         "Memories": "clock close forget_entry forget_user_sources handle_forgotten_owner index on_changed settings store",
         "MemoryFiles": "with_source",
-        "OpenTurn": "load_state save_view watch working_set",
+        "OpenTurn": "save_view watch working_set",
         "Records": "fill_hits read_page",
         "SessionHandle": "responder write",
     }.items()
@@ -155,15 +155,18 @@ def format_names() -> str:
         rows = [(f"`{name}`", _summarize(found[name])) for name in sorted(names)]
         parts += [f"## {module}", about, _format_table(("name", "what it is"), rows)]
     parts += [
-        "## Methods",
+        "## Methods and attributes",
         "A method of `holdfast.connect(…)` has the same parameters, unless [its page](connect.md) says otherwise.",
     ]
     for name in INTERFACES:
         one = _resolve(package[name])
         inner = INTERNAL.get(name, frozenset())
         members = [(key, one.all_members[key]) for key in sorted(one.all_members) if key[0] != "_" and key not in inner]
-        methods = [_resolve(value) for _, value in members if value.is_function]
-        lines = [f"{method.name}({_format_parameters(method)})" for method in methods]
+        lines = [
+            f"{key}({_format_parameters(value)})" if value.is_function else key
+            for key, value in ((key, _resolve(value)) for key, value in members)
+            if value.is_function or value.is_attribute
+        ]
         parts += [f"### {name}", "\n".join(["```text", *lines, "```"])]
     return "\n\n".join(parts) + "\n"
 

@@ -51,7 +51,7 @@ MISSING: Final[dict[str, set[str]]] = {
         *("sweep", "user_artifacts"),
     },
     "SessionHandle": {"verify"},
-    "OpenTurn": {"explain", "explanation", "interrupted"},
+    "OpenTurn": {"explain", "explanation", "interrupted", "load_state"},
     "SharedState": {"clear", "version"},
     "SessionArtifacts": {"open"},
     "Memories": {"forget_source", "page", "settled"},
