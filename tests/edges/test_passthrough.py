@@ -212,3 +212,21 @@ def test_request_repr_hides_the_key() -> None:
         headers=ForwardedHeaders(authorization=f"Bearer {KEY}"),
     )
     assert KEY not in repr(request)
+
+
+async def test_people_behind_one_provider_key_are_not_matched() -> None:
+    """An application may send one key of a provider for all its users: what one of them says stays out of another's session."""
+
+    async def send(served: Served, *messages: dict[str, Any], **fields: Any) -> Any:
+        headers = {
+            "x-holdfast-key": await create_stored_key(served.hf),
+            "authorization": "Bearer sk-shared-app-key-123456",
+        }
+        body = {"model": "gpt-4o", "messages": list(messages), **fields}
+        return (await served.http.post("/v1/chat/completions", json=body, headers=headers)).json()
+
+    async with gateway(lambda _: "Hello.", PASS) as (served, _):
+        hi, hello = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello."}
+        first, second = await send(served, hi, user="bob"), await send(served, hi, user="alice")
+        third = await send(served, hi, hello, {"role": "user", "content": "password hunter2"}, user="bob")
+        assert third["session_id"] not in (first["session_id"], second["session_id"])

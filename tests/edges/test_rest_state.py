@@ -280,7 +280,15 @@ async def test_secrets_in_state_are_redacted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("DELETE", "/v1/state"), ("DELETE", "/v1/records"), ("PATCH", "/v1/state")]
+    ("method", "path"),
+    [
+        ("DELETE", "/v1/state"),
+        ("DELETE", "/v1/records"),
+        ("PATCH", "/v1/state"),
+        ("DELETE", "/v1/state?scope=user"),
+        ("DELETE", "/v1/records?scope=session"),
+        ("GET", "/v1/state?scope=tenant&user_id=ada"),
+    ],
 )
 async def test_write_without_an_owner_is_refused(method: str, path: str) -> None:
     """A client that loses a parameter must not change what all users share."""

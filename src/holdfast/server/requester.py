@@ -111,7 +111,9 @@ def identify_requester(call: Call, body: Mapping[str, Any], rules: RequestRules,
             message = f"{whose} and {name} name different users: leave out one of them or use the same value"
             raise errors.InvalidRequest(message, param=name if source == "key" else source)
     # The user `default` also has the sessions of everyone who names no user.
-    identified = user != DEFAULT_USER or _has_one_user(call, rules)
+    # A provider's key that a client sends separates its sessions from those of other keys, but an application may send one for many people.
+    shared = source == "key" and call.principal.user_id is None
+    identified = (user != DEFAULT_USER and not shared) or _has_one_user(call, rules)
     return Requester(user, identified=identified, source=source)
 
 

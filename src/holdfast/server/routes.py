@@ -198,7 +198,7 @@ def _convert_parameter(name: str, text: str, schema: Schema) -> Any:
     if text == "":
         raise InvalidRequest(f"{name} is empty: give it a value or leave it out", param=name)
     kind = schema.get("type")
-    choices = ["false", "true"] if kind == "boolean" else schema.get("enum")
+    choices = ["false", "true"] if kind == "boolean" else _list_choices(schema)
     if choices is not None and text not in choices:
         raise InvalidRequest(f"{name} must be one of {', '.join(choices)}, not {text[:80]!r}", param=name)
     if kind == "boolean":
@@ -210,6 +210,14 @@ def _convert_parameter(name: str, text: str, schema: Schema) -> Any:
     if kind == "number":
         return _parse_fraction(name, text, schema)
     return text
+
+
+def _list_choices(schema: Schema) -> list[str] | None:
+    """Return the values that a parameter may have, or None if it may have others. A parameter that may be left out is `anyOf` with null."""
+    if "const" in schema:
+        return [schema["const"]]
+    options = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    return _list_choices(options[0]) if len(options) == 1 else schema.get("enum")
 
 
 def _parse_fraction(name: str, text: str, schema: Schema) -> float:

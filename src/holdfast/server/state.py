@@ -158,6 +158,8 @@ async def get(call: Call, query: OwnerQuery | SessionQuery) -> JsonObject:
     """
     session = await _find_session(call, query)
     if session is None:
+        if query.user_id is not None and getattr(query, "scope", None) is not None:
+            raise InvalidRequest("scope cannot be used together with user_id", param="scope")
         return await _read_scope(call, None if query.user_id is None else call.get_owner(query.user_id))
     call.set_etag(session.version)
     return await call.hf.engine.scopes.read_all(session)
