@@ -159,7 +159,11 @@ class ResponseClient(ApiClient):
             previous = self._chance.choice(known[-5:]) if self._chance.random() < 0.2 else known[-1]
         body = {"input": text, "previous_response_id": previous, "stream": self._chance.random() < 0.5}
         answer, _ = await self.send(
-            "POST", "/v1/responses", json=body, headers={"idempotency-key": text}, is_whole=is_completed
+            "POST",
+            "/v1/responses",
+            json=body,
+            headers={"idempotency-key": f"request {text:>16}"},
+            is_whole=is_completed,
         )
         if answer.is_success:
             response = read_response(answer)
@@ -195,7 +199,7 @@ class ConversationClient(ApiClient):
             self._current = answer.json()["id"]
             self._conversations[self._current] = []
         text, is_request = self.new_text(), self._chance.random() < 0.6
-        headers = {"idempotency-key": text}
+        headers = {"idempotency-key": f"request {text:>16}"}
         if is_request:
             body = {"input": text, "conversation": self._current, "stream": self._chance.random() < 0.5}
             answer, _ = await self.send("POST", "/v1/responses", json=body, headers=headers, is_whole=is_completed)
@@ -246,7 +250,7 @@ class ForkClient(ApiClient):
         text = self.new_text()
         body = {"messages": [{"role": "user", "content": text}]}
         path = f"/v1/sessions/{source}/messages"
-        answer, _ = await self.send("POST", path, json=body, headers={"idempotency-key": text})
+        answer, _ = await self.send("POST", path, json=body, headers={"idempotency-key": f"request {text:>16}"})
         if answer.is_success:
             self._sessions[source].append(text)
 
@@ -331,7 +335,7 @@ class MemoryFileClient(ApiClient):
         """Ask for one file."""
         text = self.new_text(FILE)
         body = {"messages": [{"role": "user", "content": text}], "session_id": self.name, "user": self.name}
-        headers = {"idempotency-key": text, "x-memory": "server"}
+        headers = {"idempotency-key": f"request {text:>16}", "x-memory": "server"}
         answer, _ = await self.send("POST", "/v1/chat/completions", json=body, headers=headers)
         if answer.is_success:
             reply = answer.json()["choices"][0]["message"]["content"]

@@ -66,7 +66,8 @@ class Client:
     async def _send(self, http: httpx2.AsyncClient, server: str, text: str, kind: str) -> bool:
         """Whether the server acknowledged it; what it shows is looked through."""
         messages = [{"role": "user", "content": text}]
-        headers = {"idempotency-key": text}
+        # The key of the servers names no user, so an idempotency key counts only from 16 characters on.
+        headers = {"idempotency-key": f"request {text:>16}"}
         if kind == "append":
             url = f"{server}/v1/sessions/{self.session}/messages"
             response = await http.post(url, json={"messages": messages}, headers=headers)

@@ -256,7 +256,7 @@ async def test_errors_keep_the_navigation_and_its_last_link_can_be_pressed(scrip
             await page.get_by_role("link", name="Keys", exact=True).click()
             await page.get_by_text("New key").click()
             await page.mouse.wheel(0, 2_000)
-            link, version = page.get_by_role("link", name="API", exact=True), page.locator(".version")
+            link, version = page.get_by_role("link", name="Retention", exact=True), page.locator(".version")
             boxes = [await one.bounding_box() for one in (link, version)]
             assert boxes[0]
             assert boxes[1]
