@@ -236,7 +236,7 @@ async def test_built_in_tools_do_not_cause_quarantine_in_a_long_session() -> Non
     used: list[dict[str, Any]] = [
         {"role": "user", "content": "so"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c", "content": "no memory answers that question of yours"},
+        {"role": "tool", "tool_call_id": "c", "content": "no memory answers that"},
     ]
     async with bench(script(remember(REWORDED)), make_lookup(), agents=AGENTS) as made:
         talk = [{"role": role, "content": "so"} for role in ("assistant", "user")]  # a page begins with a result

@@ -21,7 +21,7 @@ from holdfast.memory.session_memories import SessionMemories
 from holdfast.recall.base import SearchMode
 from holdfast.tools.context import ToolContext
 from holdfast.tools.functions import shorten_schema, tool_from
-from holdfast.tools.memory_origin import MEMORIES_OPENING, trace_words
+from holdfast.tools.memory_origin import MEMORIES_OPENING, NO_MEMORY, trace_words
 from holdfast.tools.tool import Tool, Toolset
 
 MEMORY: Final = "memory"
@@ -118,7 +118,7 @@ async def _recall(context: ToolContext, memories: SessionMemories, given: dict[s
         if room < 0:
             break
         lines.append(line)
-    return format_envelope(MEMORIES_OPENING, lines, CLOSING) if lines else "no memory answers that"
+    return format_envelope(MEMORIES_OPENING, lines, CLOSING) if lines else NO_MEMORY
 
 
 def _format_memory(memory: Memory, memories: SessionMemories, most: int, **more: Any) -> dict[str, Any]:
