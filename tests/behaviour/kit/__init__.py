@@ -1,0 +1,45 @@
+"""What tests of behaviour are made of. Nothing else of Holdfast but its public names may be imported by them.
+
+    @through("library", "connect", "rest")          # without it: through all four drivers
+    async def test_a_fork_ends_where_it_was_cut(world: World) -> None:
+        async with world.open() as hf:
+            session = await hf.given("s", user("One."), assistant("Yes."), user("Two."))
+            fork = await session.fork(at_turn=0)
+            assert texts(await fork.messages()) == ["One.", "Yes."]
+
+A driver is one of the four ways to use the product. All have the interface of `kit/drivers.py`, and return rows: dicts with the fields
+of the REST API. A test that a driver cannot express names the drivers that can. `hf.native`, `hf.http` and `hf.run` are what the
+driver itself uses, for tests of one driver only. `refused(code, words)` expects an error.
+
+`gateway(script, *config)` serves chat in front of a scripted model, with official clients. `page(…)` opens a browser.
+`seams.py` is the only file that knows the inside of the product: a rewrite changes it, and no test.
+"""
+
+from tests.behaviour.kit.drivers import DRIVERS, Driver, Row, Session
+from tests.behaviour.kit.gateway import Served, gateway
+from tests.behaviour.kit.messages import answer_of, assistant, calls, result, system, texts, user
+from tests.behaviour.kit.refusals import Refused, refused
+from tests.behaviour.kit.seams import Clock, fresh_store
+from tests.behaviour.kit.world import World, through
+
+__all__ = [
+    "DRIVERS",
+    "Clock",
+    "Driver",
+    "Refused",
+    "Row",
+    "Served",
+    "Session",
+    "World",
+    "answer_of",
+    "assistant",
+    "calls",
+    "fresh_store",
+    "gateway",
+    "refused",
+    "result",
+    "system",
+    "texts",
+    "through",
+    "user",
+]

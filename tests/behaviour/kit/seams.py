@@ -1,0 +1,68 @@
+"""The only file of these tests that knows the inside of the product: how to serve an open `Holdfast` in this process.
+
+A program does this with `holdfast.serve`, in a process of its own. Tests serve in their own event loop, so that they can move the
+clock. A rewrite of the inside changes this file, and no test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+import holdfast
+from holdfast.cli import commands
+from holdfast.config import load_file
+from holdfast.models import LimitedModel
+from tests.behaviour.kit.command_line import Printed
+from tests.clocks import Clock, Pauses
+from tests.edges.server import run_server
+from tests.stores.servers import reach
+
+__all__ = ["Clock", "fresh_store", "open_library", "run_command", "serve"]
+
+
+def open_library(config: Path, store: str, *, retries: int = 0, **settings: Any) -> holdfast.Holdfast:
+    """Return a `Holdfast` as the file says; the caller opens it. Model calls are retried `retries` times, without pauses."""
+    hf = holdfast.from_config(config, env={"HOLDFAST_STORE": store}, **settings)
+    for llm in hf.roster.llms.values():
+        client: Any = llm.client.model if isinstance(llm.client, LimitedModel) else llm.client
+        if hasattr(client, "_max_retries"):
+            client._sleep, client._max_retries = Pauses(), retries  # noqa: SLF001  # they are no settings
+    return hf
+
+
+@asynccontextmanager
+async def serve(hf: holdfast.Holdfast, config: Path) -> AsyncIterator[str]:
+    """Serve an open `Holdfast` on a free port, with the file's settings of the gateway; the address."""
+    async with run_server(hf, load_file(config, env={})) as (address, _):
+        yield address
+
+
+async def run_command(
+    arguments: Sequence[str], given: str | None = None, env: Mapping[str, str] | None = None
+) -> Printed:
+    """Run `holdfast ARGUMENTS` in a thread of this process, with `given` as its input."""
+
+    def run() -> Result:
+        return CliRunner().invoke(commands, [*arguments], prog_name="holdfast", input=given, env=env)
+
+    # The thread must not inherit the context of this event loop, because the command runs one of its own.
+    ran = await asyncio.get_running_loop().run_in_executor(None, run)
+    if ran.exception is not None and not isinstance(ran.exception, SystemExit):
+        raise ran.exception
+    return Printed(ran.exit_code, ran.stdout, ran.stderr)
+
+
+@contextmanager
+def fresh_store(kind: str, folder: Path) -> Iterator[str]:
+    """Return the URL of an empty store: `memory`, `file`, `postgres` or `mysql`. A server that is not there skips the test."""
+    if kind in {"memory", "file"}:
+        yield "sqlite://:memory:" if kind == "memory" else f"sqlite:///{folder}/chat.db"
+        return
+    with reach(kind).lend() as url:
+        yield url

@@ -1,0 +1,91 @@
+"""Opening the product through one of its drivers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import httpx2
+import pytest
+
+import holdfast
+from holdfast.testing import ScriptedUpstream
+from tests.behaviour.kit.command_line import CommandLineDriver
+from tests.behaviour.kit.drivers import DRIVERS
+from tests.behaviour.kit.library import LibraryDriver
+from tests.behaviour.kit.rest import RestDriver
+from tests.behaviour.kit.seams import Clock, fresh_store, open_library, run_command, serve
+
+F = TypeVar("F", bound=Callable[..., Any])
+MARK: Final = "through"
+
+
+def through(*drivers: str) -> Callable[[F], F]:
+    """Run a test through these drivers only: `library`, `connect`, `rest`, `cli`. Without it: through all of them."""
+    assert set(drivers) <= set(DRIVERS), drivers
+    return getattr(pytest.mark, MARK)(*drivers)  # type: ignore[no-any-return]
+
+
+class World:
+    """Opens the product through one driver. Times are milliseconds of `clock`, which stands until a test moves it.
+
+    Attributes:
+        driver: name of the driver.
+        clock: the clock of everything that is opened, except of the command line.
+        folder: an empty folder.
+    """
+
+    def __init__(self, driver: str, folder: Path) -> None:
+        self.driver, self.folder = driver, folder
+        self.clock = Clock()
+
+    @asynccontextmanager
+    async def open(
+        self, *config: str, store: str = "", script: Sequence[Any] | Callable[..., Any] | None = None, **settings: Any
+    ) -> AsyncIterator[Any]:
+        """Open the product, empty, and return its driver.
+
+        Args:
+            config: lines or blocks of YAML.
+            store: `memory`, `file`, `postgres`, `mysql`, or a URL; by default a file for the command line, else memory.
+            script: replies of the model `default`; its requests are `driver.upstream.requests`.
+            settings: settings of `holdfast.open` that a file does not have, for example `tools`, and `retries` of model calls (0). Not for
+                the command line.
+        """
+        assert not (settings and self.driver == "cli"), "the command line takes no settings of a program"
+        async with AsyncExitStack() as stack:
+            upstream = None
+            if script is not None:
+                upstream = await stack.enter_async_context(ScriptedUpstream(script))
+                config = (model_config(upstream.url), *config)
+            file = self.folder / "holdfast.yaml"
+            file.write_text("\n".join(config) + "\n")
+            kind = store or ("file" if self.driver == "cli" else "memory")
+            url = kind if "://" in kind else stack.enter_context(fresh_store(kind, self.folder))
+            made = await self._open(stack, file, url, settings)
+            made.upstream, made.url = upstream, url
+            yield made
+
+    async def _open(self, stack: AsyncExitStack, file: Path, url: str, settings: dict[str, Any]) -> Any:
+        if self.driver == "cli":
+            async with open_library(file, url):
+                pass  # now there is a database
+            return CommandLineDriver(run_command, url, str(file))
+        hf = await stack.enter_async_context(open_library(file, url, **{"clock": self.clock, **settings}))
+        if self.driver == "library":
+            return LibraryDriver(hf, "library")
+        address = await stack.enter_async_context(serve(hf, file))
+        if self.driver == "connect":
+            client = await stack.enter_async_context(holdfast.connect(address, max_retries=0))
+            return LibraryDriver(client, "connect")
+        http = httpx2.AsyncClient(base_url=address, trust_env=False, timeout=60)
+        return RestDriver(await stack.enter_async_context(http))
+
+
+def model_config(url: str, **more: Any) -> str:
+    """Return the configuration of a model `default` at this address."""
+    llm = {"model": "gpt-4o", "base_url": url, "api_key": "sk-upstream", "timeout": "20s", **more}
+    return f"llms: {json.dumps({'default': llm})}"
