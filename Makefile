@@ -1,12 +1,14 @@
 # The targets set up everything that they need: `make serve` works on a fresh machine.
 # PYTHON=… chooses the interpreter, ARGS="…" goes to the command.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-thorough quick adapters peers lint format types contracts docs docs-links docs-test sizes bench chaos dist sbom trial reproduce lock clean
+.PHONY: help serve test test-thorough quick coverage adapters peers lint format types contracts docs docs-links docs-test sizes bench chaos dist sbom trial reproduce lock clean
 BIN := .venv/bin
 # Test files that remain after the workers' controller aborted a run; see UnfinishedRun in conftest.py.
 UNFINISHED := .pytest_cache/unfinished
 # Tests wait a fifth of their time, for a server or a timer, so use one worker more than there are cores.
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1) + 1 )))
+# Which tests of behaviour `make coverage` runs: library, connect, rest or cli.
+DRIVER ?= rest
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +31,10 @@ test-thorough: test  ## the same with 500 examples per property test instead of 
 
 quick: .venv/.dev  ## run the fast unit tests with few examples, and a turn through library and store, in less than a minute
 	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n logical --dist worksteal -m "not slow" tests/unit tests/service/test_library.py tests/service/test_turn.py
+
+coverage: .venv/.dev  ## line coverage of src by the tests of behaviour that use a driver (DRIVER=library; ARGS="--show-missing")
+	@HOLDFAST_TEST_DRIVER=$(DRIVER) COVERAGE_FILE=.coverage.$(DRIVER) $(BIN)/python -m coverage run -m pytest -p no:cacheprovider tests/behaviour
+	@COVERAGE_FILE=.coverage.$(DRIVER) $(BIN)/python -m coverage report $(ARGS)
 
 adapters:  ## test the adapters for other frameworks, each in its own environment (ARGS="langchain")
 	@exec scripts/adapters $(ARGS)
