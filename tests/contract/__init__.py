@@ -18,12 +18,14 @@ pytest and hypothesis. Its modules import each other relatively, so that a copy 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any
 
 import pytest
+
+Checks = dict[str, Callable[..., Any]]
 
 MODULES = (
     "sessions",
@@ -66,13 +68,13 @@ MODULES = (
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in MODULES))
 
 
-def checks_of(modules: Sequence[str]) -> dict[str, Callable[..., Any]]:
+def checks_of(modules: Sequence[str]) -> Checks:
     """Return every check of these modules by its name.
 
     Raises:
         RuntimeError: two checks have the same name.
     """
-    found: dict[str, Callable[..., Any]] = {}
+    found: Checks = {}
     for module in modules:
         for name, check in vars(import_module(f"{__name__}.{module}")).items():
             if name.startswith("test_"):
@@ -92,6 +94,13 @@ def _run_on_asyncio(check: Callable[..., Any]) -> Callable[..., Any]:
     return marked
 
 
+def split_by_database(checks: Mapping[str, Callable[..., Any]]) -> tuple[Checks, Checks]:
+    """Return the checks that run on every database, and those that run on one (see `once.py`)."""
+    single = {name: check for name, check in checks.items() if hasattr(check, "once")}
+    return {name: check for name, check in checks.items() if name not in single}, single
+
+
 CHECKS = checks_of(MODULES)
+EVERYWHERE, ONCE = split_by_database(CHECKS)
 globals().update(CHECKS)
 __all__ = [*CHECKS]  # noqa: PLE0604  # names, as it should be

@@ -15,6 +15,7 @@ from holdfast.stores.log import Append, Appended, SavedView
 from holdfast.stores.sessions import SessionPatch
 
 from .kit import REF, live, session, user
+from .once import REFUSED, RULE, once
 
 
 async def _wrote(store: Store, *said: str, at: int = 2, **write: Any) -> Appended:
@@ -74,6 +75,7 @@ async def test_an_expired_claim_is_taken_over(openings: list[Store]) -> None:
     assert refused.value.until == 300
 
 
+@once(RULE)
 async def test_a_holder_renews_its_claim(store: Store) -> None:
     """As often as it likes, also when it is late and nobody came."""
     await store.create(session())
@@ -84,6 +86,7 @@ async def test_a_holder_renews_its_claim(store: Store) -> None:
         await _append_with_claim(store, "x", holder="two", until=2000, at=1099)
 
 
+@once(RULE)
 async def test_writes_without_a_claim_are_not_blocked(openings: list[Store]) -> None:
     """Writes without a claim need none, and change none: of any kind, by anybody, between any others."""
     store, other = openings[0], openings[-1]
@@ -123,6 +126,7 @@ async def test_claims_of_others_are_always_seen(openings: list[Store]) -> None:
 # -- ending --------------------------------------------------------------------
 
 
+@once(RULE)
 async def test_a_write_releases_the_claim(store: Store) -> None:
     """Or by itself; then the session is free."""
     await store.create(session())
@@ -134,6 +138,7 @@ async def test_a_write_releases_the_claim(store: Store) -> None:
         await _wrote(store, release="two")
 
 
+@once(RULE)
 async def test_only_its_holder_releases_a_claim(store: Store) -> None:
     """Another's release does nothing to it, and is no error; nor is one of a turn that has ended."""
     await store.create(session())
@@ -147,6 +152,7 @@ async def test_only_its_holder_releases_a_claim(store: Store) -> None:
     assert await live(store) == ["a", "b"]
 
 
+@once(RULE)
 async def test_a_last_write_claims_and_releases(openings: list[Store]) -> None:
     """A claim and its release in one write: refused when another one took the session over, else the session is free."""
     store, other = openings[0], openings[-1]
@@ -165,6 +171,7 @@ async def test_a_last_write_claims_and_releases(openings: list[Store]) -> None:
 # -- what is no change ---------------------------------------------------------
 
 
+@once(RULE)
 async def test_a_claim_alone_does_not_change_the_session(store: Store) -> None:
     """Nor is a release: neither version nor times; a closed one stays closed, and views stay."""
     await store.create(session())
@@ -190,6 +197,7 @@ async def test_a_claim_alone_does_not_change_the_session(store: Store) -> None:
 # -- wanting -------------------------------------------------------------------
 
 
+@once(RULE)
 async def test_a_holder_is_told_that_others_wait(openings: list[Store]) -> None:
     """With its next write of any kind, or look; renewing does not make it forget, a turn of another's does."""
     store, other = openings[0], openings[-1]
@@ -206,6 +214,7 @@ async def test_a_holder_is_told_that_others_wait(openings: list[Store]) -> None:
     assert await _claim(store) == Claim("two", 900)
 
 
+@once(RULE)
 async def test_only_the_current_holder_is_told_that_others_wait(store: Store) -> None:
     """Wanting one that has not, or where there is none, does nothing; where no session is, it says so."""
     with pytest.raises(SessionNotFound):
@@ -264,6 +273,7 @@ async def test_claims_and_simultaneous_appends(openings: list[Store]) -> None:
 # -- going ---------------------------------------------------------------------
 
 
+@once(RULE)
 async def test_claims_are_deleted_with_their_session(store: Store) -> None:
     """One in its place has none."""
     await store.create(session())
@@ -274,6 +284,7 @@ async def test_claims_are_deleted_with_their_session(store: Store) -> None:
     assert (await store.create(session())).claim is None
 
 
+@once(REFUSED)
 async def test_invalid_holders_are_refused(store: Store) -> None:
     """Of the usual kind, byte for byte."""
     await store.create(session())
@@ -289,6 +300,7 @@ async def test_invalid_holders_are_refused(store: Store) -> None:
     assert await _claim(store) == Claim("Ä\0 ", 100)
 
 
+@once(RULE)
 async def test_a_replay_claims_nothing(store: Store) -> None:
     """What was done is done, whoever has the turn now; the answer says who."""
     await store.create(session())

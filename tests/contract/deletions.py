@@ -12,6 +12,8 @@ from holdfast.errors import InvalidRequest
 from holdfast.stores.base import Store
 from holdfast.stores.deletions import Deletion
 
+from .once import REFUSED, RULE, once
+
 HASH = b"h" * 16
 
 
@@ -74,6 +76,7 @@ async def test_old_deletions_are_dropped(store: Store) -> None:
     assert await list_numbers(store) == [7, 6, 5, 4]
 
 
+@once(RULE)
 async def test_deletions_belong_to_a_tenant(store: Store) -> None:
     await store.add_deletion(deletion())
     other = store.for_tenant("blue")
@@ -82,6 +85,7 @@ async def test_deletions_belong_to_a_tenant(store: Store) -> None:
     assert [await list_numbers(one) for one in (store, other)] == [[1], [2]]
 
 
+@once(REFUSED)
 async def test_invalid_deletions_are_refused(store: Store) -> None:
     for wrong in ({"id": ""}, {"kind": "whim"}, {"key_id": ""}, {"user_hash": b"h" * 33}):
         with pytest.raises(InvalidRequest):

@@ -13,19 +13,21 @@ from msgspec.structs import replace as evolve
 from holdfast import limits
 from holdfast.domain.log import erase_content, extend
 from holdfast.domain.messages import encode_payload
-from holdfast.domain.session import Entry, NewEntry, SessionRef, Tail
+from holdfast.domain.session import NewEntry, SessionRef, Tail
 from holdfast.errors import EntryNotFound, InvalidRequest, StaleSession
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
 from holdfast.stores.verify import verify
 
 from .kit import REF, assistant, calls, live, result, seqs, session, texts, user
+from .once import RULE, once
 from .properties import SHARED_STORE
 
 VIEW = {"v": SavedView(0, b"v")}
 _numbers = itertools.count()
 
 
+@once(RULE)
 async def test_retired_entries_stay_in_the_log(store: Store) -> None:
     """They name the entry that took their place, and the live path goes on without them."""
     await store.create(session())
@@ -44,6 +46,7 @@ async def test_retired_entries_stay_in_the_log(store: Store) -> None:
     assert await verify(store, REF) == 5
 
 
+@once(RULE)
 async def test_the_version_of_the_last_edit_is_stored(store: Store) -> None:
     """What comes behind leaves it; what retires, pins or erases moves it, and reading says the same as writing."""
     await store.create(session())
@@ -126,6 +129,7 @@ async def test_annotate_sets_pin_and_importance(store: Store) -> None:
         await store.annotate(REF, 0, importance=float("inf"))
 
 
+@once(RULE)
 async def test_annotate_keeps_refusals_in_the_metadata(store: Store) -> None:
     """Each write replaces them; what else is in the metadata stays, and views are forgotten."""
     await store.create(session())
@@ -141,6 +145,7 @@ async def test_annotate_keeps_refusals_in_the_metadata(store: Store) -> None:
     assert (await store.get(REF)).reshaped == (await store.get(REF)).version
 
 
+@once(RULE)
 async def test_annotate_keeps_choices_about_facts_in_the_metadata(store: Store) -> None:
     """Each write replaces them; what else is in the metadata stays, and an erasure takes them away."""
     await store.create(session())
@@ -154,14 +159,15 @@ async def test_annotate_keeps_choices_about_facts_in_the_metadata(store: Store) 
     assert (await store.entries(REF))[0].metadata is None
 
 
-@pytest.mark.parametrize("seq", [-1, 1, 2, 10**12])
-async def test_only_live_entries_can_be_annotated(store: Store, seq: int) -> None:
+@once(RULE)
+async def test_only_live_entries_can_be_annotated(store: Store) -> None:
     """`EntryNotFound`, and the version stays."""
     await store.create(session())
     await store.append(REF, Append(entries=[user("a"), user("b")], timestamp=2))
     await store.append(REF, Append(retire_from=1, timestamp=2))
-    with pytest.raises(EntryNotFound):
-        await store.annotate(REF, seq, pinned=True)
+    for seq in (-1, 1, 2, 10**12):
+        with pytest.raises(EntryNotFound):
+            await store.annotate(REF, seq, pinned=True)
     assert (await store.get(REF)).version == 2
 
 
@@ -184,6 +190,7 @@ async def test_rate_sets_unset_importances(store: Store) -> None:
     assert await verify(store, REF) == 6
 
 
+@once(RULE)
 @given(
     said=st.lists(st.one_of(st.none(), st.floats(0, 1)), max_size=12),
     rated=st.dictionaries(st.integers(-2, 15), st.floats(-5, 5), max_size=12),
@@ -238,6 +245,7 @@ async def test_erasing_updates_the_totals_of_every_path(store: Store) -> None:
     assert (await store.get(REF)).tokens == 10 + 3 + 10 + 25 + 10
 
 
+@once(RULE)
 async def test_erasing_a_missing_entry_is_an_error(store: Store) -> None:
     """`EntryNotFound`; a retired entry can be erased."""
     await store.create(session())
@@ -293,6 +301,7 @@ async def _with_a_view(store: Store) -> None:
     assert await _load_saved_view(store) == VIEW["v"]
 
 
+@once(RULE)
 async def test_edits_drop_the_views_that_contain_them(store: Store) -> None:
     """Retiring, pinning, unpinning and erasing drop every view of the session."""
     await _with_a_view(store)
@@ -309,6 +318,7 @@ async def test_edits_drop_the_views_that_contain_them(store: Store) -> None:
         assert await _load_saved_view(store) is None
 
 
+@once(RULE)
 async def test_a_view_built_before_a_change_is_not_saved(store: Store) -> None:
     """Two processes: one builds, the other edits, the first one saves."""
     await _with_a_view(store)
@@ -322,6 +332,7 @@ async def test_a_view_built_before_a_change_is_not_saved(store: Store) -> None:
     assert await _load_saved_view(store) == SavedView(0, b"fresh")
 
 
+@once(RULE)
 async def test_a_write_that_retires_keeps_the_views_it_saves(store: Store) -> None:
     """The views it brings are of the log as it leaves it."""
     await _with_a_view(store)
@@ -332,6 +343,7 @@ async def test_a_write_that_retires_keeps_the_views_it_saves(store: Store) -> No
     assert (await store.window(REF, "w")).view is None
 
 
+@once(RULE)
 async def test_plain_appends_keep_views(store: Store) -> None:
     """What comes at the end of the log is not what a view has seen."""
     await _with_a_view(store)
@@ -340,6 +352,7 @@ async def test_plain_appends_keep_views(store: Store) -> None:
     assert await _load_saved_view(store) == VIEW["v"]
 
 
+@once(RULE)
 async def test_saving_a_view_is_not_a_change_of_the_session(store: Store) -> None:
     """Version and time stay; `expect` guards it all the same."""
     await _with_a_view(store)
@@ -350,14 +363,3 @@ async def test_saving_a_view_is_not_a_change_of_the_session(store: Store) -> Non
     with pytest.raises(StaleSession):
         await store.append(REF, Append(views=VIEW, timestamp=99, expect=before.version + 1))
     assert await _load_saved_view(store) == SavedView(2, b"more")
-
-
-async def test_the_live_path_matches_a_model(store: Store) -> None:
-    """A history that was edited, regenerated and continued reads as its client sees it."""
-    await store.create(session())
-    await store.append(REF, Append(entries=[user("1"), assistant("2"), user("3"), assistant("4")], timestamp=2))
-    await store.append(REF, Append(entries=[user("3!"), assistant("4!")], retire_from=2, timestamp=2))
-    await store.append(REF, Append(entries=[assistant("4?")], retire_from=5, timestamp=2))
-    assert await live(store) == ["1", "2", "3!", "4?"]
-    whole: tuple[Entry, ...] = await store.entries(REF, retired=True)
-    assert [entry.retired_by for entry in whole] == [None, None, 4, 4, None, 6, None]

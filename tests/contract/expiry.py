@@ -18,6 +18,7 @@ from holdfast.stores.verify import verify
 
 from .kit import REF, live, session, texts, user
 from .memory_kit import ANN, memory, put
+from .once import RULE, once
 
 DAY = 86_400_000
 
@@ -36,6 +37,7 @@ async def append_user(store: Store, text: str, *, at: int, ref: SessionRef = REF
 # -- use -----------------------------------------------------------------------
 
 
+@once(RULE)
 async def test_writes_count_as_use(store: Store) -> None:
     """An append and a change of the session's fields count; a saved annotation does not."""
     made = await store.create(session(timestamp=3))
@@ -61,6 +63,7 @@ async def test_a_touch_counts_as_use_and_changes_nothing_else(store: Store) -> N
 # -- ends ----------------------------------------------------------------------
 
 
+@once(RULE)
 async def test_a_closed_session_is_kept(store: Store) -> None:
     """It can be read, and says when and why it ended; whoever expects the version before is stale."""
     await store.create(session())
@@ -75,6 +78,7 @@ async def test_a_closed_session_is_kept(store: Store) -> None:
     assert await store.endings(due=DAY) == ()
 
 
+@once(RULE)
 async def test_a_session_is_closed_once(store: Store) -> None:
     """The second end does nothing and records nothing."""
     await store.create(session())
@@ -91,6 +95,7 @@ async def test_one_of_several_ends_a_session(store: Store) -> None:
     assert len(await store.endings(due=DAY)) == 1
 
 
+@once(RULE)
 async def test_a_message_opens_a_closed_session(store: Store) -> None:
     """As if it had never ended."""
     await store.create(session())
@@ -104,6 +109,7 @@ async def test_a_message_opens_a_closed_session(store: Store) -> None:
     assert await store.end(ending(2))
 
 
+@once(RULE)
 async def test_a_change_of_fields_leaves_a_session_closed(store: Store) -> None:
     """Only a message opens it."""
     await store.create(session())
@@ -114,6 +120,7 @@ async def test_a_change_of_fields_leaves_a_session_closed(store: Store) -> None:
     assert (await store.get(REF)).status == "closed"
 
 
+@once(RULE)
 async def test_a_session_that_was_used_is_not_ended_as_idle(store: Store) -> None:
     """It woke between the look and the end."""
     await store.create(session(timestamp=1))
@@ -123,6 +130,7 @@ async def test_a_session_that_was_used_is_not_ended_as_idle(store: Store) -> Non
     assert await store.end(ending(), idle_since=11)
 
 
+@once(RULE)
 async def test_a_write_to_an_expired_session_is_refused_when_asked_for(store: Store) -> None:
     """To the millisecond, by its own ttl before the one that is given; nothing is written, and others may write."""
     own, usual = SessionRef("ann", "own"), SessionRef("ann", "usual")
@@ -142,6 +150,7 @@ async def test_a_write_to_an_expired_session_is_refused_when_asked_for(store: St
     await store.append(usual, Append(entries=[user("never")], timestamp=DAY, ttl=0))
 
 
+@once(RULE)
 async def test_writes_that_do_not_count_as_use_are_not_refused_as_late(store: Store) -> None:
     """A saved view; nor is a retry, which writes nothing; and a wrong version is told before."""
     await store.create(session(timestamp=10))
@@ -152,6 +161,7 @@ async def test_writes_that_do_not_count_as_use_are_not_refused_as_late(store: St
         await store.append(REF, Append(entries=[user("b")], timestamp=DAY, expect=7, ttl=5))
 
 
+@once(RULE)
 async def test_an_append_reports_whether_it_reopened_the_session(store: Store) -> None:
     """The first one behind an end does."""
     await store.create(session())
@@ -161,6 +171,7 @@ async def test_an_append_reports_whether_it_reopened_the_session(store: Store) -
     assert (opened.reopened, more.reopened) == (True, False)
 
 
+@once(RULE)
 async def test_an_end_can_be_recorded_without_closing_the_session(store: Store) -> None:
     """For hooks that are to be told of it all the same."""
     await store.create(session())
@@ -213,6 +224,7 @@ async def test_the_name_of_a_withdrawn_session_is_free(store: Store) -> None:
         assert await live(store, ending(number, withdrawn=True).ref) == [f"life {number}"]
 
 
+@once(RULE)
 async def test_a_withdrawn_session_can_be_deleted(store: Store) -> None:
     """That is all that is left to do with it, and touches no other."""
     await store.create(session())
@@ -227,6 +239,7 @@ async def test_a_withdrawn_session_can_be_deleted(store: Store) -> None:
 # -- identity ------------------------------------------------------------------
 
 
+@once(RULE)
 async def test_writes_do_not_reach_a_new_session_of_the_same_name(store: Store) -> None:
     """Deleted, installed in its place or withdrawn: the next one of the name is another one, at whatever version."""
     seen = [await store.create(session())]
@@ -244,6 +257,7 @@ async def test_writes_do_not_reach_a_new_session_of_the_same_name(store: Store) 
     assert await live(store) == ["in time"]
 
 
+@once(RULE)
 async def test_a_session_keeps_its_identity(store: Store) -> None:
     """Over writes, an end, and the message that opens it again."""
     made = await store.create(session())
@@ -261,25 +275,16 @@ async def _some(store: Store) -> None:
         await store.create(session(SessionRef("ann", name), timestamp=at, ttl=ttl))
 
 
-@pytest.mark.parametrize(
-    ("now", "ttl", "ids"),
-    [
-        (24, None, ""),
-        (25, None, "c"),
-        (25, 0, "c"),
-        (25, 15, "ca"),
-        (44, 15, "ca"),
-        (45, 15, "cab"),
-        (DAY, 15, "cdab"),
-        (DAY, None, "cd"),
-    ],
-)
-async def test_idle_sessions_are_past_their_ttl(store: Store, now: int, ttl: int | None, ids: str) -> None:
+async def test_idle_sessions_are_past_their_ttl(store: Store) -> None:
     """To the millisecond; a ttl of 0 of its own means never."""
     await _some(store)
-    found = await store.idle(now=now, ttl=ttl)
-    assert "".join(one.id for one in found) == ids
-    assert {one.id for one in (await store.list()).sessions if one.is_expired(now, ttl)} == set(ids)
+    for now, ttl, ids in (
+        *((24, None, ""), (25, None, "c"), (25, 0, "c"), (25, 15, "ca"), (44, 15, "ca"), (45, 15, "cab")),
+        *((DAY, 15, "cdab"), (DAY, None, "cd")),
+    ):
+        found = await store.idle(now=now, ttl=ttl)
+        assert "".join(one.id for one in found) == ids, (now, ttl)
+        assert {one.id for one in (await store.list()).sessions if one.is_expired(now, ttl)} == set(ids)
 
 
 async def test_the_oldest_sessions_are_the_least_recently_used(store: Store) -> None:
@@ -346,6 +351,7 @@ async def test_the_ends_of_a_user_are_found(store: Store) -> None:
     assert await store.for_tenant("other").endings_of("ann") == ()
 
 
+@once(RULE)
 async def test_a_recorded_delivery_is_permanent(store: Store) -> None:
     """A hook that was told is not told again; a failure puts the rest off."""
     await store.create(session())

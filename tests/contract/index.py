@@ -22,7 +22,7 @@ from __future__ import annotations
 import pytest
 
 from . import __name__ as package
-from . import checks_of
+from . import checks_of, split_by_database
 
 MODULES = (
     "index_documents",
@@ -38,5 +38,6 @@ MODULES = (
 pytest.register_assert_rewrite(*(f"{package}.{name}" for name in MODULES))
 
 INDEX_CHECKS = checks_of(MODULES)
+EVERYWHERE, ONCE = split_by_database(INDEX_CHECKS)
 globals().update(INDEX_CHECKS)
 __all__ = [*INDEX_CHECKS]  # noqa: PLE0604  # names, as it should be

@@ -8,6 +8,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.recall.base import CANDIDATES, SMALL, Batch, Filters, Index, Lookup, Progress, Source, Space
 
 from .index_kit import SPACE, batch, document, feed, look_up, seqs
+from .once import REFUSED, once
 
 SECOND = Source("s2", "i2")
 
@@ -66,6 +67,7 @@ async def test_lookups_with_thousands_of_terms_work(index: Index) -> None:
     assert len(await look_up(index, *(f"t{at}" for at in range(0, 200, 2)))) == 50
 
 
+@once(REFUSED)
 async def test_times_outside_64_bits_are_refused(index: Index) -> None:
     """Whatever the engine would make of a larger one."""
     with pytest.raises(InvalidRequest):

@@ -11,6 +11,7 @@ from holdfast.recall.base import NEAR, Filters, Index, Lookup, Pending, Source, 
 from holdfast.recall.vectors import compute_similarities
 
 from .index_kit import SOURCE, SPACE, batch, digest_of, document, feed, vector
+from .once import RULE, once
 
 TEXTS = [f"text {at}" for at in range(12)]
 """A model that embeds each document with the one before."""
@@ -58,6 +59,7 @@ async def test_another_model_starts_without_vectors(index: Index) -> None:
     assert await _seqs(index, "m", space=SPACE) == [0, 1, 2]
 
 
+@once(RULE)
 async def test_a_model_has_one_dimension(index: Index) -> None:
     """Until all of its vectors are gone."""
     await feed(index, *TEXTS[:2])

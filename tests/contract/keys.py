@@ -14,6 +14,8 @@ from holdfast.errors import InvalidRequest, KeyNotFound
 from holdfast.stores.base import Store
 from holdfast.stores.keys import ApiKey
 
+from .once import RULE, once
+
 
 def api_key(number: int = 1, **fields: Any) -> ApiKey:
     """A key about to be kept."""
@@ -88,6 +90,7 @@ async def test_a_key_is_stored_once(openings: list[Store]) -> None:
     assert [key.id for key in await openings[0].keys()] == ["k1", "same"]
 
 
+@once(RULE)
 async def test_a_key_is_revoked_permanently(store: Store) -> None:
     """Told as it is then; it stays, and stays as it is."""
     await store.add_key(FULL)
@@ -127,33 +130,3 @@ async def test_keys_belong_to_the_handle_that_stored_them(store: Store) -> None:
     assert await other.key_of(api_key().hash) == evolve(mine, revoked_at=9, used_at=9)
     with pytest.raises(KeyNotFound):
         await store.for_tenant("third").revoke_key("k1", timestamp=9)
-
-
-async def test_invalid_keys_are_refused(store: Store) -> None:
-    """With what is wrong with it, before anything is asked."""
-    for wrong in (
-        {"id": ""},
-        {"id": "\ud800"},
-        {"hash": b"short"},
-        {"name": "x" * (limits.ID_BYTES + 1)},
-        {"name": "\ud800"},
-        {"tenant": ""},
-        {"user_id": ""},
-        {"role": "king"},
-        {"rate": 0},
-        {"max_body": 0},
-        {"session_mode": "all"},
-        {"budget": 0},
-    ):
-        with pytest.raises(InvalidRequest):
-            await store.add_key(api_key(**wrong))
-    for id_ in ("", "x" * (limits.ID_BYTES + 1)):
-        with pytest.raises(InvalidRequest):
-            await store.revoke_key(id_, timestamp=1)
-        with pytest.raises(InvalidRequest):
-            await store.use_key(id_, timestamp=1)
-        with pytest.raises(InvalidRequest):
-            await store.get_key(id_)
-    with pytest.raises(InvalidRequest):
-        await store.key_of(b"short")
-    assert list(await store.keys()) == []

@@ -19,6 +19,7 @@ from holdfast.stores.log import Append
 from holdfast.stores.matching import Sighting
 
 from .kit import REF, assistant, calls, new, result, session, user
+from .once import REFUSED, RULE, once
 from .properties import SHARED_STORE
 
 SECOND, THIRD = SessionRef("ann", "s2"), SessionRef("ann", "s3")
@@ -109,6 +110,7 @@ async def test_the_search_can_be_limited_to_a_session(store: Store) -> None:
     assert await _find_places(store, one.digest, session=SessionRef("ann", "s1", "end_1")) == []
 
 
+@once(RULE)
 async def test_the_last_message_is_returned_as_stored(store: Store) -> None:
     """Tool messages behind it do not count; what went back ends where it went back to."""
     one, two, *_ = await _make_session(store, user("a"), assistant("b"), calls("c1"), result("c1"))
@@ -144,6 +146,7 @@ async def test_an_erased_message_is_found_only_by_its_digest(store: Store) -> No
 # -- aliases -------------------------------------------------------------------
 
 
+@once(RULE)
 async def test_a_reply_is_found_by_its_text_alone(store: Store) -> None:
     """Wherever it stands: for clients that leave out what came before. Told with the entry's own digest."""
     reply = Message(role="assistant", content="forty-two")
@@ -159,6 +162,7 @@ async def test_a_reply_is_found_by_its_text_alone(store: Store) -> None:
     )
 
 
+@once(RULE)
 async def test_an_interrupted_reply_is_found_by_its_place(store: Store) -> None:
     """A client may have seen less of it than is stored."""
     reply = Message(role="assistant", content="as far as")
@@ -168,6 +172,7 @@ async def test_an_interrupted_reply_is_found_by_its_place(store: Store) -> None:
     assert await _find_places(store, make_alias(one.digest, reply) or b"", alias=True) == []
 
 
+@once(RULE)
 async def test_a_message_with_media_is_found_without_them(store: Store) -> None:
     """For clients that send the text of it again alone."""
     image = Part("image_url", extra={"image_url": {"url": "https://example.com/a.png"}})
@@ -181,6 +186,7 @@ async def test_a_message_with_media_is_found_without_them(store: Store) -> None:
     assert await _find_places(store, entry.digest) == [Place("s1", 0, 0, last=True)]
 
 
+@once(RULE)
 async def test_an_alias_is_not_read_back(store: Store) -> None:
     """It is for whoever writes it: what a write answers is what reading gives."""
     written = await _make_session(store, user("a"), assistant("b"))
@@ -220,6 +226,7 @@ async def test_withdrawn_sessions_are_not_found(store: Store) -> None:
     assert await _find_places(store, one.digest, two.digest) == [Place("s1", 1, 1, last=True)]
 
 
+@once(RULE)
 async def test_a_session_withdrawn_by_another_process_is_not_found(store: Store) -> None:
     """The one in its place is."""
     one, two = await _make_session(store, user("a"), assistant("b"))
@@ -242,6 +249,7 @@ async def test_deleted_data_is_not_found(store: Store) -> None:
 # -- logs that are installed ---------------------------------------------------
 
 
+@once(RULE)
 async def test_an_erased_reply_is_installed_without_an_alias(store: Store) -> None:
     """What it is said to have been is in its digest alone."""
     reply = Message(role="assistant", content="b")
@@ -254,6 +262,7 @@ async def test_an_erased_reply_is_installed_without_an_alias(store: Store) -> No
 # -- limits --------------------------------------------------------------------
 
 
+@once(REFUSED)
 async def test_matches_are_limited(store: Store) -> None:
     """So many marks, so many places."""
     (one,) = await _make_session(store, user("a"))

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import limits
 from holdfast.domain.history import OldEntry
 from holdfast.domain.messages import DIGEST_SIZE, Message
 from holdfast.domain.session import Ending, SessionRef
-from holdfast.errors import InvalidMessage, InvalidRequest, SessionNotFound, StaleSession, TooLarge
+from holdfast.errors import InvalidMessage, SessionNotFound, StaleSession
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 
-from .kit import REF, live, session, user
+from .kit import REF, session, user
+from .once import RULE, once
 from .properties import SHARED_STORE
 
 SECOND = SessionRef("ann", "s2")
@@ -66,6 +66,7 @@ async def test_media_are_read_back_unchanged(openings: list[Store]) -> None:
     assert await _list_contents(openings[-1]) == [0, 1, 2]
 
 
+@once(RULE)
 async def test_media_are_stored_once_per_session(store: Store) -> None:
     """Later entries name what is there already; whoever brings it again changes nothing."""
     await store.create(session())
@@ -78,6 +79,7 @@ async def test_media_are_stored_once_per_session(store: Store) -> None:
     assert (gone.media, gone.media_bytes) == (2, 80)
 
 
+@once(RULE)
 async def test_media_that_no_entry_references_are_not_stored(store: Store) -> None:
     """It may have been brought in vain."""
     await store.create(session())
@@ -101,22 +103,10 @@ async def test_a_mebibyte_of_media_is_stored(store: Store) -> None:
     assert (gone.media, gone.media_bytes) == (2, 1 << 20)
 
 
-async def test_invalid_media_are_refused(store: Store) -> None:
-    """Too large, or without a hash to be known by."""
-    await store.create(session())
-    large = bytes(limits.MESSAGE_BYTES + 1)
-    for media, error in (({sha(0): large}, TooLarge), ({b"short": b"x"}, InvalidRequest)):
-        entries = [user("a", media=tuple(media))]
-        with pytest.raises(error):
-            await store.append(REF, Append(entries=entries, media=media, timestamp=2))
-        with pytest.raises(error):
-            await store.replace(session(), entries, media=media)
-    assert await live(store) == []
-
-
 # -- all or nothing ------------------------------------------------------------
 
 
+@once(RULE)
 async def test_entries_reference_existing_media(store: Store) -> None:
     """Or what comes with it; else the write is refused, and says which entry."""
     await store.create(session())
@@ -132,6 +122,7 @@ async def test_entries_reference_existing_media(store: Store) -> None:
     assert await _list_contents(store) == [0]
 
 
+@once(RULE)
 async def test_a_refused_write_stores_no_media(store: Store) -> None:
     """Nor does one that was done before; it answers what the first one did."""
     await store.create(session())
@@ -149,6 +140,7 @@ async def test_a_refused_write_stores_no_media(store: Store) -> None:
 # -- going ---------------------------------------------------------------------
 
 
+@once(RULE)
 async def test_media_are_deleted_with_the_last_entry_that_references_them(store: Store) -> None:
     """Erased one by one, retired ones too; then nobody can name them any more without bringing them."""
     await store.create(session())
@@ -183,6 +175,7 @@ async def test_media_are_deleted_with_their_session(store: Store) -> None:
     assert await _list_contents(store) == [1]
 
 
+@once(RULE)
 async def test_media_stay_with_a_withdrawn_session(store: Store) -> None:
     """Under its ref, until it goes."""
     await store.create(session())
@@ -201,6 +194,7 @@ async def test_media_stay_with_a_withdrawn_session(store: Store) -> None:
 # -- installing ----------------------------------------------------------------
 
 
+@once(RULE)
 async def test_media_are_installed_with_a_past(store: Store) -> None:
     """Those of retired entries too; an erased one names nothing, whatever it named."""
     message = Message(role="user", content="a")

@@ -26,6 +26,7 @@ from .memory_kit import (
     signal,
     write_recalls,
 )
+from .once import RULE, once
 
 OWNERS = (
     *(Owner("user", "a"), Owner("agent", "a"), Owner("app"), Owner("user", "app"), Owner("agent", "user")),
@@ -106,6 +107,7 @@ async def test_a_dropped_owner_equals_one_without_writes(store: Store) -> None:
     assert (await store.memories(bob)).total == 1
 
 
+@once(RULE)
 async def test_missing_memories_cannot_be_changed(store: Store) -> None:
     """Nor what another owner has, nor by another number; an id that is taken is not new. Nothing of such a write is done."""
     (mine,) = await put(store, memory("mine"))
@@ -133,6 +135,7 @@ async def test_missing_memories_cannot_be_changed(store: Store) -> None:
     assert len(await store.memory_owners()) == 2
 
 
+@once(RULE)
 async def test_the_expected_version_is_checked_first(store: Store) -> None:
     """Of an owner for whom nothing was written it is 0; a stale write of any kind writes nothing."""
     delta = MemoryDelta(put=(memory("1"),), diary=(entry(1),))

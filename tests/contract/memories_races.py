@@ -177,7 +177,7 @@ async def _is_there(store: MemoryStore, one: Memory) -> bool:
 async def test_acknowledged_memories_survive_kill_9(store_opener: OpenStore, writer: Writer) -> None:
     """Round after round a writer is killed in the middle: what it was told is there, and each write is whole."""
     said: set[str] = set()
-    for round_ in range(5):
+    for round_ in range(3):
         process = writer(f"MEMORIES.{round_}", 100_000)
         assert process.stdout is not None
         heard = "".join(process.stdout.readline() for _ in range(1 + 20 * round_))
@@ -198,4 +198,4 @@ async def test_acknowledged_memories_survive_kill_9(store_opener: OpenStore, wri
         for one in found[-3:]:
             assert await store.find_memory(one.id) == one
         assert [owner for owner, _ in await store.memory_owners()] == [ANN]
-    assert len(said) > 100
+    assert len(said) > 50

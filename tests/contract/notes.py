@@ -15,6 +15,7 @@ from holdfast.stores.log import Append
 from holdfast.stores.verify import verify
 
 from .kit import REF, assistant, calls, live, note, result, seqs, session, texts, user
+from .once import RULE, once
 from .properties import SHARED_STORE
 
 
@@ -52,6 +53,7 @@ async def test_pages_with_notes_cover_messages_and_notes(store: Store) -> None:
         assert upward == downward[::-1] == [0, 1, 2, 3, 4, 5]
 
 
+@once(RULE)
 async def test_a_note_changes_nothing_of_the_session_but_its_length(store: Store) -> None:
     """Count, tokens, digest, turn and open calls stay; version, bytes and next position grow."""
     await store.create(session())
@@ -63,15 +65,7 @@ async def test_a_note_changes_nothing_of_the_session_but_its_length(store: Store
     assert after.bytes > before.bytes
 
 
-async def test_a_result_after_a_note_belongs_to_its_call(store: Store) -> None:
-    """A note between calls and results leaves the unit open."""
-    await store.create(session())
-    new = [user("a"), calls("x", "y"), note(), result("y"), note(), result("x"), assistant("b")]
-    entries = (await store.append(REF, Append(entries=new, timestamp=2))).entries
-    assert [entry.unit for entry in entries] == [0, 1, 2, 1, 4, 1, 6]
-    assert await verify(store, REF) == 7
-
-
+@once(RULE)
 async def test_notes_are_retired_with_what_is_retired(store: Store) -> None:
     """Also those after the last message that is retired, and those before it stay."""
     await store.create(session())
@@ -88,6 +82,7 @@ async def test_notes_are_retired_with_what_is_retired(store: Store) -> None:
     assert await verify(store, REF) == 7
 
 
+@once(RULE)
 async def test_a_note_is_erased_for_good(store: Store) -> None:
     """Its payload and metadata go, and no total changes."""
     await store.create(session())
@@ -100,6 +95,7 @@ async def test_a_note_is_erased_for_good(store: Store) -> None:
     assert await verify(store, REF) == 3
 
 
+@once(RULE)
 async def test_erasing_a_message_keeps_the_totals_of_notes_right(store: Store) -> None:
     """A note has the total of the message before it."""
     await store.create(session())
@@ -109,6 +105,7 @@ async def test_erasing_a_message_keeps_the_totals_of_notes_right(store: Store) -
     assert await verify(store, REF) == 4
 
 
+@once(RULE)
 async def test_a_replayed_append_returns_its_notes(store: Store) -> None:
     """The result has the notes that the first call wrote."""
     await store.create(session())
@@ -118,6 +115,7 @@ async def test_a_replayed_append_returns_its_notes(store: Store) -> None:
     assert (again.replayed, again.entries) == (True, first.entries)
 
 
+@once(RULE)
 async def test_a_log_with_notes_can_be_installed(store: Store) -> None:
     """Live and retired, in the same places."""
     await store.create(session())
@@ -131,6 +129,7 @@ async def test_a_log_with_notes_can_be_installed(store: Store) -> None:
     assert await verify(store, REF) == 7
 
 
+@once(RULE)
 async def test_a_log_of_notes_alone_is_no_conversation(store: Store) -> None:
     """It has no turn and no task yet; the first user message opens turn 0."""
     await store.create(session())
@@ -141,6 +140,7 @@ async def test_a_log_of_notes_alone_is_no_conversation(store: Store) -> None:
     assert texts(await store.entries(REF)) == ["a"]
 
 
+@once(RULE)
 async def test_no_note_is_found_by_digest(store: Store) -> None:
     """A note has the digest of the message before it, and only that message is found."""
     await store.create(session())

@@ -12,6 +12,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 
 from .kit import REF, session, user
+from .once import REFUSED, RULE, once
 
 FORK = SessionRef("ann", "fork")
 RANGES = (Origin(0, "parent", 0), Origin(2, "parent", 5), Origin(3, "child", 3))
@@ -42,6 +43,7 @@ async def test_every_opening_reads_origins_in_order(openings: list[Store]) -> No
         assert _list_ranges(await store.sharing("ann", "nobody")) == {}
 
 
+@once(RULE)
 async def test_sharing_changes_nothing_else_and_happens_once(store: Store) -> None:
     """Neither version nor times; a fork that is forked keeps the origins that it has."""
     await _make_fork(store)
@@ -52,6 +54,7 @@ async def test_sharing_changes_nothing_else_and_happens_once(store: Store) -> No
     assert _list_ranges(await store.sharing("ann", "parent")) == {"s1": OWN, "fork": RANGES}
 
 
+@once(RULE)
 async def test_only_the_given_session_is_shared(store: Store) -> None:
     """Another one of its name is not, and one that is not there either."""
     await _make_fork(store)
@@ -84,6 +87,7 @@ async def test_a_fork_keeps_its_origins_when_its_parent_is_deleted(store: Store)
     assert _list_ranges(await store.sharing("ann", "parent")) == {}
 
 
+@once(RULE)
 async def test_a_replaced_session_has_new_origins(store: Store) -> None:
     """None, or those that it brings."""
     await _make_fork(store)
@@ -94,6 +98,7 @@ async def test_a_replaced_session_has_new_origins(store: Store) -> None:
     assert _list_ranges(await store.sharing("ann", "third")) == {"s1": (Origin(0, "third", 4),)}
 
 
+@once(RULE)
 async def test_a_withdrawn_session_shares_nothing(store: Store) -> None:
     """It waits to be deleted; a new session of its name has nothing of it."""
     await _make_fork(store)
@@ -106,6 +111,7 @@ async def test_a_withdrawn_session_shares_nothing(store: Store) -> None:
     assert _list_ranges(await store.origins("ann", ["fork"])) == {}
 
 
+@once(REFUSED)
 async def test_invalid_origins_are_refused(store: Store) -> None:
     """Ranges begin at 0 and go up; a session that is made empty has copied nothing."""
     wrong = [
@@ -139,6 +145,7 @@ async def test_a_write_adds_origins_to_those_of_the_session(store: Store) -> Non
         await store.append(REF, evolve(write, origins=more[::-1]))
 
 
+@once(RULE)
 async def test_added_origins_replace_the_last_range_if_they_begin_with_it(store: Store) -> None:
     """The last range of a session is for entries that come later. A write may begin with copies again."""
     await store.replace(session(REF, identity="parent"), [user("a"), user("b")])

@@ -15,6 +15,7 @@ from holdfast.errors import InvalidRequest, SessionNotFound, TooLarge
 from holdfast.stores.base import Store
 
 from .kit import REF, session
+from .once import REFUSED, once
 from .plugin import OpenStore
 from .records import SPACE, USER, drop, put, read
 
@@ -128,7 +129,7 @@ async def test_owners_with_searchable_records_are_listed(store_opener: OpenStore
     assert await store.record_users() == ("", "ann", "Ü")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 async def test_texts_follow_random_changes(store: Store, seed: int) -> None:
     """An index that applies what it reads, and what writes return, has the texts of the records, and nothing more."""
     chance, now, since = random.Random(seed), 0, (0, 0)
@@ -160,12 +161,14 @@ async def test_texts_follow_random_changes(store: Store, seed: int) -> None:
         assert {number: index[number] for number in live} == live
 
 
-@pytest.mark.parametrize("text", ["", " \n", 7, b"bytes", "\ud800"])
-async def test_impossible_texts_are_refused(store: Store, text: Any) -> None:
+@once(REFUSED)
+async def test_impossible_texts_are_refused(store: Store) -> None:
     """The record is not written."""
-    with pytest.raises(InvalidRequest) as refused:
-        await store.change_records(USER, [put("a", text=text)], timestamp=1)
-    assert refused.value.param == "text"
+    wrong: list[Any] = ["", " \n", 7, b"bytes", "\ud800"]
+    for text in wrong:
+        with pytest.raises(InvalidRequest) as refused:
+            await store.change_records(USER, [put("a", text=text)], timestamp=1)
+        assert refused.value.param == "text"
     assert await read(store, "a") is None
 
 

@@ -17,6 +17,7 @@ from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
 
 from .kit import REF, compaction, new, session, user
+from .once import REFUSED, once
 
 NOBODY = SessionRef("ada", "")
 LONG = "x" * (ID_BYTES + 1)
@@ -113,6 +114,7 @@ async def _find_refused(call: Awaitable[object]) -> str | None:
     return getattr(refused.value, "param", None)
 
 
+@once(REFUSED)
 async def test_a_session_without_an_id_is_refused(store: Store) -> None:
     """By every method, and not as one that is not there."""
     assert {name: await _find_refused(call(store)) for name, call in OF_SESSIONS.items()} == dict.fromkeys(
@@ -120,12 +122,14 @@ async def test_a_session_without_an_id_is_refused(store: Store) -> None:
     )
 
 
+@once(REFUSED)
 async def test_empty_names_are_refused(store: Store) -> None:
     """Endings, users, keys, artifacts, contents, leases and models."""
     found = {name: await _find_refused(call(store)) for name, (call, _) in OF_IDS.items()}
     assert found == {name: param for name, (_, param) in OF_IDS.items()}
 
 
+@once(REFUSED)
 async def test_page_sizes_of_zero_or_above_the_limit_are_refused(store: Store) -> None:
     """By everything that is read in pages."""
     for limit in (0, PAGE + 1):
@@ -190,6 +194,7 @@ def _append(store: Store, entry: NewEntry) -> Awaitable[object]:
     return store.append(REF, Append(timestamp=2, entries=[entry]))
 
 
+@once(REFUSED)
 async def test_a_value_of_the_wrong_type_is_refused(store: Store) -> None:
     """What could be written but not read again is refused, and nothing is written."""
     await store.create(session(metadata={"kept": 1}))

@@ -14,6 +14,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.sign_ins import EXPIRED_PER_WRITE, SignIn
 
 from .keys import api_key
+from .once import REFUSED, RULE, once
 
 LATER = 10**12
 
@@ -67,6 +68,7 @@ async def test_use_of_a_sign_in_is_recorded(store: Store) -> None:
     assert await store.find_sign_in(sign_in(2).hash) is None
 
 
+@once(RULE)
 async def test_a_sign_in_is_removed(openings: list[Store]) -> None:
     """Other sign-ins stay. Removing it again does nothing."""
     for at in (1, 2):
@@ -120,6 +122,7 @@ async def test_expired_sign_ins_are_deleted(store: Store) -> None:
     assert few <= EXPIRED_PER_WRITE
 
 
+@once(RULE)
 async def test_sign_ins_belong_to_the_handle_that_stored_them(store: Store) -> None:
     other = store.for_tenant("blue")
     await store.add_sign_in(sign_in())
@@ -131,6 +134,7 @@ async def test_sign_ins_belong_to_the_handle_that_stored_them(store: Store) -> N
     assert await store.find_sign_in(sign_in().hash) == sign_in()
 
 
+@once(REFUSED)
 async def test_invalid_sign_ins_are_refused(store: Store) -> None:
     for wrong in (
         {"hash": b"short"},

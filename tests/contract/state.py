@@ -27,6 +27,7 @@ from holdfast.stores.sessions import NewSession, SessionPatch
 from holdfast.stores.state import ScopedState
 
 from .kit import REF, live, session, user
+from .once import REFUSED, RULE, once
 
 OTHER = SessionRef("ann", "s2")
 BOTH: tuple[str | None, ...] = ("ann", None)
@@ -62,10 +63,6 @@ async def _create_with(store: Store, delta: Mapping[str, Any]) -> dict[str, Any]
 
 async def _update_with(store: Store, delta: Mapping[str, Any]) -> dict[str, Any]:
     return (await store.update(REF, SessionPatch(state=dict(delta)), timestamp=2)).state
-
-
-Write = Callable[[Store, Mapping[str, Any]], Awaitable[dict[str, Any]]]
-WRITES: dict[str, Write] = {"append": _append_delta, "create": _create_with, "update": _update_with}
 
 
 # -- what a write makes of it ----------------------------------------------------
@@ -121,6 +118,7 @@ async def test_users_and_tenants_are_separate(store: Store) -> None:
     assert await store.state("nobody") == ScopedState(0, {})
 
 
+@once(REFUSED)
 async def test_installing_a_session_does_not_change_shared_state(store: Store) -> None:
     """`replace` refuses it by name, and so does it a turn's own; nothing of it is written."""
     for key in ("user:theme", "app:x", "temp:x"):
@@ -130,6 +128,7 @@ async def test_installing_a_session_does_not_change_shared_state(store: Store) -
     assert [(await store.state(scope)).version for scope in BOTH] == [0, 0]
 
 
+@once(RULE)
 async def test_installed_state_equals_the_original(store: Store) -> None:
     """A session's own state from before there were limits for keys and values is taken, and goes on."""
     old = {"k" * (limits.STATE_KEY_BYTES + 1): 1, "large": "x" * limits.STATE_VALUE_BYTES, "n": 1}
@@ -141,18 +140,19 @@ async def test_installed_state_equals_the_original(store: Store) -> None:
 # -- what is refused -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", WRITES)
-async def test_temporary_state_is_never_stored(store: Store, how: str) -> None:
+@once(REFUSED)
+async def test_temporary_state_is_never_stored(store: Store) -> None:
     """Nor does what begins as well with nothing else."""
     await store.create(session())
     for key in ("temp:x", "temp:", "user:", "app:", "", "user:\0", "\0", "user:\ud800"):
-        with pytest.raises(InvalidRequest):
-            await WRITES[how](store, {"user:ok": 1, key: 2})
+        for write in (_append_delta, _create_with, _update_with):
+            with pytest.raises(InvalidRequest):
+                await write(store, {"user:ok": 1, key: 2})
     assert ((await store.get(REF)).version, await all_of(store)) == (0, {})
 
 
 Refused = Mapping[str, tuple[type[HoldfastError], dict[str, Any]]]
-REFUSED: Refused = {
+IMPOSSIBLE: Refused = {
     "a text is no number": (InvalidRequest, {"app:text": Increment()}),
     "true is no number": (InvalidRequest, {"app:flag": Increment()}),
     "what is added is no number": (InvalidRequest, {"app:n": Increment(True)}),
@@ -173,27 +173,26 @@ REFUSED: Refused = {
 STANDS = {"text": "x", "flag": True, "n": 1, "l": [1]}
 
 
-@pytest.mark.parametrize("why", REFUSED)
-async def test_a_refused_write_changes_nothing(store: Store, why: str) -> None:
+@once(RULE)
+async def test_a_refused_write_changes_nothing(store: Store) -> None:
     """Neither entries nor any key of any scope, however late in it the wrong one comes."""
     await store.create(session(state=STANDS))
     for scope in BOTH:
         await store.change_state(scope, STANDS, timestamp=1)
-    error, wrong = REFUSED[why]
-    delta = {"own": 1, "user:fine": Increment(), "app:fine": 2, **wrong}
-    for write in (_append_delta, _update_with):
-        with pytest.raises(error):
-            await write(store, delta)
-    plain = {key.removeprefix("app:"): change for key, change in wrong.items() if key.startswith("app:")}
-    if why != "the session's own is none":
-        for scope in BOTH:
+    for why, (error, wrong) in IMPOSSIBLE.items():
+        delta = {"own": 1, "user:fine": Increment(), "app:fine": 2, **wrong}
+        plain = {key.removeprefix("app:"): change for key, change in wrong.items() if key.startswith("app:")}
+        writes: list[Awaitable[object]] = [_append_delta(store, delta), _update_with(store, delta)]
+        if why != "the session's own is none":
+            writes += [store.change_state(scope, {"fine": 1, **plain}, timestamp=2) for scope in BOTH]
+        for write in writes:
             with pytest.raises(error):
-                await store.change_state(scope, {"fine": 1, **plain}, timestamp=2)
-    assert ((await store.get(REF)).state, await live(store)) == (STANDS, [])
-    for scope in BOTH:
-        assert await store.state(scope) == ScopedState(1, STANDS)
+                await write
+        assert ((await store.get(REF)).state, await live(store)) == (STANDS, []), why
+        assert [await store.state(scope) for scope in BOTH] == [ScopedState(1, STANDS)] * 2, why
 
 
+@once(RULE)
 async def test_numbers_stay_exact(store: Store) -> None:
     """Up to where JSON's readers lose them; past it nothing is added."""
     await store.change_state("ann", {"n": 2**53 - 2, "low": 1 - 2**53, "far": 2**60}, timestamp=1)
@@ -210,6 +209,7 @@ async def _fails(store: Store, error: type[HoldfastError], **fields: Any) -> Non
         await store.append(REF, Append(**{**given, **fields}))
 
 
+@once(RULE)
 async def test_a_refused_append_changes_no_state(store: Store) -> None:
     """Whatever it is refused for; and making a session that is there does not either."""
     await store.create(session(state={"user:n": 1, "app:n": 1, "k": 1}))
@@ -229,6 +229,7 @@ async def test_a_refused_append_changes_no_state(store: Store) -> None:
     assert await live(store) == ["a"]
 
 
+@once(RULE)
 async def test_a_replay_changes_nothing(store: Store) -> None:
     """What an append with a key made of the state, it made once."""
     await store.create(session())
@@ -249,6 +250,7 @@ async def test_a_replay_changes_nothing(store: Store) -> None:
 # -- compare and set -------------------------------------------------------------------
 
 
+@once(RULE)
 async def test_a_scope_is_changed_at_the_expected_version(store: Store) -> None:
     """Another one is told, and nothing changes; 0 is a scope that nobody has written to."""
     for scope in BOTH:
@@ -268,6 +270,7 @@ DIFFERENT: tuple[tuple[Any, Any], ...] = (
 )
 
 
+@once(RULE)
 async def test_values_are_compared_as_json(store: Store) -> None:
     """By what they are, not how they are written: a number is a number, and no flag."""
     await store.create(session())
@@ -289,6 +292,7 @@ async def test_values_are_compared_as_json(store: Store) -> None:
     assert (await all_of(store))["done"] == (await store.get(REF)).state["done"] == len(SAME)
 
 
+@once(RULE)
 async def test_expected_values_may_be_of_other_keys(store: Store) -> None:
     """All of it has to stand; of a session's write only what is the session's own."""
     await store.create(session(state={"a": 1}))
@@ -326,6 +330,7 @@ async def _room(write: Callable[[Mapping[str, Any]], Awaitable[Any]]) -> None:
     await write({"k1": None, "m": 1})
 
 
+@once(RULE)
 async def test_the_bytes_of_a_scope_are_limited(store: Store) -> None:
     """Of JSON, a session's own state too."""
     await store.create(session())
@@ -336,6 +341,7 @@ async def test_the_bytes_of_a_scope_are_limited(store: Store) -> None:
     assert sorted((await store.get(REF)).state) == ["k", "k2", "k3", "m"]
 
 
+@once(RULE)
 async def test_the_keys_of_a_scope_are_limited(store: Store) -> None:
     """A session's own state too; one that is deleted makes room for another one."""
     await store.create(session())
@@ -358,6 +364,7 @@ async def test_the_keys_of_a_scope_are_limited(store: Store) -> None:
     assert await store.drop_state("ann") == limits.STATE_KEYS
 
 
+@once(REFUSED)
 async def test_invalid_keys_are_refused_in_reads(store: Store) -> None:
     """And for a user that can be."""
     for names in (["\ud800"], [""], ["\0"]):

@@ -23,7 +23,7 @@ from .kit import session, texts, user
 from .state import BOTH, all_of
 
 WRITERS = 20
-KEYS = 100
+KEYS = 20
 """Of each of them."""
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
-from tests.contract import *  # noqa: F403  # the same checks that a store of your own runs
+from tests.contract import EVERYWHERE
 
+globals().update(EVERYWHERE)
 pytestmark = pytest.mark.parametrize("url", ["postgres"], indirect=True)

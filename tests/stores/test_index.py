@@ -1,3 +1,19 @@
-"""Every index is held to the contract."""
+"""Run the contract of an index on each engine that makes one."""
 
-from tests.contract.index import *  # noqa: F403  # as anybody's own index is
+import pytest
+
+from tests.contract.index import INDEX_CHECKS, ONCE
+from tests.stores.conftest import INDEXES
+
+EVERYWHERE = ["sqlite-file", "postgres", "mysql"]
+OF_VECTORS = {"index_vectors", "index_against_model"}
+"""Modules whose checks compare vectors, which is all that pgvector changes."""
+
+for name, check in INDEX_CHECKS.items():
+    if name in ONCE:
+        engines = ["sqlite-memory"]
+    elif check.__module__.rpartition(".")[2] in OF_VECTORS:
+        engines = [engine for engine in INDEXES if engine != "sqlite-memory"]
+    else:
+        engines = EVERYWHERE
+    globals()[name] = pytest.mark.parametrize("index_url", engines, indirect=True)(check)
