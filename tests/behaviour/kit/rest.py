@@ -149,7 +149,7 @@ class RestSession:
         given = [message if isinstance(message, dict) else {"role": "user", "content": message} for message in messages]
         made = await self._row("POST", "turns", body={"messages": given, **options})
         if reply is not None:
-            await self.append({"role": "assistant", "content": reply}, turn_id=made["turn_id"])
+            await self.append({"role": "assistant", "content": reply}, expect_log=made["session"]["log_marker"])
         return made
 
     async def send(self, *messages: Any, **options: Any) -> Row:
