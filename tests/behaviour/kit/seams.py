@@ -23,7 +23,7 @@ from tests.clocks import Clock, Pauses
 from tests.edges.server import run_server
 from tests.stores.servers import reach
 
-__all__ = ["Clock", "fresh_store", "open_library", "run_command", "serve"]
+__all__ = ["Clock", "fresh_store", "open_library", "run_command", "serve", "sweep_pause"]
 
 
 def open_library(config: Path, store: str, *, retries: int = 0, **settings: Any) -> holdfast.Holdfast:
@@ -56,6 +56,11 @@ async def run_command(
     if ran.exception is not None and not isinstance(ran.exception, SystemExit):
         raise ran.exception
     return Printed(ran.exit_code, ran.stdout, ran.stderr)
+
+
+def sweep_pause(hf: holdfast.Holdfast) -> float:
+    """Return the seconds between two sweeps."""
+    return hf.engine.sweeper.interval
 
 
 @contextmanager
