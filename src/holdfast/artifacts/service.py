@@ -12,6 +12,7 @@ from typing import Any, Final
 import anyio.lowlevel
 import msgspec
 
+from holdfast import faults
 from holdfast.artifacts.blobs import CHUNK, Blobs, make_key
 from holdfast.artifacts.content import MeasuredStream, detect_type
 from holdfast.artifacts.settings import ArtifactSettings
@@ -130,6 +131,7 @@ class ArtifactService:
             content = MeasuredStream(chunks, self.settings.max_bytes)
             kind = detect_type(name, await content.read_head(), mime_type)
             await self.blobs.put(key, content)
+        await faults.hit("after-content-stored")
         new = NewArtifact(
             name=name,
             blob=key,

@@ -18,9 +18,11 @@ Slow modules are imported only inside the commands that need them, so `holdfast 
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import Any
 
+from holdfast import faults
 from holdfast._version import __version__
 from holdfast.cli import (
     backup,
@@ -77,6 +79,7 @@ def main() -> Any:
 
     Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
     """
+    faults.read_environment(os.environ)
     for stream in (sys.stdout, sys.stderr):
         # Without this, a character that the terminal's encoding lacks would end the command with an error.
         if isinstance(stream, io.TextIOWrapper):

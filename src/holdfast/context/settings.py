@@ -148,26 +148,20 @@ def _make_spec(
     )
 
 
+_WINDOW_KEYS = {
+    "window_size": _WINDOW_SIZE,
+    "budget": _make_budget_key(None, "maximum tokens of the conversation, as a second limit; unset: no second limit"),
+}
 _strategies: dict[str, StrategySpec] = {
     "none": _make_spec("the whole log; the request is refused if that does not fit the model's window", left=""),
     "buffer_window": _make_spec(
         "the last messages and pinned messages, but not the task",
-        {
-            "window_size": _WINDOW_SIZE,
-            "budget": _make_budget_key(
-                None, "maximum tokens of the conversation, as a second limit; unset: no second limit"
-            ),
-        },
+        _WINDOW_KEYS,
         left=_OLDER,
     ),
     "head_tail": _make_spec(
         "the task, pinned messages and the last messages",
-        {
-            "window_size": _WINDOW_SIZE,
-            "budget": _make_budget_key(
-                None, "maximum tokens of the conversation, as a second limit; unset: no second limit"
-            ),
-        },
+        _WINDOW_KEYS,
         left=_OLDER,
     ),
     "token_window": _make_spec(

@@ -25,6 +25,7 @@ from typing import Any, Final, Literal, Self, TypeVar, cast, get_args
 
 import msgspec
 
+from holdfast import faults
 from holdfast.background import KeyedRepeater
 from holdfast.callers import Deputy, describe_self_wait, find_self_wait, identify_caller
 from holdfast.domain.session import Claim, Session, SessionRef
@@ -474,6 +475,7 @@ class SessionLock:
         Returns:
             Milliseconds until the next call; 0: there is no claim to renew.
         """
+        await faults.hit("before-claim-renewed")
         try:
             async with self._writing:
                 if not self.claimed_until:  # the turn has ended meanwhile

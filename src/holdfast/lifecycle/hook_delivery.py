@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast import faults
 from holdfast.domain.session import Ending
 from holdfast.errors import EndingNotFound, HookFailed, SessionNotFound, StoreError
 from holdfast.hooks.registry import EndedSession, Hook, HookRegistry, describe_failure
@@ -270,7 +271,9 @@ class HookDispatcher:
                     ending = await self._settle_hook(store, ending, name, "dropped")
                 continue
             ending = await self._extend_claim(store, ending)
+            await faults.hit("before-hook-call")
             error = await self._call_hook(hook, EndedSession(store, session, ending))
+            await faults.hit("after-hook-call")
             if error is None:
                 ending = await self._settle_hook(store, ending, name, "told")
             else:

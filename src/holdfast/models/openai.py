@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from holdfast.models.answer import AnswerReader
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
@@ -24,6 +24,9 @@ class OpenAIModel(UpstreamClient):
         InvalidRequest: The address, the key or a header is invalid.
     """
 
+    path: ClassVar[str] = "/chat/completions"
+    """Path of the API below the base URL. Subclasses replace it."""
+
     def __init__(
         self,
         base_url: str,
@@ -33,7 +36,7 @@ class OpenAIModel(UpstreamClient):
         headers: Mapping[str, str] | None = None,
         **options: Unpack[Options],
     ) -> None:
-        url, where = parse_base_url(base_url, _build_path)
+        url, where = parse_base_url(base_url, lambda path: path.removesuffix(self.path) + self.path)
         own = {"authorization": f"Bearer {check_api_key(api_key)}"} if api_key else {}
         super().__init__(url, where, model=model, headers=own | check_headers(headers or {}), **options)
 
@@ -47,7 +50,3 @@ class OpenAIModel(UpstreamClient):
 
     def _create_reader(self, call: PreparedRequest) -> AnswerReader:
         return AnswerReader(self._where, call.secrets, self._max_event_bytes)
-
-
-def _build_path(path: str) -> str:
-    return path.removesuffix("/chat/completions") + "/chat/completions"

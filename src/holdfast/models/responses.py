@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -11,9 +11,10 @@ from holdfast.accounting import run_cpu
 from holdfast.errors import ModelProtocolError
 from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.models.answer import AnswerReader
-from holdfast.models.client import Options, PreparedRequest, UpstreamClient
+from holdfast.models.client import PreparedRequest
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
-from holdfast.models.http import check_api_key, check_headers, parse_base_url
+from holdfast.models.http import check_headers
+from holdfast.models.openai import OpenAIModel
 from holdfast.wire.responses_events import repeat_events
 from holdfast.wire.responses_upstream import ResponseChunks, build_body
 
@@ -26,34 +27,15 @@ _STATUSES: Final[Mapping[str, int]] = {"rate_limit_exceeded": 429, "server_error
 """HTTP status for each code of an error that ends a stream."""
 
 
-class ResponsesModel(UpstreamClient):
+class ResponsesModel(OpenAIModel):
     """A model of OpenAI, or of any other upstream that offers OpenAI's Responses API.
 
     The upstream stores nothing: each request contains the whole prompt. docs/upstreams.md describes how the fields are converted.
 
-    Args:
-        base_url: Base URL including the version, for example `https://api.openai.com/v1`. Its query is kept.
-        api_key: Key, which is sent as a bearer token. None: no key is sent.
-        model: Name of the model at the upstream. It replaces the name in the request. None: the name in the request is sent.
-        headers: Headers of every call.
-        options: Timeouts, retries and limits, as described in `UpstreamClient`.
-
-    Raises:
-        InvalidRequest: The address, the key or a header is invalid.
+    The arguments are those of `OpenAIModel`.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        api_key: str | None = None,
-        *,
-        model: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        **options: Unpack[Options],
-    ) -> None:
-        url, where = parse_base_url(base_url, _build_path)
-        own = {"authorization": f"Bearer {check_api_key(api_key)}"} if api_key else {}
-        super().__init__(url, where, model=model, headers=own | check_headers(headers or {}), **options)
+    path = "/responses"
 
     async def _prepare_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
         long = len(request.get("messages") or ()) >= THREAD_MESSAGES
@@ -67,10 +49,6 @@ class ResponsesModel(UpstreamClient):
 
     def _create_reader(self, call: PreparedRequest) -> AnswerReader:
         return ResponseReader(self._where, call.secrets, self._max_event_bytes)
-
-
-def _build_path(path: str) -> str:
-    return path.removesuffix("/responses") + "/responses"
 
 
 class ResponseReader(AnswerReader):

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast import faults
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder, Roster
 from holdfast.context.build import Request, WorkingSet
@@ -427,6 +428,7 @@ class Compactor:
         return seen
 
     async def _store_summary(self, job: Job, new: NewCompaction, view: SavedView, seen: Source) -> Outcome:
+        await faults.hit("before-summary-stored")
         write_ = Append(
             timestamp=self._clock(), identity=seen.session.identity, compactions=[new], views={job.key: view}
         )

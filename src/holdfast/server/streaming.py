@@ -19,7 +19,7 @@ import msgspec
 from anyio.lowlevel import checkpoint_if_cancelled
 from starlette.types import Receive, Scope, Send
 
-from holdfast import errors
+from holdfast import errors, faults
 from holdfast.models import Collector, closing
 from holdfast.secrets import Guard
 from holdfast.server.apis.api_format import ApiFormat, BackgroundEncoder, ParsedRequest, ReplyEncoder
@@ -122,6 +122,8 @@ class Client:
         try:
             if not self._begun:
                 await self._begin(b"text/event-stream; charset=utf-8")
+            if faults.active:
+                await faults.hit("before-chunk-sent" if more else "before-reply-sent")
             await self._connection.send({"type": "http.response.body", "body": body, "more_body": more})
         finally:
             self._sending = False
@@ -130,6 +132,7 @@ class Client:
     async def send_whole(self, content: bytes) -> None:
         """Send a complete reply in one piece."""
         self._ended = True
+        await faults.hit("before-reply-sent")
         # With a content length no chunked encoding is needed, which small clients may not support.
         await self._begin(b"application/json", (b"content-length", str(len(content)).encode()))
         await self._connection.send({"type": "http.response.body", "body": content})

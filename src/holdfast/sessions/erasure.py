@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
+from holdfast import faults
 from holdfast.domain.origins import EntryOrigin, find_copies, find_origin, get_ranges
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.engine.engine import Engine
@@ -66,7 +67,9 @@ async def _find_shared_entries(store: Store, user_id: str, origin: EntryOrigin) 
 async def _erase(engine: Engine, ref: SessionRef, seq: int, tokens: int | None) -> Entry:
     session = await engine.store.get(ref)
     await remove_children_of_entry(engine, ref, seq)
+    await faults.hit("before-message-erased")
     entry = await engine.store.erase(ref, seq, tokens=tokens)
     engine.forget(ref)
+    await faults.hit("after-message-erased")
     await engine.memories.forget_entry(session, seq)
     return entry

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from holdfast import faults
 from holdfast.background import wait_until_done
 from holdfast.errors import HoldfastError
 from holdfast.liveness import is_dead
@@ -40,6 +41,7 @@ class Lease:
 
         If that process is known to be dead, the lease is taken over before it expires.
         """
+        await faults.hit("before-lease-renewed")
         ours = await self._take() or (await self._free() and await self._take())
         if not ours:
             self._until = 0

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast import faults
 from holdfast.agents import Responder
 from holdfast.context.explain import encode_record
 from holdfast.domain.budget import step_down
@@ -73,6 +74,7 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
         await turn.lock.run_interruptibly(recovery.settle)
         call, has_begun = turn.roster.find_upstream(turn.request.responder.llm).begin(turn.engine.clock()), False
         try:
+            await faults.hit("before-model-call")
             stream = turn.request.responder.llm.client.stream(
                 await _build_body(turn), headers=turn.request.headers or None
             )
@@ -86,6 +88,7 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
                     yield chunk
                 while (chunk := await turn.lock.read(chunks)) is not END:
                     yield chunk
+            await faults.hit("after-model-reply")
             return
         except (ModelError, InvalidRequest) as exc:
             _record_failure(turn, call, exc)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+from holdfast import faults
 from holdfast.artifacts import SessionArtifacts
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.messages import ToolCall
@@ -78,12 +80,14 @@ class _RunningCalls:
     async def _run(self, call: ToolCall, context: ToolContext) -> CallOutcome:
         tools = self._turn.request.responder.tools
         tool = tools.find(call.name)
+        await faults.hit("before-tool-call")
         if tool is not None and tool.reads_state:
             await self._load_state()
-        if tool is not None and tool.in_order:
-            async with self._queues[tool.name]:  # locks are granted in the order in which they were requested
-                return await run(tools, call, context)
-        return await run(tools, call, context)
+        # Locks are granted in the order in which they were requested.
+        async with self._queues[tool.name] if tool is not None and tool.in_order else nullcontext():
+            outcome = await run(tools, call, context)
+        await faults.hit("after-tool-call")
+        return outcome
 
     async def _load_state(self) -> None:
         """Read the shared state when the first tool needs it. All calls of a message share this read."""

@@ -8,6 +8,7 @@ from typing import Self, TypeVar
 from msgspec import UnsetType
 from msgspec.structs import astuple
 
+from holdfast import faults
 from holdfast.domain.artifact import Scope
 from holdfast.domain.session import SessionRef
 from holdfast.domain.state import Change
@@ -52,6 +53,8 @@ class Handle:
         """Run a read and return its result. If stored data is damaged, the raised error names the session `ref`."""
         if self._closed:
             raise StoreClosed
+        if faults.active:
+            await faults.hit("before-read")
         try:
             return await self.database.read(steps, single=single)
         except StoreCorrupt as exc:
@@ -62,27 +65,30 @@ class Handle:
         steps: Callable[[], Steps[T]],
         scope: Scope | None = None,
         *,
+        queue: Hashable = None,
         scrub: bool = False,
         light: bool = False,
         sharing: Mapping[str, Change] | UnsetType | None = None,
     ) -> T:
         if self._closed:
             raise StoreClosed
-        queue = None if scope is None else (self.tenant, *astuple(scope))
+        if scope is not None:
+            queue = (self.tenant, *astuple(scope))
+        later_queues = self._list_shared_queues(scope, sharing) if sharing and scope is not None else ()
         try:
-            if sharing and scope is not None and (later_queues := self._list_shared_queues(scope, sharing)):
-                return await self.database.write(steps, scrub=scrub, queue=queue, later_queues=later_queues)
-            return await self.database.write(steps, scrub=scrub, queue=queue, light=light)
+            if faults.active:
+                await faults.hit("before-commit")
+            written = await self.database.write(
+                steps, scrub=scrub, queue=queue, later_queues=later_queues, light=light and not later_queues
+            )
+            if faults.active:
+                await faults.hit("after-commit")
         except StoreCorrupt as exc:
             raise add_session(exc, scope) from exc
         except StoreUnavailable:
             self._writes.refused = True  # see `ping`
             raise
-
-    async def _write_queued(self, steps: Callable[[], Steps[T]], queue: Hashable, *, scrub: bool = False) -> T:
-        if self._closed:
-            raise StoreClosed
-        return await self.database.write(steps, scrub=scrub, queue=queue)
+        return written
 
     def _list_shared_queues(self, scope: Scope, delta: Mapping[str, Change]) -> Sequence[Hashable]:
         """Return the queues that a write must wait in because `delta` changes state that sessions share."""

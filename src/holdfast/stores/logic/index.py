@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Self, TypeVar
 
+from holdfast import faults
 from holdfast.errors import InvalidRequest, StoreClosed, TooLarge
 from holdfast.limits import NAMESPACE_BYTES, NAMESPACE_LABELS, RECORD_KEY_BYTES
 from holdfast.recall.base import (
@@ -186,12 +187,16 @@ class LogicIndex:
     async def _read(self, steps: Callable[[], Steps[T]]) -> T:
         if self._closed:
             raise StoreClosed
+        await faults.hit("before-index-read")
         return await self.database.read(steps)
 
     async def _write(self, steps: Callable[[], Steps[T]], space: Space | None = None, *, scrub: bool = False) -> T:
         if self._closed:
             raise StoreClosed
-        return await self.database.write(steps, scrub=scrub, queue=("index", self.tenant, space))
+        await faults.hit("before-index-commit")
+        written = await self.database.write(steps, scrub=scrub, queue=("index", self.tenant, space))
+        await faults.hit("after-index-commit")
+        return written
 
 
 # -- checks --------------------------------------------------------------------

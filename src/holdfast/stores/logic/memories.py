@@ -65,7 +65,7 @@ class MemoryMethods(Handle):
         steps = partial(_change_memories, self.tenant, owner, delta, payloads, timestamp=timestamp, expect=expect)
         # The old content of a replaced memory must be removed from the disk too.
         scrub = bool(delta.forget) or any(memory.number for memory in delta.put)
-        return await self._write_queued(steps, (self.tenant, owner), scrub=scrub)
+        return await self._write(steps, queue=(self.tenant, owner), scrub=scrub)
 
     async def signals(
         self, owner: Owner, *, memory_ids: Collection[str] | None = None, since: int | None = None
@@ -88,7 +88,7 @@ class MemoryMethods(Handle):
 
     async def drop_memories(self, owner: Owner) -> int:
         memory_checks.check_owner(owner)
-        return await self._write_queued(partial(_drop_memories, self.tenant, owner), (self.tenant, owner), scrub=True)
+        return await self._write(partial(_drop_memories, self.tenant, owner), queue=(self.tenant, owner), scrub=True)
 
 
 class _OwnerRow(NamedTuple):
