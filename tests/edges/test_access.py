@@ -21,6 +21,7 @@ from holdfast import __version__, errors
 from holdfast.access import Principal
 from holdfast.cli import commands
 from holdfast.config.gateway import Auth
+from holdfast.faults import inject
 from holdfast.holdfast import Holdfast
 from holdfast.server.access import Access, Credentials, RateLimiter
 from holdfast.server.app import make_app
@@ -160,16 +161,13 @@ async def test_use_of_a_key_is_recorded() -> None:
         assert (await served.hf.store.keys())[0].used_at == START
 
 
-async def test_requests_are_refused_when_the_key_store_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_are_refused_when_the_key_store_is_unavailable() -> None:
     """An unknown set of keys is not the same as no keys."""
     async with gateway([]) as (served, _):
-
-        async def away(**_: Any) -> Any:
-            raise errors.StoreUnavailable("away")
-
-        monkeypatch.setattr(served.hf.store.inner, "keys", away, raising=False)  # type: ignore[attr-defined]
-        assert await request_status(served) == 503
-        assert await request_status(served, url="/healthz") == 200
+        with inject("before-read", errors.StoreUnavailable("away")) as fault:
+            assert await request_status(served) == 503
+            assert await request_status(served, url="/healthz") == 200
+            assert fault.hits == 1
 
 
 @pytest.mark.parametrize(("required", "wanted"), [("true", 401), ("false", 200)])

@@ -22,6 +22,7 @@ from holdfast.config.build import build_roster
 from holdfast.config.inspector import Inspector
 from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
+from holdfast.faults import inject
 from holdfast.holdfast import Holdfast
 from holdfast.server.app import make_app
 from holdfast.server.logs import JsonLines
@@ -186,17 +187,13 @@ async def test_log_line_has_request_and_session(caplog: pytest.LogCaptureFixture
 
 
 async def test_unexpected_error_is_logged_but_not_returned(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A 500 in the usual shape without details; the log has them, with the request's id."""
     caplog.handler.setFormatter(JsonLines())
-
-    async def broken(*_: Any, **__: Any) -> None:
-        raise ZeroDivisionError("inner words")
-
     async with gateway(["ok"]) as (served, _):
-        monkeypatch.setattr(served.hf.store, "list", broken)
-        response = await served.http.get("/v1/sessions", headers={"X-Request-Id": "r-2"})
+        with inject("before-read", ZeroDivisionError("inner words")):
+            response = await served.http.get("/v1/sessions", headers={"X-Request-Id": "r-2"})
         assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
         assert "inner words" not in response.text
         failed = [json.loads(line) for line in caplog.text.splitlines() if "ZeroDivisionError" in line]
@@ -206,16 +203,12 @@ async def test_unexpected_error_is_logged_but_not_returned(
 # -- health, metrics, description --------------------------------------------
 
 
-async def test_readiness_needs_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readiness_needs_a_store() -> None:
     """`/healthz` reports the process, `/readyz` the store."""
     async with gateway([]) as (served, _):
         assert (await served.http.get("/readyz")).json()["status"] == "ready"
-
-        async def fail() -> None:
-            raise StoreUnavailable("the disk is full")
-
-        monkeypatch.setattr(served.hf.store, "ping", fail)
-        response = await served.http.get("/readyz")
+        with inject("before-read", StoreUnavailable("the disk is full")):
+            response = await served.http.get("/readyz")
         assert (response.status_code, response.json()["error"]["code"]) == (503, "store_unavailable")
         assert (await served.http.get("/healthz")).json()["status"] == "ok"
 

@@ -23,7 +23,6 @@ from holdfast.errors import (
     SessionNotFound,
     StaleSession,
     StoreClosed,
-    StoreUnavailable,
 )
 from holdfast.testing import Reply, ScriptedUpstream
 
@@ -127,26 +126,6 @@ async def test_added_messages_are_stored_when_the_block_is_cancelled() -> None:
         await asyncio.wait([task])
         async with session.turn("b") as turn:
             assert [message["content"] for message in turn.messages] == ["a", "so far", "b"]
-
-
-async def test_failed_write_is_retried_when_the_block_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`next` raises; the unwritten messages are written at the end."""
-    async with open_holdfast() as hf:
-        session = await hf.session("s")
-        append, failures = hf.store.append, [StoreUnavailable("the disk is full")]
-
-        async def failing(*args: Any) -> Any:
-            if failures:
-                raise failures.pop()
-            return await append(*args)
-
-        async with session.turn("a") as turn:
-            turn.add("answer")
-            monkeypatch.setattr(hf.store, "append", failing)
-            with pytest.raises(StoreUnavailable):
-                await turn.next()
-            turn.add("more")
-        assert [message["content"] for message in await session.messages()] == ["a", "answer", "more"]
 
 
 async def test_invalid_messages_are_rejected_when_added() -> None:

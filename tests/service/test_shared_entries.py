@@ -224,32 +224,6 @@ async def test_matching_fork_shares_entries_too() -> None:
         assert (await at.hf.store.entries(fork.ref))[0].erased
 
 
-async def test_an_erasure_that_failed_is_finished_by_repeating_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The named message is erased last: while it exists, copies may exist."""
-    async with open_talks() as at:
-        await at.add_messages("one", SECRET, "ok")
-        for name in ("two", "three"):
-            await make_fork(at, "one", name)
-        store, erased = at.hf.engine.store, list[str]()
-        erase = store.erase
-
-        async def fails(ref: SessionRef, seq: int, **more: Any) -> Any:
-            if erased:
-                raise OSError("the disk is full")
-            erased.append(ref.id)
-            return await erase(ref, seq, **more)
-
-        monkeypatch.setattr(store, "erase", fails, raising=False)
-        with pytest.raises(OSError, match="full"):
-            await at.hf.erase(at.ref("one"), 0)
-        assert erased != ["one"]
-        assert (await texts(await at.hf.session("one", user_id="ada")))[0] == SECRET
-        monkeypatch.undo()
-        await at.hf.erase(at.ref("one"), 0)
-        for name in ("one", "two", "three"):
-            assert (await texts(await at.hf.session(name, user_id="ada")))[0] == "[erased]"
-
-
 async def test_missing_message_erases_nothing() -> None:
     """Neither in forks, whatever they have at that position."""
     async with open_talks() as at:

@@ -12,6 +12,8 @@ of the REST API. A test that a driver cannot express names the drivers that can.
 driver itself uses, for tests of one driver only. `refused(code, words)` expects an error.
 
 `gateway(script, *config)` serves chat in front of a scripted model, with official clients. `page(…)` opens a browser.
+`with inject("after-commit", error)` lets the product fail at one of its named points; `Process(url, env={"HOLDFAST_FAULTS": …})` is a
+server that dies there.
 `seams.py` is the only file that knows the inside of the product: a rewrite changes it, and no test.
 """
 
@@ -19,13 +21,14 @@ from tests.behaviour.kit.drivers import DRIVERS, Driver, Row, Session
 from tests.behaviour.kit.gateway import Served, gateway
 from tests.behaviour.kit.messages import answer_of, assistant, calls, result, system, texts, user
 from tests.behaviour.kit.refusals import Refused, refused
-from tests.behaviour.kit.seams import Clock, fresh_store
+from tests.behaviour.kit.seams import Clock, Process, fresh_store, inject
 from tests.behaviour.kit.world import World, through
 
 __all__ = [
     "DRIVERS",
     "Clock",
     "Driver",
+    "Process",
     "Refused",
     "Row",
     "Served",
@@ -36,6 +39,7 @@ __all__ = [
     "calls",
     "fresh_store",
     "gateway",
+    "inject",
     "refused",
     "result",
     "system",

@@ -17,13 +17,14 @@ from click.testing import CliRunner, Result
 import holdfast
 from holdfast.cli import commands
 from holdfast.config import load_file
+from holdfast.faults import inject
 from holdfast.models import LimitedModel
 from tests.behaviour.kit.command_line import Printed
 from tests.clocks import Clock, Pauses
-from tests.edges.server import run_server
+from tests.edges.server import Process, run_server
 from tests.stores.servers import reach
 
-__all__ = ["Clock", "fresh_store", "open_library", "run_command", "serve", "sweep_pause"]
+__all__ = ["Clock", "Process", "fresh_store", "inject", "open_library", "run_command", "serve", "sweep_pause"]
 
 
 def open_library(config: Path, store: str, *, retries: int = 0, **settings: Any) -> holdfast.Holdfast:
