@@ -17,6 +17,18 @@ from .properties import SHARED_STORE
 # -- leases ------------------------------------------------------------------
 
 
+async def test_a_lease_has_one_holder(store: Store) -> None:
+    """Until it expires, or its holder releases it; renewing goes on from there."""
+    assert await store.lease("sweep", "one", now=0, until=10)
+    assert not await store.lease("sweep", "two", now=9, until=19)
+    assert await store.lease("sweep", "one", now=9, until=19)
+    await store.release("sweep", "two")
+    assert not await store.lease("sweep", "two", now=10, until=20)
+    assert await store.lease("sweep", "two", now=19, until=29)
+    await store.release("sweep", "two")
+    assert await store.lease("sweep", "one", now=20, until=30)
+
+
 async def test_the_holder_of_a_lease_is_named_until_it_expires(store: Store) -> None:
     """To whoever asks, in its tenant."""
     assert await store.leased_by("sweep", now=0) is None
