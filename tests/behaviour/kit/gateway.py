@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +58,7 @@ async def gateway(
     *config: str,
     store: str = "memory",
     upstream: Any = None,
+    env: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """Run a gateway in front of a model that follows a script.
@@ -65,7 +66,8 @@ async def gateway(
     Args:
         script: replies of the model `default`: texts, or `holdfast.testing.Reply`. None: `config` has `llms` of its own.
         config: lines or blocks of YAML.
-        store: `memory`, `file`, `postgres`, `mysql`, or a URL.
+        store: `memory`, `file`, `postgres`, `mysql`, or a URL; `""`: the one that `config` names.
+        env: environment variables.
         upstream: another server of `holdfast.testing` to use in place of a Chat Completions one.
         settings: settings of `holdfast.open` that a file does not have, for example `tools` or `clock`; `retries` of model calls (0).
     """
@@ -80,9 +82,9 @@ async def gateway(
             )
         file = folder / "holdfast.yaml"
         file.write_text("\n".join(config) + "\n")
-        url = store if "://" in store else stack.enter_context(fresh_store(store, folder))
-        native = await stack.enter_async_context(open_library(file, url, **settings))
-        address = await stack.enter_async_context(serve(native, file))
+        url = store if not store or "://" in store else stack.enter_context(fresh_store(store, folder))
+        native = await stack.enter_async_context(open_library(file, url, env=env, **settings))
+        address = await stack.enter_async_context(serve(native, file, env))
         http = await stack.enter_async_context(httpx2.AsyncClient(base_url=address, trust_env=False, timeout=60))
         key: dict[str, Any] = {"api_key": "sk-client-of-the-tests", "max_retries": 0, "http_client": http}
         yield Served(

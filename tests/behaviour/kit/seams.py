@@ -27,9 +27,15 @@ from tests.stores.servers import reach
 __all__ = ["Clock", "Process", "fresh_store", "inject", "open_library", "run_command", "serve", "sweep_pause"]
 
 
-def open_library(config: Path, store: str, *, retries: int = 0, **settings: Any) -> holdfast.Holdfast:
-    """Return a `Holdfast` as the file says; the caller opens it. Model calls are retried `retries` times, without pauses."""
-    hf = holdfast.from_config(config, env={"HOLDFAST_STORE": store}, **settings)
+def open_library(
+    config: Path, store: str, *, retries: int = 0, env: Mapping[str, str] | None = None, **settings: Any
+) -> holdfast.Holdfast:
+    """Return a `Holdfast` as the file says; the caller opens it. Model calls are retried `retries` times, without pauses.
+
+    Without `store`, the file and the variables in `env` name it.
+    """
+    named = {"HOLDFAST_STORE": store} if store else {}
+    hf = holdfast.from_config(config, env={**(env or {}), **named}, **settings)
     for llm in hf.roster.llms.values():
         client: Any = llm.client.model if isinstance(llm.client, LimitedModel) else llm.client
         if hasattr(client, "_max_retries"):
@@ -38,9 +44,9 @@ def open_library(config: Path, store: str, *, retries: int = 0, **settings: Any)
 
 
 @asynccontextmanager
-async def serve(hf: holdfast.Holdfast, config: Path) -> AsyncIterator[str]:
+async def serve(hf: holdfast.Holdfast, config: Path, env: Mapping[str, str] | None = None) -> AsyncIterator[str]:
     """Serve an open `Holdfast` on a free port, with the file's settings of the gateway; the address."""
-    async with run_server(hf, load_file(config, env={})) as (address, _):
+    async with run_server(hf, load_file(config, env=env or {})) as (address, _):
         yield address
 
 

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import holdfast
-from holdfast.cli import commands
 from holdfast.errors import InvalidRequest
 from holdfast.testing import Reply
-from tests.edges.server import gateway
+from tests.behaviour.kit import gateway
+from tests.behaviour.kit.seams import run_command
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "none": {},
@@ -81,7 +80,7 @@ async def test_too_long_a_prompt_is_context_length_exceeded() -> None:
         "code": "context_length_exceeded",
         "message": "too long",
     }
-    async with gateway([Reply(status=400, error=refusal)] * 9) as (served, _):
+    async with gateway([Reply(status=400, error=refusal)] * 9) as served:
         assert (await served.chat("hi"))["error"]["code"] == "context_length_exceeded"
 
 
@@ -94,10 +93,10 @@ agents:
   keeper: {{tools: [memory], memory: {{enabled: true}}}}
 hooks: {{workspace_git: {{enabled: true, path: "{tmp_path}"}}}}
 """
-    async with gateway(["One.", "Two.", "Three."], agents) as (served, upstream):
+    async with gateway(["One.", "Two.", "Three."], agents) as served:
         for agent in ("researcher", "writer", "keeper"):
             assert (await served.chat("hi", session_id=agent, model=agent))["status"] == 200
-        tools = [one["function"] for request in upstream.requests for one in request.body["tools"]]
+        tools = [one["function"] for request in served.upstream.requests for one in request.body["tools"]]
         assert {"search_conversations", "text_editor", "memory"} <= {one["name"] for one in tools}
         memory = next(one for one in tools if one["name"] == "memory")
         assert {"remember", "recall", "forget"} <= set(memory["parameters"]["properties"]["action"]["enum"])
@@ -107,8 +106,8 @@ hooks: {{workspace_git: {{enabled: true, path: "{tmp_path}"}}}}
     "command",
     [["explain"], ["replay"], ["sessions", "list"], ["sessions", "verify"], ["search"], ["config", "check"], ["serve"]],
 )
-def test_commands(command: list[str]) -> None:
-    assert CliRunner().invoke(commands, [*command, "--help"]).exit_code == 0
+async def test_commands(command: list[str]) -> None:
+    assert (await run_command([*command, "--help"])).out.startswith(f"Usage: holdfast {' '.join(command)} ")
 
 
 @pytest.mark.parametrize(

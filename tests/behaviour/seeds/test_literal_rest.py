@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import ScriptedUpstream
-from tests.edges.server import gateway, serving
+from tests.behaviour.kit import gateway
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mP8/x8AAwMCAO+ip1sAAAAASUVORK5CYII="
 SOURCES = {
@@ -36,7 +35,7 @@ CUT = {
 
 async def test_short_session_routes() -> None:
     """`GET /sessions?user_id=` lists `id`, `agent` and `updated_at`; `GET` and `DELETE /sessions/{id}` work."""
-    async with gateway(["Hello."]) as (served, _):
+    async with gateway(["Hello."]) as served:
         await served.chat("hi", user="ada")
         listed = (await served.http.get("/sessions", params={"user_id": "ada"})).json()
         assert set(listed) == {"sessions"}
@@ -51,7 +50,7 @@ async def test_serialized_session() -> None:
     """`GET /v1/sessions/{id}` returns `messages`, `images` and `videos`; `PUT` installs what it returned."""
     data = f"data:image/png;base64,{PIXEL}"
     content = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": data}}]
-    async with gateway(["A pixel."]) as (served, _):
+    async with gateway(["A pixel."]) as served:
         await served.chat([{"role": "user", "content": content}])
         exported = (await served.http.get("/v1/sessions/s")).json()
         assert {"messages", "images", "videos"} <= set(exported)
@@ -62,7 +61,7 @@ async def test_serialized_session() -> None:
 
 
 async def test_put_takes_images_as_base64() -> None:
-    async with gateway([]) as (served, _):
+    async with gateway([]) as served:
         content = [{"type": "text", "text": "Look."}, {"type": "image"}]
         body = {"messages": [{"role": "user", "content": content}], "images": [PIXEL], "videos": []}
         answer = await served.http.put("/v1/sessions/s", json=body)
@@ -72,7 +71,7 @@ async def test_put_takes_images_as_base64() -> None:
 
 async def test_session_state_routes() -> None:
     """`GET` and `PATCH …/state` with the prefixes `user:` and `app:`."""
-    async with gateway([]) as (served, _):
+    async with gateway([]) as served:
         await served.http.post("/v1/sessions", json={"id": "s", "user_id": "ada"})
         values = {"topic": "boats", "user:language": "de", "app:version": "1"}
         changed = await served.http.patch("/v1/sessions/s/state", json=values)
@@ -82,7 +81,7 @@ async def test_session_state_routes() -> None:
 
 @pytest.mark.parametrize("name", ["contents", "messages"])
 async def test_contents_in_place_of_messages(name: str) -> None:
-    async with gateway([]) as (served, _):
+    async with gateway([]) as served:
         answer = await served.http.put("/v1/sessions/s", json={name: [CUT]})
         assert answer.status_code == 200, answer.text
         assert (await served.http.get("/v1/sessions/s/history")).json()["contents"] == [CUT]
@@ -98,7 +97,7 @@ async def test_sources_of_records(source: str, role: str) -> None:
         "content": "Hello.",
         "metadata": {"source": source, **({"user": "u1"} if role == "user" else {})},
     }
-    async with gateway([]) as (served, _):
+    async with gateway([]) as served:
         answer = await served.http.put("/v1/sessions/s", json={"contents": [record]})
         assert answer.status_code == (200 if role in SOURCES[source] else 422), answer.text
         if answer.status_code == 200:
@@ -108,24 +107,24 @@ async def test_sources_of_records(source: str, role: str) -> None:
 
 async def test_fields_for_a_custom_vendor() -> None:
     """A model of `vendor: custom` gets `turn_id`, `timestamp`, `interruptable` and `model`, and every field of a message."""
-    async with ScriptedUpstream(["Good."]) as upstream:
-        config = f"llm: {{vendor: custom, base_url: '{upstream.url}', model: mine}}"
-        async with serving(config) as served:
+    async with gateway(["Good."]) as model:
+        config = f"llm: {{vendor: custom, base_url: '{model.upstream.url}', model: mine}}"
+        async with gateway(None, config) as served:
             await served.http.put("/v1/sessions/s", json={"contents": [CUT]})
             assert (await served.chat("And then?", interruptable=False))["status"] == 200
-            body = upstream.requests[0].body
-            assert {"turn_id", "timestamp", "interruptable", "model"} <= set(body)
-            assert body["interruptable"] is False
-            assert body["messages"][0] == CUT
+        body = model.upstream.requests[0].body
+        assert {"turn_id", "timestamp", "interruptable", "model"} <= set(body)
+        assert body["interruptable"] is False
+        assert body["messages"][0] == CUT
 
 
 async def test_system_messages_of_a_session() -> None:
     messages = [{"role": "system", "content": "Be kind."}, {"role": "system", "content": "Be brief."}]
-    async with gateway(["Yes."]) as (served, upstream):
+    async with gateway(["Yes."]) as served:
         created = await served.http.post("/v1/sessions", json={"id": "s", "system_messages": messages})
         assert created.status_code == 201, created.text
         await served.chat("hi")
-        assert upstream.requests[0].body["messages"][:2] == messages
+        assert served.upstream.requests[0].body["messages"][:2] == messages
         changed = await served.http.patch("/v1/sessions/s", json={"system_messages": messages[:1]})
         assert changed.status_code == 200, changed.text
 
@@ -146,7 +145,7 @@ async def test_anthropic_routes() -> None:
         "keep": {"type": "tool_uses", "value": 2},
         "clear_at_least": {"type": "input_tokens", "value": 100},
     }
-    async with gateway(["Hello."]) as (served, _):
+    async with gateway(["Hello."]) as served:
         counted = await served.http.post("/v1/messages/count_tokens", json=ANTHROPIC)
         assert counted.json()["input_tokens"] > 0
         body = {**ANTHROPIC, "context_management": {"edits": [edit]}}
@@ -158,7 +157,7 @@ async def test_anthropic_routes() -> None:
 async def test_session_ids_of_a_request() -> None:
     """A request names its session by the field `session_id` or the header `X-Session-Id`."""
     request = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-    async with gateway(["One.", "Two."]) as (served, _):
+    async with gateway(["One.", "Two."]) as served:
         by_field = await served.http.post("/v1/chat/completions", json={**request, "session_id": "s"})
         by_header = await served.http.post("/v1/chat/completions", json=request, headers={"X-Session-Id": "s"})
         assert [one.json()["session_id"] for one in (by_field, by_header)] == ["s", "s"]
