@@ -9,30 +9,13 @@ import random
 import shutil
 from pathlib import Path
 
-import apsw
 import pytest
 
-from holdfast.errors import NotFound, StoreCorrupt, StoreError, StoreUnavailable
+from holdfast.errors import NotFound, StoreCorrupt, StoreError
 from holdfast.stores.verify import verify
 from tests.faults.kit import REF, SESSIONS, append, fill, legible, make_store, open_path
 
 PAGE = 4096
-
-
-async def test_a_file_of_a_newer_version(database: Path) -> None:
-    """It says which schema it has and which is known; the file stays as it was, and the newer version reads it again."""
-    logs = await fill(database)
-    connection = apsw.Connection(str(database))
-    connection.execute("INSERT INTO holdfast_schema VALUES (42, 'later', '')")
-    connection.close()
-    before = database.read_bytes()
-    with pytest.raises(StoreUnavailable, match=r"has schema 42, made by a newer release; this one knows .* up to \d+"):
-        await open_path(database)
-    assert database.read_bytes() == before
-    connection = apsw.Connection(str(database))
-    connection.execute("DELETE FROM holdfast_schema WHERE number = 42")
-    connection.close()
-    assert await legible(database, logs) == (len(SESSIONS), [])
 
 
 @pytest.mark.parametrize("size", [16, 100])

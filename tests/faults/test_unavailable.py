@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -199,41 +198,6 @@ async def test_no_room_to_make_a_database(tmp_path: Path) -> None:
         ballast.unlink()
         await (await make_store(disk / "holdfast.db")).close()
         assert await texts(disk / "holdfast.db") == []
-
-
-GROW = """
-import asyncio, resource, sys
-from pathlib import Path
-from holdfast.errors import StoreUnavailable
-from tests.faults.kit import append, make_store
-
-async def main():
-    store = await make_store(Path(sys.argv[1]))
-    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, hard))
-    done = 0
-    try:
-        while True:
-            await append(store, f"m{done}", "x" * 10_000)
-            done += 1
-    except StoreUnavailable as error:
-        print(done, error)
-    await store.close()
-
-asyncio.run(main())
-"""
-
-
-def test_a_file_that_may_not_grow(database: Path) -> None:
-    """A process with a limit on the size of files: refused clearly, closed cleanly, and all that was acknowledged is there."""
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", GROW, str(database)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    count, _, message = done.stdout.partition(" ")
-    assert "a limit on file sizes was reached" in message
-    said = asyncio.run(texts(database))
-    assert said[::2] == [f"m{at}" for at in range(int(count))]
 
 
 # -- another program ---------------------------------------------------------

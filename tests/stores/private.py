@@ -6,7 +6,6 @@ import asyncio
 import os
 import pwd
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -66,16 +65,9 @@ class PrivateServer:
 
     def kill(self) -> None:
         """End it as a power cut would: no warning, no clean-up."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """End it as an administrator would, who does not wait for connections to leave."""
-        self._end(signal.SIGINT)
-
-    def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.send_signal(number)
+            process.kill()
             process.wait(STARTING)
 
     def _begin(self, command: list[str]) -> subprocess.Popen[bytes]:
@@ -156,9 +148,6 @@ class PrivateMariaDB(PrivateServer):
         options = ["--bind-address=127.0.0.1", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M"]
         start = [_program("mariadbd"), "--no-defaults", f"--datadir={self.place}/data"]
         return [*start, f"--port={self.port}", *files, *options]
-
-    def stop(self) -> None:
-        self._end(signal.SIGTERM)
 
     def furnish(self) -> None:
         asyncio.run(self._make_database())

@@ -10,6 +10,8 @@ from holdfast.stores.base import Store
 from tests.contract.artifacts import artifact
 from tests.contract.kit import REF, session
 
+pytestmark = pytest.mark.parametrize("url", ["sqlite-memory"], indirect=True)
+
 
 @pytest.mark.parametrize("limit", ["ARTIFACT_NAMES", "ARTIFACT_VERSIONS", "ARTIFACTS"])
 async def test_names_and_versions_have_limits(store: Store, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:

@@ -7,8 +7,6 @@ import gc
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import anyio
 import pytest
@@ -20,21 +18,8 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, live, session, user
-from tests.stores.conftest import _place
-from tests.stores.servers import SERVERS, Server, reach
+from tests.stores.servers import Server
 from tests.stores.sqlite_kit import store_threads
-
-
-@pytest.fixture(params=SERVERS)
-def any_server(request: pytest.FixtureRequest) -> Server:
-    """A database server."""
-    return reach(request.param)
-
-
-@pytest.fixture
-def any_url(any_server: Server, tmp_path: Path) -> Iterator[str]:
-    """An empty place on it."""
-    yield from _place(any_server.name, tmp_path)
 
 
 class _Writers:
@@ -80,12 +65,12 @@ class _Writers:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-async def test_writes_survive_frequently_closed_connections(any_server: Server, any_url: str, *, keyed: bool) -> None:
+async def test_writes_survive_frequently_closed_connections(server: Server, server_url: str, *, keyed: bool) -> None:
     """Acknowledged writes are stored once; unknown ones exactly once with a key and at most once without."""
-    store = await open_store(any_url, tenant="acme")
+    store = await open_store(server_url, tenant="acme")
     await store.create(session())
     writers = _Writers(store, keyed=keyed)
-    assert await writers.interrupt(any_server, any_url) > 0
+    assert await writers.interrupt(server, server_url) > 0
     counts = Counter(await live(store))
     assert set(counts.values()) == {1}
     assert set(writers.said) <= set(counts)
@@ -96,9 +81,9 @@ async def test_writes_survive_frequently_closed_connections(any_server: Server, 
     await store.close()
 
 
-async def test_a_cancelled_caller_does_not_disturb_the_next_one(any_url: str) -> None:
+async def test_a_cancelled_caller_does_not_disturb_the_next_one(server_url: str) -> None:
     """The next caller on the same connection gets its own answer."""
-    store = await open_store(f"{any_url}{'&' if '?' in any_url else '?'}pool=1", tenant="acme")
+    store = await open_store(f"{server_url}{'&' if '?' in server_url else '?'}pool=1", tenant="acme")
     refs = [SessionRef("u", f"s{at}") for at in range(40)]
     await asyncio.gather(*(store.create(session(ref, metadata={"is": ref.id})) for ref in refs))
     for hops, ref in enumerate(refs):
@@ -113,9 +98,9 @@ async def test_a_cancelled_caller_does_not_disturb_the_next_one(any_url: str) ->
     await store.close()
 
 
-async def test_a_store_cannot_be_used_from_another_event_loop(any_url: str) -> None:
+async def test_a_store_cannot_be_used_from_another_event_loop(server_url: str) -> None:
     """It raises `StoreError` instead of waiting for a loop that is not running."""
-    store = await open_store(any_url, tenant="acme")
+    store = await open_store(server_url, tenant="acme")
     with pytest.raises(StoreError, match="another event loop"):
         await anyio.to_thread.run_sync(asyncio.run, store.list())
     await store.close()

@@ -36,9 +36,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def hf(url: str, clock: Clock) -> AsyncIterator[holdfast.Holdfast]:
+async def hf(tmp_path: Path, clock: Clock) -> AsyncIterator[holdfast.Holdfast]:
     """Two sessions of one user, `bad` and `good`, each with a message and metadata."""
-    async with holdfast.open(url, clock=clock, session_ttl="1h", retention="1d") as hf:
+    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db", clock=clock, session_ttl="1h", retention="1d") as hf:
         for ref in (BAD, GOOD):
             await hf.create(ref.id, user_id=ref.user_id, metadata={"kept": ref.id})
             await (await hf.session(ref.id, user_id=ref.user_id)).append(f"the harbour of {ref.id}")
@@ -129,8 +129,6 @@ async def test_expiry_skips_and_names_a_damaged_session(
 async def test_retention_and_pruning_skip_a_damaged_session(hf: holdfast.Holdfast, clock: Clock) -> None:
     for ref in (BAD, GOOD):
         await hf.close_session(ref)
-    if not hf.engine.life.durable:
-        pytest.skip("in memory a closed session is gone")
     await damage_profile(hf.store, BAD, metadata=NO_JSON)
     clock.now += 3 * DAY
     assert [session.id async for session, _ in hf.prune(2 * DAY)] == ["good"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from apsw import sqlite_extra
 from holdfast.errors import InvalidRequest, StoreCorrupt, StoreUnavailable
 from holdfast.recall.base import CANDIDATES, Index, Lookup, Source, Space, Vectored
 from holdfast.stores.indexes import open_index
-from holdfast.stores.sql.migrations import load_migrations
-from holdfast.stores.sql.statements import load_statements
 from tests.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, feed, look_up, vector
 
 SECRET = "zqxsecret"
@@ -102,10 +99,7 @@ async def test_the_engine_agrees_with_the_documents(index: Index, database: Path
     raw.close()
 
 
-# -- more than is read -----------------------------------------------------------
-
-
-# -- plans, and openings ---------------------------------------------------------
+# -- openings ---------------------------------------------------------
 
 
 async def test_a_small_space_is_listed_completely_without_terms(index: Index) -> None:
@@ -114,27 +108,6 @@ async def test_a_small_space_is_listed_completely_without_terms(index: Index) ->
     await feed(index, *(f"word{at}" for at in range(count)))
     assert [one.seq for one in (await index.lookup(Lookup(space=SPACE))).found] == list(reversed(range(count)))
     assert [one.seq for one in (await index.lookup(Lookup(space=SPACE, limit=2))).found] == [count - 1, count - 2]
-
-
-def test_no_lookup_statement_scans_a_table() -> None:
-    """Each has an index for what it looks for; posting lists are the engine's."""
-    raw = apsw.Connection(":memory:")
-    if sqlite_extra.has("vec1"):
-        sqlite_extra.load(raw, "vec1")
-    for migration in load_migrations("sqlite"):
-        raw.execute(migration.sql)
-    named = {name: sql for name, sql in load_statements("sqlite").items() if name.startswith("index_")}
-    assert len(named) > 40
-    for name, sql in named.items():
-        count = max((int(number) for number in re.findall(r"\?(\d+)", sql)), default=0)
-        plan = [row[3] for row in raw.execute(f"EXPLAIN QUERY PLAN {sql}", ("a",) * count)]
-        scans = [step for step in plan if step.startswith("SCAN") and "json_each" not in step and "VIRTUAL" not in step]
-        assert [step for step in scans if step not in _FINE] == [], name
-    raw.close()
-
-
-_FINE = ("SCAN wanted VIRTUAL TABLE INDEX 1:", "SCAN (subquery-1)", "SCAN p", "SCAN CONSTANT ROW")
-"""Those of what a statement was given, or has found by an index before: `p` is of a few spaces."""
 
 
 async def test_an_invalid_url_or_tenant_opens_no_index() -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from holdfast.domain.memory import STATUSES, Memory, MemoryDelta, Owner
@@ -22,47 +19,6 @@ MANY = 2000
 MOST = 150
 """Rows that a read of ten may look at."""
 PLACE = ("acme", *ANN)
-INDEXES = {
-    "memory_find": "memories_id",
-    "memories_forward": "sqlite_autoindex_memories_1",
-    "memories_backward": "sqlite_autoindex_memories_1",
-    "memories_forward_of": "memories_status",
-    "memories_backward_of": "memories_status",
-    "memories_since": "memories_version",
-    "memories_of_ids": "memories_id",
-    "memories_of_numbers": "sqlite_autoindex_memories_1",
-    "memories_named": "memories_id",
-    "memory_owners_after": "memory_owners_name",
-    "signals_all": "memory_signals_at",
-    "signals_of": "PRIMARY KEY",
-    "signals_trim": "PRIMARY KEY",
-    "signals_before": "memory_signals_at",
-    "record_owner_get": "record_owners_name",
-    "records_info": "sqlite_autoindex_records_1",
-    "records_named": "sqlite_autoindex_records_1",
-    "records_sizes": "sqlite_autoindex_records_1",
-    "records_forward": "sqlite_autoindex_records_1",
-    "records_backward": "sqlite_autoindex_records_1",
-    "records_expired": "records_expires",
-    "records_first": "sqlite_autoindex_records_1",
-    "records_delete_through": "sqlite_autoindex_records_1",
-    "record_owner_detached": "record_owners_name",
-}
-"""By which index SQLite finds what a statement gives."""
-
-
-@pytest.mark.parametrize("name", INDEXES)
-async def test_each_statement_has_its_index(database: Path, name: str) -> None:
-    """SQLite's own plan says SEARCH, by the right one."""
-    await (await open_store(f"sqlite:///{database}", tenant="acme")).close()
-    connection = apsw.Connection(str(database))
-    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-    sql = load_statements("sqlite")[name]
-    count = max(int(number) for number in re.findall(r"\?(\d+)", sql))
-    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", (1,) * count)]
-    connection.close()
-    assert any(INDEXES[name] in step for step in plan), plan
-    assert not [step for step in plan if step.startswith("SCAN") and "VIRTUAL TABLE" not in step], plan
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

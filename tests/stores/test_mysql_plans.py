@@ -9,12 +9,15 @@ from typing import Any
 import anyio
 import pytest
 
+from holdfast.domain.session import SessionRef
 from holdfast.recall.base import Source, Space
 from holdfast.stores import open_store
 from holdfast.stores.indexes import open_index
+from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
 from holdfast.stores.sql.statements import load_statements
 from tests.contract.index_kit import batch, document
+from tests.contract.kit import assistant, session, user
 from tests.stores.plans_kit import with_values
 from tests.stores.servers import reach
 
@@ -63,3 +66,18 @@ async def test_source_pages_start_at_their_position(mysql_url: str) -> None:
     ((number,),) = await anyio.to_thread.run_sync(server.in_place, mysql_url, sql)
     assert await _read(mysql_url, "index_sources_of_after", number, f"s{MANY // 2}", 0, LIMIT) < MOST
     assert await _read(mysql_url, "index_sources_after", "acme", "talk", f"u{MANY // 2}", 16, LIMIT) < MOST + 16 * 8
+
+
+async def test_digests_are_looked_up_in_their_index(mysql_url: str) -> None:
+    """MySQL is told in which order it has to go, and sorts nothing: whatever it thinks of the tables."""
+    store = await open_store(mysql_url, tenant="acme")
+    for ref in (SessionRef("ann", "s1"), SessionRef("ann", "s2")):
+        await store.create(session(ref))
+        await store.append(ref, Append(entries=[user("a"), assistant("b")], timestamp=2))
+    await store.close()
+    wanted: dict[str, Any] = {"mark_last": '[[1, "00"]]', "mark_places": 1, "alias_last": "[1]", "alias_places": 1}
+    for name, marks in wanted.items():
+        sql = with_values(load_statements("mysql")[name], ("acme", "ann", None, marks, 16, b"digest"))
+        plan = await anyio.to_thread.run_sync(reach("mysql").in_place, mysql_url, f"EXPLAIN {sql}")
+        assert [row[2] for row in plan if f"entries_{name.partition('_')[0]}" in row] == ["e"], name
+        assert not [row for row in plan if "filesort" in str(row[-1]) or "temporary" in str(row[-1])], name

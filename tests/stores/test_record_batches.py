@@ -18,6 +18,7 @@ from holdfast.stores.logic.records import DroppedRecords
 from holdfast.stores.logic.steps import Query, Steps
 from holdfast.stores.sessions import NewSession
 
+pytestmark = pytest.mark.parametrize("shared_url", ["sqlite-file"], indirect=True)
 REF, USER, TENANT = SessionRef("ann", "s"), UserRef("ann"), TenantRef()
 OWNERS: tuple[RecordOwner, ...] = (REF, USER, TENANT)
 SPACE = ("a",)

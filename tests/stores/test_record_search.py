@@ -1,9 +1,8 @@
-"""Searches of records on every store: random writes of several owners, compared with a plain model."""
+"""Searches of records: random writes of several owners, compared with a plain model."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,6 @@ from holdfast.domain.session import SessionRef
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.sessions.records import Records
 from tests.clocks import Clock
-from tests.stores.servers import place
 
 STILL = LifeSettings(session_ttl=0, sweep=False)
 SESSIONS = SessionRef("ada", "s1"), SessionRef("bob", "s1")
@@ -33,13 +31,6 @@ class Known(NamedTuple):
 
 
 Model = dict[tuple[RecordOwner, tuple[str, ...], str], Known]
-
-
-@pytest.fixture(params=["sqlite", "postgres", "mysql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty store."""
-    with place(request.param, tmp_path) as found:
-        yield found
 
 
 def open_records(hf: holdfast.Holdfast, owner: RecordOwner, space: tuple[str, ...]) -> Records:
@@ -94,11 +85,13 @@ async def check(hf: holdfast.Holdfast, model: Model, chance: random.Random, now:
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_searches_find_what_the_records_say(url: str, tmp_path: Path, seed: int) -> None:
-    """On each store, after any writes, drops, deletions and expiries; at the end the index has nothing more."""
+async def test_searches_find_what_the_records_say(tmp_path: Path, seed: int) -> None:
+    """After any writes, drops, deletions and expiries; at the end the index has nothing more."""
     chance, clock = random.Random(seed), Clock()
     model: Model = {}
-    async with holdfast.open(url, clock=clock, life=STILL, index=f"sqlite:///{tmp_path}/found.db") as hf:
+    async with holdfast.open(
+        f"sqlite:///{tmp_path}/chat.db", clock=clock, life=STILL, index=f"sqlite:///{tmp_path}/found.db"
+    ) as hf:
         for ref in SESSIONS:
             await hf.session(ref.id, user_id=ref.user_id)
         for _ in range(12):
@@ -113,25 +106,3 @@ async def test_searches_find_what_the_records_say(url: str, tmp_path: Path, seed
         documents = (await service.index.status()).documents
         talk = sum([info.messages for info in (await hf.sessions()).sessions])
         assert documents - talk == len(live)
-
-
-async def test_an_index_in_the_same_database_is_searched(url: str) -> None:
-    """With a filter, and in a mode with vectors."""
-
-    async def embed(texts: list[str]) -> list[list[float]]:
-        return [[1.0, 0.0] if "zebra" in text else [0.6, 0.8] for text in texts]
-
-    index = holdfast.settings.IndexSettings(url=url, embedder=embed, mode="hybrid")
-    async with holdfast.open(url, life=STILL, index=index) as hf:
-        notes = hf.records("notes", user_id="ada")
-        await notes.put("x1", 1, text="a zebra")
-        await notes.below("sub").put("x2", 2, text="another zebra")
-        await hf.records("other", user_id="ada").put("x3", 3, text="zebra zebra")
-        service: Any = hf.engine.index
-        await service.settled()
-        for mode in ("keyword", "vector", "hybrid"):
-            assert [hit.record.key for hit in (await notes.search("zebra", mode=mode)).hits] == ["x1"], mode
-            found = [hit.record.key for hit in (await notes.search("zebra", nested=True, mode=mode)).hits]
-            assert sorted(found) == ["x1", "x2"], mode
-            assert [hit.record.key for hit in (await notes.search("zebra", prefix="x1", mode=mode)).hits] == ["x1"]
-            assert (await notes.search("zebra", prefix="y", mode=mode)).hits == ()

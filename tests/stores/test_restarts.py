@@ -19,7 +19,7 @@ from tests.contract.kit import REF, live, session, user
 from tests.stores.private import PRIVATE, Missing, PrivateServer
 
 WRITERS = 6
-RESTARTS = 4
+RESTARTS = 2
 BETWEEN = 60
 """Acknowledged writes before each restart, and behind the last one."""
 
@@ -68,17 +68,16 @@ class Writing:
             await self._bell.wait()
 
 
-@pytest.mark.parametrize("how", ["kill", "stop"])
-async def test_acknowledged_writes_survive_a_server_restart(private: PrivateServer, how: str) -> None:
+async def test_acknowledged_writes_survive_a_killed_server(private: PrivateServer) -> None:
     """Clients reconnect; acknowledged writes are stored once and in order, and the digest chain is valid."""
     async with AsyncExitStack() as open_:
         stores = [await open_store(private.url, tenant="acme") for _ in range(2)]
         for store in stores:
             open_.push_async_callback(store.close)
-        await _write_through(private, stores, how)
+        await _write_through(private, stores)
 
 
-async def _write_through(private: PrivateServer, stores: list[Store], how: str) -> None:
+async def _write_through(private: PrivateServer, stores: list[Store]) -> None:
     await stores[0].create(session())
     writing = Writing(stores)
     async with anyio.create_task_group() as group:
@@ -86,7 +85,7 @@ async def _write_through(private: PrivateServer, stores: list[Store], how: str) 
             group.start_soon(writing.write, name)
         for _ in range(RESTARTS):
             await writing.wait_for_writes(BETWEEN)
-            await anyio.to_thread.run_sync(getattr(private, how))
+            await anyio.to_thread.run_sync(private.kill)
             await anyio.to_thread.run_sync(private.start)
         await writing.wait_for_writes(BETWEEN)
         writing.stopped = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import stat
 import threading
 from collections.abc import Iterator
@@ -17,13 +16,12 @@ import pytest
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreError, StoreUnavailable
 from holdfast.stores import open_store
 from holdfast.stores.indexes import open_index
-from holdfast.stores.log import Append, SavedView
+from holdfast.stores.log import Append
 from holdfast.stores.sql.address import parse_path
 from holdfast.stores.sqlite import read_durability
 from holdfast.stores.sqlite_connection import translate_error
-from holdfast.stores.verify import verify
 from tests.contract.kit import REF, live, session, user
-from tests.stores.sqlite_kit import open_file, open_once, store_threads
+from tests.stores.sqlite_kit import open_file, open_once
 
 # -- opening -----------------------------------------------------------------
 
@@ -49,87 +47,17 @@ async def test_invalid_urls_are_rejected(url: str) -> None:
         await open_store(url, tenant="acme")
 
 
-async def test_a_reopened_file_has_all_data(database: Path) -> None:
-    """Closing leaves a single file."""
+async def test_a_closed_store_is_a_single_file(database: Path) -> None:
     store = await open_file(database)
-    await store.create(session(state={"k": 1}))
-    await store.append(REF, Append(entries=[user("a")], timestamp=2, views={"v": SavedView(0, b"v")}))
-    before = await store.window(REF, "v")
+    await store.create(session())
     await store.close()
     assert [file.name for file in database.parent.iterdir()] == [database.name]
-    store = await open_file(database)
-    assert await store.window(REF, "v") == before
-    await store.close()
-
-
-async def test_many_clients_can_create_the_file_concurrently(database: Path) -> None:
-    """The schema is created once, and all can write."""
-    stores = await asyncio.gather(*(open_file(database) for _ in range(8)))
-    await stores[0].create(session())
-    await asyncio.gather(*(store.append(REF, Append(entries=[user("a")], timestamp=2)) for store in stores))
-    assert (await stores[0].get(REF)).messages == 8
-    for store in stores:
-        await store.close()
-
-
-def _other_program(database: Path) -> None:
-    connection = apsw.Connection(str(database))
-    connection.execute("CREATE TABLE invoices (id INTEGER PRIMARY KEY)")
-    connection.close()
-
-
-def _newer_schema(database: Path) -> None:
-    asyncio.run(open_once(database))
-    connection = apsw.Connection(str(database))
-    connection.execute("INSERT INTO holdfast_schema VALUES (9999, 'future', '')")
-    connection.close()
-
-
-def _edit_schema(database: Path) -> None:
-    asyncio.run(open_once(database))
-    connection = apsw.Connection(str(database))
-    connection.execute("UPDATE holdfast_schema SET checksum = 'other'")
-    connection.close()
-
-
-@pytest.mark.parametrize(
-    ("spoil", "says"),
-    [
-        (lambda database: database.write_text("no database\n" * 100), "is not an SQLite database"),
-        (lambda database: database.mkdir(), "SQLite"),
-        (_other_program, "another program"),
-        (_newer_schema, "newer release"),
-        (_edit_schema, "migration 1 that differs"),
-    ],
-)
-def test_foreign_and_newer_files_are_rejected(database: Path, spoil: object, says: str) -> None:
-    """`StoreUnavailable` gives the reason, the file is unchanged, and no thread is left."""
-    spoil(database)  # type: ignore[operator]
-    before = database.read_bytes() if database.is_file() else b""
-    with pytest.raises(StoreUnavailable, match=says):
-        asyncio.run(open_once(database))
-    assert (database.read_bytes() if database.is_file() else b"") == before
-    assert store_threads() == []
 
 
 async def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     """The store creates files but not folders."""
     with pytest.raises(StoreUnavailable):
         await open_file(tmp_path / "missing" / "holdfast.db")
-
-
-async def test_opening_a_locked_file_times_out(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the timeout the error says which process holds it."""
-    await open_once(database)
-    monkeypatch.setattr("holdfast.stores.sqlite_connection.PATIENCE", 0.05)
-    holder = apsw.Connection(str(database))
-    holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreUnavailable, match="another program has locked the database"):
-        await open_file(database)
-    holder.close()
-    monkeypatch.undo()
-    await open_once(database)
-    assert store_threads() == []
 
 
 def test_durability_is_read_once_a_lock_is_released(database: Path) -> None:
@@ -230,85 +158,6 @@ async def test_a_write_waits_for_a_locked_file(database: Path) -> None:
     other.close()
     assert (await write).version == 1
     await store.close()
-
-
-async def test_writes_to_a_locked_file_time_out(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All waiting writes get `StoreUnavailable`, and the store works again when the file is free."""
-    store = await open_file(database)
-    await store.create(session())
-    other = apsw.Connection(str(database))
-    other.execute("BEGIN IMMEDIATE")
-    monkeypatch.setattr("holdfast.stores.sqlite_connection.PATIENCE", 0.01)
-    writes = [store.append(REF, Append(entries=[user("a")], timestamp=2)) for _ in range(5)]
-    outcomes = await asyncio.gather(*writes, return_exceptions=True)
-    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 5
-    with pytest.raises(StoreUnavailable):
-        await store.ping()
-    other.execute("COMMIT")
-    other.close()
-    await store.ping()
-    assert (await store.get(REF)).version == 0
-    await store.close()
-
-
-async def test_a_failed_commit_fails_its_whole_batch(database: Path) -> None:
-    """No write is acknowledged before the commit, so no session changes."""
-    store = await open_file(database)
-    await store.create(session())
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    large = [store.append(REF, Append(entries=[user("b" * 200_000)], timestamp=2)) for _ in range(20)]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (128 * 1024, hard))
-    try:
-        outcomes = await asyncio.gather(*large, return_exceptions=True)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
-    assert (await store.get(REF)).version == 0
-    await store.close()
-
-
-async def test_a_full_disk_rejects_writes(database: Path) -> None:
-    """Reads still work, and so do writes when there is space again."""
-    store = await open_file(database)
-    await store.create(session())
-    await store.append(REF, Append(entries=[user("a")], timestamp=2))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (256 * 1024, hard))
-    try:
-        for _ in range(3):
-            with pytest.raises(StoreUnavailable):
-                await store.append(REF, Append(entries=[user("b" * 1024 * 1024)], timestamp=2))
-        assert await live(store) == ["a"]
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    await store.append(REF, Append(entries=[user("c")], timestamp=2))
-    assert await live(store) == ["a", "c"]
-    assert await verify(store, REF) == 2
-    await store.close()
-
-
-async def _read_all(database: Path) -> None:
-    store = await open_file(database)
-    try:
-        await store.entries(REF)
-    finally:
-        await store.close()
-
-
-async def _write_much(database: Path) -> None:
-    store = await open_file(database)
-    await store.create(session())
-    await store.append(REF, Append(entries=[user("a" * 500) for _ in range(500)], timestamp=2))
-    await store.close()
-
-
-def test_a_damaged_file_raises_a_store_error(database: Path) -> None:
-    """Reading raises `StoreCorrupt` or `StoreUnavailable`, never a foreign error."""
-    asyncio.run(_write_much(database))
-    whole = database.read_bytes()
-    database.write_bytes(whole[:4096] + bytes(len(whole) - 4096))
-    with pytest.raises((StoreCorrupt, StoreUnavailable)):
-        asyncio.run(_read_all(database))
 
 
 # -- loops -------------------------------------------------------------------

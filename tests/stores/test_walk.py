@@ -19,7 +19,7 @@ from tests.contract.memory_kit import memory, put
 
 SMALL = 3
 """Of a page, where a test would have to make hundreds."""
-SIZES = [0, 1, SMALL - 1, SMALL, SMALL + 1, 2 * SMALL, 2 * SMALL + 1]
+SIZES = [0, SMALL - 1, SMALL, 2 * SMALL + 1]
 """How many there may be, so that pages end before them, with them and behind them."""
 
 
