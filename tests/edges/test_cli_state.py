@@ -64,23 +64,6 @@ def test_set_get_unset(store: str) -> None:
     assert "no value is stored under 'topic'" in missing.stderr
 
 
-def test_increment_and_append(store: str) -> None:
-    """For a user and for the app."""
-    assert read_output(store, "set", "user:n", "--increment", "1", "--user", "ada") == "1"
-    assert read_output(store, "set", "user:n", "--increment", "-2.5", *ADA) == "-1.5"
-    assert read_json(store, "set", "app:n", "--increment", "3", "--app") == {"app:n": 3}
-    assert read_output(store, "set", "--append", "app:l", "1", "two", "--app") == "app:l has 2 values."
-    below = ["state", "set", "app:n", "--app", "--store", store, "--", "-1.5"]
-    assert CliRunner().invoke(commands, below).exit_code == 0
-    assert read_json(store, "set", "app:n", "--increment", "4.5", "--app") == {"app:n": 3}
-    assert read_json(store, "set", "--append", "app:l", "3", "--text", "--app") == {"key": "app:l", "length": 3}
-    assert read_json(store, "get", "--app") == {"app:n": 3, "app:l": [1, "two", "3"]}
-    assert read_json(store, "get", "--user", "ada") == {"user:n": -1.5}
-    empty = state(store, "get", "--user", "nobody")
-    assert (empty.exit_code, empty.stdout) == (0, "")
-    assert read_json(store, "get", "--user", "nobody") == {}
-
-
 def test_mistakes_are_reported(store: str) -> None:
     """A wrong scope, key or number is wrong usage; a missing or ambiguous session is a failure."""
     read_output(store, "set", "word", "w", *ADA)

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from holdfast.limits import STATE_VALUE_BYTES
@@ -17,8 +16,6 @@ from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
 
 S = "/v1/state?session_id=s"
-SHORT = "/v1/sessions/s/state"
-"""The same state; this route reads and changes it only by keys."""
 ADA = "/v1/state?user_id=ada"
 APP = "/v1/state?scope=tenant"
 
@@ -31,113 +28,8 @@ async def state_server(*config: str) -> AsyncIterator[Served]:
         yield served
 
 
-def version(response: Any) -> str:
-    return str(response.headers["etag"])
-
-
 def code(response: Any) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
-
-
-async def test_state_is_one_flat_object() -> None:
-    """Keys have their prefix; null deletes; `temp:` is accepted and dropped; the answer is the new state."""
-    async with state_server() as served:
-        http = served.http
-        assert (await http.get(S)).json() == {}
-        given = {"topic": "x", "user:theme": "dark", "app:version": [2], "temp:x": 1}
-        answer = await http.patch(SHORT, json=given)
-        kept = {key: value for key, value in given.items() if key != "temp:x"}
-        assert (answer.status_code, answer.json()) == (200, kept)
-        assert (await http.get(f"{SHORT}?user_id=ada")).json() == kept
-        assert (await http.patch(S, json={"topic": None, "user:theme": None, "n": 0})).json() == {
-            "n": 0,
-            "app:version": [2],
-        }
-        assert (await http.get(ADA)).json() == {}
-        assert (await http.get(APP)).json() == {"app:version": [2]}
-        assert (await http.patch(S, json={"temp:only": 1})).json() == {"n": 0, "app:version": [2]}
-        assert (await http.patch(S, json={})).status_code == 200
-        short = (await http.get("/sessions/s")).json()
-        whole = (await http.get("/v1/sessions/s")).json()
-        assert (short["state"], whole["state"]) == ({"n": 0, "app:version": [2]}, {"n": 0})
-
-
-async def test_session_version_guards_its_state() -> None:
-    """The `ETag` is that of the messages; another one in `If-Match` is a 412, and nothing is written in any scope."""
-    async with state_server() as served:
-        http = served.http
-        first = version(await http.patch(S, json={"a": 1}))
-        await http.post("/v1/sessions/s/messages", json={"messages": [{"role": "user", "content": "hi"}]})
-        for body in ({"a": 2}, {"user:a": 2}, {"user:a": 2, "app:a": 2}, {"temp:a": 2}):
-            assert code(await http.patch(S, json=body, headers={"if-match": first})) == (412, "stale_session")
-        now = await http.get(S)
-        assert now.json() == {"a": 1}
-        after = await http.patch(S, json={"user:a": 2, "a": 2}, headers={"if-match": version(now)})
-        assert after.json() == {"a": 2, "user:a": 2}
-        assert version(after) != version(now)
-        assert version(after).strip('"') == str((await http.get("/v1/sessions/s")).json()["version"])
-        assert (await http.patch(S, json={"user:a": 3}, headers={"if-match": version(after)})).json()["user:a"] == 3
-        assert code(await http.patch(S, json={"a": 3}, headers={"if-match": "x"})) == (400, "invalid_request")
-
-
-@pytest.mark.parametrize(("path", "prefix"), [(ADA, "user:"), (APP, "app:")])
-async def test_each_scope_has_its_own_version(path: str, prefix: str) -> None:
-    """Another one in `If-Match` is a 412 with every method, and nothing is written."""
-    async with state_server() as served:
-        http, key = served.http, f"{prefix}a"
-        none = await http.get(path)
-        assert (none.json(), version(none)) == ({}, '"0"')
-        one = await http.patch(path, json={key: 1, f"{prefix}b": 1}, headers={"if-match": '"0"'})
-        assert (one.json(), version(one)) == ({key: 1, f"{prefix}b": 1}, '"1"')
-        stale = {"if-match": '"0"'}
-        changes = {"changes": [{"op": "increment", "key": key}]}
-        for refused in (
-            await http.patch(path, json={key: 2}, headers=stale),
-            await http.post(path, json=changes, headers=stale),
-            await http.delete(path, headers=stale),
-        ):
-            assert code(refused) == (412, "stale_state")
-        two = await http.post(path, json=changes, headers={"if-match": version(one)})
-        assert two.json() == {"object": "state.change", "version": 2, "values": {key: 2}}
-        await http.patch(S, json={key: 3})
-        assert version(await http.get(path)) == '"3"'
-        gone = await http.delete(path, headers={"if-match": '"3"'})
-        user = "ada" if path == ADA else None
-        assert gone.json() == {"object": "state", "user_id": user, "deleted": True, "keys": 2}
-        left = await http.get(path)
-        assert (left.json(), int(version(left).strip('"')) > 3) == ({}, True)
-        await http.patch(path, json={key: 1})
-        assert (await http.delete(path)).json()["keys"] == 1
-        assert (await http.delete(path)).json()["keys"] == 0
-
-
-async def test_operations_are_applied_in_order() -> None:
-    """Also several of one key; the answer is the result, and a refused request changes nothing."""
-    async with state_server() as served:
-        http = served.http
-        changes = [
-            {"op": "set", "key": "n", "value": 1},
-            {"op": "increment", "key": "n", "by": 2.5},
-            {"op": "increment", "key": "user:n"},
-            {"op": "append", "key": "app:l", "values": [1, "b"]},
-            {"op": "append", "key": "app:l", "values": [None]},
-            {"op": "set", "key": "gone", "value": 1},
-            {"op": "delete", "key": "gone"},
-            {"op": "increment", "key": "temp:n"},
-        ]
-        answer = await http.post(S, json={"changes": changes})
-        values = {"n": 3.5, "user:n": 1, "app:l": [1, "b", None], "gone": None, "temp:n": None}
-        assert answer.json()["values"] == values
-        assert answer.json()["version"] == (await http.get("/v1/sessions/s")).json()["version"]
-        before = (await http.get(S)).json()
-        expected = {"changes": [{"op": "expect", "key": "n", "value": 3.5}, {"op": "set", "key": "user:m", "value": 1}]}
-        assert (await http.post(S, json=expected)).json()["values"] == {"user:m": 1}
-        expected["changes"][0]["value"] = 3
-        expected["changes"][1]["value"] = 2
-        assert code(await http.post(S, json=expected)) == (412, "stale_state")
-        none = [{"op": "expect", "key": "user:m", "value": None}, {"op": "delete", "key": "user:m"}]
-        assert code(await http.post(ADA, json={"changes": none})) == (412, "stale_state")
-        assert (await http.get(S)).json() == before | {"user:m": 1}
 
 
 WRONG: list[tuple[Any, int, str]] = [
@@ -192,27 +84,6 @@ async def test_invalid_operations_are_refused() -> None:
         assert (await served.http.get("/v1/state?user_id=" + "x" * 513)).status_code == 400
 
 
-async def test_concurrent_writers_lose_nothing() -> None:
-    """Increments over all routes add up; of several writers that expect the same value one succeeds."""
-    async with state_server() as served:
-        statuses: list[int] = []
-
-        async def work(at: int) -> None:
-            path = (S, ADA)[at % 2]
-            changes = [{"op": "increment", "key": "user:n"}, {"op": "set", "key": f"user:k{at}", "value": at}]
-            assert (await served.http.post(path, json={"changes": changes})).status_code == 200
-            race = [{"op": "expect", "key": "user:won", "value": None}, {"op": "set", "key": "user:won", "value": at}]
-            statuses.append((await served.http.post(path, json={"changes": race})).status_code)
-
-        async with anyio.create_task_group() as group:
-            for at in range(20):
-                group.start_soon(work, at)
-        found = (await served.http.get(ADA)).json()
-        assert found["user:n"] == 20
-        assert {found[f"user:k{at}"] for at in range(20)} == set(range(20))
-        assert sorted(statuses) == [200] + [412] * 19
-
-
 async def test_users_key_cannot_write_app_state(tmp_path: Path) -> None:
     """A key of one user reads `app:` keys and writes none; others do."""
     async with state_server(auth(tmp_path)) as served:
@@ -258,25 +129,6 @@ async def test_tenants_do_not_share_state(tmp_path: Path) -> None:
             assert (await http.get(path, headers=there)).json() == {}
             assert (await http.patch(path, json={key: "there"}, headers=there)).json() == {key: "there"}
             assert (await http.get(path, headers=here)).json() == {key: "here"}
-
-
-async def test_secrets_in_state_are_redacted() -> None:
-    """Before they are stored, on every route."""
-    secret = "sk-" + "a1B2c3D4" * 6
-    async with state_server("redaction: {enabled: true}") as served:
-        http = served.http
-        append = {"changes": [{"op": "append", "key": "user:l", "values": [secret]}]}
-        answers = [
-            await http.patch(S, json={"a": secret, "user:a": secret}),
-            await http.post(S, json=append),
-            await http.patch(ADA, json={"user:b": secret}),
-            await http.post(ADA, json=append),
-            await http.patch(APP, json={"app:b": {"c": [secret]}}),
-            await http.get(S),
-        ]
-        for answer in answers:
-            assert answer.status_code == 200
-            assert secret not in answer.text
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreUn
 from holdfast.limits import BLOB_PART_BYTES
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
+from tests.behaviour.kit import bucket as s3
 from tests.contract.resources import HeldResources
-from tests.service import s3
 
 PLACES = ("disk", "database", "s3")
 LARGE = bytes(range(251)) * ((12 << 20) // 251)

@@ -14,7 +14,7 @@ import pytest
 import holdfast
 from holdfast import indexes, limits
 from holdfast.domain.artifact import UserRef
-from holdfast.domain.record import Record, RecordInfo, RecordOwner
+from holdfast.domain.record import RecordOwner
 from holdfast.errors import InvalidRequest, SessionNotFound, TooLarge
 from holdfast.indexes.records import RecordQueue, to_record_source
 from holdfast.lifecycle.settings import LifeSettings
@@ -55,42 +55,6 @@ async def count_documents(hf: holdfast.Holdfast, user: str) -> int:
     return (await get_index(hf).status(Space("record", user))).documents
 
 
-async def test_a_search_ranks_records_and_shows_why(hf: holdfast.Holdfast) -> None:
-    orders = hf.records("orders", user_id="ada")
-    await orders.put("1", {"city": "Oslo"}, text=PARCEL)
-    await orders.put("2", b"\0bytes", text="A parcel")
-    await orders.put("3", {"parcel": "late"})
-    results = await orders.search("late parcels")
-    assert [hit.record.key for hit in results.hits] == ["1", "2"]
-    first, second = results.hits
-    assert isinstance(first.record, Record)
-    assert isinstance(second.record, Record)
-    assert (first.record.value, first.record.text, second.record.value) == ({"city": "Oslo"}, PARCEL, b"\0bytes")
-    assert 1 >= first.score > second.score > 0
-    assert [first.snippet[start:stop] for start, stop in first.highlights] == ["parcel", "late"]
-    assert (results.mode, results.notes, first.parts) == ("keyword", (), {"keyword": first.score})
-    without = await orders.search("late parcels", values=False, limit=1)
-    assert [type(hit.record) for hit in without.hits] == [RecordInfo]
-    assert await find_keys(orders, "nothing like it") == []
-
-
-async def test_a_changed_record_is_found_by_its_new_text_only(hf: holdfast.Holdfast, clock: Clock) -> None:
-    orders = hf.records("orders", user_id="ada")
-    version = await orders.put("1", 1, text=PARCEL)
-    assert await find_keys(orders, "parcel") == ["1"]
-    version = await orders.put("1", 2, text=SEAT, expect=version)
-    assert (await find_keys(orders, "parcel"), await find_keys(orders, "window")) == ([], ["1"])
-    await orders.put("1", 3, expect=version)
-    assert (await find_keys(orders, "window"), await count_documents(hf, "ada")) == ([], 0)
-    await orders.put("1", 4, text=PARCEL, ttl=10)
-    assert await find_keys(orders, "parcel") == ["1"]
-    clock.now += 10_000
-    assert await find_keys(orders, "parcel") == []
-    await orders.put("1", 5, text=PARCEL)
-    await orders.delete("1")
-    assert (await find_keys(orders, "parcel"), await count_documents(hf, "ada")) == ([], 0)
-
-
 async def test_deleted_texts_leave_the_index_with_the_write(hf: holdfast.Holdfast) -> None:
     """Not only the results: the words themselves."""
     orders = hf.records("orders", user_id="ada")
@@ -102,43 +66,6 @@ async def test_deleted_texts_leave_the_index_with_the_write(hf: holdfast.Holdfas
     assert (len(looked.found), looked.documents, "zebra" in looked.frequencies) == (1, 1, False)
     await orders.drop()
     assert await get_index(hf).progress(*to_record_source(UserRef("ada"))) is None
-
-
-async def test_owners_never_find_each_others_records(hf: holdfast.Holdfast) -> None:
-    mine, other = await hf.session("s1", user_id="ada"), await hf.session("s2", user_id="ada")
-    bobs = await hf.session("s1", user_id="bob")
-    owners = [
-        hf.records("n"),
-        hf.records("n", user_id="ada"),
-        hf.records("n", user_id="bob"),
-        *(one.records("n") for one in (mine, other, bobs)),
-    ]
-    for at, records in enumerate(owners):
-        await records.put(f"k{at}", at, text=PARCEL)
-    for at, records in enumerate(owners):
-        assert await find_keys(records, "parcel") == [f"k{at}"]
-        assert await find_keys(records.below("x"), "parcel") == []
-    async with hf.serve_tenant("other") as stranger:
-        assert await find_keys(stranger.records("n"), "parcel") == []
-        assert await find_keys(stranger.records("n", user_id="ada"), "parcel") == []
-
-
-async def test_namespaces_and_prefixes_limit_a_search(hf: holdfast.Holdfast) -> None:
-    agents = hf.records("agents", user_id="ada")
-    places = [((), "a"), (("planner",), "a"), (("planner",), "ab"), (("planner", "x"), "a"), (("plannerx",), "ü")]
-    for labels, key in places:
-        await agents.below(*labels).put(key, "/".join((*labels, key)), text=PARCEL)
-    await hf.records("other", user_id="ada").put("a", "other", text=PARCEL)
-
-    async def values(records: Records, **more: Any) -> list[str]:
-        return sorted(one.record.value for one in (await records.search("parcel", **more)).hits)  # type: ignore[attr-defined]
-
-    assert await values(agents) == ["a"]
-    assert await values(agents, nested=True) == ["a", "planner/a", "planner/ab", "planner/x/a", "plannerx/ü"]
-    assert await values(agents.below("planner"), nested=True) == ["planner/a", "planner/ab", "planner/x/a"]
-    assert await values(agents.below("planner"), prefix="ab") == ["planner/ab"]
-    assert await values(agents.below("plannerx"), prefix="ü") == ["plannerx/ü"]
-    assert len(await values(hf.records((), user_id="ada"), nested=True)) == len(places) + 1
 
 
 async def test_a_small_namespace_is_found_among_many_records(hf: holdfast.Holdfast) -> None:

@@ -11,9 +11,8 @@ import pytest
 
 import holdfast
 from holdfast.domain import record
-from holdfast.domain.artifact import UserRef
-from holdfast.domain.record import RecordOwner, RecordPage, TenantRef
-from holdfast.errors import InvalidRequest, SecretBlocked, SessionNotFound, StaleRecord, TooLarge
+from holdfast.domain.record import RecordOwner, RecordPage
+from holdfast.errors import InvalidRequest, SecretBlocked, SessionNotFound, TooLarge
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores.base import Store
 from holdfast.stores.walk import iterate_record_pages
@@ -34,117 +33,6 @@ class Point:
 async def hf(clock: Clock, tmp_path: Path) -> AsyncIterator[holdfast.Holdfast]:
     async with holdfast.open(f"sqlite:///{tmp_path}/chat.db", clock=clock, life=STILL) as hf:
         yield hf
-
-
-async def test_records_are_written_and_read(hf: holdfast.Holdfast, clock: Clock) -> None:
-    notes = hf.records("notes", user_id="ada")
-    version = await notes.put("a", {"x": [None]})
-    found = await notes.get("a")
-    assert found is not None
-    assert (found.key, found.namespace, found.value, found.version) == ("a", ("notes",), {"x": [None]}, version)
-    assert (found.created_at, found.updated_at) == (clock.now, clock.now)
-    assert await notes.put("a", None, expect=version) > version
-    with pytest.raises(StaleRecord, match="read it again"):
-        await notes.put("a", 1, expect=version)
-    with pytest.raises(StaleRecord, match="must not exist"):
-        await notes.put("a", 1, expect=0)
-    await notes.put_many({"b": b"\0", "c": "c"})
-    assert {key: one.value for key, one in (await notes.get_many(["a", "b", "x"])).items()} == {"a": None, "b": b"\0"}
-    assert [one.key for one in (await notes.list(limit=2)).records] == ["a", "b"]
-    assert [one.key for one in (await notes.list(after="b", descending=True)).records] == ["a"]
-    assert [one.key async for one in notes.iterate()] == ["a", "b", "c"]
-    assert (await notes.delete("a"), await notes.delete("a"), await notes.get("a")) == (True, False, None)
-
-
-async def test_owners_are_separate(hf: holdfast.Holdfast) -> None:
-    session = await hf.session("s1", user_id="ada")
-    handles = [
-        hf.records("x"),
-        hf.records("x", user_id="ada"),
-        hf.records("x", user_id="bob"),
-        session.records("x"),
-    ]
-    for at, records in enumerate(handles):
-        await records.put("k", at)
-    found = [await records.get("k") for records in handles]
-    assert [one and one.value for one in found] == [0, 1, 2, 3]
-    same = await hf.records("x", session=session.ref).get("k")
-    assert (same and same.value, [one.owner for one in handles]) == (
-        3,
-        [TenantRef(), UserRef("ada"), UserRef("bob"), session.ref],
-    )
-    async with hf.serve_tenant("other") as other:
-        assert await other.records("x", user_id="ada").get("k") is None
-    with pytest.raises(SessionNotFound):
-        await hf.records("x", session=holdfast.SessionRef("bob", "s1")).get("k")
-    with pytest.raises(InvalidRequest, match="another user"):
-        hf.records("x", session=session.ref, user_id="bob")
-
-
-async def test_namespaces_are_paths(hf: holdfast.Holdfast) -> None:
-    agents = hf.records("agents", user_id="ada")
-    await agents.below("planner").put("k", 1)
-    await agents.below("planner", "drafts").put("k", 2)
-    await hf.records(["agents", "coder"], user_id="ada").put("k", 3)
-    await hf.records("other", user_id="ada").put("k", 4)
-    assert await agents.namespaces() == (("agents", "coder"), ("agents", "planner"), ("agents", "planner", "drafts"))
-    assert await hf.records(user_id="ada").namespaces(depth=1) == (("agents",), ("other",))
-    assert [one.value async for one in agents.iterate(nested=True)] == [3, 1, 2]
-    assert [one.value async for one in agents.below("planner").iterate()] == [1]
-    assert (await agents.clear(), await agents.below("planner").clear(nested=True)) == (0, 2)
-    assert [one.value async for one in hf.records(user_id="ada").iterate(nested=True)] == [3, 4]
-
-
-async def test_records_expire(hf: holdfast.Holdfast, clock: Clock) -> None:
-    cache = hf.records("cache")
-    await cache.put("a", 1, ttl="1h")
-    await cache.put("b", 1, ttl=2)
-    clock.now += 2_000
-    assert [one.key async for one in cache.iterate()] == ["a"]
-    assert await cache.put("b", 2, expect=0) > 0
-    clock.now += 3_600_000
-    assert [one.key async for one in cache.iterate()] == ["b"]
-    assert ((await hf.sweep()).records, (await hf.sweep()).records) == (1, 0)
-
-
-async def test_messages_and_records_are_appended_together(hf: holdfast.Holdfast) -> None:
-    session = await hf.session("s1", user_id="ada")
-    steps = session.records("steps")
-    await session.append(
-        {"role": "user", "content": "Go."}, records=[steps.make_put("1", b"state"), steps.make_delete("0")]
-    )
-    with pytest.raises(StaleRecord):
-        await session.append({"role": "user", "content": "Again."}, records=[steps.make_put("1", b"x", expect=0)])
-    assert ([one["content"] for one in await session.messages()], [one.value async for one in steps.iterate()]) == (
-        ["Go."],
-        [b"state"],
-    )
-    async with session.turn("Next.") as turn:
-        turn.add("Done.")
-    assert len(await session.messages()) == 3
-
-
-async def test_records_are_deleted_with_their_owner(hf: holdfast.Holdfast) -> None:
-    session, other = await hf.session("s1", user_id="ada"), await hf.session("s2", user_id="ada")
-    await session.records("x").put_many({"a": b"123", "b": b"4"})
-    await other.records("x").put("a", 1)
-    await hf.records("x", user_id="ada").put("a", 1)
-    await hf.records("x").put("a", 1)
-    receipt = await hf.remove(session.ref)
-    assert receipt is not None
-    assert (receipt.records, receipt.record_bytes) == (2, 4)
-    receipt = await hf.delete_user("ada")
-    assert receipt.records == 2
-    assert await hf.records("x", user_id="ada").get("a") is None
-    assert await hf.records("x").get("a") is not None
-
-
-async def test_forks_have_no_records(hf: holdfast.Holdfast) -> None:
-    session = await hf.session("s1", user_id="ada")
-    await session.append({"role": "user", "content": "Hi."}, records=[session.records("x").make_put("a", 1)])
-    fork = await session.fork()
-    assert await fork.records("x").get("a") is None
-    assert await session.records("x").get("a") is not None
 
 
 async def test_a_moved_session_takes_its_records_along(hf: holdfast.Holdfast, clock: Clock) -> None:

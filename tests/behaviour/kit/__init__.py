@@ -14,12 +14,15 @@ driver itself uses, for tests of one driver only. `refused(code, words)` expects
 `gateway(script, *config)` serves chat in front of a scripted model, with official clients. `page(…)` opens a browser.
 `with inject("after-commit", error)` lets the product fail at one of its named points; `Process(url, env={"HOLDFAST_FAULTS": …})` is a
 server that dies there.
+`Files(session)`, `Records(hf, "namespace", user="ada")` and `State(hf, "s", "ada")` of `kit/data.py` are one interface for artifacts,
+records and operations on state. `receiver()` and `embedder(car=0, automobile=0)` are servers that the product calls.
 `seams.py` is the only file that knows the inside of the product: a rewrite changes it, and no test.
 """
 
 from tests.behaviour.kit.drivers import DRIVERS, Driver, Row, Session
 from tests.behaviour.kit.gateway import Served, gateway
 from tests.behaviour.kit.messages import answer_of, assistant, calls, result, system, texts, user
+from tests.behaviour.kit.receivers import Embedder, Receiver, embedder, receiver
 from tests.behaviour.kit.refusals import Refused, refused
 from tests.behaviour.kit.seams import Clock, Process, fresh_store, inject
 from tests.behaviour.kit.world import World, through
@@ -28,7 +31,9 @@ __all__ = [
     "DRIVERS",
     "Clock",
     "Driver",
+    "Embedder",
     "Process",
+    "Receiver",
     "Refused",
     "Row",
     "Served",
@@ -37,9 +42,11 @@ __all__ = [
     "answer_of",
     "assistant",
     "calls",
+    "embedder",
     "fresh_store",
     "gateway",
     "inject",
+    "receiver",
     "refused",
     "result",
     "system",

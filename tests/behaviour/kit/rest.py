@@ -70,6 +70,8 @@ class RestSession:
         key, expect = options.pop("idempotency_key", None), options.pop("expect", None)
         headers = {"idempotency-key": key, "if-match": None if expect is None else str(expect)}
         given = [message if isinstance(message, dict) else {"role": "user", "content": message} for message in messages]
+        if (state := options.pop("state", None)) is not None:
+            options["changes"] = [{"op": "set", "key": key, "value": value} for key, value in state.items()]
         with _headers(self.http, headers):
             found = await self.ask("POST", "messages", body={"messages": given, **options})
         rows: list[Row] = found["data"]

@@ -36,7 +36,10 @@ class World:
         driver: name of the driver.
         clock: the clock of everything that is opened, except of the command line.
         folder: an empty folder.
+        native: the `Holdfast` that was opened last in this process, for what has no route: sweeps, and waiting for background work.
     """
+
+    native: Any = None
 
     def __init__(self, driver: str, folder: Path) -> None:
         self.driver, self.folder = driver, folder
@@ -75,6 +78,7 @@ class World:
                 pass  # now there is a database
             return CommandLineDriver(run_command, url, str(file))
         hf = await stack.enter_async_context(open_library(file, url, **{"clock": self.clock, **settings}))
+        self.native = hf
         if self.driver == "library":
             return LibraryDriver(hf, "library")
         address = await stack.enter_async_context(serve(hf, file))
