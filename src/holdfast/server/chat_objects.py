@@ -200,7 +200,7 @@ class ChatRequest(SessionFields, kw_only=True):
     """Name of an agent, of an llm, or of a model."""
     messages: list[Annotated[Any, same_as(ChatMessage)]] | UnsetType = UNSET
     """Messages of the request. With `session_id` the list may be empty; then the last message of the session is answered."""
-    contents: list[Annotated[Any, same_as(ChatMessage)]] | UnsetType = UNSET
+    contents: list[Annotated[Any, same_as(ChatMessage)]] | UnsetType | None = UNSET
     """Alias of `messages` that voice records use."""
     stream: bool | None = None
     """Send the reply as server-sent events."""
@@ -241,7 +241,7 @@ class CountRequest(OpenObject, kw_only=True):
     """Name of an agent, of an llm, or of a model."""
     messages: list[AnthropicRequestMessage] | UnsetType = UNSET
     """Messages of the prompt, at least one."""
-    contents: list[AnthropicRequestMessage] | UnsetType = UNSET
+    contents: list[AnthropicRequestMessage] | UnsetType | None = UNSET
     """Alias of `messages` that voice records use."""
     system: str | list[AnthropicBlock] | None = None
     """System prompt, as text or as text blocks."""
@@ -264,7 +264,7 @@ class MessagesRequest(SessionFields, kw_only=True):
     """Name of an agent, of an llm, or of a model."""
     messages: list[AnthropicRequestMessage] | UnsetType = UNSET
     """Messages of the request. With `session_id` the list may be empty; then the last message of the session is answered."""
-    contents: list[AnthropicRequestMessage] | UnsetType = UNSET
+    contents: list[AnthropicRequestMessage] | UnsetType | None = UNSET
     """Alias of `messages` that voice records use."""
     system: str | list[AnthropicBlock] | None = None
     """System prompt, as text or as text blocks."""

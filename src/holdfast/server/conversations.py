@@ -90,7 +90,7 @@ class DeletedConversation(Answer):
 class NewConversation(Request, kw_only=True):
     """A conversation to create."""
 
-    items: Items = None
+    items: Items | None = None
     """First items."""
     metadata: dict[str, Any] | None = None
     """At most 16 texts by name."""
@@ -114,11 +114,12 @@ class NewItems(Request, kw_only=True):
 async def create(call: Call, body: NewConversation) -> ConversationObject:
     """Create a conversation."""
     check_metadata(body.metadata)
-    _check_items(body.items or [])
+    _check_items([] if body.items is None else body.items)
     owner = call.get_owner_or_default(body.user_id)
+    messages = await _parse(call, body.items) if body.items else []  # before anything is written
     session = await call.hf.create(f"conv_{uuid4().hex}", user_id=owner, metadata=body.metadata or {})
     if body.items:
-        await _append(call, session, body.items)
+        await _append(call, session, body.items, messages)
     return ConversationObject.from_session(session)
 
 
@@ -175,7 +176,7 @@ async def add_items(call: Call, query: ResponseQuery, body: NewItems) -> ItemLis
     """Add items to a conversation."""
     _check_items(body.items)
     session = await _get(call, query)
-    return ItemList.of(await _append(call, session, body.items), has_more=False)
+    return ItemList.of(await _append(call, session, body.items, await _parse(call, body.items)), has_more=False)
 
 
 @routes.add("GET", _ITEM, "read", error_statuses=OF_SESSION, answer={JSON: ConversationItem})
@@ -230,12 +231,15 @@ def _check_items(items: Any) -> None:
         raise InvalidRequest(f"items must be a list of at most {MOST_NEW} items", param="items")
 
 
-async def _append(call: Call, session: Session, items: list[Any]) -> list[JsonObject]:
-    """Append items to the log of a conversation, and return the items as stored."""
-    large = call.body_size > INLINE_BODY_BYTES
-    messages = await run_cpu(parse_items, items, "items", long=large)
+async def _parse(call: Call, items: list[Any]) -> list[Message]:
+    messages = await run_cpu(parse_items, items, "items", long=call.body_size > INLINE_BODY_BYTES)
     if not messages:
         raise InvalidRequest("items has no message", param="items")
+    return messages
+
+
+async def _append(call: Call, session: Session, items: list[Any], messages: list[Message]) -> list[JsonObject]:
+    """Append the messages that items were parsed to, and return the items as stored."""
     now = call.hf.clock()
     write = Append(
         entries=await make_entries(messages, [{}] * len(messages), timestamp=now),

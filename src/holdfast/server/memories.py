@@ -181,9 +181,9 @@ class NewMemory(Request, kw_only=True):
     tags: Tags | None = None
     importance: Share | None = None
     """Importance, 0 to 1; default 0.5."""
-    valid_from: Count | None = None
+    valid_from: int | None = None
     """Start of validity, in milliseconds since the epoch."""
-    valid_until: Count | None = None
+    valid_until: int | None = None
     """End of validity, in milliseconds since the epoch."""
     metadata: JsonObject | None = None
     """Any JSON object."""
@@ -209,9 +209,9 @@ class MemoryChanges(Request, kw_only=True):
     tags: Tags | UnsetType = UNSET
     importance: Share | UnsetType = UNSET
     """Importance, 0 to 1."""
-    valid_from: Count | None | UnsetType = UNSET
+    valid_from: int | None | UnsetType = UNSET
     """Start of validity, in milliseconds since the epoch."""
-    valid_until: Count | None | UnsetType = UNSET
+    valid_until: int | None | UnsetType = UNSET
     """End of validity, in milliseconds since the epoch."""
     metadata: JsonObject | UnsetType = UNSET
     """Any JSON object."""

@@ -69,7 +69,7 @@ class NewMessages(Request, kw_only=True):
     """Messages to append. The field is `messages`, or its alias `contents`. Everything is written, or nothing."""
 
     messages: _Messages = None
-    contents: _Messages = None
+    contents: _Messages | None = None
     retire_from: Count | None = None
     """Before the write, take the message with this seq and all later ones out of the conversation. They stay in the log. `messages` may
     then be empty."""
@@ -77,7 +77,7 @@ class NewMessages(Request, kw_only=True):
     """Operations on keys of the session's state, as in `POST …/state`. `messages` may then be empty."""
     records: Annotated[
         list[PutRecordChange | DeleteRecordChange] | None,
-        json_schema(minItems=1, description=f"at most {RECORD_CHANGES} changes of different records"),
+        json_schema(description=f"at most {RECORD_CHANGES} changes of different records"),
     ] = None
     """Changes to records of the session, as in `POST …/records`. `messages` may then be empty."""
     copy_of: list[Count | None] | None = None

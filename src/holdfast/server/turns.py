@@ -34,7 +34,7 @@ class NewTurn(Request, kw_only=True):
         Any,
         json_schema(
             description="new messages, results of open calls, or the whole conversation; empty: the messages are in the log already",
-            type="array",
+            type=["array", "null"],
             items=make_ref(NewMessage),
         ),
     ] = None

@@ -209,9 +209,11 @@ def check_append(write: Append) -> None:
     """Refuse a write that contains anything that cannot be stored. The messages are not checked here, see `encode_payloads`."""
     if type(write.timestamp) is not int:
         check_int(write.timestamp, "timestamp")
-    for name, value in (("expect", write.expect), ("retire_from", write.retire_from), ("ttl", write.ttl)):
+    for name, value in (("expect", write.expect), ("ttl", write.ttl)):
         if value is not None and type(value) is not int:
             check_int(value, name)
+    if write.retire_from is not None:
+        check_int(write.retire_from, "retire_from", low=0)
     if write.idempotency_key is not None:
         check_id(write.idempotency_key, "idempotency_key")
         check_kind(write.fingerprint, "fingerprint", bytes, "bytes")

@@ -450,7 +450,7 @@ def parse_message_groups(data: Any, where: str = "messages") -> list[list[Messag
 
 def parse_system(data: Any, where: str = "system") -> list[Message]:
     """Parse the field `system` of an Anthropic request (text or text blocks) into at most one system message."""
-    return [parse_message({"role": "system", "content": data}, where)] if data else []
+    return [parse_message({"role": "system", "content": data}, where)] if data not in (None, "", []) else []
 
 
 def _parse_message(data: Any, where: str) -> list[Message]:

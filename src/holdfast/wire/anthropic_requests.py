@@ -310,7 +310,7 @@ def parse_fields(body: Mapping[str, Any]) -> dict[str, Any]:
         InvalidRequest: A field that is converted has an invalid value. The error names the field.
     """
     fields = {name: value for name, value in body.items() if name not in _READ}
-    if body.get("stop_sequences"):
+    if body.get("stop_sequences") not in (None, []):
         fields["stop"] = _check_stops(body["stop_sequences"])
     if body.get("tools") is not None:
         fields["tools"] = parse_tools(body["tools"])

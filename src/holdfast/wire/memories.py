@@ -56,9 +56,9 @@ class MemoryObject(Answer, kw_only=True):
     sources: Annotated[list[MemorySourceObject], json_schema(description=f"at most {MEMORY_SOURCES}")]
     created_at: Time
     updated_at: Time
-    valid_from: Count | None
+    valid_from: int | None
     """Time from which the memory is valid, in milliseconds since the epoch."""
-    valid_until: Count | None
+    valid_until: int | None
     """Time until which the memory is valid, in milliseconds since the epoch."""
     supersedes: list[MemoryId]
     """Ids of the memories that this memory replaces."""
