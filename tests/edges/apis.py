@@ -74,3 +74,13 @@ async def serve_apis(gpt: Script = (), claude: Script = (), *more: str, **option
         async with serving("\n".join([f"llms: {json.dumps(llms)}", *more]), **options) as served:
             client = AsyncAnthropic(base_url=served.url, api_key=CLIENT_KEY, max_retries=0, http_client=served.http)
             yield Apis(served=served, gpt=one, claude=other, client=client)
+
+
+@asynccontextmanager
+async def claude_gateway(script: Script, *more: str) -> AsyncIterator[tuple[Served, AnthropicUpstream]]:
+    """Start a server whose default model is Anthropic's."""
+    async with AnthropicUpstream(script) as upstream:
+        llm = {"provider": "anthropic", "model": "claude-sonnet-4-5", "base_url": upstream.url, "api_key": UPSTREAM_KEY}
+        async with serving("\n".join([f"llms: {json.dumps({'default': llm})}", *more])) as served:
+            yield served, upstream
+    assert upstream.violations == []

@@ -20,8 +20,8 @@ import holdfast
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from holdfast.wire.anthropic_tools import MEMORY_INSTRUCTION
+from tests.edges.apis import claude_gateway
 from tests.edges.server import TOOL_SERVER, Process, Served, config_text, gateway
-from tests.edges.test_anthropic_upstream import claude as claude_gateway
 from tests.service.memory_files_kit import answer_of_sdk, make_random_commands, remove_empty_folders
 
 Json = dict[str, Any]

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.limits import EDITED_ARTIFACT_BYTES
 from holdfast.testing import Reply, ScriptedUpstream
+from tests.edges.apis import claude_gateway
 from tests.edges.server import Served, gateway
-from tests.edges.test_anthropic_upstream import claude as claude_gateway
 from tests.edges.test_memory_files import ask as ask_anthropic
 
 Json = dict[str, Any]

@@ -20,15 +20,31 @@ records and operations on state. `receiver()` and `embedder(car=0, automobile=0)
 """
 
 from tests.behaviour.kit.drivers import DRIVERS, Driver, Row, Session
-from tests.behaviour.kit.gateway import Served, gateway
+from tests.behaviour.kit.gateway import CLAUDE, CLIENT_KEY, UPSTREAM_KEY, Served, apis, gateway
 from tests.behaviour.kit.messages import answer_of, assistant, calls, result, system, texts, user
 from tests.behaviour.kit.receivers import Embedder, Receiver, embedder, receiver
 from tests.behaviour.kit.refusals import Refused, refused
-from tests.behaviour.kit.seams import Clock, Process, fresh_store, inject
+from tests.behaviour.kit.seams import (
+    Clock,
+    Process,
+    bearer,
+    count_connections,
+    count_queued,
+    count_tasks,
+    count_undelivered,
+    count_waiting,
+    forget_attempts,
+    fresh_store,
+    inject,
+    until,
+)
 from tests.behaviour.kit.world import World, through
 
 __all__ = [
+    "CLAUDE",
+    "CLIENT_KEY",
     "DRIVERS",
+    "UPSTREAM_KEY",
     "Clock",
     "Driver",
     "Embedder",
@@ -40,9 +56,17 @@ __all__ = [
     "Session",
     "World",
     "answer_of",
+    "apis",
     "assistant",
+    "bearer",
     "calls",
+    "count_connections",
+    "count_queued",
+    "count_tasks",
+    "count_undelivered",
+    "count_waiting",
     "embedder",
+    "forget_attempts",
     "fresh_store",
     "gateway",
     "inject",
@@ -52,5 +76,6 @@ __all__ = [
     "system",
     "texts",
     "through",
+    "until",
     "user",
 ]

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx2
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 import holdfast
-from holdfast.testing import ScriptedUpstream
+from holdfast.testing import AnthropicUpstream, ScriptedUpstream
 from tests.behaviour.kit.rest import RestDriver
-from tests.behaviour.kit.seams import Clock, fresh_store, open_library, serve
-from tests.behaviour.kit.world import model_config
+from tests.behaviour.kit.seams import Clock, count_waiting, create_stored_key, fresh_store, open_library, serve, until
+from tests.behaviour.kit.world import UPSTREAM_KEY, model_fields
+
+CLIENT_KEY: Final = "sk-client-of-the-tests"
+OWN: Final = ("session_id", "session_mode", "agent", "temperature", "top_k", "top_p")
+"""Fields of the body for which Anthropic's client has no name."""
 
 
 @dataclass(kw_only=True)
@@ -32,14 +37,58 @@ class Served:
     """`AsyncAnthropic`."""
     upstream: Any
     """The scripted model: `upstream.requests[-1].body`. None if the configuration names its own models."""
+    models: dict[str, Any]
+    """The servers of all models by name: `models["default"]` is `upstream`."""
     native: holdfast.Holdfast
     """The `Holdfast` that is served."""
+    server: Any
+    """What serves it; `count_connections(served.server)`."""
     clock: Clock
+
+    async def until_waiting(self, number: int = 1) -> None:
+        """Wait until so many turns wait for another one of their session."""
+        await until(lambda: count_waiting(self.native) >= number)
+
+    async def create_key(self, **fields: Any) -> str:
+        """Create an API key: `user_id`, `role`, …"""
+        return await create_stored_key(self.native, **fields)
+
+    @property
+    def sent(self) -> Any:
+        """The body of the newest request to the model."""
+        return self.upstream.requests[-1].body
 
     @property
     def rest(self) -> RestDriver:
         """The REST API of the same server."""
         return RestDriver(self.http)
+
+    async def entries(
+        self, session_id: str = "s", user: str = "default", *, retired: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return what is live in the log (or retired, too), without notes."""
+        rows = await self.rest.session(session_id, user).messages(retired=retired)
+        return [row for row in rows if row["role"] != "note"]
+
+    async def log(self, session_id: str = "s", user: str = "default") -> list[tuple[str, Any]]:
+        """Return role and content of what is live in the log."""
+        return [(row["role"], row.get("content")) for row in await self.entries(session_id, user)]
+
+    async def ask(self, messages: str | list[Any], *, stream: bool = False, **fields: Any) -> Any:
+        """Run a turn through the Messages API with Anthropic's client; return its message. Unknown fields go into the body."""
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        own = {name: fields.pop(name) for name in OWN if name in fields}
+        given = {"model": "default", "max_tokens": 100, "messages": messages, "extra_body": own, **fields}
+        if not stream:
+            return await self.anthropic.messages.create(**given)
+        async with self.anthropic.messages.stream(**given) as events:
+            return await events.get_final_message()
+
+    @property
+    def claude(self) -> Any:
+        """The scripted model with Anthropic's API, of `apis`."""
+        return self.models[CLAUDE]
 
     async def chat(self, said: str | list[dict[str, Any]], session_id: str | None = "s", **fields: Any) -> Any:
         """Run one turn without streaming; return the decoded answer, with its `status` and `headers`."""
@@ -52,6 +101,9 @@ class Served:
         return {"status": answer.status_code, "headers": answer.headers, **answer.json()}
 
 
+__all__ = ["CLAUDE", "CLIENT_KEY", "UPSTREAM_KEY", "Served", "apis", "gateway"]
+
+
 @asynccontextmanager
 async def gateway(
     script: Sequence[Any] | Callable[[dict[str, Any]], Any] | None = (),
@@ -59,6 +111,8 @@ async def gateway(
     store: str = "memory",
     upstream: Any = None,
     env: Mapping[str, str] | None = None,
+    llm: Mapping[str, Any] | None = None,
+    models: Mapping[str, tuple[Any, Mapping[str, Any]]] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """Run a gateway in front of a model that follows a script.
@@ -69,30 +123,48 @@ async def gateway(
         store: `memory`, `file`, `postgres`, `mysql`, or a URL; `""`: the one that `config` names.
         env: environment variables.
         upstream: another server of `holdfast.testing` to use in place of a Chat Completions one.
+        llm: more fields of the model `default`, for example `provider`.
+        models: more models: a server of `holdfast.testing` and the fields of each, by name.
         settings: settings of `holdfast.open` that a file does not have, for example `tools` or `clock`; `retries` of model calls (0).
     """
     clock = settings.setdefault("clock", Clock())
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if script is not None or upstream is not None:
-            upstream = await stack.enter_async_context(upstream or ScriptedUpstream(script or ()))
+            upstream = upstream or ScriptedUpstream(script or ())
+            served = {"default": (upstream, llm or {}), **(models or {})}
+            llms = {}
+            for name, (server, fields) in served.items():
+                await stack.enter_async_context(server)
+                llms[name] = model_fields(server.url, **fields)
             given = "\n".join(config)
-            config = (
-                config if given.startswith("llms:") or "\nllms:" in given else (model_config(upstream.url), *config)
-            )
+            if not (given.startswith("llms:") or "\nllms:" in given):
+                config = (f"llms: {json.dumps(llms)}", *config)
         file = folder / "holdfast.yaml"
         file.write_text("\n".join(config) + "\n")
         url = store if not store or "://" in store else stack.enter_context(fresh_store(store, folder))
         native = await stack.enter_async_context(open_library(file, url, env=env, **settings))
-        address = await stack.enter_async_context(serve(native, file, env))
+        address, server = await stack.enter_async_context(serve(native, file, env))
         http = await stack.enter_async_context(httpx2.AsyncClient(base_url=address, trust_env=False, timeout=60))
-        key: dict[str, Any] = {"api_key": "sk-client-of-the-tests", "max_retries": 0, "http_client": http}
+        key: dict[str, Any] = {"api_key": CLIENT_KEY, "max_retries": 0, "http_client": http}
         yield Served(
             url=address,
             http=http,
             openai=AsyncOpenAI(base_url=f"{address}/v1", **key),
             anthropic=AsyncAnthropic(base_url=address, **key),
             upstream=upstream,
+            models={"default": upstream, **{name: server for name, (server, _) in (models or {}).items()}},
             native=native,
+            server=server,
             clock=clock,
         )
+
+
+CLAUDE: Final = "claude"
+"""The name of the model with Anthropic's API."""
+
+
+def apis(gpt: Any = (), claude: Any = (), *config: str, **settings: Any) -> Any:
+    """Run a gateway in front of two models: `default` with OpenAI's API, and `claude` with Anthropic's."""
+    llm = {"provider": "anthropic", "model": "claude-sonnet-4-5"}
+    return gateway(gpt, *config, models={CLAUDE: (AnthropicUpstream(claude), llm)}, **settings)

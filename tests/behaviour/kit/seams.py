@@ -21,10 +21,30 @@ from holdfast.faults import inject
 from holdfast.models import LimitedModel
 from tests.behaviour.kit.command_line import Printed
 from tests.clocks import Clock, Pauses
+from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Process, run_server
 from tests.stores.servers import reach
+from tests.waits import until
 
-__all__ = ["Clock", "Process", "fresh_store", "inject", "open_library", "run_command", "serve", "sweep_pause"]
+__all__ = [
+    "Clock",
+    "Process",
+    "bearer",
+    "count_connections",
+    "count_queued",
+    "count_tasks",
+    "count_undelivered",
+    "count_waiting",
+    "create_stored_key",
+    "forget_attempts",
+    "fresh_store",
+    "inject",
+    "open_library",
+    "run_command",
+    "serve",
+    "sweep_pause",
+    "until",
+]
 
 
 def open_library(
@@ -44,10 +64,42 @@ def open_library(
 
 
 @asynccontextmanager
-async def serve(hf: holdfast.Holdfast, config: Path, env: Mapping[str, str] | None = None) -> AsyncIterator[str]:
-    """Serve an open `Holdfast` on a free port, with the file's settings of the gateway; the address."""
-    async with run_server(hf, load_file(config, env=env or {})) as (address, _):
-        yield address
+async def serve(
+    hf: holdfast.Holdfast, config: Path, env: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[str, Any]]:
+    """Serve an open `Holdfast` on a free port, with the file's settings of the gateway; the address, and the server."""
+    async with run_server(hf, load_file(config, env=env or {})) as served:
+        yield served
+
+
+def count_waiting(hf: holdfast.Holdfast) -> int:
+    """Return how many turns wait for another turn of their session."""
+    return sum(len(line.waiting) for line in hf.engine.locks._lines.values())  # noqa: SLF001  # no metric counts them
+
+
+def count_undelivered(hf: holdfast.Holdfast) -> int:
+    """Return how many replies were finished after their client went away."""
+    return len(hf.engine.undelivered)
+
+
+def count_queued(hf: holdfast.Holdfast) -> int:
+    """Return how many calls wait for a model with `max_requests`."""
+    return sum(llm.client.waiting for llm in hf.roster.llms.values() if isinstance(llm.client, LimitedModel))
+
+
+def count_connections(server: Any) -> int:
+    """Return how many clients are connected to a server."""
+    return len(server.server_state.connections)
+
+
+def count_tasks(server: Any) -> int:
+    """Return how many requests a server works on."""
+    return len(server.server_state.tasks)
+
+
+def forget_attempts(hf: holdfast.Holdfast) -> None:
+    """Forget which requests came, as another server of the database does not know them."""
+    hf.engine.retries._attempts.clear()  # noqa: SLF001
 
 
 async def run_command(

@@ -21,6 +21,7 @@ from tests.behaviour.kit.seams import Clock, fresh_store, open_library, run_comm
 
 F = TypeVar("F", bound=Callable[..., Any])
 MARK: Final = "through"
+UPSTREAM_KEY: Final = "sk-upstream-0123456789abcdef"
 
 
 def through(*drivers: str) -> Callable[[F], F]:
@@ -81,7 +82,7 @@ class World:
         self.native = hf
         if self.driver == "library":
             return LibraryDriver(hf, "library")
-        address = await stack.enter_async_context(serve(hf, file))
+        address, _ = await stack.enter_async_context(serve(hf, file))
         if self.driver == "connect":
             client = await stack.enter_async_context(holdfast.connect(address, max_retries=0))
             return LibraryDriver(client, "connect")
@@ -89,7 +90,11 @@ class World:
         return RestDriver(await stack.enter_async_context(http))
 
 
-def model_config(url: str, **more: Any) -> str:
+def model_fields(url: str, **more: Any) -> dict[str, Any]:
+    """Return the fields of a model at this address."""
+    return {"model": "gpt-4o", "base_url": url, "api_key": UPSTREAM_KEY, "timeout": "20s", **more}
+
+
+def model_config(url: str) -> str:
     """Return the configuration of a model `default` at this address."""
-    llm = {"model": "gpt-4o", "base_url": url, "api_key": "sk-upstream", "timeout": "20s", **more}
-    return f"llms: {json.dumps({'default': llm})}"
+    return f"llms: {json.dumps({'default': model_fields(url)})}"

@@ -11,13 +11,17 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from holdfast.domain.session import SessionRef
-from holdfast.server import response_recordings
 from holdfast.testing import Gate, Reply
-from holdfast.wire.response_ids import make_conversation_id
-from tests.edges.gateway_kit import gateway_with_tools
-from tests.edges.server import Served, gateway
-from tests.waits import until
+from tests.behaviour.kit import (
+    Served,
+    count_connections,
+    count_tasks,
+    count_undelivered,
+    count_waiting,
+    gateway,
+    texts,
+    until,
+)
 
 USAGE = {
     "prompt_tokens": 100,
@@ -40,16 +44,20 @@ def list_received(upstream: Any, at: int = -1) -> list[tuple[str, Any]]:
 
 async def test_response_continues_by_its_id() -> None:
     """The second request has only the new message, and the model receives the conversation."""
-    async with gateway([Reply(text="Hello Ada.", usage=USAGE), "Ada."]) as (served, upstream):
-        first = await served.client.responses.create(model="gpt-4o", input="I am Ada.", instructions="Be brief.")
+    async with gateway([Reply(text="Hello Ada.", usage=USAGE), "Ada."]) as served:
+        first = await served.openai.responses.create(model="gpt-4o", input="I am Ada.", instructions="Be brief.")
         assert first.output_text == "Hello Ada."
         assert first.status == "completed"
         assert first.usage.input_tokens == 100
         assert first.usage.input_tokens_details.cached_tokens == 64
         assert first.instructions == "Be brief."
-        second = await served.client.responses.create(model="gpt-4o", input="Who am I?", previous_response_id=first.id)
+        second = await served.openai.responses.create(model="gpt-4o", input="Who am I?", previous_response_id=first.id)
         assert second.output_text == "Ada."
-        assert list_received(upstream) == [("user", "I am Ada."), ("assistant", "Hello Ada."), ("user", "Who am I?")]
+        assert list_received(served.upstream) == [
+            ("user", "I am Ada."),
+            ("assistant", "Hello Ada."),
+            ("user", "Who am I?"),
+        ]
         assert second.session_id == first.session_id
 
 
@@ -57,22 +65,26 @@ async def test_response_continues_by_its_id() -> None:
 @pytest.mark.parametrize("name", ["previous_response_id", "conversation"])
 async def test_mode_header_has_no_effect_next_to_an_id(mode: str, name: str) -> None:
     """A client sets the header once for all its requests; the id says what the messages mean."""
-    async with gateway(["Hello Ada.", "Ada."]) as (served, upstream):
-        create = served.client.with_options(default_headers={"X-Session-Mode": mode}).responses.create
+    async with gateway(["Hello Ada.", "Ada."]) as served:
+        create = served.openai.with_options(default_headers={"X-Session-Mode": mode}).responses.create
         first = await create(model="gpt-4o", input="I am Ada.")
-        ids = {"previous_response_id": first.id, "conversation": make_conversation_id(first.session_id)}
+        ids = {"previous_response_id": first.id, "conversation": "conv_" + first.session_id.removeprefix("sess_")}
         await create(model="gpt-4o", input="Who am I?", **{name: ids[name]})
-        assert list_received(upstream) == [("user", "I am Ada."), ("assistant", "Hello Ada."), ("user", "Who am I?")]
+        assert list_received(served.upstream) == [
+            ("user", "I am Ada."),
+            ("assistant", "Hello Ada."),
+            ("user", "Who am I?"),
+        ]
 
 
 async def test_transcript_next_to_an_id_is_refused() -> None:
     """In the body it contradicts the id: the messages are new ones."""
-    async with gateway(["Hello Ada."]) as (served, _):
-        first = await served.client.responses.create(model="gpt-4o", input="I am Ada.")
+    async with gateway(["Hello Ada."]) as served:
+        first = await served.openai.responses.create(model="gpt-4o", input="I am Ada.")
         with pytest.raises(
             openai.BadRequestError, match="session_mode must be auto or delta after a thread"
         ) as refused:
-            await served.client.responses.create(
+            await served.openai.responses.create(
                 model="gpt-4o",
                 input="Who am I?",
                 previous_response_id=first.id,
@@ -83,20 +95,20 @@ async def test_transcript_next_to_an_id_is_refused() -> None:
 
 async def test_stored_response_is_returned_by_its_id() -> None:
     """The Response object from the log equals the one that was sent."""
-    async with gateway([Reply(text="Hello Ada.", usage=USAGE)]) as (served, _):
-        sent = await served.client.responses.create(
+    async with gateway([Reply(text="Hello Ada.", usage=USAGE)]) as served:
+        sent = await served.openai.responses.create(
             model="gpt-4o", input="I am Ada.", metadata={"topic": "names"}, temperature=0.5
         )
-        stored = await served.client.responses.retrieve(sent.id)
+        stored = await served.openai.responses.retrieve(sent.id)
         left = {"session", "session_id"}
         assert stored.model_dump(exclude={"completed_at"}) == sent.model_dump(exclude={"completed_at", *left})
 
 
 async def test_stream_has_events_in_order() -> None:
     """The client's accumulator accepts the events, and its final response is the stored one."""
-    async with gateway([Reply(text="One two three.", usage=USAGE)]) as (served, _):
+    async with gateway([Reply(text="One two three.", usage=USAGE)]) as served:
         kinds, numbers = [], []
-        async with served.client.responses.stream(model="gpt-4o", input="Count.") as stream:
+        async with served.openai.responses.stream(model="gpt-4o", input="Count.") as stream:
             async for event in stream:
                 kinds.append(event.type)
                 numbers.append(event.sequence_number)
@@ -115,7 +127,7 @@ async def test_stream_has_events_in_order() -> None:
             "response.completed",
         ]
         assert final.output_text == "One two three."
-        stored = await served.client.responses.retrieve(final.id)
+        stored = await served.openai.responses.retrieve(final.id)
         assert [item.model_dump() for item in stored.output] == [item.model_dump() for item in stored.output]
         assert stored.output_text == final.output_text
         assert stored.output[0].id == final.output[0].id
@@ -124,22 +136,22 @@ async def test_stream_has_events_in_order() -> None:
 async def test_parallel_calls_and_results() -> None:
     """Two calls of one reply come back as one assistant message, with both results."""
     calls = [("get_weather", {"city": "Oslo"}), ("get_weather", {"city": "Rome"})]
-    async with gateway([Reply(tool_calls=calls), "Cold and warm."]) as (served, upstream):
-        first = await served.client.responses.create(model="gpt-4o", input="Weather?", tools=[WEATHER])
+    async with gateway([Reply(tool_calls=calls), "Cold and warm."]) as served:
+        first = await served.openai.responses.create(model="gpt-4o", input="Weather?", tools=[WEATHER])
         assert [item.type for item in first.output] == ["function_call", "function_call"]
         assert [json.loads(item.arguments) for item in first.output] == [{"city": "Oslo"}, {"city": "Rome"}]
         results: list[Any] = [
             {"type": "function_call_output", "call_id": item.call_id, "output": f"{at} degrees"}
             for at, item in enumerate(first.output)
         ]
-        second = await served.client.responses.create(
+        second = await served.openai.responses.create(
             model="gpt-4o", input=results, previous_response_id=first.id, tools=[WEATHER]
         )
         assert second.output_text == "Cold and warm."
-        roles = [role for role, _ in list_received(upstream)]
+        roles = [role for role, _ in list_received(served.upstream)]
         assert roles == ["user", "assistant", "tool", "tool"]
-        assert len(upstream.requests[-1].body["messages"][1]["tool_calls"]) == 2
-        items = [item async for item in served.client.responses.input_items.list(second.id, order="asc")]
+        assert len(served.upstream.requests[-1].body["messages"][1]["tool_calls"]) == 2
+        items = [item async for item in served.openai.responses.input_items.list(second.id, order="asc")]
         assert [item.type for item in items] == ["function_call_output", "function_call_output"]
 
 
@@ -156,57 +168,60 @@ async def test_reply_with_calls_of_client_and_server_is_continued_with_all_resul
         return f"order {number}"
 
     mixed = Reply(tool_calls=[("find_order", {"number": 8}), ("get_weather", {"city": "Oslo"})])
-    async with gateway_with_tools([mixed, "Cold.", "Very cold."], find_order) as (served, upstream):
-        first = await served.client.responses.create(model="gpt-4o", input="Weather?", tools=[WEATHER])
+    async with gateway([mixed, "Cold.", "Very cold."], tools=[find_order]) as served:
+        first = await served.openai.responses.create(model="gpt-4o", input="Weather?", tools=[WEATHER])
         (call,) = first.output
         result: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "1 degree"}]
         for _ in range(2 if again else 1):
-            second = await served.client.responses.create(model="gpt-4o", input=result, previous_response_id=first.id)
-        assert sorted(content for role, content in list_received(upstream) if role == "tool") == ["1 degree", "order 8"]
+            second = await served.openai.responses.create(model="gpt-4o", input=result, previous_response_id=first.id)
+        assert sorted(content for role, content in list_received(served.upstream) if role == "tool") == [
+            "1 degree",
+            "order 8",
+        ]
         assert (second.session_id == first.session_id) is not again
 
 
 async def test_client_that_resends_everything_continues_the_session() -> None:
     """`store: false` with all items, as Codex sends them: the same session, nothing twice."""
-    async with gateway(["Hello.", "Fine."]) as (served, _):
-        first = await served.client.responses.create(model="gpt-4o", input="Hi", store=False)
+    async with gateway(["Hello.", "Fine."]) as served:
+        first = await served.openai.responses.create(model="gpt-4o", input="Hi", store=False)
         history: list[Any] = [
             {"role": "user", "content": "Hi"},
             *[item.model_dump() for item in first.output],
             {"role": "user", "content": "How are you?"},
         ]
-        second = await served.client.responses.create(model="gpt-4o", input=history, store=False)
+        second = await served.openai.responses.create(model="gpt-4o", input=history, store=False)
         assert second.session_id == first.session_id
         assert [text for _, text in await served.log(second.session_id)] == ["Hi", "Hello.", "How are you?", "Fine."]
         with pytest.raises(openai.NotFoundError):
-            await served.client.responses.retrieve(second.id)
+            await served.openai.responses.retrieve(second.id)
 
 
 async def test_older_response_branches() -> None:
     """A request after an older response does not see what came later, and the first branch stays as it was."""
-    async with gateway(["One.", "Two.", "Other."]) as (served, upstream):
-        one = await served.client.responses.create(model="gpt-4o", input="1")
-        two = await served.client.responses.create(model="gpt-4o", input="2", previous_response_id=one.id)
-        other = await served.client.responses.create(model="gpt-4o", input="3", previous_response_id=one.id)
-        assert list_received(upstream) == [("user", "1"), ("assistant", "One."), ("user", "3")]
+    async with gateway(["One.", "Two.", "Other."]) as served:
+        one = await served.openai.responses.create(model="gpt-4o", input="1")
+        two = await served.openai.responses.create(model="gpt-4o", input="2", previous_response_id=one.id)
+        other = await served.openai.responses.create(model="gpt-4o", input="3", previous_response_id=one.id)
+        assert list_received(served.upstream) == [("user", "1"), ("assistant", "One."), ("user", "3")]
         assert other.session_id != one.session_id == two.session_id
         assert [text for _, text in await served.log(one.session_id)] == ["1", "One.", "2", "Two."]
-        assert (await served.client.responses.retrieve(two.id)).output_text == "Two."
-        assert (await served.client.responses.retrieve(other.id)).output_text == "Other."
+        assert (await served.openai.responses.retrieve(two.id)).output_text == "Two."
+        assert (await served.openai.responses.retrieve(other.id)).output_text == "Other."
 
 
 async def test_client_that_resends_everything_after_an_older_response_branches() -> None:
     """The fork has the shared messages once."""
-    async with gateway(["One.", "Two.", "Other."]) as (served, upstream):
-        one = await served.client.responses.create(model="gpt-4o", input="1")
-        await served.client.responses.create(model="gpt-4o", input="2", previous_response_id=one.id)
+    async with gateway(["One.", "Two.", "Other."]) as served:
+        one = await served.openai.responses.create(model="gpt-4o", input="1")
+        await served.openai.responses.create(model="gpt-4o", input="2", previous_response_id=one.id)
         history: Any = [
             {"role": "user", "content": "1"},
             {"role": "assistant", "content": "One."},
             {"role": "user", "content": "3"},
         ]
-        await served.client.responses.create(model="gpt-4o", input=history, previous_response_id=one.id)
-        assert list_received(upstream) == [("user", "1"), ("assistant", "One."), ("user", "3")]
+        await served.openai.responses.create(model="gpt-4o", input=history, previous_response_id=one.id)
+        assert list_received(served.upstream) == [("user", "1"), ("assistant", "One."), ("user", "3")]
 
 
 @pytest.mark.parametrize("is_last", [True, False], ids=["last response", "older response"])
@@ -214,26 +229,26 @@ async def test_idempotency_key_repeats_a_continuation_on_another_server(is_last:
     """The second attempt gets the first reply, from the session or from the fork that the first attempt made."""
     url = f"sqlite:///{tmp_path}/s.db"
     async with (
-        gateway(["One.", "Two.", "Three."], store=url) as (one, _),
-        gateway(["no"], store=url) as (two, _),
+        gateway(["One.", "Two.", "Three."], store=url) as one,
+        gateway(["no"], store=url) as two,
     ):
-        first = await one.client.responses.create(model="gpt-4o", input="1")
+        first = await one.openai.responses.create(model="gpt-4o", input="1")
         if not is_last:
-            await one.client.responses.create(model="gpt-4o", input="2", previous_response_id=first.id)
+            await one.openai.responses.create(model="gpt-4o", input="2", previous_response_id=first.id)
         answers = [
-            await served.client.responses.create(
+            await served.openai.responses.create(
                 model="gpt-4o", input="3", previous_response_id=first.id, extra_headers={"idempotency-key": "k1"}
             )
             for served in (one, two)
         ]
         assert answers[0].id == answers[1].id
         assert answers[1].output_text == ("Two." if is_last else "Three.")
-        assert len((await one.hf.store.list()).sessions) == (1 if is_last else 2)
+        assert len(await one.rest.sessions()) == (1 if is_last else 2)
 
 
 async def test_refusal_of_the_model_is_streamed_with_all_its_events() -> None:
-    async with gateway([Reply(message={"refusal": "I cannot help."})]) as (served, _):
-        stream = await served.client.responses.create(model="gpt-4o", input="Help!", stream=True)
+    async with gateway([Reply(message={"refusal": "I cannot help."})]) as served:
+        stream = await served.openai.responses.create(model="gpt-4o", input="Help!", stream=True)
         events: list[Any] = [event async for event in stream]
         done = {event.type: event for event in events}
         part = {"type": "refusal", "refusal": "I cannot help."}
@@ -244,13 +259,13 @@ async def test_refusal_of_the_model_is_streamed_with_all_its_events() -> None:
 
 async def test_response_whose_stream_broke_off_is_incomplete() -> None:
     """The received part is its output."""
-    async with gateway([Reply(text=WORDS, cut_after=3, reset=True)]) as (served, _):
-        stream = await served.client.responses.create(model="gpt-4o", input="Count.", stream=True)
+    async with gateway([Reply(text=WORDS, cut_after=3, reset=True)]) as served:
+        stream = await served.openai.responses.create(model="gpt-4o", input="Count.", stream=True)
         first = await anext(aiter(stream))
         async for event in stream:
             last = event
         assert last.type == "response.failed"
-        found = await served.client.responses.retrieve(first.response.id)
+        found = await served.openai.responses.retrieve(first.response.id)
         assert (found.status, found.output_text) == ("incomplete", WORDS[: len(found.output_text)])
         assert found.output_text
 
@@ -258,33 +273,33 @@ async def test_response_whose_stream_broke_off_is_incomplete() -> None:
 @pytest.mark.parametrize("attempt", [Reply(status=500, error="down"), Reply(text=WORDS, cut_after=3, reset=True)])
 async def test_failed_continuation_can_be_sent_again(attempt: Reply) -> None:
     """The same request continues the session. The message is there once, and the part of the first reply is replaced."""
-    async with gateway(["One.", attempt, "Two."]) as (served, upstream):
-        first = await served.client.responses.create(model="gpt-4o", input="1")
+    async with gateway(["One.", attempt, "Two."]) as served:
+        first = await served.openai.responses.create(model="gpt-4o", input="1")
         said = (("user", "1"), ("assistant", "One."), ("user", "2"))
         history: Any = [{"role": role, "content": text} for role, text in said]
         with pytest.raises(openai.APIError):
-            await served.client.responses.create(model="gpt-4o", input="2", previous_response_id=first.id)
-        second = await served.client.responses.create(model="gpt-4o", input=history, previous_response_id=first.id)
+            await served.openai.responses.create(model="gpt-4o", input="2", previous_response_id=first.id)
+        second = await served.openai.responses.create(model="gpt-4o", input=history, previous_response_id=first.id)
         assert second.output_text == "Two."
         assert second.session_id == first.session_id
-        assert list_received(upstream) == [("user", "1"), ("assistant", "One."), ("user", "2")]
+        assert list_received(served.upstream) == [("user", "1"), ("assistant", "One."), ("user", "2")]
         assert [text for _, text in await served.log(first.session_id)] == ["1", "One.", "2", "Two."]
-        assert (await served.client.responses.retrieve(second.id)).output_text == "Two."
-        (item,) = (await served.client.responses.input_items.list(second.id)).data
+        assert (await served.openai.responses.retrieve(second.id)).output_text == "Two."
+        (item,) = (await served.openai.responses.input_items.list(second.id)).data
         assert item.content[0].text == "2"
 
 
 async def test_other_request_after_a_failed_continuation_branches() -> None:
     """Its session is a fork, and the failed request stays as it was, so it can be sent again."""
-    async with gateway(["One.", Reply(status=500, error="down"), "Three.", "Two."]) as (served, upstream):
-        first = await served.client.responses.create(model="gpt-4o", input="1")
+    async with gateway(["One.", Reply(status=500, error="down"), "Three.", "Two."]) as served:
+        first = await served.openai.responses.create(model="gpt-4o", input="1")
         with pytest.raises(openai.APIError):
-            await served.client.responses.create(model="gpt-4o", input="2", previous_response_id=first.id)
+            await served.openai.responses.create(model="gpt-4o", input="2", previous_response_id=first.id)
         other, second = [
-            await served.client.responses.create(model="gpt-4o", input=text, previous_response_id=first.id)
+            await served.openai.responses.create(model="gpt-4o", input=text, previous_response_id=first.id)
             for text in ("3", "2")
         ]
-        assert list_received(upstream, -2) == [("user", "1"), ("assistant", "One."), ("user", "3")]
+        assert list_received(served.upstream, -2) == [("user", "1"), ("assistant", "One."), ("user", "3")]
         assert other.session_id != first.session_id == second.session_id
         assert [text for _, text in await served.log(first.session_id)] == ["1", "One.", "2", "Two."]
         assert [text for _, text in await served.log(other.session_id)] == ["1", "One.", "3", "Three."]
@@ -311,29 +326,29 @@ async def test_tools_of_the_server_run_once_although_the_continuation_fails() ->
             return next(after_payment)
         return "One." if last["content"] == "1" else Reply(tool_calls=[("pay", {"number": 7})])
 
-    async with gateway_with_tools(answer, pay) as (served, _):
-        first = await served.client.responses.create(model="gpt-4o", input="1")
+    async with gateway(answer, tools=[pay]) as served:
+        first = await served.openai.responses.create(model="gpt-4o", input="1")
         with pytest.raises(openai.APIError):
-            await served.client.responses.create(model="gpt-4o", input="Pay.", previous_response_id=first.id)
-        second = await served.client.responses.create(model="gpt-4o", input="Pay.", previous_response_id=first.id)
+            await served.openai.responses.create(model="gpt-4o", input="Pay.", previous_response_id=first.id)
+        second = await served.openai.responses.create(model="gpt-4o", input="Pay.", previous_response_id=first.id)
         assert (second.output_text, second.session_id, numbers) == ("Paid.", first.session_id, [7])
 
 
 async def test_undelivered_response_is_returned_to_the_same_request() -> None:
     """A client that lost the end of a response sends its request again. The model is not called again."""
     gate = Gate()
-    async with gateway(["One.", Reply(text=WORDS, hold=gate, hold_after=2), "no"]) as (served, upstream):
-        first = await served.client.responses.create(model="gpt-4o", input="1")
+    async with gateway(["One.", Reply(text=WORDS, hold=gate, hold_after=2), "no"]) as served:
+        first = await served.openai.responses.create(model="gpt-4o", input="1")
         body = {"model": "gpt-4o", "input": "2", "previous_response_id": first.id, "on_disconnect": "finish"}
         lost = asyncio.create_task(served.http.post("/v1/responses", json=body))
-        await upstream.until(lambda: len(upstream.requests) == 2)
+        await served.upstream.until(lambda: len(served.upstream.requests) == 2)
         lost.cancel()
-        await until(lambda: not served.server.server_state.connections)
+        await until(lambda: count_connections(served.server) == 0)
         gate.open()
-        await until(lambda: len(served.hf.engine.undelivered))
+        await until(lambda: count_undelivered(served.native))
         again = (await served.http.post("/v1/responses", json=body)).json()
         assert (again["session_id"], again["output"][0]["content"][0]["text"]) == (first.session_id, WORDS)
-        assert len(upstream.requests) == 2
+        assert len(served.upstream.requests) == 2
         other = (await served.http.post("/v1/responses", json=body)).json()
         assert other["session_id"] != first.session_id
 
@@ -346,35 +361,35 @@ async def test_retry_of_a_request_that_never_began_is_no_part_of_another_branch(
         text = body["messages"][-1]["content"]
         return Reply(text=f"re: {text}", hold=gate if text == "1" else None)
 
-    async with gateway(answer) as (served, upstream):
-        first = await served.client.responses.create(model="gpt-4o", input="1", background=True)
-        (ref,) = [one.ref for one in (await served.hf.store.list()).sessions]
+    async with gateway(answer) as served:
+        first = await served.openai.responses.create(model="gpt-4o", input="1", background=True)
+        (ref,) = [row["id"] for row in await served.rest.sessions()]
 
         async def send(text: str, count: int) -> Any:
             body = {"model": "gpt-4o", "input": text, "previous_response_id": first.id}
             return await served.http.post("/v1/responses", json=body, headers={"x-stainless-retry-count": str(count)})
 
         given_up = asyncio.create_task(send("2", 0))
-        await until(lambda: len(served.hf.engine.locks.list_line(ref)) == 2)
+        await served.until_waiting()
         given_up.cancel()
-        await until(lambda: len(served.hf.engine.locks.list_line(ref)) == 1)
+        await until(lambda: count_waiting(served.native) == 0)
         other = asyncio.create_task(send("3", 0))
-        await until(lambda: len(served.hf.engine.locks.list_line(ref)) == 2)
+        await served.until_waiting()
         gate.open()
-        assert (await other).json()["session_id"] == ref.id
+        assert (await other).json()["session_id"] == ref
         again = (await send("2", 1)).json()
-        assert list_received(upstream) == [("user", "1"), ("assistant", "re: 1"), ("user", "2")]
-        assert again["session_id"] != ref.id
+        assert list_received(served.upstream) == [("user", "1"), ("assistant", "re: 1"), ("user", "2")]
+        assert again["session_id"] != ref
 
 
 async def test_idempotency_key_with_another_previous_response_is_refused() -> None:
     """It is not the same request, although its input is."""
-    async with gateway(["One.", "Two.", "Three."]) as (served, _):
-        first = await served.client.responses.create(model="gpt-4o", input="1")
+    async with gateway(["One.", "Two.", "Three."]) as served:
+        first = await served.openai.responses.create(model="gpt-4o", input="1")
         keyed: Any = {"model": "gpt-4o", "input": "go on", "extra_headers": {"idempotency-key": "k1"}}
-        second = await served.client.responses.create(**keyed, previous_response_id=first.id)
+        second = await served.openai.responses.create(**keyed, previous_response_id=first.id)
         with pytest.raises(openai.UnprocessableEntityError):
-            await served.client.responses.create(**keyed, previous_response_id=second.id)
+            await served.openai.responses.create(**keyed, previous_response_id=second.id)
 
 
 @pytest.mark.parametrize(
@@ -388,21 +403,21 @@ async def test_idempotency_key_with_another_previous_response_is_refused() -> No
 )
 async def test_refused_branch_leaves_no_copy(fields: dict[str, Any]) -> None:
     """A request that is not valid is refused before the session is copied."""
-    async with gateway(lambda body: "re") as (served, _):
-        first = await served.client.responses.create(model="gpt-4o", input="1")
-        await served.client.responses.create(model="gpt-4o", input="2", previous_response_id=first.id)
+    async with gateway(lambda body: "re") as served:
+        first = await served.openai.responses.create(model="gpt-4o", input="1")
+        await served.openai.responses.create(model="gpt-4o", input="2", previous_response_id=first.id)
         with pytest.raises(openai.APIStatusError):
-            await served.client.responses.create(
+            await served.openai.responses.create(
                 model="gpt-4o", input="3", previous_response_id=first.id, extra_body=fields
             )
-        assert len((await served.hf.store.list()).sessions) == 1
+        assert len(await served.rest.sessions()) == 1
 
 
 async def test_unknown_previous_response_is_refused() -> None:
     """The code and the parameter are those that clients act on."""
-    async with gateway([]) as (served, _):
+    async with gateway([]) as served:
         with pytest.raises(openai.BadRequestError) as caught:
-            await served.client.responses.create(model="gpt-4o", input="Hi", previous_response_id="resp_123")
+            await served.openai.responses.create(model="gpt-4o", input="Hi", previous_response_id="resp_123")
         assert caught.value.code == "previous_response_not_found"
         assert caught.value.param == "previous_response_id"
 
@@ -415,10 +430,10 @@ class Order(BaseModel):
 
 async def test_parsed_response() -> None:
     """`responses.parse` gets the model that it asked for."""
-    async with gateway(['{"number": 7}']) as (served, upstream):
-        parsed = await served.client.responses.parse(model="gpt-4o", input="Which?", text_format=Order)
+    async with gateway(['{"number": 7}']) as served:
+        parsed = await served.openai.responses.parse(model="gpt-4o", input="Which?", text_format=Order)
         assert parsed.output_parsed == Order(number=7)
-        sent = upstream.requests[0].body["response_format"]
+        sent = served.upstream.requests[0].body["response_format"]
         assert sent["type"] == "json_schema"
         assert sent["json_schema"]["name"] == "Order"
         assert sent["json_schema"]["strict"] is True
@@ -431,9 +446,9 @@ async def test_custom_and_namespaced_tools_have_their_own_names() -> None:
         {"type": "namespace", "name": "mail", "description": "", "tools": [{**WEATHER, "name": "send"}]},
     ]
     calls = [("run_code", {"input": "print(1)"}), ("mail__send", {"city": "Oslo"})]
-    async with gateway([Reply(tool_calls=calls), "Done."]) as (served, upstream):
-        first = await served.client.responses.create(model="gpt-4o", input="Go", tools=tools)
-        names = [tool["function"]["name"] for tool in upstream.requests[0].body["tools"]]
+    async with gateway([Reply(tool_calls=calls), "Done."]) as served:
+        first = await served.openai.responses.create(model="gpt-4o", input="Go", tools=tools)
+        names = [tool["function"]["name"] for tool in served.upstream.requests[0].body["tools"]]
         assert names == ["run_code", "mail__send"]
         code, send = first.output
         assert (code.type, code.name, code.input) == ("custom_tool_call", "run_code", "print(1)")
@@ -442,8 +457,8 @@ async def test_custom_and_namespaced_tools_have_their_own_names() -> None:
             {"type": "custom_tool_call_output", "call_id": code.call_id, "output": "1"},
             {"type": "function_call_output", "call_id": send.call_id, "output": "sent"},
         ]
-        await served.client.responses.create(model="gpt-4o", input=results, previous_response_id=first.id, tools=tools)
-        assert [role for role, _ in list_received(upstream)] == ["user", "assistant", "tool", "tool"]
+        await served.openai.responses.create(model="gpt-4o", input=results, previous_response_id=first.id, tools=tools)
+        assert [role for role, _ in list_received(served.upstream)] == ["user", "assistant", "tool", "tool"]
 
 
 # -- conversations ---------------------------------------------------------------------
@@ -451,30 +466,30 @@ async def test_custom_and_namespaced_tools_have_their_own_names() -> None:
 
 async def test_conversation_is_a_session() -> None:
     """A conversation collects what responses add, and lists its items in both orders."""
-    async with gateway(["Hello.", "Fine."]) as (served, upstream):
-        made = await served.client.conversations.create(metadata={"topic": "greeting"})
+    async with gateway(["Hello.", "Fine."]) as served:
+        made = await served.openai.conversations.create(metadata={"topic": "greeting"})
         for text in ("Hi", "How are you?"):
-            await served.client.responses.create(model="gpt-4o", input=text, conversation=made.id)
-        assert list_received(upstream) == [("user", "Hi"), ("assistant", "Hello."), ("user", "How are you?")]
-        items = [item async for item in served.client.conversations.items.list(made.id, order="asc", limit=3)]
+            await served.openai.responses.create(model="gpt-4o", input=text, conversation=made.id)
+        assert list_received(served.upstream) == [("user", "Hi"), ("assistant", "Hello."), ("user", "How are you?")]
+        items = [item async for item in served.openai.conversations.items.list(made.id, order="asc", limit=3)]
         assert [item.content[0].text for item in items] == ["Hi", "Hello.", "How are you?", "Fine."]
-        newest = await served.client.conversations.items.list(made.id, limit=1)
+        newest = await served.openai.conversations.items.list(made.id, limit=1)
         assert newest.data[0].id == items[-1].id
-        found = await served.client.conversations.items.retrieve(items[1].id, conversation_id=made.id)
+        found = await served.openai.conversations.items.retrieve(items[1].id, conversation_id=made.id)
         assert found.content[0].text == "Hello."
-        assert (await served.client.conversations.retrieve(made.id)).metadata == {"topic": "greeting"}
+        assert (await served.openai.conversations.retrieve(made.id)).metadata == {"topic": "greeting"}
 
 
 async def test_newest_item_is_deleted() -> None:
     """A deleted item is neither listed nor sent."""
-    async with gateway(["Again."]) as (served, upstream):
-        made = await served.client.conversations.create(items=[{"role": "user", "content": "One"}])
-        added: Any = await served.client.conversations.items.create(
+    async with gateway(["Again."]) as served:
+        made = await served.openai.conversations.create(items=[{"role": "user", "content": "One"}])
+        added: Any = await served.openai.conversations.items.create(
             made.id, items=[{"role": "assistant", "content": "Wrong"}]
         )
-        await served.client.conversations.items.delete(added.data[0].id, conversation_id=made.id)
-        await served.client.responses.create(model="gpt-4o", input="Two", conversation=made.id)
-        assert list_received(upstream) == [("user", "One"), ("user", "Two")]
+        await served.openai.conversations.items.delete(added.data[0].id, conversation_id=made.id)
+        await served.openai.responses.create(model="gpt-4o", input="Two", conversation=made.id)
+        assert list_received(served.upstream) == [("user", "One"), ("user", "Two")]
 
 
 async def test_one_of_several_items_of_a_message_is_deleted() -> None:
@@ -483,16 +498,16 @@ async def test_one_of_several_items_of_a_message_is_deleted() -> None:
     calls = [
         {"type": "function_call", "call_id": name, "name": "get_weather", "arguments": "{}"} for name in ("a", "b")
     ]
-    async with gateway() as (served, _):
-        items = served.client.conversations.items
-        newest = await served.client.conversations.create(items=[text, *calls])
+    async with gateway() as served:
+        items = served.openai.conversations.items
+        newest = await served.openai.conversations.create(items=[text, *calls])
         listed = [item async for item in items.list(newest.id, order="asc")]
         await items.delete(listed[1].id, conversation_id=newest.id)
         left = [item async for item in items.list(newest.id, order="asc")]
         assert [getattr(item, "call_id", item.type) for item in left] == ["message", "b"]
 
         later = {"role": "user", "content": "Never mind."}
-        older = await served.client.conversations.create(items=[text, *calls, later])
+        older = await served.openai.conversations.create(items=[text, *calls, later])
         listed = [item async for item in items.list(older.id, order="asc")]
         with pytest.raises(openai.BadRequestError, match="several calls of an older message"):
             await items.delete(listed[1].id, conversation_id=older.id)
@@ -503,30 +518,29 @@ async def test_one_of_several_items_of_a_message_is_deleted() -> None:
 
 async def test_deleted_conversation_is_gone() -> None:
     """Its id is not found any more, and its session is deleted."""
-    async with gateway(["Hello."]) as (served, _):
-        made = await served.client.conversations.create()
-        response = await served.client.responses.create(model="gpt-4o", input="Hi", conversation=made.id)
-        assert (await served.client.conversations.delete(made.id)).deleted
+    async with gateway(["Hello."]) as served:
+        made = await served.openai.conversations.create()
+        response = await served.openai.responses.create(model="gpt-4o", input="Hi", conversation=made.id)
+        assert (await served.openai.conversations.delete(made.id)).deleted
         with pytest.raises(openai.NotFoundError):
-            await served.client.conversations.retrieve(made.id)
+            await served.openai.conversations.retrieve(made.id)
         with pytest.raises(openai.NotFoundError):
-            await served.client.responses.retrieve(response.id)
+            await served.openai.responses.retrieve(response.id)
         assert await _count_sessions(served) == 0
 
 
 async def _count_sessions(served: Served) -> int:
-    return len((await served.hf.sessions(limit=10)).sessions)
+    return len(await served.rest.sessions())
 
 
 async def test_deleted_response_keeps_its_messages() -> None:
     """The id is not found any more; the session is unchanged."""
-    async with gateway(["Hello."]) as (served, _):
-        response = await served.client.responses.create(model="gpt-4o", input="Hi")
-        await served.client.responses.delete(response.id)
+    async with gateway(["Hello."]) as served:
+        response = await served.openai.responses.create(model="gpt-4o", input="Hi")
+        await served.openai.responses.delete(response.id)
         with pytest.raises(openai.NotFoundError):
-            await served.client.responses.retrieve(response.id)
-        entries = await served.hf.store.entries(SessionRef("default", response.session_id))
-        assert [entry.message.content for entry in entries] == ["Hi", "Hello."]
+            await served.openai.responses.retrieve(response.id)
+        assert texts(await served.entries(response.session_id)) == ["Hi", "Hello."]
 
 
 # -- background ------------------------------------------------------------------------
@@ -535,45 +549,45 @@ async def test_deleted_response_keeps_its_messages() -> None:
 async def test_background_response_is_polled() -> None:
     """The id is there before the model has answered; later the same response is complete."""
     gate = Gate()
-    async with gateway([Reply(text="One two.", hold=gate)]) as (served, _):
-        started = await served.client.responses.create(model="gpt-4o", input="Count.", background=True)
+    async with gateway([Reply(text="One two.", hold=gate)]) as served:
+        started = await served.openai.responses.create(model="gpt-4o", input="Count.", background=True)
         assert started.status == "in_progress"
-        assert (await served.client.responses.retrieve(started.id)).status == "in_progress"
+        assert (await served.openai.responses.retrieve(started.id)).status == "in_progress"
         gate.open()
-        async with served.client.responses.stream(response_id=started.id) as stream:
+        async with served.openai.responses.stream(response_id=started.id) as stream:
             final = await stream.get_final_response()
         assert final.output_text == "One two."
-        assert (await served.client.responses.retrieve(started.id)).status == "completed"
+        assert (await served.openai.responses.retrieve(started.id)).status == "completed"
 
 
-async def test_refused_background_response_leaves_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_refused_background_response_leaves_no_session() -> None:
     """A caller with too many of them gets a 429 before a session is made, and before one is matched."""
-    monkeypatch.setattr(response_recordings, "RECORDED_RESPONSES", 1)
     gate = Gate()
-    async with gateway(lambda _: Reply(text="One.", hold=gate)) as (served, _):
-        started = await served.client.responses.create(model="gpt-4o", input="1", background=True)
+    async with gateway(lambda _: Reply(text="One.", hold=gate)) as served:
+        for _ in range(16):
+            started = await served.openai.responses.create(model="gpt-4o", input="1", background=True)
         with pytest.raises(openai.RateLimitError):
-            await served.client.responses.create(model="gpt-4o", input="2", background=True)
-        assert len((await served.hf.store.list()).sessions) == 1
+            await served.openai.responses.create(model="gpt-4o", input="2", background=True)
+        assert len(await served.rest.sessions()) == 16
         gate.open()
-        async with served.client.responses.stream(response_id=started.id) as stream:
+        async with served.openai.responses.stream(response_id=started.id) as stream:
             assert (await stream.get_final_response()).output_text == "One."
-        await until(lambda: not served.server.server_state.tasks)
-        assert (await served.client.responses.create(model="gpt-4o", input="2", background=True)).id
+        await until(lambda: count_tasks(served.server) == 0)
+        assert (await served.openai.responses.create(model="gpt-4o", input="2", background=True)).id
 
 
 async def test_stream_of_a_background_response_is_resumed() -> None:
     """A client that lost its connection continues after the last event that it received, with the same numbers."""
     gate = Gate()
-    async with gateway([Reply(text="One two three four.", hold=gate, hold_after=3)]) as (served, _):
-        stream = await served.client.responses.create(model="gpt-4o", input="Count.", background=True, stream=True)
+    async with gateway([Reply(text="One two three four.", hold=gate, hold_after=3)]) as served:
+        stream = await served.openai.responses.create(model="gpt-4o", input="Count.", background=True, stream=True)
         events: list[Any] = []
         async for event in stream:
             events.append(event)
             if event.type == "response.output_text.delta":
                 break
         await stream.close()
-        resumed = await served.client.responses.retrieve(
+        resumed = await served.openai.responses.retrieve(
             events[0].response.id, stream=True, starting_after=events[-1].sequence_number
         )
         gate.open()
@@ -586,13 +600,13 @@ async def test_stream_of_a_background_response_is_resumed() -> None:
 
 async def test_erased_reply_is_in_no_recorded_event() -> None:
     """After the reply was erased, the stream of its response does not contain the text that the server recorded."""
-    async with gateway([Reply(text="My pin is 7461.")]) as (served, _):
-        started = await served.client.responses.create(model="gpt-4o", input="Pin?", background=True)
-        async with served.client.responses.stream(response_id=started.id) as stream:
+    async with gateway([Reply(text="My pin is 7461.")]) as served:
+        started = await served.openai.responses.create(model="gpt-4o", input="Pin?", background=True)
+        async with served.openai.responses.stream(response_id=started.id) as stream:
             assert (await stream.get_final_response()).output_text == "My pin is 7461."
-        await until(lambda: not served.server.server_state.tasks)
-        (session,) = (await served.hf.store.list()).sessions
-        await served.hf.erase(session.ref, session.tail.last_seq)
+        await until(lambda: count_tasks(served.server) == 0)
+        (session,) = await served.rest.sessions()
+        await served.rest.session(session["id"]).erase(1)
         async with served.http.stream("GET", f"/v1/responses/{started.id}", params={"stream": "true"}) as answer:
             assert "7461" not in (await answer.aread()).decode()
         assert "7461" not in str((await served.http.get(f"/v1/responses/{started.id}")).json())
@@ -601,32 +615,32 @@ async def test_erased_reply_is_in_no_recorded_event() -> None:
 async def test_background_response_is_cancelled() -> None:
     """The received part stays in the log; a second cancellation changes nothing."""
     gate = Gate()
-    async with gateway([Reply(text="One two three.", hold=gate, hold_after=3)]) as (served, _):
-        started = await served.client.responses.create(model="gpt-4o", input="Count.", background=True)
-        cancelled = await served.client.responses.cancel(started.id)
+    async with gateway([Reply(text="One two three.", hold=gate, hold_after=3)]) as served:
+        started = await served.openai.responses.create(model="gpt-4o", input="Count.", background=True)
+        cancelled = await served.openai.responses.cancel(started.id)
         assert cancelled.status == "cancelled"
-        assert (await served.client.responses.cancel(started.id)).status == "cancelled"
-        assert (await served.client.responses.retrieve(started.id)).status == "cancelled"
+        assert (await served.openai.responses.cancel(started.id)).status == "cancelled"
+        assert (await served.openai.responses.retrieve(started.id)).status == "cancelled"
 
 
 async def test_only_background_responses_are_cancelled() -> None:
     """Others are refused, as by OpenAI."""
-    async with gateway(["One."]) as (served, _):
-        response = await served.client.responses.create(model="gpt-4o", input="Count.")
+    async with gateway(["One."]) as served:
+        response = await served.openai.responses.create(model="gpt-4o", input="Count.")
         with pytest.raises(openai.BadRequestError, match="background"):
-            await served.client.responses.cancel(response.id)
+            await served.openai.responses.cancel(response.id)
 
 
 async def test_finished_response_is_streamed_from_the_log() -> None:
     """Without a recording, the events are made from the log, and the client's accumulator accepts them."""
     calls = [("get_weather", {"city": "Oslo"})]
-    async with gateway([Reply(text="Wait.", tool_calls=calls)]) as (served, _):
-        sent = await served.client.responses.create(model="gpt-4o", input="Weather?", tools=[WEATHER])
-        async with served.client.responses.stream(response_id=sent.id) as stream:
+    async with gateway([Reply(text="Wait.", tool_calls=calls)]) as served:
+        sent = await served.openai.responses.create(model="gpt-4o", input="Weather?", tools=[WEATHER])
+        async with served.openai.responses.stream(response_id=sent.id) as stream:
             final = await stream.get_final_response()
         assert [item.type for item in final.output] == ["message", "function_call"]
         assert final.output_text == "Wait."
-        resumed = await served.client.responses.retrieve(sent.id, stream=True, starting_after=7)
+        resumed = await served.openai.responses.retrieve(sent.id, stream=True, starting_after=7)
         events = [event async for event in resumed]
         assert [(event.type, event.sequence_number) for event in events] == [("response.completed", 8)]
 
@@ -634,42 +648,42 @@ async def test_finished_response_is_streamed_from_the_log() -> None:
 async def test_failed_model_fails_the_response() -> None:
     """A background response whose model fails says so; a whole one has the status of the error."""
     failing = Reply(status=429, error="slow down", headers={"retry-after": "0"})
-    async with gateway(lambda _: failing) as (served, _):
+    async with gateway(lambda _: failing) as served:
         with pytest.raises(openai.RateLimitError) as caught:
-            await served.client.responses.create(model="gpt-4o", input="Hi")
+            await served.openai.responses.create(model="gpt-4o", input="Hi")
         assert caught.value.code == "rate_limit_exceeded"
-        started = await served.client.responses.create(model="gpt-4o", input="Hi", background=True)
-        events = [event async for event in await served.client.responses.retrieve(started.id, stream=True)]
+        started = await served.openai.responses.create(model="gpt-4o", input="Hi", background=True)
+        events = [event async for event in await served.openai.responses.retrieve(started.id, stream=True)]
         assert events[-1].type == "response.failed"
         assert events[-1].response.error.code == "rate_limit_exceeded"
-        assert (await served.client.responses.retrieve(started.id)).status == "failed"
+        assert (await served.openai.responses.retrieve(started.id)).status == "failed"
 
 
 async def test_disabled_truncation_sends_the_whole_conversation_or_fails() -> None:
     """As long as the conversation fits, the prompt has all of it; then the request is rejected, and `auto` goes on."""
-    async with gateway(lambda _: "Noted, thank you.", "context: {strategy: digest, budget: 700}") as (served, upstream):
-        conversation = await served.client.conversations.create()
+    async with gateway(lambda _: "Noted, thank you.", "context: {strategy: digest, budget: 700}") as served:
+        conversation = await served.openai.conversations.create()
         given: dict[str, Any] = {"model": "gpt-4o", "conversation": conversation.id}
         code = None
         for said in range(100):
             text = f"Fact {said}: " + "the parcel is late. " * 10
             try:
-                await served.client.responses.create(input=text, truncation="disabled", **given)
+                await served.openai.responses.create(input=text, truncation="disabled", **given)
             except openai.BadRequestError as exc:
                 code = exc.code
                 break
-            assert len(upstream.requests[-1].body["messages"]) == 2 * said + 1
+            assert len(served.upstream.requests[-1].body["messages"]) == 2 * said + 1
         assert (code, 3 < said < 20) == ("context_length_exceeded", True)
-        after = await served.client.responses.create(input="And now?", **given)
+        after = await served.openai.responses.create(input="And now?", **given)
         assert after.status == "completed"
-        assert "Fact 1:" not in [str(one["content"])[:7] for one in upstream.requests[-1].body["messages"]]
+        assert "Fact 1:" not in [str(one["content"])[:7] for one in served.upstream.requests[-1].body["messages"]]
 
 
 async def test_misspelt_fields_are_refused() -> None:
     """A misspelt `previous_response_id` would lose the conversation."""
-    async with gateway(["One."]) as (served, _):
+    async with gateway(["One."]) as served:
         with pytest.raises(openai.BadRequestError, match="did you mean 'previous_response_id'"):
-            await served.client.responses.create(
+            await served.openai.responses.create(
                 model="gpt-4o", input="Hi", extra_body={"previuos_response_id": "resp_1"}
             )
 
@@ -684,51 +698,51 @@ def refer_to(item: Any) -> Any:
 @pytest.mark.parametrize("name", ["previous_response_id", "conversation"])
 async def test_referenced_item_of_another_session_is_added(name: str) -> None:
     """Next to an id, an item that the session has already is left out, and one of another session of the user is not."""
-    async with gateway(lambda body: f"re: {body['messages'][-1]['content']}") as (served, upstream):
-        responses = served.client.responses
+    async with gateway(lambda body: f"re: {body['messages'][-1]['content']}") as served:
+        responses = served.openai.responses
         other = await responses.create(model="gpt-4o", input="A zebra.")
         (question,) = (await responses.input_items.list(other.id)).data
         first = await responses.create(model="gpt-4o", input="I am Ada.")
-        ids = {"previous_response_id": first.id, "conversation": make_conversation_id(first.session_id)}
+        ids = {"previous_response_id": first.id, "conversation": "conv_" + first.session_id.removeprefix("sess_")}
         own = (await responses.input_items.list(first.id)).data
         sent = [*map(refer_to, [*own, *first.output, question, *other.output]), {"role": "user", "content": "And?"}]
         await responses.create(model="gpt-4o", input=sent, **{name: ids[name]})
-        texts = [text for _, text in list_received(upstream)]
+        texts = [text for _, text in list_received(served.upstream)]
         assert texts == ["I am Ada.", "re: I am Ada.", "A zebra.", "re: A zebra.", "And?"]
 
 
 async def test_referenced_items_of_a_forks_parent_are_known() -> None:
     """A fork has copies of them. What the parent got later is added."""
-    async with gateway(lambda body: f"re: {body['messages'][-1]['content']}") as (served, upstream):
-        responses = served.client.responses
+    async with gateway(lambda body: f"re: {body['messages'][-1]['content']}") as served:
+        responses = served.openai.responses
         first = await responses.create(model="gpt-4o", input="one")
         later = await responses.create(model="gpt-4o", input="two", previous_response_id=first.id)
         fork = await responses.create(model="gpt-4o", input="three", previous_response_id=first.id)
         assert fork.session_id != later.session_id == first.session_id
         sent = [*map(refer_to, [*first.output, *fork.output, *later.output]), {"role": "user", "content": "four"}]
         await responses.create(model="gpt-4o", input=sent, previous_response_id=fork.id)
-        texts = [text for _, text in list_received(upstream)]
+        texts = [text for _, text in list_received(served.upstream)]
         assert texts == ["one", "re: one", "three", "re: three", "re: two", "four"]
         sent = [*map(refer_to, [*first.output, *later.output]), {"role": "user", "content": "five"}]
         await responses.create(model="gpt-4o", input=sent, previous_response_id=first.id)
-        assert [text for _, text in list_received(upstream)] == ["one", "re: one", "re: two", "five"]
+        assert [text for _, text in list_received(served.upstream)] == ["one", "re: one", "re: two", "five"]
 
 
 @pytest.mark.parametrize("name", ["previous_response_id", "conversation"])
 @pytest.mark.parametrize("whose", ["none", "another user", "deleted"])
 async def test_reference_to_no_item_of_the_user_is_refused(name: str, whose: str) -> None:
     """It is not dropped silently, and nothing is stored."""
-    async with gateway(lambda _: "ok") as (served, upstream):
-        responses = served.client.responses
+    async with gateway(lambda _: "ok") as served:
+        responses = served.openai.responses
         first = await responses.create(model="gpt-4o", input="I am Ada.", user="ada")
-        conversation = make_conversation_id(first.session_id)
+        conversation = "conv_" + first.session_id.removeprefix("sess_")
         other = await responses.create(model="gpt-4o", input="A zebra.", user="bob" if whose != "deleted" else "ada")
         item = {"id": "msg_1"} if whose == "none" else {"id": other.output[0].id}
         if whose == "deleted":
             await responses.delete(other.id, extra_query={"user_id": "ada"})
         ids = {"previous_response_id": first.id, "conversation": conversation}
         sent: Any = [{"type": "item_reference", **item}, {"role": "user", "content": "And?"}]
-        before, calls = await served.log(first.session_id, "ada"), len(upstream.requests)
+        before, calls = await served.log(first.session_id, "ada"), len(served.upstream.requests)
         with pytest.raises(openai.BadRequestError, match=r"Item with id .* not found"):
             await responses.create(model="gpt-4o", input=sent, user="ada", **{name: ids[name]})
-        assert (await served.log(first.session_id, "ada"), len(upstream.requests)) == (before, calls)
+        assert (await served.log(first.session_id, "ada"), len(served.upstream.requests)) == (before, calls)

@@ -9,9 +9,8 @@ from typing import Any
 import openai
 import pytest
 
-from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
-from tests.edges.server import CLIENT_KEY, UPSTREAM_KEY, Served, gateway
+from tests.behaviour.kit import CLIENT_KEY, UPSTREAM_KEY, Served, gateway
 
 TOOLS: list[Any] = [
     {
@@ -34,8 +33,8 @@ HI: list[Any] = [{"role": "user", "content": "Hi"}]
 
 async def test_whole_answer_names_the_session() -> None:
     """The completion is the model's; the session is in body and header."""
-    async with gateway([Reply(text="Hello there.", usage=USAGE)]) as (served, upstream):
-        raw = await served.client.chat.completions.with_raw_response.create(model="gpt-4o", messages=HI)
+    async with gateway([Reply(text="Hello there.", usage=USAGE)]) as served:
+        raw = await served.openai.chat.completions.with_raw_response.create(model="gpt-4o", messages=HI)
         completion = raw.parse()
         assert completion.choices[0].message.content == "Hello there."
         assert completion.choices[0].finish_reason == "stop"
@@ -49,14 +48,14 @@ async def test_whole_answer_names_the_session() -> None:
         assert raw.headers["x-request-id"].startswith("req_")
         assert int(raw.headers["content-length"]) == len(raw.content)
         assert await served.log(said["session_id"]) == [("user", "Hi"), ("assistant", "Hello there.")]
-        assert upstream.requests[0].headers["authorization"] == f"Bearer {UPSTREAM_KEY}"
-        assert CLIENT_KEY.encode() not in upstream.requests[0].raw
+        assert served.upstream.requests[0].headers["authorization"] == f"Bearer {UPSTREAM_KEY}"
+        assert CLIENT_KEY.encode() not in served.upstream.requests[0].raw
 
 
 async def test_answer_is_streamed_word_by_word() -> None:
     """Chunks arrive as the model sends them; the last one has the session."""
-    async with gateway(["One two three."]) as (served, _):
-        stream = await served.client.chat.completions.create(
+    async with gateway(["One two three."]) as served:
+        stream = await served.openai.chat.completions.create(
             model="gpt-4o", messages=HI, stream=True, extra_body={"session_id": "s"}
         )
         chunks = [chunk async for chunk in stream]
@@ -72,11 +71,11 @@ async def test_answer_is_streamed_word_by_word() -> None:
 
 
 async def test_usage_is_streamed_on_request() -> None:
-    """`stream_options.include_usage` adds a last chunk with usage and session; the upstream is always asked for
+    """`stream_options.include_usage` adds a last chunk with usage and session; the served.upstream is always asked for
     usage.
     """
-    async with gateway([Reply(text="Hello.", usage=USAGE)]) as (served, upstream):
-        stream = await served.client.chat.completions.create(
+    async with gateway([Reply(text="Hello.", usage=USAGE)]) as served:
+        stream = await served.openai.chat.completions.create(
             model="gpt-4o",
             messages=HI,
             stream=True,
@@ -89,30 +88,32 @@ async def test_usage_is_streamed_on_request() -> None:
         assert chunks[-1].usage.total_tokens == 120
         assert chunks[-1].model_extra is not None
         assert chunks[-1].model_extra["session_id"] == "s"
-        assert upstream.requests[0].body["stream_options"] == {"include_usage": True}
+        assert served.upstream.requests[0].body["stream_options"] == {"include_usage": True}
 
 
 async def test_usage_is_stored_per_call_and_summed() -> None:
     """Including cached tokens; streamed or not, requested or not."""
-    async with gateway([Reply(text="A", usage=USAGE), Reply(text="B", usage=USAGE)]) as (served, _):
+    async with gateway([Reply(text="A", usage=USAGE), Reply(text="B", usage=USAGE)]) as served:
         await served.chat("one")
-        stream = await served.client.chat.completions.create(
+        stream = await served.openai.chat.completions.create(
             model="gpt-4o", messages=HI, stream=True, extra_body={"session_id": "s"}
         )
         assert [chunk async for chunk in stream]
         session = (await served.http.get("/v1/sessions/s")).json()
         sums = {"calls": 2, "prompt_tokens": 200, "completion_tokens": 40, "cached_tokens": 128}
         assert session["usage"] == sums
-        calls = await served.hf.store.calls(SessionRef("default", "s"))
-        assert [(call.prompt_tokens, call.cached_tokens, call.model) for call in calls] == [(100, 64, "gpt-4o")] * 2
+        calls = await served.rest.session("s", "default").calls()
+        assert [(call["prompt_tokens"], call["cached_tokens"], call["model"]) for call in calls] == [
+            (100, 64, "gpt-4o")
+        ] * 2
 
 
 async def test_blocking_client_works() -> None:
     """Streamed and not."""
-    async with gateway(["First.", "Second one."]) as (served, _):
+    async with gateway(["First.", "Second one."]) as served:
 
         def talk() -> tuple[str | None, str]:
-            with served.sync_client() as client:
+            with openai.OpenAI(base_url=f"{served.url}/v1", api_key=CLIENT_KEY, max_retries=0) as client:
                 extra = {"session_id": "s"}
                 whole = client.chat.completions.create(model="gpt-4o", messages=HI, extra_body=extra)
                 stream = client.chat.completions.create(
@@ -129,17 +130,17 @@ async def test_blocking_client_works() -> None:
 async def test_client_tool_round(streamed: bool) -> None:
     """The call is returned to the client; with only its result the model gets the whole unit."""
     script = [Reply(tool_calls=[("find_order", {"number": "A-17"})]), "It is on its way."]
-    async with gateway(script) as (served, upstream):
+    async with gateway(script) as served:
         call = await first_call(served, streamed)
         assert (call.function.name, json.loads(call.function.arguments)) == ("find_order", {"number": "A-17"})
-        answer = await served.client.chat.completions.create(
+        answer = await served.openai.chat.completions.create(
             model="gpt-4o",
             messages=[{"role": "tool", "tool_call_id": call.id, "content": "in transit"}],
             tools=TOOLS,
             extra_body={"session_id": "s"},
         )
         assert answer.choices[0].message.content == "It is on its way."
-        sent = upstream.requests[1].body
+        sent = served.upstream.requests[1].body
         assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "tool"]
         assert sent["messages"][1]["tool_calls"][0]["id"] == sent["messages"][2]["tool_call_id"] == call.id
         assert sent["tools"] == TOOLS
@@ -150,11 +151,11 @@ async def first_call(served: Served, streamed: bool) -> Any:
     """Return the tool call that answers the first request."""
     ask: dict[str, Any] = {"model": "gpt-4o", "messages": HI, "tools": TOOLS, "extra_body": {"session_id": "s"}}
     if not streamed:
-        answer = await served.client.chat.completions.create(**ask)
+        answer = await served.openai.chat.completions.create(**ask)
         assert answer.choices[0].finish_reason == "tool_calls"
         return answer.choices[0].message.tool_calls[0]
     extra = ask.pop("extra_body")
-    async with served.client.chat.completions.stream(**ask, extra_body=extra) as stream:
+    async with served.openai.chat.completions.stream(**ask, extra_body=extra) as stream:
         async for _ in stream:
             pass
         completion = await stream.get_final_completion()
@@ -165,11 +166,11 @@ async def first_call(served: Served, streamed: bool) -> Any:
 async def test_parallel_calls_are_answered_in_one_request() -> None:
     """Two calls and two results in one delta."""
     calls = [("find_order", {"number": "1"}), ("find_order", {"number": "2"})]
-    async with gateway([Reply(tool_calls=calls), "Both found."]) as (served, upstream):
+    async with gateway([Reply(tool_calls=calls), "Both found."]) as served:
         answer = await served.chat("Find both", tools=TOOLS)
         ids = [call["id"] for call in answer["choices"][0]["message"]["tool_calls"]]
         await served.chat([{"role": "tool", "tool_call_id": id_, "content": f"order {id_}"} for id_ in ids])
-        assert [message["role"] for message in upstream.requests[1].body["messages"]] == [
+        assert [message["role"] for message in served.upstream.requests[1].body["messages"]] == [
             "user",
             "assistant",
             *["tool"] * 2,
@@ -190,20 +191,20 @@ async def test_first_of_several_choices_is_stored() -> None:
         {"id": "x", "choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]},
         {"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
     ]
-    async with gateway([Reply(chunks=chunks)]) as (served, upstream):
-        answer = await served.client.chat.completions.create(
+    async with gateway([Reply(chunks=chunks)]) as served:
+        answer = await served.openai.chat.completions.create(
             model="gpt-4o", messages=HI, n=2, extra_body={"session_id": "s"}
         )
         assert [choice.message.content for choice in answer.choices] == ["first", "second"]
-        assert upstream.requests[0].body["n"] == 2
+        assert served.upstream.requests[0].body["n"] == 2
         assert await served.log() == [("user", "Hi"), ("assistant", "first")]
 
 
 async def test_unknown_fields_pass_both_ways() -> None:
-    """Fields unknown to Holdfast reach the upstream, the client and the log; its own fields are not passed on."""
+    """Fields unknown to Holdfast reach the served.upstream, the client and the log; its own fields are not passed on."""
     reply = Reply(text="Four.", message={"reasoning_content": "2 and 2"})
-    async with gateway([reply, "And more."]) as (served, upstream):
-        stream = await served.client.chat.completions.create(
+    async with gateway([reply, "And more."]) as served:
+        stream = await served.openai.chat.completions.create(
             model="gpt-4o",
             messages=[{"role": "user", "content": "Add", "x_trace": "t-1"}],
             stream=True,
@@ -217,11 +218,11 @@ async def test_unknown_fields_pass_both_ways() -> None:
         )
         deltas = [chunk.choices[0].delta.model_extra or {} for chunk in [chunk async for chunk in stream]]
         assert [delta["reasoning_content"] for delta in deltas if "reasoning_content" in delta] == ["2 and 2"]
-        sent = upstream.requests[0].body
+        sent = served.upstream.requests[0].body
         assert (sent["top_k"], sent["x"], sent["messages"][0]["x_trace"]) == (7, {"y": [1]}, "t-1")
         assert not {"session_id", "session_mode", "session_match", "agent"} & sent.keys()
         await served.chat("Go on")
-        assert upstream.requests[1].body["messages"][1]["reasoning_content"] == "2 and 2"
+        assert served.upstream.requests[1].body["messages"][1]["reasoning_content"] == "2 and 2"
 
 
 async def test_chunks_without_choices_are_passed_on() -> None:
@@ -231,8 +232,8 @@ async def test_chunks_without_choices_are_passed_on() -> None:
         {"id": "x", "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]},
         {"id": "x", "choices": [], "usage": USAGE},
     ]
-    async with gateway([Reply(chunks=chunks)]) as (served, _):
-        stream = await served.client.chat.completions.create(model="gpt-4o", messages=HI, stream=True)
+    async with gateway([Reply(chunks=chunks)]) as served:
+        stream = await served.openai.chat.completions.create(model="gpt-4o", messages=HI, stream=True)
         said = [chunk.model_extra or {} async for chunk in stream]
         assert len(said) == 2
         assert "prompt_filter_results" in said[0]
@@ -240,11 +241,11 @@ async def test_chunks_without_choices_are_passed_on() -> None:
 
 async def test_prompt_cache_key_is_sent_to_the_provider() -> None:
     """One key per session, which reveals neither session nor user; a client's own key is kept."""
-    async with gateway(lambda _: "ok") as (served, upstream):
+    async with gateway(lambda _: "ok") as served:
         for session_id in ("one", "one", "two"):
             await served.chat("Hi", session_id)
         await served.chat("Hi", "three", prompt_cache_key="mine")
-        keys = [received.body["prompt_cache_key"] for received in upstream.requests]
+        keys = [received.body["prompt_cache_key"] for received in served.upstream.requests]
         assert keys[0] == keys[1] != keys[2]
         assert keys[3] == "mine"
         assert "one" not in keys[0]
@@ -252,12 +253,12 @@ async def test_prompt_cache_key_is_sent_to_the_provider() -> None:
 
 async def test_models_lists_agents_and_models() -> None:
     agents = 'agents: {support: {llm: default, instruction: "Be kind."}}'
-    async with gateway(["ok"], agents) as (served, upstream):
-        names = [model.id async for model in served.client.models.list()]
+    async with gateway(["ok"], agents) as served:
+        names = [model.id async for model in served.openai.models.list()]
         assert names == ["support", "default"]
-        await served.client.chat.completions.create(model="support", messages=HI)
-        assert upstream.requests[0].body["model"] == "gpt-4o"
-        assert upstream.requests[0].body["messages"][0] == {"role": "system", "content": "Be kind."}
+        await served.openai.chat.completions.create(model="support", messages=HI)
+        assert served.upstream.requests[0].body["model"] == "gpt-4o"
+        assert served.upstream.requests[0].body["messages"][0] == {"role": "system", "content": "Be kind."}
 
 
 # -- errors ------------------------------------------------------------------
@@ -290,13 +291,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("fields", "param"), BAD)
 async def test_bad_requests_name_the_parameter(fields: dict[str, Any], param: str) -> None:
     """They raise `BadRequestError`; no model is called and no session created."""
-    async with gateway([]) as (served, upstream):
+    async with gateway([]) as served:
         with pytest.raises(openai.BadRequestError) as caught:
-            await served.client.chat.completions.create(**{"model": "gpt-4o", "messages": HI, **fields})
+            await served.openai.chat.completions.create(**{"model": "gpt-4o", "messages": HI, **fields})
         assert caught.value.param == param
         assert caught.value.type == "invalid_request_error"
         assert caught.value.code
-        assert upstream.requests == []
+        assert served.upstream.requests == []
         assert (await served.http.get("/v1/sessions")).json()["data"] == []
 
 
@@ -322,9 +323,9 @@ async def test_upstream_errors_map_to_client_exceptions(
     502.
     """
     reply = Reply(status=status, error="they said no", headers={"retry-after": "0.4"} if status == 429 else {})
-    async with gateway([reply]) as (served, _):
+    async with gateway([reply]) as served:
         with pytest.raises(kind) as caught:
-            await served.client.chat.completions.create(
+            await served.openai.chat.completions.create(
                 model="gpt-4o",
                 messages=HI,
                 stream=streamed,
@@ -342,9 +343,9 @@ async def test_upstream_errors_map_to_client_exceptions(
 
 async def test_unknown_route_raises_not_found() -> None:
     """With the usual error shape."""
-    async with gateway([]) as (served, _):
+    async with gateway([]) as served:
         with pytest.raises(openai.NotFoundError) as caught:
-            await served.client.embeddings.create(model="m", input="x")
+            await served.openai.embeddings.create(model="m", input="x")
         assert caught.value.code == "not_found"
         assert "/v1/embeddings" in str(caught.value)
 
@@ -362,12 +363,12 @@ async def test_too_long_prompt_is_rebuilt_smaller() -> None:
             }
         },
     )
-    async with gateway(["one", "two", too_long, "three"]) as (served, upstream):
+    async with gateway(["one", "two", too_long, "three"]) as served:
         for number in range(2):
             await served.chat(f"question {number} " + "word " * 2000)
         answer = await served.chat("question 2")
         assert answer["choices"][0]["message"]["content"] == "three"
-        refused, sent = (len(received.raw) for received in upstream.requests[2:])
+        refused, sent = (len(received.raw) for received in served.upstream.requests[2:])
         assert sent < refused * 0.8
         assert answer["session"]["working_set"]["total_tokens"] < 4096
         assert [role for role, _ in await served.log()] == ["user", "assistant"] * 3
@@ -376,22 +377,22 @@ async def test_too_long_prompt_is_rebuilt_smaller() -> None:
 async def test_prompt_that_stays_too_long_is_an_error() -> None:
     """After three smaller attempts the provider's own message is returned."""
     refusal = Reply(status=400, error={"error": {"message": "too long", "code": "context_length_exceeded"}})
-    async with gateway([*["ok"] * 4, *[refusal] * 9]) as (served, upstream):
+    async with gateway([*["ok"] * 4, *[refusal] * 9]) as served:
         for number in range(4):
             await served.chat(f"question {number} " + "word " * 1000)
         with pytest.raises(openai.BadRequestError) as caught:
-            await served.client.chat.completions.create(model="gpt-4o", messages=HI, extra_body={"session_id": "s"})
+            await served.openai.chat.completions.create(model="gpt-4o", messages=HI, extra_body={"session_id": "s"})
         assert caught.value.code == "context_length_exceeded"
-        sizes = [len(received.raw) for received in upstream.requests[4:]]
+        sizes = [len(received.raw) for received in served.upstream.requests[4:]]
         assert len(sizes) == 4
         assert sizes == sorted(sizes, reverse=True)
 
 
 async def test_budget_too_small_for_the_message_is_a_400() -> None:
     """It says what is needed; the message is in the log."""
-    async with gateway([], "context: {strategy: token_window, budget: 40}") as (served, upstream):
+    async with gateway([], "context: {strategy: token_window, budget: 40}") as served:
         answer = await served.chat("word " * 2000)
         assert (answer["status"], answer["error"]["code"]) == (400, "budget_too_small")
         assert "at least" in answer["error"]["message"]
-        assert upstream.requests == []
+        assert served.upstream.requests == []
         assert [role for role, _ in await served.log()] == ["user"]

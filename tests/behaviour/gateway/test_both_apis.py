@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
-from tests.edges.apis import CLAUDE, Apis, serve_apis
+from tests.behaviour.kit import CLAUDE, Served, apis
 
 THOUGHT = {"type": "thinking", "thinking": "Oslo is in Norway.", "signature": "c2lnbmVk"}
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"town": {"type": "string"}}}
@@ -49,10 +48,10 @@ async def test_session_alternates_between_both_apis(named: bool, stream: bool) -
         Reply(text="Certain.", message={"thinking_blocks": [THOUGHT]}),
     ]
     gpt = ["Hello.", "Bring a coat.", Reply(tool_calls=[("weather", {"town": "Rome"})]), "Sun."]
-    async with serve_apis(gpt, script) as both:
+    async with apis(gpt, script) as both:
         kept = Histories()
         kept.says("Hi")
-        first = await both.served.client.chat.completions.create(
+        first = await both.openai.chat.completions.create(
             model="gpt-4o", messages=kept.openai, extra_body={"session_id": "s"} if named else {}
         )
         session = first.session_id
@@ -71,7 +70,7 @@ async def test_session_alternates_between_both_apis(named: bool, stream: bool) -
         assert [block.type for block in answer.content] == ["thinking", "text"]
 
         kept.says("What do I need?")
-        third = await both.served.client.chat.completions.create(
+        third = await both.openai.chat.completions.create(
             model="gpt-4o", messages=kept.openai, extra_body={"session_id": "s"} if named else {}
         )
         assert (third.session_id, third.session["reconciled"]) == (session, "continued")
@@ -83,7 +82,7 @@ async def test_session_alternates_between_both_apis(named: bool, stream: bool) -
         kept.add_reply("Certain.", blocks=fourth.content)
 
         kept.says("And in Rome?")
-        called = await both.served.client.chat.completions.create(
+        called = await both.openai.chat.completions.create(
             model="gpt-4o", messages=kept.openai, tools=[THEIRS], extra_body={"session_id": "s"} if named else {}
         )
         # The result of a call that one client received arrives through the other API.
@@ -97,25 +96,24 @@ async def test_session_alternates_between_both_apis(named: bool, stream: bool) -
         await check_log(both, session)
 
 
-async def check_log(both: Apis, session: str) -> None:
+async def check_log(both: Served, session: str) -> None:
     """Check that the log has everything once, in order, with a valid chain, and that no prompt was refused or
     duplicated.
     """
-    entries = await both.served.hf.store.entries(SessionRef("default", session), retired=True)
-    assert all(entry.retired_by is None for entry in entries)
-    roles = [entry.message.role for entry in entries]
+    entries = await both.entries(session, retired=True)
+    assert all(entry.get("retired_by") is None for entry in entries)
+    roles = [entry["role"] for entry in entries]
     turn = ["user", "assistant"]
     tools = ["user", "assistant", "tool", "assistant"]
     assert roles == [*turn, *tools, *turn, *turn, *tools]
-    handle = await both.served.hf.session(session)
-    assert await handle.verify() == len(entries)
+    assert await (await both.native.session(session)).verify() == len(entries)
     assert both.claude.violations == []
     for request in both.claude.requests:
         blocks = [block for message in request.body["messages"] for block in message["content"]]
         thoughts = [block["thinking"] for block in blocks if block["type"] == "thinking"]
         assert len(thoughts) <= 2
         assert len(thoughts) == len(set(thoughts))
-    for request in both.gpt.requests:
+    for request in both.upstream.requests:
         for message in request.body["messages"]:
             assert set(message) <= {"role", "content", "tool_calls", "tool_call_id"}
             parts = message["content"] if isinstance(message["content"], list) else []
@@ -124,7 +122,7 @@ async def check_log(both: Apis, session: str) -> None:
 
 async def test_tool_results_with_client_made_ids_are_aligned() -> None:
     """They are not duplicated, and new results get the log's ids."""
-    async with serve_apis([Reply(tool_calls=[("weather", {"town": "Oslo"})]), "Rain."]) as both:
+    async with apis([Reply(tool_calls=[("weather", {"town": "Oslo"})]), "Rain."]) as both:
         history: list[Any] = [{"role": "user", "content": "Is it raining?"}]
         asked = await both.ask(history, tools=[OURS], session_id="s")
         use = {"type": "tool_use", "id": "toolu_mine", "name": "weather", "input": {"town": "Oslo"}}
@@ -134,13 +132,13 @@ async def test_tool_results_with_client_made_ids_are_aligned() -> None:
         ]
         await both.ask(history, tools=[OURS], session_id="s")
         entries = await both.entries("s")
-        assert [entry.message.role for entry in entries] == ["user", "assistant", "tool", "assistant"]
-        assert entries[2].message.tool_call_id == asked.content[0].id
+        assert [entry["role"] for entry in entries] == ["user", "assistant", "tool", "assistant"]
+        assert entries[2]["tool_call_id"] == asked.content[0].id
 
 
 async def test_split_or_trimmed_text_matches_the_log() -> None:
     """Text blocks are joined, and trailing white space is ignored."""
-    async with serve_apis(["One two. ", "Three."]) as both:
+    async with apis(["One two. ", "Three."]) as both:
         await both.ask("Hi")
         blocks = [{"type": "text", "text": "One "}, {"type": "text", "text": "two."}]
         history = [

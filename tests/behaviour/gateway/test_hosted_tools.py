@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from holdfast.limits import HOSTED_ITEM_BYTES
 from holdfast.testing import Reply, ResponsesUpstream
-from tests.edges.server import Served, gateway, serving
+from tests.behaviour.kit import gateway
 
 SEARCH: Any = {"type": "web_search", "search_context_size": "low"}
 ACTION = {"type": "search", "query": "weather in Oslo"}
@@ -41,59 +37,55 @@ def make_events(*, size: int = 0) -> list[dict[str, Any]]:
     ]
 
 
-@asynccontextmanager
-async def serve_native(script: list[Any]) -> AsyncIterator[tuple[Served, ResponsesUpstream]]:
+def serve_native(script: list[Any]) -> Any:
     """Run a server whose model has the Responses API."""
-    async with ResponsesUpstream(script) as upstream:
-        llm = {"model": "gpt-5", "api": "responses", "base_url": upstream.url, "api_key": "sk-upstream-12345678"}
-        async with serving(f"llms: {json.dumps({'default': llm})}") as served:
-            yield served, upstream
+    return gateway((), upstream=ResponsesUpstream(script), llm={"model": "gpt-5", "api": "responses"})
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_call_at_the_provider_is_an_item_of_the_reply(stream: bool) -> None:
     """The tool is sent unchanged, its call is listed and stored, and goes back to the provider."""
-    async with serve_native([Reply(chunks=make_events()), "Bye."]) as (served, upstream):
+    async with serve_native([Reply(chunks=make_events()), "Bye."]) as served:
         given: dict[str, Any] = {"model": "gpt-5", "input": "Weather in Oslo?", "tools": [SEARCH]}
         if stream:
-            async with served.client.responses.stream(**given) as events:
+            async with served.openai.responses.stream(**given) as events:
                 reply = await events.get_final_response()
         else:
-            reply = await served.client.responses.create(**given)
-        assert upstream.requests[0].body["tools"] == [SEARCH]
+            reply = await served.openai.responses.create(**given)
+        assert served.upstream.requests[0].body["tools"] == [SEARCH]
         assert [item.type for item in reply.output] == ["web_search_call", "message"]
         assert reply.output[0].action.query == "weather in Oslo"
         assert reply.output_text == "It is cold."
-        stored = await served.client.responses.retrieve(reply.id)
+        stored = await served.openai.responses.retrieve(reply.id)
         assert [item.id for item in stored.output] == [item.id for item in reply.output]
         assert stored.output[0] == reply.output[0]
-        await served.client.responses.create(model="gpt-5", input="Thanks.", previous_response_id=reply.id)
-        sent = [{**item, "content": None} for item in upstream.requests[1].body["input"]]
+        await served.openai.responses.create(model="gpt-5", input="Thanks.", previous_response_id=reply.id)
+        sent = [{**item, "content": None} for item in served.upstream.requests[1].body["input"]]
         assert [item["type"] for item in sent] == ["message", "web_search_call", "message", "message"]
         assert sent[1] == {"type": "web_search_call", "status": "completed", "action": ACTION, "content": None}
 
 
 async def test_large_result_at_the_provider_is_not_stored() -> None:
-    async with serve_native([Reply(chunks=make_events(size=HOSTED_ITEM_BYTES))]) as (served, _):
-        reply = await served.client.responses.create(model="gpt-5", input="Weather?", tools=[SEARCH])
+    async with serve_native([Reply(chunks=make_events(size=256 * 1024))]) as served:
+        reply = await served.openai.responses.create(model="gpt-5", input="Weather?", tools=[SEARCH])
         assert reply.output[0].to_dict().keys() == {"type", "id", "status"}
 
 
 async def test_other_models_do_not_get_the_tool() -> None:
-    async with gateway(["I cannot search."]) as (served, upstream):
-        reply = await served.client.responses.create(model="gpt-4o", input="Weather?", tools=[SEARCH])
-        assert "tools" not in upstream.requests[0].body
+    async with gateway(["I cannot search."]) as served:
+        reply = await served.openai.responses.create(model="gpt-4o", input="Weather?", tools=[SEARCH])
+        assert "tools" not in served.upstream.requests[0].body
         assert [warning["code"] for warning in reply.session["warnings"]] == ["tool_not_served"]
 
 
 async def test_another_upstream_does_not_get_the_call() -> None:
     """Other APIs and models continue the session with its text."""
-    async with serve_native([Reply(chunks=make_events()), "Bye."]) as (served, upstream):
-        await served.client.responses.create(
+    async with serve_native([Reply(chunks=make_events()), "Bye."]) as served:
+        await served.openai.responses.create(
             model="gpt-5", input="Weather?", tools=[SEARCH], extra_body={"session_id": "s"}
         )
-        completion = await served.client.chat.completions.create(
+        completion = await served.openai.chat.completions.create(
             model="gpt-5", messages=[{"role": "user", "content": "Thanks."}], extra_body={"session_id": "s"}
         )
         assert completion.choices[0].message.content == "Bye."
-        assert "tools" not in upstream.requests[1].body
+        assert "tools" not in served.upstream.requests[1].body

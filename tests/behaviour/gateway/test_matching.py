@@ -8,19 +8,12 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI, Timeout
 
-from holdfast.domain.session import SessionRef
-from holdfast.testing.gates import Gate
-from holdfast.testing.upstream import Reply
-from tests.edges.server import Served, gateway
-from tests.waits import until
+from holdfast.testing import Gate, Reply
+from tests.behaviour.kit import Served, count_connections, forget_attempts, gateway, until, user
 
 Data = dict[str, Any]
 ANYONE = "gateway: {single_user: false}"
 """Requests that name no user may come from anyone."""
-
-
-def user(text: str) -> Data:
-    return {"role": "user", "content": text}
 
 
 def reply_to(body: Data) -> str:
@@ -51,20 +44,20 @@ class Client:
         return told
 
 
-async def texts(served: Served, session_id: str, owner: str = "default", *, retired: bool = False) -> list[str]:
-    entries = await served.hf.store.entries(SessionRef(owner, session_id), retired=retired)
-    return [entry.message.text for entry in entries]
+async def read(served: Served, session_id: str, owner: str = "default", *, retired: bool = False) -> list[str]:
+    """Return the texts of a session."""
+    return [row.get("content") or "" for row in await served.entries(session_id, owner, retired=retired)]
 
 
 async def sessions(served: Served) -> dict[str, list[str]]:
     """The texts of every session, retired ones included."""
-    page = await served.hf.sessions(limit=1000)
-    return {one.id: await texts(served, one.id, one.user_id, retired=True) for one in page.sessions}
+    rows = await served.rest.sessions(limit=100)
+    return {row["id"]: await read(served, row["id"], row["user_id"], retired=True) for row in rows}
 
 
 async def test_people_without_names_with_equal_histories_share_no_session() -> None:
     """Each request gets a session of its own with the messages that it has."""
-    async with gateway(reply_to, ANYONE) as (served, _):
+    async with gateway(reply_to, ANYONE) as served:
         ada, bob = Client(served), Client(served)
         for question in ("Hi", "refund policy?"):
             await ada.ask(question)
@@ -86,12 +79,12 @@ async def test_concurrent_equal_conversations_get_separate_sessions(fields: Data
     def reply_when_released(body: Data) -> Reply:
         return Reply(text=reply_to(body), hold=gate if len(body["messages"]) == 3 else None)
 
-    async with gateway(reply_when_released) as (served, upstream):
+    async with gateway(reply_when_released) as served:
         clients = [Client(served, **fields) for _ in range(4)]
         for client in clients:
             await client.ask("Hi")
         second = [asyncio.create_task(client.ask("and now?")) for client in clients]
-        await upstream.until(lambda: len(upstream.requests) == 8)
+        await served.upstream.until(lambda: len(served.upstream.requests) == 8)
         gate.open()
         await asyncio.gather(*second)
         for client in clients:
@@ -102,16 +95,16 @@ async def test_concurrent_equal_conversations_get_separate_sessions(fields: Data
 
 async def test_edits_and_regenerations_of_people_without_names_change_no_session() -> None:
     """Each gets a new session of its own messages; the first one is unchanged."""
-    async with gateway(lambda body: f"re {len(body['messages'])}", ANYONE) as (served, upstream):
+    async with gateway(lambda body: f"re {len(body['messages'])}", ANYONE) as served:
         client = Client(served)
         await client.ask("Hi")
         await client.ask("a story?")
-        first, before = client.session_id, await texts(served, client.session_id)
+        first, before = client.session_id, await read(served, client.session_id)
         for _ in range(5):
             client.history.pop()
             assert (await client.resend())["session"]["reconciled"] == "new"
-        assert await texts(served, first, retired=True) == before
-        assert len(upstream.requests) == 7
+        assert await read(served, first, retired=True) == before
+        assert len(served.upstream.requests) == 7
 
 
 @pytest.mark.parametrize(
@@ -121,7 +114,7 @@ async def test_edits_and_regenerations_of_people_without_names_change_no_session
 )
 async def test_edit_of_an_idle_session_stays_in_place(config: str, fields: Data) -> None:
     """Five regenerations by one person are one session."""
-    async with gateway(lambda body: f"re {len(body['messages'])}", config) as (served, _):
+    async with gateway(lambda body: f"re {len(body['messages'])}", config) as served:
         client = Client(served, **fields)
         await client.ask("Hi")
         await client.ask("a story?")
@@ -137,39 +130,36 @@ async def create_hidden_tool_result(served: Served, session_id: str, result: str
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     tools = [{"role": "assistant", "content": None, "tool_calls": [call]}]
     tools.append({"role": "tool", "tool_call_id": "c", "content": result})
-    session = await served.hf.session(session_id)
-    await session.append([shown[0], *tools, shown[1]])
+    await served.rest.given(session_id, shown[0], *tools, shown[1])
     return shown
 
 
 @pytest.mark.parametrize(("config", "known"), [("", True), (ANYONE, False)], ids=["single user", "anyone"])
 async def test_hidden_tool_results_are_given_only_to_their_user(config: str, known: bool) -> None:
-    async with gateway(reply_to, config) as (served, upstream):
+    async with gateway(reply_to, config) as served:
         shown = await create_hidden_tool_result(served, "s", "secret")
         client = Client(served)
         await client.ask(*shown, "and now?")
-        assert ("secret" in str(upstream.requests[-1].body["messages"])) is known
+        assert ("secret" in str(served.upstream.requests[-1].body["messages"])) is known
         assert (client.session_id == "s") is known
 
 
 async def test_session_state_is_not_given_to_an_unnamed_twin() -> None:
-    async with gateway(reply_to, ANYONE) as (served, _):
+    async with gateway(reply_to, ANYONE) as served:
         ada, bob = Client(served), Client(served)
         await ada.ask("Hi")
-        await (await served.hf.session(ada.session_id)).update(state={"card": "4111"})
+        await served.rest.session(ada.session_id).change_state(card="4111")
         await bob.ask("Hi")
-        first = bob.session_id
         await ada.ask("and?")
         await bob.ask("well")
-        states = [(await served.hf.store.get(SessionRef("default", one.session_id))).state for one in (ada, bob)]
+        states = [await served.rest.session(one.session_id).state() for one in (ada, bob)]
         assert {"card": "4111"} not in states
         assert len({ada.session_id, bob.session_id}) == 2
-        assert first != (await served.hf.sessions()).sessions[-1].id
 
 
 async def test_histories_cut_to_the_last_messages_are_not_mixed() -> None:
     """Equal ends with different beginnings: the model sees nothing of the other beginning."""
-    async with gateway(reply_to, ANYONE) as (served, upstream):
+    async with gateway(reply_to, ANYONE) as served:
         clients = [Client(served), Client(served)]
         for client, secret in zip(clients, ("4111", "4222"), strict=True):
             await client.ask(f"my card is {secret}")
@@ -178,19 +168,18 @@ async def test_histories_cut_to_the_last_messages_are_not_mixed() -> None:
         for client, other in zip(clients, ("4222", "4111"), strict=True):
             client.history = client.history[-7:]
             await client.ask("bye")
-            assert other not in str(upstream.requests[-1].body["messages"])
+            assert other not in str(served.upstream.requests[-1].body["messages"])
         for log in (await sessions(served)).values():
             assert not ("my card is 4111" in log and "my card is 4222" in log)
 
 
 async def test_exact_continuation_is_found_after_many_equal_openings() -> None:
-    async with gateway(reply_to) as (served, _):
+    async with gateway(reply_to) as served:
         client = Client(served)
         await client.ask("Hi")
         first = client.session_id
         for at in range(70):
-            session = await served.hf.session(f"other{at}")
-            await session.append([*client.history, user(f"{at}")])
+            await served.rest.given(f"other{at}", *client.history, user(f"{at}"))
         await client.ask("and now?")
         assert client.session_id == first
 
@@ -206,12 +195,12 @@ async def test_sdk_retry_joins_the_running_turn(opening: tuple[str, ...]) -> Non
     def reply_when_released(body: Data) -> Reply:
         return Reply(text=reply_to(body), hold=gate if body["messages"][-1]["content"] == "slow" else None)
 
-    async with gateway(reply_when_released) as (served, upstream):
+    async with gateway(reply_when_released) as served:
         client = Client(served)
         for text in opening:
             await client.ask(text)
         body = {"model": "gpt-4o", "messages": [*client.history, user("slow")], "on_disconnect": "finish"}
-        before = len(upstream.requests)
+        before = len(served.upstream.requests)
 
         async def send(count: int) -> Data:
             headers = {"x-stainless-retry-count": str(count)}
@@ -220,38 +209,38 @@ async def test_sdk_retry_joins_the_running_turn(opening: tuple[str, ...]) -> Non
             return dict(answer.json())
 
         first = asyncio.create_task(send(0))
-        await upstream.until(lambda: len(upstream.requests) == before + 1)
+        await served.upstream.until(lambda: len(served.upstream.requests) == before + 1)
         again = asyncio.create_task(send(1))
-        await until(lambda: served.hf.engine.locks.has_waiting)
+        await served.until_waiting()
         gate.open()
         told, retold = await first, await again
         assert retold["choices"][0]["message"] == told["choices"][0]["message"]
         assert (retold["session_id"], retold["session"]["reconciled"]) == (told["session_id"], "replayed")
-        assert len(upstream.requests) == before + 1
+        assert len(served.upstream.requests) == before + 1
         assert len(await sessions(served)) == 1
 
 
 async def test_sdk_retry_after_a_timeout_gets_the_first_reply() -> None:
     """The model is called once although the client disconnected; a disconnect for another reason still ends its turn."""
     gate = Gate()
-    async with gateway(lambda body: Reply(text=reply_to(body), hold=gate)) as (served, upstream):
+    async with gateway(lambda body: Reply(text=reply_to(body), hold=gate)) as served:
         sdk = AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", timeout=Timeout(60, read=1), max_retries=9)
         asking = asyncio.create_task(
             sdk.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": "pay"}])
         )
-        await until(lambda: served.hf.engine.locks.has_waiting)
+        await served.until_waiting()
         gate.open()
         assert (await asking).choices[0].message.content == "re: pay"
         assert list((await sessions(served)).values()) == [["pay", "re: pay"]]
         await sdk.close()
-        assert len(upstream.requests) == 1
+        assert len(served.upstream.requests) == 1
 
 
 async def test_retry_repeats_the_abandoned_one_of_two_equal_requests() -> None:
     """A's retry never joins B's turn, although A and B said the same at the same time."""
     gates = [Gate(), Gate()]
     held = iter(gates)
-    async with gateway(lambda _: Reply(text="paid", hold=next(held))) as (served, upstream):
+    async with gateway(lambda _: Reply(text="paid", hold=next(held))) as served:
         body = {"model": "gpt-4o", "messages": [user("pay")]}
 
         async def send(count: int, **headers: str) -> Data:
@@ -260,37 +249,36 @@ async def test_retry_repeats_the_abandoned_one_of_two_equal_requests() -> None:
             return dict(answer.json())
 
         bob = asyncio.create_task(send(0))
-        await upstream.until(lambda: len(upstream.requests) == 1)
+        await served.upstream.until(lambda: len(served.upstream.requests) == 1)
         ada = asyncio.create_task(send(0))
-        await upstream.until(lambda: len(upstream.requests) == 2)
-        attempts = next(iter(served.hf.engine.retries._attempts.values()))
+        await served.upstream.until(lambda: len(served.upstream.requests) == 2)
         await asyncio.sleep(0.1)  # the client's own time limit
         ada.cancel()
-        await until(lambda: [one.is_connected for one in attempts] == [True, False])
+        await until(lambda: count_connections(served.server) == 1)
         again = asyncio.create_task(send(1))
-        await until(lambda: served.hf.engine.locks.has_waiting)
+        await served.until_waiting()
         for gate in gates:
             gate.open()
         assert (await again)["session_id"] != (await bob)["session_id"]
-        assert len(upstream.requests) == 2
+        assert len(served.upstream.requests) == 2
         assert len(await sessions(served)) == 2
 
 
 async def test_retry_after_a_failure_leaves_no_empty_session() -> None:
-    async with gateway([Reply(status=500), "there you are"]) as (served, upstream):
+    async with gateway([Reply(status=500), "there you are"]) as served:
         body = {"model": "gpt-4o", "messages": [user("hello?")]}
         first = await served.http.post("/v1/chat/completions", json=body, headers={"x-stainless-retry-count": "0"})
         assert first.status_code == 502
         again = await served.http.post("/v1/chat/completions", json=body, headers={"x-stainless-retry-count": "1"})
         assert again.json()["session"]["reconciled"] == "replayed"
         assert list((await sessions(served)).values()) == [["hello?", "there you are"]]
-        assert len(upstream.requests) == 2
+        assert len(served.upstream.requests) == 2
 
 
 @pytest.mark.parametrize("broken", [Reply(status=500), Reply(text="one two three", cut_after=2)], ids=["none", "cut"])
 async def test_retry_after_another_message_was_answered_is_a_new_message(broken: Reply) -> None:
     """The user said it again after the other reply. The prompt ends with it, and no provider gets a prompt that ends with a reply."""
-    async with gateway([broken, "re: two", "re: one", "never"]) as (served, upstream):
+    async with gateway([broken, "re: two", "re: one", "never"]) as served:
 
         async def send(text: str, count: int) -> Data:
             body = {"model": "gpt-4o", "messages": [user(text)], "session_id": "s"}
@@ -302,16 +290,16 @@ async def test_retry_after_another_message_was_answered_is_a_new_message(broken:
         assert (await send("two", 0))["status"] == 200
         for count in (1, 2):
             assert (await send("one", count))["choices"][0]["message"]["content"] == "re: one"
-        assert len(upstream.requests) == 3
-        assert (await texts(served, "s"))[-4:] == ["two", "re: two", "one", "re: one"]
-        roles = [one["role"] for one in upstream.requests[-1].body["messages"]]
+        assert len(served.upstream.requests) == 3
+        assert (await read(served, "s"))[-4:] == ["two", "re: two", "one", "re: one"]
+        roles = [one["role"] for one in served.upstream.requests[-1].body["messages"]]
         assert roles[-3:] == ["user", "assistant", "user"]
 
 
 async def test_retry_of_a_history_after_another_message_was_answered_is_matched_again() -> None:
     """It has another message than the one that was answered, so it is an edit."""
     fields = {"user": "ada"}
-    async with gateway(["re: Hi", Reply(status=500), "re: two", "re: one"]) as (served, upstream):
+    async with gateway(["re: Hi", Reply(status=500), "re: two", "re: one"]) as served:
         client = Client(served, **fields)
         await client.ask("Hi")
         opening = client.history
@@ -323,33 +311,33 @@ async def test_retry_of_a_history_after_another_message_was_answered_is_matched_
         headers = {"x-stainless-retry-count": "1"}
         again = (await served.http.post("/v1/chat/completions", json=body, headers=headers)).json()
         assert again["choices"][0]["message"]["content"] == "re: one"
-        asked = [one["content"] for one in upstream.requests[-1].body["messages"]]
+        asked = [one["content"] for one in served.upstream.requests[-1].body["messages"]]
         assert asked == ["Hi", "re: Hi", "one"]
 
 
 async def test_equal_requests_without_retry_marks_are_two_turns() -> None:
-    async with gateway(reply_to) as (served, upstream):
+    async with gateway(reply_to) as served:
         for _ in range(2):
             await Client(served).ask("Hi", headers={"x-stainless-retry-count": "0"})
-        assert len(upstream.requests) == len(await sessions(served)) == 2
+        assert len(served.upstream.requests) == len(await sessions(served)) == 2
         await Client(served).ask("Hi", headers={"x-stainless-retry-count": "1"})
-        assert len(upstream.requests) == len(await sessions(served)) == 2
+        assert len(served.upstream.requests) == len(await sessions(served)) == 2
 
 
 async def test_idempotency_key_finds_its_reply_in_a_continued_session() -> None:
     """Also on another server, which does not know the first attempt."""
-    async with gateway(reply_to) as (served, upstream):
+    async with gateway(reply_to) as served:
         client = Client(served)
         await client.ask("Hi")
         key = {"Idempotency-Key": "k"}
         first = await client.ask("pay", headers=key)
         for forget in (False, True):
             if forget:
-                served.hf.engine.retries._attempts.clear()
+                forget_attempts(served.native)
             client.history.pop()
             again = await client.resend(headers=key)
             assert (again["session_id"], again["session"]["reconciled"]) == (first["session_id"], "replayed")
-        assert len(upstream.requests) == 2
+        assert len(served.upstream.requests) == 2
         assert len(await sessions(served)) == 1
 
 
@@ -363,7 +351,7 @@ async def test_idempotency_key_finds_its_reply_next_to_an_equal_session(fields: 
         is_call = result and body["messages"][-1]["content"] == "pay"
         return Reply(tool_calls=[call]) if is_call else reply_to(body)
 
-    async with gateway(reply_or_call) as (served, upstream):
+    async with gateway(reply_or_call) as served:
         clients = [Client(served, **fields) for _ in range(2)]
         for client in clients:
             await client.ask("Hi")
@@ -372,15 +360,15 @@ async def test_idempotency_key_finds_its_reply_next_to_an_equal_session(fields: 
                 await client.resend()
                 client.history[-1]["tool_calls"] = [call]
                 client.history.append({"role": "tool", "tool_call_id": "c", "content": "paid"})
-        key, before = {"Idempotency-Key": "k"}, len(upstream.requests)
+        key, before = {"Idempotency-Key": "k"}, len(served.upstream.requests)
         first = await clients[0].resend(headers=key)
         logs = await sessions(served)
-        served.hf.engine.retries._attempts.clear()
+        forget_attempts(served.native)
         clients[0].history.pop()
         again = await clients[0].resend(headers=key)
         assert (again["session_id"], again["session"]["reconciled"]) == (first["session_id"], "replayed")
         assert again["id"] == first["id"]
-        assert len(upstream.requests) == before + 1
+        assert len(served.upstream.requests) == before + 1
         assert await sessions(served) == logs
 
 
@@ -392,21 +380,21 @@ async def test_waiting_request_that_would_retire_the_reply_is_rematched() -> Non
     def reply_when_released(body: Data) -> Reply:
         return Reply(text=reply_to(body), hold=gate if body["messages"][-1]["content"] == "slow" else None)
 
-    async with gateway(reply_when_released) as (served, upstream):
+    async with gateway(reply_when_released) as served:
         client = Client(served, **fields)
         await client.ask("Hi")
         first, opening = client.session_id, list(client.history)
         running = asyncio.create_task(client.ask("slow"))
-        await upstream.until(lambda: len(upstream.requests) == 2)
+        await served.upstream.until(lambda: len(served.upstream.requests) == 2)
         other = Client(served, **fields)
         other.history = [*opening, user("slow")]
         waiting = asyncio.create_task(other.ask("and more"))
-        await until(lambda: served.hf.engine.locks.has_waiting)
+        await served.until_waiting()
         gate.open()
         await running
         told = await waiting
         assert (told["session"]["reconciled"], client.session_id) == ("edited", first)
-        assert await texts(served, other.session_id, "ada") == [one["content"] for one in other.history]
+        assert await read(served, other.session_id, "ada") == [one["content"] for one in other.history]
         logs = await sessions(served)
         assert len(logs) == 1
         assert logs[first][:4] == [one["content"] for one in client.history]
@@ -419,23 +407,22 @@ async def test_fork_continues_after_its_parent_is_deleted() -> None:
     def reply_when_released(body: Data) -> Reply:
         return Reply(text=reply_to(body), hold=gate if body["messages"][-1]["content"] == "slow" else None)
 
-    async with gateway(reply_when_released) as (served, upstream):
+    async with gateway(reply_when_released) as served:
         one = Client(served, user="ada")
         await one.ask("Hi")
         two = Client(served, user="ada")
         two.history = list(one.history)
         running = asyncio.create_task(one.ask("slow"))
-        await upstream.until(lambda: len(upstream.requests) == 2)
+        await served.upstream.until(lambda: len(served.upstream.requests) == 2)
         assert (await two.ask("quick"))["session"]["reconciled"] == "forked"
         gate.open()
         await running
-        parent = await served.hf.store.get(SessionRef("ada", one.session_id))
-        fork = await served.hf.store.get(SessionRef("ada", two.session_id))
-        assert fork.metadata["forked_from"]["id"] == parent.id
-        await served.hf.delete(parent.ref)
+        fork = await served.rest.session(two.session_id, "ada").info()
+        assert fork["metadata"]["forked_from"]["id"] == one.session_id
+        await served.rest.session(one.session_id, "ada").delete()
         last = two.session_id
         await two.ask("go on")
         assert two.session_id == last
-        assert await texts(served, last, "ada") == [one["content"] for one in two.history]
-        assert "Hi" in str(upstream.requests[-1].body["messages"])
+        assert await read(served, last, "ada") == [one["content"] for one in two.history]
+        assert "Hi" in str(served.upstream.requests[-1].body["messages"])
         assert len(await sessions(served)) == 1

@@ -9,7 +9,7 @@ import httpx2
 import openai
 import pytest
 
-from tests.edges.server import Served, gateway
+from tests.behaviour.kit import Served, gateway
 
 PAGE = "The quick brown fox jumps over the lazy dog. " * 40
 TOOL: Any = {"name": "read", "input_schema": {"type": "object", "properties": {"page": {"type": "integer"}}}}
@@ -29,8 +29,8 @@ async def list_sessions(served: Served) -> list[Any]:
 
 async def test_count_equals_the_prompt_that_is_sent() -> None:
     """New, after a response, after an earlier response, and in a conversation: the count is that of the turn."""
-    async with gateway([f"Reply {at}. {PAGE}" for at in range(8)]) as (served, _):
-        create, count = served.client.responses.create, served.client.responses.input_tokens.count
+    async with gateway([f"Reply {at}. {PAGE}" for at in range(8)]) as served:
+        create, count = served.openai.responses.create, served.openai.responses.input_tokens.count
         fields: dict[str, Any] = {"model": "gpt-4o", "instructions": "Be brief."}
         before = await count(input="Hello there.", **fields)
         assert await list_sessions(served) == []
@@ -44,7 +44,7 @@ async def test_count_equals_the_prompt_that_is_sent() -> None:
         counted = await count(**follow)  # of an earlier response
         branch = await create(**follow)
         assert counted.input_tokens == await count_of_turn(served, branch) == await count_of_turn(served, second)
-        talk = await served.client.conversations.create()
+        talk = await served.openai.conversations.create()
         await create(input="One.", conversation=talk.id, **fields)
         counted = await count(input="Two.", conversation=talk.id, **fields)
         assert counted.input_tokens == await count_of_turn(
@@ -54,27 +54,27 @@ async def test_count_equals_the_prompt_that_is_sent() -> None:
 
 async def test_count_stores_nothing() -> None:
     """The log, the sessions and later prompts are the same, whether tokens were counted or not."""
-    async with gateway(["One.", "Two."]) as (served, upstream):
-        first = await served.client.responses.create(model="gpt-4o", input="Hello.")
+    async with gateway(["One.", "Two."]) as served:
+        first = await served.openai.responses.create(model="gpt-4o", input="Hello.")
         log, sessions = await served.log(first.session_id), await list_sessions(served)
         for _ in range(3):
-            await served.client.responses.input_tokens.count(
+            await served.openai.responses.input_tokens.count(
                 model="gpt-4o", input="More.", previous_response_id=first.id
             )
         assert await served.log(first.session_id) == log
         assert await list_sessions(served) == sessions
-        assert len(upstream.requests) == 1
+        assert len(served.upstream.requests) == 1
 
 
 async def test_count_depends_on_the_budget() -> None:
     """With a budget, the count is that of the shortened prompt."""
-    async with gateway([PAGE] * 9) as (served, _):
+    async with gateway([PAGE] * 9) as served:
         last: Any = None
         for at in range(8):
-            last = await served.client.responses.create(
+            last = await served.openai.responses.create(
                 model="gpt-4o", input=f"Page {at}?", previous_response_id=last and last.id
             )
-        count = served.client.responses.input_tokens.count
+        count = served.openai.responses.input_tokens.count
         whole = await count(model="gpt-4o", input="Next?", previous_response_id=last.id)
         short = await count(model="gpt-4o", input="Next?", previous_response_id=last.id, extra_body={"budget": 1000})
         assert whole.input_tokens > 3000 > 1100 > short.input_tokens
@@ -82,8 +82,8 @@ async def test_count_depends_on_the_budget() -> None:
 
 async def test_wrong_requests_are_refused_by_name() -> None:
     """An unknown response, and a request without input."""
-    async with gateway([]) as (served, _):
-        count = served.client.responses.input_tokens.count
+    async with gateway([]) as served:
+        count = served.openai.responses.input_tokens.count
         with pytest.raises(openai.BadRequestError) as refused:
             await count(model="gpt-4o", input="x", previous_response_id="resp_x")
         assert (refused.value.code, refused.value.param) == ("previous_response_not_found", "previous_response_id")
@@ -95,10 +95,10 @@ async def test_wrong_requests_are_refused_by_name() -> None:
 
 async def test_response_of_another_user_is_not_counted() -> None:
     """Another user's response does not exist."""
-    async with gateway(["Hi."]) as (served, _):
-        made = await served.client.responses.create(model="gpt-4o", input="x", extra_body={"user_id": "ada"})
+    async with gateway(["Hi."]) as served:
+        made = await served.openai.responses.create(model="gpt-4o", input="x", extra_body={"user_id": "ada"})
         with pytest.raises(openai.BadRequestError) as refused:
-            await served.client.responses.input_tokens.count(
+            await served.openai.responses.input_tokens.count(
                 model="gpt-4o", input="x", previous_response_id=made.id, extra_body={"user_id": "eve"}
             )
         assert refused.value.code == "previous_response_not_found"
@@ -111,7 +111,7 @@ async def test_anthropic_count_with_edits() -> None:
         use = {"type": "tool_use", "id": f"t{at}", "name": "read", "input": {"page": at}}
         result = {"type": "tool_result", "tool_use_id": f"t{at}", "content": f"Page {at}. {PAGE}"}
         messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
-    async with gateway([]) as (served, _):
+    async with gateway([]) as served:
         claude = anthropic.AsyncAnthropic(
             base_url=served.url, api_key="k", max_retries=0, http_client=httpx2.AsyncClient(trust_env=False)
         )

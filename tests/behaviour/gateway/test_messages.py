@@ -11,11 +11,8 @@ from typing import Any
 import anthropic
 import pytest
 
-from holdfast.server.body_limits import BodyLimits
 from holdfast.testing import Reply
-from holdfast.tools.functions import make_toolset
-from tests.edges.apis import CLAUDE, serve_apis
-from tests.edges.server import CLIENT_KEY
+from tests.behaviour.kit import CLAUDE, CLIENT_KEY, answer_of, apis
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "prompt_tokens_details": {"cached_tokens": 64}}
 WEATHER: dict[str, Any] = {
@@ -44,7 +41,7 @@ either = pytest.mark.parametrize("model", ["gpt-4o", CLAUDE])
 async def test_text_answer(model: str, stream: bool) -> None:
     """With its stop reason and usage; both messages are in the log."""
     reply = Reply(text="Hello there, you.", usage=USAGE)
-    async with serve_apis([reply], [reply]) as both:
+    async with apis([reply], [reply]) as both:
         told = await both.ask("Hi", stream=stream, model=model, session_id="s", system="Be kind.")
         assert (told.type, told.role, told.stop_reason) == ("message", "assistant", "end_turn")
         assert [block.to_dict() for block in told.content] == [{"type": "text", "text": "Hello there, you."}]
@@ -52,8 +49,8 @@ async def test_text_answer(model: str, stream: bool) -> None:
         assert told.usage.output_tokens == 20
         if model != CLAUDE:
             assert (told.usage.input_tokens, told.usage.cache_read_input_tokens) == (36, 64)
-        assert await both.served.log() == [("user", "Hi"), ("assistant", "Hello there, you.")]
-        (sent,) = (both.claude if model == CLAUDE else both.gpt).requests
+        assert await both.log() == [("user", "Hi"), ("assistant", "Hello there, you.")]
+        (sent,) = (both.claude if model == CLAUDE else both.upstream).requests
         assert sent.body["max_tokens"] == 100
         assert CLIENT_KEY.encode() not in sent.raw
         assert both.claude.violations == []
@@ -61,7 +58,7 @@ async def test_text_answer(model: str, stream: bool) -> None:
 
 async def test_session_is_reported() -> None:
     """Whole: in the body. Streamed: in the `message_delta`, and in a header from the start."""
-    async with serve_apis(["one", "two"]) as both:
+    async with apis(["one", "two"]) as both:
         told = await both.ask("Hi", session_id="s")
         assert told.session_id == "s"
         assert told.session["version"] == 2
@@ -70,7 +67,7 @@ async def test_session_is_reported() -> None:
             "max_tokens": 9,
             "messages": [{"role": "user", "content": "Go on"}],
         }
-        async with both.client.messages.stream(**fields, extra_headers={"x-session-id": "s"}) as events:
+        async with both.anthropic.messages.stream(**fields, extra_headers={"x-session-id": "s"}) as events:
             seen = [event async for event in events]
             assert events.response.headers["x-session-id"] == "s"
             assert events.response.headers["request-id"] == events.response.headers["x-request-id"]
@@ -81,9 +78,9 @@ async def test_session_is_reported() -> None:
 async def test_events_are_in_anthropics_order() -> None:
     """Each is named; blocks follow one another, each started and stopped, with increasing indexes."""
     reply = Reply(text="Let me see.", tool_calls=CALLS, message={"reasoning_content": "hm, well"})
-    async with serve_apis([reply]) as both:
+    async with apis([reply]) as both:
         body = {"model": "gpt-4o", "stream": True, "messages": [{"role": "user", "content": "Hi"}], "tools": [WEATHER]}
-        response = await both.served.http.post("/v1/messages", json=body)
+        response = await both.http.post("/v1/messages", json=body)
         assert response.headers["content-type"].startswith("text/event-stream")
         events = [
             (name.removeprefix("event: "), json.loads(data.removeprefix("data: ")))
@@ -124,13 +121,13 @@ async def test_parameters_reach_an_openai_model() -> None:
         "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
         "extra_headers": {"anthropic-beta": "a-1,b-2"},
     }
-    async with serve_apis(["a", "b"]) as both:
+    async with apis(["a", "b"]) as both:
         await both.ask(
             [{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]}],
             **fields,
         )
         await both.ask("Hi", model="o3", **fields)
-        one, other = (request.body for request in both.gpt.requests)
+        one, other = (request.body for request in both.upstream.requests)
         ours = {"stream", "stream_options", "prompt_cache_key", "model", "messages"}
         function = {"name": "weather", "description": WEATHER["description"], "parameters": WEATHER["input_schema"]}
         common = {
@@ -153,7 +150,7 @@ async def test_parameters_reach_an_openai_model() -> None:
             {"role": "system", "content": [{"type": "text", "text": "Be kind."}]},
             {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
         ]
-        assert (await both.served.hf.sessions(user_id="ada")).sessions
+        assert await both.rest.sessions(user="ada")
 
 
 async def test_parameters_reach_an_anthropic_model_unchanged() -> None:
@@ -169,7 +166,7 @@ async def test_parameters_reach_an_anthropic_model_unchanged() -> None:
         "metadata": {"user_id": "u-1"},
         "extra_headers": {"anthropic-beta": "a-1,b-2"},
     }
-    async with serve_apis((), ["Yes.", "No."]) as both:
+    async with apis((), ["Yes.", "No."]) as both:
         await both.ask("Hi", model=CLAUDE, **fields)
         await both.ask("Hi", model=CLAUDE, top_k=5, temperature=0.2)
         sent, other = both.claude.requests
@@ -193,7 +190,7 @@ async def test_parameters_reach_an_anthropic_model_unchanged() -> None:
 async def test_tool_calls_and_results(model: str, stream: bool) -> None:
     """Several calls at once with parsed input; the results come back in one message with text after them."""
     script = [Reply(text="Let me see.", tool_calls=CALLS), "Rain, and rain."]
-    async with serve_apis(script, script) as both:
+    async with apis(script, script) as both:
         options: dict[str, Any] = {"model": model, "tools": [WEATHER], "stream": stream, "session_id": "s"}
         asked = await both.ask("Is it raining?", **options)
         assert asked.stop_reason == "tool_use"
@@ -209,9 +206,9 @@ async def test_tool_calls_and_results(model: str, stream: bool) -> None:
             [{"role": "user", "content": [*results, {"type": "text", "text": "In short?"}]}], **options
         )
         assert answer.content[0].text == "Rain, and rain."
-        roles = [(entry.message.role, entry.turn_id) for entry in await both.entries("s")]
+        roles = [(entry["role"], entry["turn_id"]) for entry in await both.entries("s")]
         assert roles == [("user", 0), ("assistant", 0), ("tool", 0), ("tool", 0), ("user", 1), ("assistant", 1)]
-        upstream = both.claude if model == CLAUDE else both.gpt
+        upstream = both.claude if model == CLAUDE else both.upstream
         ids = [call.id for call in calls]
         if model == CLAUDE:
             last = upstream.requests[1].body["messages"][-1]["content"]
@@ -237,8 +234,7 @@ async def test_server_tools_run_inside_the_turn(stream: bool) -> None:
         """Count."""
         return 1
 
-    async with serve_apis((), rounds) as both:
-        both.served.hf.roster.tools = make_toolset([count])
+    async with apis((), rounds, tools=[count]) as both:
         history: list[Any] = [{"role": "user", "content": "How many?"}]
         asked = await both.ask(
             history, stream=stream, model=CLAUDE, max_tokens=3000, thinking={"type": "enabled", "budget_tokens": 1024}
@@ -261,7 +257,7 @@ async def test_reasoning_is_sent_back_signed(stream: bool) -> None:
     """And only once: the client resends what is already in the log."""
     blocks = [THOUGHT, SEALED]
     script = [Reply(text="Let me see.", tool_calls=CALLS[:1], message={"thinking_blocks": blocks}), "Rain.", "Yes."]
-    async with serve_apis((), script) as both:
+    async with apis((), script) as both:
         options: dict[str, Any] = {
             "model": CLAUDE,
             "tools": [WEATHER],
@@ -289,7 +285,7 @@ async def test_reasoning_is_sent_back_signed(stream: bool) -> None:
 async def test_unsigned_reasoning_is_shown(stream: bool) -> None:
     """For models whose provider signs nothing; resent, it is not part of the reply's text."""
     script = [Reply(text="Four.", message={"reasoning_content": "two and two"}), "Yes."]
-    async with serve_apis(script) as both:
+    async with apis(script) as both:
         history: list[Any] = [{"role": "user", "content": "2 + 2?"}]
         asked = await both.ask(history, stream=stream)
         assert [block.type for block in asked.content] == ["thinking", "text"]
@@ -297,7 +293,7 @@ async def test_unsigned_reasoning_is_shown(stream: bool) -> None:
         history += [{"role": "assistant", "content": asked.content}, {"role": "user", "content": "Sure?"}]
         again = await both.ask(history)
         assert again.session["reconciled"] == "continued"
-        assert all(isinstance(message["content"], str) for message in both.gpt.requests[1].body["messages"])
+        assert all(isinstance(message["content"], str) for message in both.upstream.requests[1].body["messages"])
 
 
 @streamed
@@ -327,7 +323,7 @@ async def test_server_tool_blocks_are_passed_unchanged(stream: bool) -> None:
     ]
     script = [Reply(message={"content": content}), "Yes.", "Still."]
     tools = [{"type": "web_search_20250305", "name": "web_search"}]
-    async with serve_apis(["It did."], script) as both:
+    async with apis(["It did."], script) as both:
         history: list[Any] = [{"role": "user", "content": "Is it raining?"}]
         asked = await both.ask(history, stream=stream, model=CLAUDE, tools=tools, session_id="s")
         assert [block.to_dict(exclude_none=True) for block in asked.content] == content
@@ -338,8 +334,11 @@ async def test_server_tool_blocks_are_passed_unchanged(stream: bool) -> None:
         assert [{k: v for k, v in block.items() if k != "cache_control"} for block in told] == content
         plain = [history[0], {"role": "assistant", "content": "Let me search. It rains."}, history[2]]
         plain += [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "And before?"}]
-        assert (await both.chat(plain)).content == "It did."
-        assert both.gpt.requests[0].body["messages"][1] == {"role": "assistant", "content": "Let me search. It rains."}
+        assert answer_of(await both.chat(plain, None)) == "It did."
+        assert both.upstream.requests[0].body["messages"][1] == {
+            "role": "assistant",
+            "content": "Let me search. It rains.",
+        }
         assert both.claude.violations == []
 
 
@@ -350,7 +349,7 @@ async def test_server_tool_blocks_are_passed_unchanged(stream: bool) -> None:
 async def test_images_are_stored_once(model: str) -> None:
     """In messages and tool results, stored by content and sent in the model's own format."""
     script = [Reply(tool_calls=CALLS[:1]), "A pixel.", "Still."]
-    async with serve_apis(script, script) as both:
+    async with apis(script, script) as both:
         options: dict[str, Any] = {"model": model, "tools": [WEATHER], "session_id": "s"}
         large = base64.b64encode(base64.b64decode(PIXEL) + bytes(3000)).decode()
         image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": large}}
@@ -359,10 +358,10 @@ async def test_images_are_stored_once(model: str) -> None:
         )
         result = {"type": "tool_result", "tool_use_id": asked.content[0].id, "content": [image]}
         await both.ask([{"role": "user", "content": [result]}], **options)
-        entries = await both.entries("s")
-        held = [part.held[0].sha256 for entry in entries for part in entry.message.media]
-        assert (len(held), len(set(held))) == (2, 1)
-        sent = (both.claude if model == CLAUDE else both.gpt).requests[1].body["messages"]
+        images = (await both.rest.session().export())["images"]
+        assert [one["seq"] for one in images] == [0, 2]
+        assert len({one["sha256"] for one in images}) == 1
+        sent = (both.claude if model == CLAUDE else both.upstream).requests[1].body["messages"]
         assert sum(json.dumps(message).count(large) for message in sent) == 2
         assert both.claude.violations == []
         if model != CLAUDE:  # it accepts only text in a result
@@ -371,10 +370,9 @@ async def test_images_are_stored_once(model: str) -> None:
             assert [part["type"] for part in sent[3]["content"]] == ["text", "image_url"]
 
 
-async def test_media_are_checked_everywhere_in_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_media_are_checked_everywhere_in_a_request() -> None:
     """Too many, too large or not base64: refused with their place, before anything is stored."""
-    monkeypatch.setattr("holdfast.limits.REQUEST_MEDIA", 2)
-    async with serve_apis(limits=BodyLimits(media=1000)) as both:
+    async with apis((), (), "gateway: {max_media: 2048}") as both:
         big = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 4000}}
         bad = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "?"}}
         for content, error, place in (
@@ -390,7 +388,7 @@ async def test_media_are_checked_everywhere_in_a_request(monkeypatch: pytest.Mon
                 "messages[0].content[0].content[0]",
             ),
             (
-                [IMAGE, {"type": "tool_result", "tool_use_id": "a", "content": [IMAGE, IMAGE]}],
+                [*[IMAGE] * 60, {"type": "tool_result", "tool_use_id": "a", "content": [IMAGE] * 41}],
                 anthropic.ContentTooLargeError,
                 "messages",
             ),
@@ -399,4 +397,4 @@ async def test_media_are_checked_everywhere_in_a_request(monkeypatch: pytest.Mon
                 await both.ask([{"role": "user", "content": content}])
             body: Any = told.value.body
             assert body["error"]["param"] == place
-        assert (await both.served.hf.sessions()).sessions == ()
+        assert await both.rest.sessions() == []

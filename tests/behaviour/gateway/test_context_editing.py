@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from holdfast.testing import Reply
-from tests.edges.server import Served, gateway
+from tests.behaviour.kit import Served, gateway
 
 TOOL: Any = {"name": "read", "input_schema": {"type": "object", "properties": {"page": {"type": "integer"}}}}
 PAGE = "The quick brown fox jumps over the lazy dog. " * 40
@@ -74,9 +74,9 @@ def find_sent_results(upstream: Any, at: int) -> list[bool]:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_old_results_are_cleared_and_reported(stream: bool) -> None:
     """With more than three uses, all but the newest are cleared; the reply says how many and how many tokens."""
-    async with gateway(script(5)) as (served, upstream):
+    async with gateway(script(5)) as served:
         answers = await read_pages(served, 5, edit=EDIT, stream=stream)
-        assert [find_sent_results(upstream, at) for at in (3, 4)] == [[True] * 3, [False, False, False, True]]
+        assert [find_sent_results(served.upstream, at) for at in (3, 4)] == [[True] * 3, [False, False, False, True]]
         assert answers[3].context_management.applied_edits == []
         (edit,) = answers[4].context_management.applied_edits
         assert (edit.type, edit.cleared_tool_uses) == ("clear_tool_uses_20250919", 3)
@@ -85,34 +85,34 @@ async def test_old_results_are_cleared_and_reported(stream: bool) -> None:
 
 async def test_cleared_results_stay_cleared() -> None:
     """The next prompt begins with the previous one: what was cleared does not come back."""
-    async with gateway(script(6)) as (served, upstream):
+    async with gateway(script(6)) as served:
         await read_pages(served, 6, edit=EDIT)
         for at in (5, 6):
-            before, after = (upstream.requests[one].body["messages"] for one in (at - 1, at))
+            before, after = (served.upstream.requests[one].body["messages"] for one in (at - 1, at))
             assert after[: len(before)] == before
 
 
 async def test_inputs_and_excluded_tools() -> None:
     """Arguments of cleared calls are emptied if the edit says so; results of excluded tools stay."""
-    async with gateway(script(5)) as (served, upstream):
+    async with gateway(script(5)) as served:
         await read_pages(served, 5, edit={**EDIT, "clear_tool_inputs": True})
-        calls = [one["tool_calls"][0] for one in upstream.requests[-1].body["messages"] if one.get("tool_calls")]
+        calls = [one["tool_calls"][0] for one in served.upstream.requests[-1].body["messages"] if one.get("tool_calls")]
         assert [call["function"]["arguments"] for call in calls[:3]] == ["{}"] * 3
         assert calls[-1]["function"]["arguments"] != "{}"
-    async with gateway(script(5)) as (served, upstream):
+    async with gateway(script(5)) as served:
         await read_pages(served, 5, edit={**EDIT, "exclude_tools": ["read"]})
-        assert all(find_sent_results(upstream, -1))
+        assert all(find_sent_results(served.upstream, -1))
 
 
 async def test_token_trigger_is_exact() -> None:
     """Nothing is cleared at the number of tokens of the trigger, and something one token above it."""
-    async with gateway(script(4)) as (served, _):
+    async with gateway(script(4)) as served:
         answers = await read_pages(served, 4, edit={**EDIT, "trigger": {"type": "input_tokens", "value": 10**6}})
         listed = (await served.http.get("/v1/sessions")).json()["data"]
         assert not any(answer.context_management.applied_edits for answer in answers)
         used = (await served.http.post(f"/v1/sessions/{listed[0]['id']}/context", json={"strategy": "none"})).json()
     for value, clears in ((used["conversation_tokens"], False), (used["conversation_tokens"] - 8, True)):
-        async with gateway(script(4)) as (served, _):
+        async with gateway(script(4)) as served:
             edit = {**EDIT, "trigger": {"type": "input_tokens", "value": value}}
             answers = await read_pages(served, 4, edit=edit)
             assert bool(answers[4].context_management.applied_edits) is clears
@@ -127,12 +127,12 @@ async def test_token_trigger_is_exact() -> None:
 )
 async def test_fields_of_anthropic_alone_are_refused(field: str, value: Any) -> None:
     """A field that changes the answer is refused by name, and nothing is written."""
-    async with gateway(["Hi."]) as (served, upstream):
+    async with gateway(["Hi."]) as served:
         body = {"model": "gpt-4o", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}], field: value}
         answer = await served.http.post("/v1/messages", json=body)
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] == field
-        assert not upstream.requests
+        assert not served.upstream.requests
         assert (await served.http.get("/v1/sessions")).json()["data"] == []
 
 
@@ -148,7 +148,7 @@ async def test_fields_of_anthropic_alone_are_refused(field: str, value: Any) -> 
 )
 async def test_wrong_edits_are_named(edit: Any) -> None:
     """The error says which edit is wrong."""
-    async with gateway(["Hi."]) as (served, _):
+    async with gateway(["Hi."]) as served:
         body = {"model": "gpt-4o", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
         answer = await served.http.post("/v1/messages", json={**body, "context_management": {"edits": [edit]}})
         assert answer.status_code == 400
@@ -195,10 +195,10 @@ def find_sent_thoughts(upstream: Any, at: int) -> list[bool]:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_reasoning_of_older_turns_is_cleared(stream: bool) -> None:
     """The newest two turns keep their reasoning; what was cleared stays cleared, and the reply counts turns and tokens."""
-    async with gateway(thoughts(6)) as (served, upstream):
+    async with gateway(thoughts(6)) as served:
         answers = await think(served, 6, THINKING, stream=stream)
         for at in range(6):
-            assert find_sent_thoughts(upstream, at) == [False] * max(0, at - 2) + [True] * min(2, at)
+            assert find_sent_thoughts(served.upstream, at) == [False] * max(0, at - 2) + [True] * min(2, at)
         assert answers[2].context_management.applied_edits == []
         for at in (3, 5):
             (edit,) = answers[at].context_management.applied_edits
@@ -212,9 +212,9 @@ async def test_reasoning_of_older_turns_is_cleared(stream: bool) -> None:
 @pytest.mark.parametrize("keep", ["all", {"type": "all"}])
 async def test_all_reasoning_stays(keep: Any) -> None:
     """With `all`, nothing is cleared."""
-    async with gateway(thoughts(4)) as (served, upstream):
+    async with gateway(thoughts(4)) as served:
         answers = await think(served, 4, {**THINKING, "keep": keep})
-        assert find_sent_thoughts(upstream, 3) == [True] * 3
+        assert find_sent_thoughts(served.upstream, 3) == [True] * 3
         assert answers[3].context_management.applied_edits == []
 
 
@@ -225,7 +225,7 @@ async def test_reasoning_and_results_are_cleared_together() -> None:
         Reply(text="Done.", message={"reasoning_content": THOUGHT}),
         Reply(text="Yes.", message={"reasoning_content": THOUGHT}),
     ]
-    async with gateway(script) as (served, upstream):
+    async with gateway(script) as served:
         messages: list[Any] = [{"role": "user", "content": "Read the book."}]
         managed: Any = {"edits": [{"type": "clear_thinking_20251015"}, {**EDIT, "clear_tool_inputs": True}]}
         async with client(served) as claude:
@@ -244,7 +244,7 @@ async def test_reasoning_and_results_are_cleared_together() -> None:
                     if block.type == "tool_use"
                 ]
                 messages.append({"role": "user", "content": results or "Are you sure?"})
-        last = [one for one in upstream.requests[-1].body["messages"] if one["role"] == "assistant"]
+        last = [one for one in served.upstream.requests[-1].body["messages"] if one["role"] == "assistant"]
         assert ["reasoning_content" in one for one in last] == [True] * 6, (
             "one turn, which is the newest with reasoning"
         )
@@ -262,7 +262,7 @@ async def test_tokens_without_cleared_reasoning_are_counted() -> None:
         messages.append({"role": "user", "content": f"Question {at}?"})
         messages.append({"role": "assistant", "content": [thought, {"type": "text", "text": "Yes."}]})
     messages.append({"role": "user", "content": "And now?"})
-    async with gateway([]) as (served, _), client(served) as claude:
+    async with gateway([]) as served, client(served) as claude:
         managed: Any = {"edits": [THINKING]}
         counted = await claude.beta.messages.count_tokens(model="gpt-4o", messages=messages, context_management=managed)
         edited: Any = counted.context_management
@@ -279,7 +279,7 @@ async def test_tokens_without_cleared_reasoning_are_counted() -> None:
 )
 async def test_wrong_thinking_edits_are_named(edit: Any) -> None:
     """The error says which edit is wrong."""
-    async with gateway([]) as (served, _):
+    async with gateway([]) as served:
         body = {"model": "gpt-4o", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
         answer = await served.http.post("/v1/messages", json={**body, "context_management": {"edits": [edit]}})
         assert answer.status_code == 400

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.testing.gates import Gate
-from holdfast.testing.upstream import Reply, ScriptedUpstream
-from tests.edges.server import Served, config_text, gateway, serving
+from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.behaviour.kit import UPSTREAM_KEY, Served, gateway
 
 OPENING = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "re: hi"}]
 MORE = {"role": "user", "content": "more"}
@@ -49,7 +49,7 @@ async def start_session(served: Served) -> str:
 )
 async def test_continuation_matches_its_session(body: dict[str, Any], headers: dict[str, str], known: bool) -> None:
     """Unless the request disables matching or says that all messages are new."""
-    async with gateway(answer) as (served, _):
+    async with gateway(answer) as served:
         first = await start_session(served)
         found = await send_without_session(served, *OPENING, MORE, headers=headers, **body)
         assert (found["session_id"] == first) is known
@@ -58,7 +58,7 @@ async def test_continuation_matches_its_session(body: dict[str, Any], headers: d
 
 async def test_conflicting_or_invalid_match_header_is_refused() -> None:
     """With a 400 that names the header."""
-    async with gateway(answer) as (served, _):
+    async with gateway(answer) as served:
         for value, body in (("off", {"session_match": "on"}), ("maybe", {})):
             told = await send_without_session(served, MORE, headers={"x-session-match": value}, **body)
             assert (told["error"]["param"], told["error"]["type"]) == ("X-Session-Match", "invalid_request_error")
@@ -78,10 +78,10 @@ async def test_edit_during_the_running_turn_gets_a_copy(
 ) -> None:
     """Unless it interrupts that turn; sent again with its key it finds its answer."""
     gate = Gate()
-    async with gateway(hold_more(gate)) as (served, upstream):
+    async with gateway(hold_more(gate)) as served:
         first = await start_session(served)
         running = asyncio.create_task(send_without_session(served, *OPENING, MORE))
-        await upstream.until(lambda: len(upstream.requests) == 2)
+        await served.upstream.until(lambda: len(served.upstream.requests) == 2)
         editing = asyncio.create_task(send_without_session(served, *OPENING, EDIT, headers=headers, **body))
         if not body:  # it does not wait for another turn
             await editing
@@ -93,7 +93,7 @@ async def test_edit_during_the_running_turn_gets_a_copy(
         if headers:
             again = await send_without_session(served, *OPENING, EDIT, headers=headers, **body)
             assert again["session_id"] == edited["session_id"]
-            assert len(upstream.requests) == 3
+            assert len(served.upstream.requests) == 3
         if not body:
             assert told["choices"][0]["message"]["content"] == "re: more"
 
@@ -102,8 +102,9 @@ async def test_edit_of_a_turn_on_another_server_gets_a_copy(tmp_path: Path) -> N
     """The stored session has the claim."""
     gate, store = Gate(), f"sqlite:///{tmp_path}/s.db"
     async with ScriptedUpstream(hold_more(gate)) as upstream:
-        config = config_text(upstream.url)
-        async with serving(config, store=store) as one, serving(config, store=store) as two:
+        llm = {"model": "gpt-4o", "base_url": upstream.url, "api_key": UPSTREAM_KEY}
+        config = f"llms: {json.dumps({'default': llm})}"
+        async with gateway(None, config, store=store) as one, gateway(None, config, store=store) as two:
             first = await start_session(one)
             running = asyncio.create_task(send_without_session(one, *OPENING, MORE))
             await upstream.until(lambda: len(upstream.requests) == 2)
@@ -116,16 +117,16 @@ async def test_edit_of_a_turn_on_another_server_gets_a_copy(tmp_path: Path) -> N
 
 async def test_empty_message_is_refused() -> None:
     """With its place: in the log it would be sent to the model each time, and models reject it."""
-    async with gateway(answer) as (served, _):
+    async with gateway(answer) as served:
         for content in (None, "", [], [{"type": "text", "text": ""}]):
             told = await send_without_session(served, MORE, {"role": "user", "content": content}, session_id="s")
             assert (told["error"]["param"], told["error"]["code"]) == ("messages[1].content", "invalid_message")
-        assert not (await served.hf.sessions()).sessions
+        assert await served.rest.sessions() == []
 
 
 async def test_refused_request_does_not_keep_other_requests_from_its_session() -> None:
     """It is refused after its session was found, because the session's agent allows less than the default model."""
-    async with gateway(answer, "agents: {small: {context: {strategy: digest, budget: 900}}}") as (served, _):
+    async with gateway(answer, "agents: {small: {context: {strategy: digest, budget: 900}}}") as served:
         first = (await send_without_session(served, OPENING[0], agent="small"))["session_id"]
         refused = await send_without_session(served, *OPENING, MORE, budget=5000)
         assert refused["error"]["param"] == "budget"

@@ -8,11 +8,8 @@ from typing import Any
 import anthropic
 import pytest
 
-from holdfast.domain.session import SessionRef
-from holdfast.server.body_limits import BodyLimits
 from holdfast.testing import Gate, Reply
-from tests.edges.apis import CLAUDE, serve_apis
-from tests.edges.keys import bearer, create_stored_key
+from tests.behaviour.kit import CLAUDE, apis, bearer
 
 WEATHER: dict[str, Any] = {
     "name": "weather",
@@ -28,7 +25,7 @@ CALLS = [("weather", {"town": "Oslo"}), ("weather", {"town": "Bergen", "days": [
 
 async def test_errors_raise_anthropics_exceptions() -> None:
     """Each with type, message, place and request id."""
-    async with serve_apis(lambda body: Reply(status=int(body["messages"][-1]["content"]), error="no")) as both:
+    async with apis(lambda body: Reply(status=int(body["messages"][-1]["content"]), error="no")) as both:
         cases: list[tuple[type[anthropic.APIStatusError], str, dict[str, Any]]] = [
             (anthropic.BadRequestError, "invalid_request_error", {"messages": [{"role": "user", "content": ""}]}),
             (anthropic.BadRequestError, "invalid_request_error", {"messages": "400"}),
@@ -55,10 +52,10 @@ async def test_errors_raise_anthropics_exceptions() -> None:
 
 async def test_errors_before_the_route_are_anthropics_too() -> None:
     """Wrong key, host, method or body."""
-    async with serve_apis(limits=BodyLimits(body=2000)) as both:
-        http = both.served.http
+    async with apis((), (), "gateway: {max_body: 2048}") as both:
+        http = both.http
         elsewhere = await http.post("/v1/messages", content=b"{}", headers={"host": "evil.example"})
-        key = await create_stored_key(both.served.hf, role="read")
+        key = await both.create_key(role="read")
         kind = {"content-type": "application/json"}
         answers = {
             "authentication_error": await http.post("/v1/messages", content=b"{}"),
@@ -91,28 +88,28 @@ async def test_errors_before_the_route_are_anthropics_too() -> None:
 
 async def test_failure_in_mid_stream_is_an_event() -> None:
     """The partial reply is stored and marked; nothing follows the event."""
-    async with serve_apis([Reply(text="One two three.", error="broke", cut_after=3)]) as both:
+    async with apis([Reply(text="One two three.", error="broke", cut_after=3)]) as both:
         with pytest.raises(anthropic.APIStatusError) as told:
             await both.ask("Hi", stream=True, session_id="s")
         assert told.value.type == "api_error"
         (_, part) = await both.entries("s")
-        assert part.message.text.startswith("One")
-        assert part.metadata["interrupted"] is True
+        assert part["content"].startswith("One")
+        assert part["metadata"]["interrupted"] is True
 
 
 async def test_interrupted_reply_ends_properly() -> None:
     """As the end of a turn with the partial reply; `session` reports the interruption."""
     gate = Gate()
-    async with serve_apis([Reply(text="One two three.", hold=gate, hold_after=2), "Stopped."]) as both:
+    async with apis([Reply(text="One two three.", hold=gate, hold_after=2), "Stopped."]) as both:
         fields: dict[str, Any] = {"model": "gpt-4o", "max_tokens": 9, "extra_body": {"session_id": "s"}}
-        async with both.client.messages.stream(**fields, messages=[{"role": "user", "content": "Count"}]) as events:
+        async with both.anthropic.messages.stream(**fields, messages=[{"role": "user", "content": "Count"}]) as events:
             seen = []
             async for event in events:
                 seen.append(event)
                 if event.type == "text":
                     break
             late = asyncio.create_task(
-                both.served.chat("Stop", session_queue="interrupt")  # through the other API
+                both.chat("Stop", session_queue="interrupt")  # through the other API
             )
             seen += [event async for event in events]
             final = await events.get_final_message()
@@ -136,8 +133,8 @@ async def test_retry_is_answered_once() -> None:
         Reply(status=500, error="no"),
         Reply(text="Hello.", tool_calls=CALLS[:1], message={"reasoning_content": "hm"}),
     ]
-    async with serve_apis(failing) as both:
-        again = both.client.with_options(max_retries=1)
+    async with apis(failing) as both:
+        again = both.anthropic.with_options(max_retries=1)
         headers = {"idempotency-key": "k", "x-session-id": "s"}
         fields: dict[str, Any] = {
             "model": "gpt-4o",
@@ -147,15 +144,15 @@ async def test_retry_is_answered_once() -> None:
             "extra_headers": headers,
         }
         first = await again.messages.create(**fields)
-        assert len(both.gpt.requests) == 2
+        assert len(both.upstream.requests) == 2
         second = await again.messages.create(**fields)
         async with again.messages.stream(**fields) as events:
             third = await events.get_final_message()
-        assert len(both.gpt.requests) == 2
+        assert len(both.upstream.requests) == 2
         for other in (second, third):
             assert [block.to_dict() for block in other.content] == [block.to_dict() for block in first.content]
             assert other.stop_reason == first.stop_reason == "tool_use"
-        assert [entry.message.role for entry in await both.entries("s")] == ["user", "assistant"]
+        assert [entry["role"] for entry in await both.entries("s")] == ["user", "assistant"]
 
 
 # -- related routes ----------------------------------------------------------
@@ -163,39 +160,39 @@ async def test_retry_is_answered_once() -> None:
 
 async def test_tokens_are_counted_without_a_call() -> None:
     """Only those of the request, with the model's own counter; nothing is stored."""
-    async with serve_apis() as both:
+    async with apis() as both:
         messages = [{"role": "user", "content": "How many tokens are these?"}]
-        small = await both.client.messages.count_tokens(model="gpt-4o", messages=messages)
-        more = await both.client.messages.count_tokens(
+        small = await both.anthropic.messages.count_tokens(model="gpt-4o", messages=messages)
+        more = await both.anthropic.messages.count_tokens(
             model="gpt-4o", messages=messages, system="Be kind.", tools=[WEATHER]
         )
         assert 5 < small.input_tokens < more.input_tokens
         assert small.counted["how"] == "exact"
-        claude = await both.client.messages.count_tokens(model=CLAUDE, messages=messages)
+        claude = await both.anthropic.messages.count_tokens(model=CLAUDE, messages=messages)
         assert claude.counted["how"] == "estimate"
-        beta = await both.client.beta.messages.count_tokens(model="gpt-4o", messages=messages, betas=["x"])
+        beta = await both.anthropic.beta.messages.count_tokens(model="gpt-4o", messages=messages, betas=["x"])
         assert beta.input_tokens == small.input_tokens
         with pytest.raises(anthropic.BadRequestError):
-            await both.client.messages.count_tokens(model="gpt-4o", messages=[])
-        assert not both.gpt.requests
-        assert (await both.served.hf.sessions()).sessions == ()
+            await both.anthropic.messages.count_tokens(model="gpt-4o", messages=[])
+        assert not both.upstream.requests
+        assert await both.rest.sessions() == []
 
 
 async def test_models_are_listed_in_anthropics_form() -> None:
     """With pages."""
-    async with serve_apis((), (), "agents: {support: {instruction: Be kind.}}") as both:
+    async with apis((), (), "agents: {support: {instruction: Be kind.}}") as both:
         names = ["support", "default", CLAUDE]
-        assert [model.id async for model in both.client.models.list()] == names
-        assert [model.id async for model in both.client.models.list(limit=1)] == names
-        last = await both.client.models.list(limit=1, before_id=CLAUDE)
+        assert [model.id async for model in both.anthropic.models.list()] == names
+        assert [model.id async for model in both.anthropic.models.list(limit=1)] == names
+        last = await both.anthropic.models.list(limit=1, before_id=CLAUDE)
         assert ([model.id for model in last.data], last.has_more) == (["default"], True)
-        assert [model.id async for model in both.served.client.models.list()] == names
+        assert [model.id async for model in both.openai.models.list()] == names
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_beta_client_works(stream: bool) -> None:
     """It calls the same route with an additional parameter and header."""
-    async with serve_apis((), ["Yes."]) as both:
+    async with apis((), ["Yes."]) as both:
         fields: dict[str, Any] = {
             "model": CLAUDE,
             "max_tokens": 9,
@@ -203,39 +200,36 @@ async def test_beta_client_works(stream: bool) -> None:
             "betas": ["x-1"],
         }
         if stream:
-            async with both.client.beta.messages.stream(**fields) as events:
+            async with both.anthropic.beta.messages.stream(**fields) as events:
                 told = await events.get_final_message()
         else:
-            told = await both.client.beta.messages.create(**fields)
+            told = await both.anthropic.beta.messages.create(**fields)
         assert told.content[0].text == "Yes."
         assert "x-1" in both.claude.requests[0].headers["anthropic-beta"]
 
 
 async def test_both_key_options_of_the_client_work() -> None:
     """`api_key` is sent in `x-api-key`, `auth_token` in `Authorization`; sessions belong to the key's user."""
-    async with serve_apis(["a", "b"]) as both:
-        key = await create_stored_key(both.served.hf, user_id="ada")
+    async with apis(["a", "b"]) as both:
+        key = await both.create_key(user_id="ada")
         fields: dict[str, Any] = {"model": "gpt-4o", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
         for name in ("api_key", "auth_token"):
             given: dict[str, Any] = {"api_key": None, "auth_token": None, name: key}
-            client: Any = anthropic.AsyncAnthropic(
-                base_url=both.served.url, max_retries=0, http_client=both.served.http, **given
-            )
+            client: Any = anthropic.AsyncAnthropic(base_url=both.url, max_retries=0, http_client=both.http, **given)
             told: Any = await client.messages.create(**fields, metadata={"user_id": "eve"})
-            assert (await both.served.hf.store.get(SessionRef("ada", told.session_id))).user_id == "ada"
+            owned = await both.http.get(f"/v1/sessions/{told.session_id}", headers=bearer(key))
+            assert owned.json()["user_id"] == "ada"
         with pytest.raises(anthropic.AuthenticationError):
-            await both.client.messages.create(**fields)
+            await both.anthropic.messages.create(**fields)
 
 
 @pytest.mark.parametrize("name", ["api_key", "auth_token"])
 async def test_passthrough_key_reaches_the_model(name: str) -> None:
     """The client's own key is passed on and stored nowhere."""
-    async with serve_apis((), ["Yes."], "gateway: {upstream_auth: passthrough}") as both:
+    async with apis((), ["Yes."], "gateway: {upstream_auth: passthrough}") as both:
         key = "sk-ant-api03-0123456789"
         given: dict[str, Any] = {"api_key": None, "auth_token": None, name: key}
-        client: Any = anthropic.AsyncAnthropic(
-            base_url=both.served.url, max_retries=0, http_client=both.served.http, **given
-        )
+        client: Any = anthropic.AsyncAnthropic(base_url=both.url, max_retries=0, http_client=both.http, **given)
         await client.messages.create(model=CLAUDE, max_tokens=9, messages=[{"role": "user", "content": "Hi"}])
         headers = both.claude.requests[0].headers
         assert key in (headers.get("x-api-key"), headers.get("authorization", "").removeprefix("Bearer "))

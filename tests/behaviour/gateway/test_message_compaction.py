@@ -12,8 +12,7 @@ import pytest
 from anthropic import beta_async_tool
 
 from holdfast.testing import Reply
-from tests.edges.apis import CLAUDE, serve_apis
-from tests.edges.server import Served, gateway
+from tests.behaviour.kit import CLAUDE, Served, apis, gateway, user
 
 PAGE = "Flight LH123 to Oslo costs 200 euros and leaves at 06:15. " * 12
 REPLIES = [f"Reply {at}. {PAGE}" for at in range(20)]
@@ -22,17 +21,12 @@ SUMMARY = "The user asked about flight LH123 to Oslo for 200 euros, which leaves
 
 @asynccontextmanager
 async def connect(script: Any, *more: str) -> AsyncIterator[tuple[Any, Served, Any]]:
-    """Run a server with a script, and yield Anthropic's client, the server and the upstream."""
-    async with gateway(script, *more) as (served, upstream):
+    """Run a server with a script, and yield Anthropic's client, the server and the served.upstream."""
+    async with gateway(script, *more) as served:
         http = httpx2.AsyncClient(trust_env=False)
         client = anthropic.AsyncAnthropic(base_url=served.url, api_key="k", max_retries=0, http_client=http)
         async with client:
-            yield client, served, upstream
-
-
-def user(text: str) -> dict[str, Any]:
-    """Return a user message."""
-    return {"role": "user", "content": text}
+            yield client, served, served.upstream
 
 
 def reply(message: Any) -> dict[str, Any]:
@@ -321,7 +315,7 @@ async def test_tool_runner_compacts_between_turns(threads: bool) -> None:
 )
 async def test_wrong_fields_are_named(fields: dict[str, Any], param: str) -> None:
     """The error says which field is wrong, and nothing is stored."""
-    async with gateway([]) as (served, _):
+    async with gateway([]) as served:
         body = {"model": "gpt-4o", "max_tokens": 9, "messages": [user("Hi")], **fields}
         answer = await served.http.post("/v1/messages", json=body)
         assert answer.status_code == 400
@@ -333,9 +327,9 @@ async def test_anthropic_models_compact_themselves() -> None:
     """An Anthropic model gets edits, header and blocks unchanged; its own block reaches the client, and matches when it is sent back."""
     block = {"type": "compaction", "content": "What was said.", "encrypted_content": "xyz", "signature": "sig"}
     script = [Reply(message={"content": [block, {"type": "text", "text": "Hello."}]}), "Fine.", "Good."]
-    async with serve_apis(["never"], script) as both:
+    async with apis(["never"], script) as both:
         edits: Any = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}, edit(50_000)]}
-        first = await both.client.beta.messages.create(
+        first = await both.anthropic.beta.messages.create(
             model=CLAUDE,
             max_tokens=500,
             messages=[user("One.")],
@@ -347,12 +341,12 @@ async def test_anthropic_models_compact_themselves() -> None:
         assert request.body["context_management"] == edits
         assert request.headers["anthropic-beta"] == "compact-2026-01-12"
         messages = [user("One."), reply(first), user("Two.")]
-        second = await both.client.beta.messages.create(model=CLAUDE, max_tokens=500, messages=messages)
+        second = await both.anthropic.beta.messages.create(model=CLAUDE, max_tokens=500, messages=messages)
         assert session_of(second) == session_of(first)
         sent = both.claude.requests[-1].body["messages"][1]["content"][0]
         assert {name: sent[name] for name in block} == block
         unknown = [{"role": "assistant", "content": [block]}, user("Three.")]  # not in any log
-        await both.client.beta.messages.create(model=CLAUDE, max_tokens=500, messages=unknown)
+        await both.anthropic.beta.messages.create(model=CLAUDE, max_tokens=500, messages=unknown)
         sent = next(one for one in both.claude.requests[-1].body["messages"] if one["role"] == "assistant")["content"][
             0
         ]
@@ -361,10 +355,10 @@ async def test_anthropic_models_compact_themselves() -> None:
 
 async def test_block_of_holdfast_continues_with_an_anthropic_model() -> None:
     """A block that was made for another model names the session for an Anthropic model, too; Anthropic never sees its signature."""
-    async with serve_apis(list(REPLIES), ["Fine."]) as both:
-        messages, last = await talk(both.client, 6)
-        done = await send(both.client, messages, compaction={"type": "summarize"})
-        answer = await send(both.client, [reply(done), user("More?")], model=CLAUDE)
+    async with apis(list(REPLIES), ["Fine."]) as both:
+        messages, last = await talk(both.anthropic, 6)
+        done = await send(both.anthropic, messages, compaction={"type": "summarize"})
+        answer = await send(both.anthropic, [reply(done), user("More?")], model=CLAUDE)
         assert session_of(answer) == session_of(last)
         assert len(await both.entries(session_of(last))) == 14
         (request,) = both.claude.requests

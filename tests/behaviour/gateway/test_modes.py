@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Reply
-from tests.edges.gateway_kit import gateway_with_tools
-from tests.edges.keys import bearer, create_stored_key
-from tests.edges.server import Served, gateway
+from tests.behaviour.kit import Served, bearer, gateway, user
 
 Messages = list[dict[str, Any]]
 
@@ -17,10 +15,6 @@ Messages = list[dict[str, Any]]
 def answer(body: dict[str, Any]) -> str:
     """Return a reply that depends only on the last message."""
     return f"re: {body['messages'][-1]['content']}"
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
 
 
 def reply(text: str) -> dict[str, Any]:
@@ -42,7 +36,7 @@ async def log(served: Served) -> list[Any]:
 
 async def test_single_message_is_new_although_its_client_has_sent_the_whole_conversation() -> None:
     """Nothing is remembered about a client, and a request without a reply retires nothing."""
-    async with gateway(answer) as (served, _):
+    async with gateway(answer) as served:
         await send(served, [user("one")])
         told = await send(served, [user("one"), reply("one"), user("two")])
         assert told["session"]["reconciled"] == "continued"
@@ -57,7 +51,7 @@ async def test_single_message_is_new_although_its_client_has_sent_the_whole_conv
 
 async def test_client_that_restarts_with_an_empty_history_continues() -> None:
     """Its history leaves out what was said before the restart."""
-    async with gateway(answer) as (served, _):
+    async with gateway(answer) as served:
         for first, second in (("one", "two"), ("three", "four")):
             await send(served, [user(first)])
             await send(served, [user(first), reply(first), user(second)])
@@ -68,7 +62,7 @@ async def test_client_that_restarts_with_an_empty_history_continues() -> None:
 
 
 async def test_message_after_a_shortened_history_is_new() -> None:
-    async with gateway(answer) as (served, _):
+    async with gateway(answer) as served:
         for text in ("one", "two", "three"):
             await send(served, [user(text)])
         shortened = [user("two"), reply("two"), user("three"), reply("three"), user("four")]
@@ -99,19 +93,19 @@ async def send_tool_turn(served: Served, text: str, *, repeats_user: bool, round
 @pytest.mark.parametrize("repeats_user", [True, False])
 async def test_client_that_resends_only_the_current_turn_replaces_nothing(repeats_user: bool) -> None:
     script = [call_count(0), "first", call_count(1), call_count(2), "second", "third"]
-    async with gateway(script) as (served, upstream):
+    async with gateway(script) as served:
         await send_tool_turn(served, "one", repeats_user=repeats_user)
         await send_tool_turn(served, "two", repeats_user=repeats_user, rounds=2)
         told = await send(served, [user("three")])
         assert (told["session"]["reconciled"], told["session"].get("warnings")) == ("delta", None)
         contents = ["one", None, "1", "first", "two", None, "1", None, "1", "second", "three", "third"]
         assert await log(served) == contents
-        sent = [message.get("content") for message in upstream.requests[-1].body["messages"]]
+        sent = [message.get("content") for message in served.upstream.requests[-1].body["messages"]]
         assert [one or None for one in sent] == contents[:-1]
 
 
 async def test_last_round_of_a_tool_loop_is_enough() -> None:
-    async with gateway([call_count(0), call_count(1), "done"]) as (served, _):
+    async with gateway([call_count(0), call_count(1), "done"]) as served:
         told = await send(served, [user("one")])
         for _ in range(2):
             call = told["choices"][0]["message"]
@@ -126,7 +120,7 @@ async def test_rounds_are_told_apart_if_their_ids_repeat(resent: int, is_same: b
     """Some upstreams use the same id in each round. The client resends the last rounds of the turn, also after the reply."""
     functions = [{"name": "count", "arguments": f'{{"n": {0 if is_same else at}}}'} for at in range(3)]
     calls = [Reply(tool_calls=[{"id": "call_0", "type": "function", "function": one}]) for one in functions]
-    async with gateway(["hi", *calls, "lost", "done"]) as (served, _):
+    async with gateway(["hi", *calls, "lost", "done"]) as served:
         await send(served, [user("zero")])
         answer, rounds = await send(served, [user("one")]), list[Messages]()
         for _ in range(3):
@@ -144,7 +138,7 @@ async def test_round_whose_reply_was_lost_is_found_if_ids_repeat() -> None:
     """The client sends the results of the round before the last one again, and gets other calls."""
     functions = [{"name": "count", "arguments": f'{{"n": {at}}}'} for at in range(3)]
     calls = [Reply(tool_calls=[{"id": "call_0", "type": "function", "function": one}]) for one in functions]
-    async with gateway([*calls, "done"]) as (served, _):
+    async with gateway([*calls, "done"]) as served:
         answer = await send(served, [user("one")])
         messages = [answer["choices"][0]["message"], {"role": "tool", "tool_call_id": "call_0", "content": "1"}]
         for _ in range(2):
@@ -159,7 +153,7 @@ async def test_round_whose_reply_was_lost_is_found_if_ids_repeat() -> None:
 async def test_current_turn_that_has_a_reply_can_be_sent_again(is_cut: bool, repeats_user: bool) -> None:
     """A client that lost the reply, or wants another one, keeps the turns before."""
     broken = Reply(text="one two three four", cut_after=3, reset=True) if is_cut else "lost"
-    async with gateway(["hi", call_count(1), broken, "done"]) as (served, upstream):
+    async with gateway(["hi", call_count(1), broken, "done"]) as served:
         await send(served, [user("zero")])
         call = (await send(served, [user("one")]))["choices"][0]["message"]
         messages = [user("one"), call, {"role": "tool", "tool_call_id": "c1", "content": "1"}]
@@ -168,13 +162,13 @@ async def test_current_turn_that_has_a_reply_can_be_sent_again(is_cut: bool, rep
         assert (first.status_code == 200) is not is_cut
         assert again.json()["session"]["reconciled"] == "regenerated"
         assert await log(served) == ["zero", "hi", "one", None, "1", "done"]
-        assert [one["role"] for one in upstream.requests[-1].body["messages"]] == [
+        assert [one["role"] for one in served.upstream.requests[-1].body["messages"]] == [
             *("user", "assistant", "user", "assistant", "tool")
         ]
 
 
 async def test_current_turn_with_another_result_replaces_only_its_end() -> None:
-    async with gateway(["hi", call_count(1), "first", "second"]) as (served, _):
+    async with gateway(["hi", call_count(1), "first", "second"]) as served:
         await send(served, [user("zero")])
         call = (await send(served, [user("one")]))["choices"][0]["message"]
         for result in ("1", "2"):
@@ -183,7 +177,7 @@ async def test_current_turn_with_another_result_replaces_only_its_end() -> None:
 
 
 async def test_edited_message_before_a_tool_call_is_an_edit() -> None:
-    async with gateway(["hi", call_count(1), "done"]) as (served, _):
+    async with gateway(["hi", call_count(1), "done"]) as served:
         await send(served, [user("zero")])
         call = (await send(served, [user("one")]))["choices"][0]["message"]
         result = {"role": "tool", "tool_call_id": "c1", "content": "1"}
@@ -205,7 +199,7 @@ async def test_tool_does_not_run_again_for_a_resent_message() -> None:
         return number
 
     script = [Reply(tool_calls=[("count", {"number": 1})]), "first", "again"]
-    async with gateway_with_tools(script, count) as (served, _):
+    async with gateway(script, tools=[count]) as served:
         await send(served, [user("one")], x_session_mode="transcript")
         told = await send(served, [user("one")], x_session_mode="transcript")
         assert told["choices"][0]["message"]["content"] == "again"
@@ -232,20 +226,21 @@ async def test_precedence_of_session_modes(
     config: str, key: str | None, body: str | None, header: str | None, doubled: bool
 ) -> None:
     """Request before key before agent before server; a resent message is duplicated if it counts as new."""
-    async with gateway(answer, config) as (served, _):
-        headers = bearer(await create_stored_key(served.hf, session_mode=key)) if key else {}
+    async with gateway(answer, config) as served:
+        headers = bearer(await served.create_key(session_mode=key)) if key else {}
         headers |= {"x-session-mode": header} if header else {}
         sent: dict[str, Any] = {"messages": [user("one")], "session_id": "s", "session_mode": body}
         sent |= {"agent": "a"} if "agents" in config else {}
         for _ in range(2):
             assert (await served.http.post("/v1/chat/completions", json=sent, headers=headers)).status_code == 200
+        served.http.headers.update(headers)
         assert await log(served) == ["one", "re: one"] * (2 if doubled else 1)
 
 
 @pytest.mark.parametrize(("header", "body"), [("all", None), ("delta", "transcript")])
 async def test_invalid_or_conflicting_mode_header_is_refused(header: str, body: str | None) -> None:
-    async with gateway(answer) as (served, upstream):
+    async with gateway(answer) as served:
         sent = {"messages": [user("one")], "session_id": "s", "session_mode": body}
         told = await served.http.post("/v1/chat/completions", json=sent, headers={"x-session-mode": header})
         assert (told.status_code, told.json()["error"]["param"]) == (400, "X-Session-Mode")
-        assert not upstream.requests
+        assert not served.upstream.requests

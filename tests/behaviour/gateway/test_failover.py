@@ -10,9 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream
-from tests.edges.keys import bearer
-from tests.edges.server import Served, serving
-from tests.waits import until
+from tests.behaviour.kit import Served, bearer, count_queued, gateway, until
 
 OPENAI_KEY, ANTHROPIC_KEY = "sk-openai-0123456789", "sk-ant-api-0123456789"
 TOOLS = [
@@ -48,7 +46,7 @@ async def two_models(
             },
         }
         agents = "agents: {ada: {llm: claude, instruction: Be Ada.}, bob: {instruction: Be Bob.}}"
-        async with serving("\n".join([f"llms: {json.dumps(llms)}", agents, *more])) as served:
+        async with gateway(None, f"llms: {json.dumps(llms)}", agents, *more) as served:
             yield served, one, other
 
 
@@ -108,7 +106,7 @@ async def test_fallback_of_another_dialect_answers() -> None:
     """Also in the middle of a tool round; OpenAI's client sees one consistent shape."""
     down = Reply(status=503, error="down")
     async with two_models([down, "back"], ["I am Claude.", "Still."], fallbacks=["claude"]) as (served, gpt, claude):
-        stream = await served.client.chat.completions.create(
+        stream = await served.openai.chat.completions.create(
             model="gpt-4o", messages=[{"role": "user", "content": "hi"}], stream=True, extra_body={"session_id": "s"}
         )
         chunks = [chunk async for chunk in stream]
@@ -184,11 +182,10 @@ async def test_client_that_disconnects_while_waiting_leaves_the_model_queue() ->
     async with two_models([Reply(text="slow", hold=gate), "quick"], max_requests=1, timeout="20s") as (served, gpt, _):
         running = asyncio.create_task(served.chat("a", "one"))
         await gpt.until(lambda: gpt.requests)
-        client = served.hf.roster.find_llm(None).client
         waits = asyncio.create_task(served.chat("b", "two"))
-        await until(lambda: client.waiting)  # type: ignore[attr-defined]
+        await until(lambda: count_queued(served.native))
         waits.cancel()
-        await until(lambda: not client.waiting)  # type: ignore[attr-defined]
+        await until(lambda: count_queued(served.native) == 0)
         gate.open()
         await running
         assert text_of(await served.chat("c", "three")) == "quick"
