@@ -11,6 +11,8 @@ A driver is one of the four ways to use the product. All have the interface of `
 of the REST API. A test that a driver cannot express names the drivers that can. `hf.native`, `hf.http` and `hf.run` are what the
 driver itself uses, for tests of one driver only. `refused(code, words)` expects an error.
 
+`await hf.settle()` waits for work in the background (not for the command line).
+
 `gateway(script, *config)` serves chat in front of a scripted model, with official clients. `page(…)` opens a browser.
 `with inject("after-commit", error)` lets the product fail at one of its named points; `Process(url, env={"HOLDFAST_FAULTS": …})` is a
 server that dies there.

@@ -56,3 +56,8 @@ def find_orphans(messages: Iterable[Mapping[str, Any]]) -> list[Any]:
         wrong += open_calls
         open_calls = [call["id"] for call in message.get("tool_calls") or ()]
     return wrong + open_calls
+
+
+def decided(context: Mapping[str, Any]) -> dict[int, str]:
+    """Return the decision of each message of a prompt, by `seq`."""
+    return {seq: run["decision"] for run in context["decisions"] for seq in range(run["from"], run["to"] + 1)}

@@ -102,6 +102,14 @@ def forget_attempts(hf: holdfast.Holdfast) -> None:
     hf.engine.retries._attempts.clear()  # noqa: SLF001
 
 
+async def settle(hf: holdfast.Holdfast) -> None:
+    """Wait until work in the background is done: ratings of messages, summaries and the index."""
+    await hf.engine.scoring.wait_until_idle()
+    await hf.engine.compactor.wait_until_idle()
+    if hf.engine.index is not None:
+        await hf.engine.index.settled()
+
+
 async def run_command(
     arguments: Sequence[str], given: str | None = None, env: Mapping[str, str] | None = None
 ) -> Printed:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,7 +18,7 @@ from tests.behaviour.kit.command_line import CommandLineDriver
 from tests.behaviour.kit.drivers import DRIVERS
 from tests.behaviour.kit.library import LibraryDriver
 from tests.behaviour.kit.rest import RestDriver
-from tests.behaviour.kit.seams import Clock, fresh_store, open_library, run_command, serve
+from tests.behaviour.kit.seams import Clock, fresh_store, open_library, run_command, serve, settle
 
 F = TypeVar("F", bound=Callable[..., Any])
 MARK: Final = "through"
@@ -48,14 +49,20 @@ class World:
 
     @asynccontextmanager
     async def open(
-        self, *config: str, store: str = "", script: Sequence[Any] | Callable[..., Any] | None = None, **settings: Any
+        self,
+        *config: str,
+        store: str = "",
+        script: Sequence[Any] | Callable[..., Any] | ScriptedUpstream | None = None,
+        llm: Mapping[str, Any] | None = None,
+        **settings: Any,
     ) -> AsyncIterator[Any]:
         """Open the product, empty, and return its driver.
 
         Args:
             config: lines or blocks of YAML.
             store: `memory`, `file`, `postgres`, `mysql`, or a URL; by default a file for the command line, else memory.
-            script: replies of the model `default`; its requests are `driver.upstream.requests`.
+            script: replies of the model `default`, or its server; its requests are `driver.upstream.requests`.
+            llm: more keys of the model `default`.
             settings: settings of `holdfast.open` that a file does not have, for example `tools`, and `retries` of model calls (0). Not for
                 the command line.
         """
@@ -63,15 +70,16 @@ class World:
         async with AsyncExitStack() as stack:
             upstream = None
             if script is not None:
-                upstream = await stack.enter_async_context(ScriptedUpstream(script))
-                config = (model_config(upstream.url), *config)
+                made = script if isinstance(script, ScriptedUpstream) else ScriptedUpstream(script)
+                upstream = await stack.enter_async_context(made)
+                config = (model_config(upstream.url, **(llm or {})), *config)
             file = self.folder / "holdfast.yaml"
             file.write_text("\n".join(config) + "\n")
             kind = store or ("file" if self.driver == "cli" else "memory")
             url = kind if "://" in kind else stack.enter_context(fresh_store(kind, self.folder))
-            made = await self._open(stack, file, url, settings)
-            made.upstream, made.url = upstream, url
-            yield made
+            driver = await self._open(stack, file, url, settings)
+            driver.upstream, driver.url = upstream, url
+            yield driver
 
     async def _open(self, stack: AsyncExitStack, file: Path, url: str, settings: dict[str, Any]) -> Any:
         if self.driver == "cli":
@@ -80,6 +88,11 @@ class World:
             return CommandLineDriver(run_command, url, str(file))
         hf = await stack.enter_async_context(open_library(file, url, **{"clock": self.clock, **settings}))
         self.native = hf
+        made = await self._reach(stack, hf, file)
+        made.settle = partial(settle, hf)
+        return made
+
+    async def _reach(self, stack: AsyncExitStack, hf: holdfast.Holdfast, file: Path) -> Any:
         if self.driver == "library":
             return LibraryDriver(hf, "library")
         address, _ = await stack.enter_async_context(serve(hf, file))

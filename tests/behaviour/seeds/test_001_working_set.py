@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast.testing import Reply
 from tests.behaviour.kit import World, assistant, calls, gateway, refused, result, system, texts, through, user
-from tests.behaviour.kit.dialogues import STRATEGIES, TASK, find_orphans, talk, work
+from tests.behaviour.kit.dialogues import STRATEGIES, TASK, decided, find_orphans, talk, work
 
 pytestmark = through("library", "rest")
 SYSTEM = "You are a clerk. Customers know you as Kim."
@@ -21,11 +21,6 @@ KEEP_TASK = [name for name in STRATEGIES if name != "buffer_window"]
 async def prompt_of(hf: Any, messages: list[Any], strategy: str, budget: int | None = 1_500, **keys: Any) -> Any:
     session = await hf.given("s", *messages, user(NOW), system_messages=[SYSTEM])
     return await session.context(strategy=strategy, budget=budget, **keys)
-
-
-def decided(context: Any) -> dict[int, str]:
-    """Return the decision of each message."""
-    return {seq: run["decision"] for run in context["decisions"] for seq in range(run["from"], run["to"] + 1)}
 
 
 @EVERY
@@ -332,7 +327,7 @@ async def test_001_97_the_tail_grows_unit_by_unit(world: World) -> None:
         return set()
 
     async with world.open(strategies={"watch": watch}) as hf:
-        await prompt_of(hf, work(10, parallel=3), "watch", 400)
+        await prompt_of(hf, work(10, parallel=3), "watch", 1_200)
         assert seen[0][:4] == [(0, 0), (1, 4), (5, 5), (6, 9)]
 
 
