@@ -18,7 +18,6 @@ from holdfast.errors import (
     Conflict,
     HoldfastError,
     InvalidRequest,
-    SessionNotFound,
     StaleArtifact,
     TooLarge,
 )
@@ -67,18 +66,6 @@ async def test_an_artifact_is_read_back_unchanged(store: Store) -> None:
 
 
 @once(RULE)
-async def test_versions_count_from_zero(store: Store) -> None:
-    """By name; the newest is meant unless one is named."""
-    await store.create(session())
-    assert _numbers(await _save(store, "a1", "a2", "a3")) == [0, 1, 2]
-    assert _numbers(await _save(store, "c1", name="c.txt")) == [0]
-    assert (await store.artifact(REF, "a.txt")).blob == "a3"
-    assert (await store.artifact(REF, "a.txt", 1)).blob == "a2"
-    assert _numbers((await store.artifact_versions(REF, "a.txt")).artifacts) == [0, 1, 2]
-    assert await _list_names(store) == [("a.txt", 2), ("c.txt", 0)]
-
-
-@once(RULE)
 async def test_naming_an_artifact_changes_nothing_else_of_the_session(store: Store) -> None:
     """A tool may save an artifact in the middle of a turn, which expects a version of its session."""
     before = await store.create(session())
@@ -113,9 +100,6 @@ async def test_a_retry_with_an_expected_version_returns_the_first_result(store: 
     await store.add_artifact(REF, artifact(blob="b4", content=b"two"), expect=1)
     with pytest.raises(StaleArtifact):
         await store.add_artifact(REF, artifact(blob="b5", content=b"two"), expect=0)
-
-
-# -- names ---------------------------------------------------------------------
 
 
 # -- scopes --------------------------------------------------------------------
@@ -155,25 +139,6 @@ async def test_user_ids_are_compared_by_bytes(store: Store) -> None:
         await _save(store, f"b{at}", name="user:x", scope=UserRef(user))
     for at, user in enumerate(users):
         assert (await store.artifact(UserRef(user), "user:x")).blob == f"b{at}"
-
-
-@once(RULE)
-async def test_artifacts_need_a_session(store: Store) -> None:
-    """But a user has some without any session."""
-    for ask in (
-        store.artifact(REF, "a"),
-        store.artifacts(REF),
-        store.artifact_versions(REF, "a"),
-        store.drop_artifacts(REF),
-    ):
-        with pytest.raises(SessionNotFound):
-            await ask
-    with pytest.raises(SessionNotFound):
-        await _save(store, "b1")
-    assert await _list_names(store, USER) == []
-    with pytest.raises(ArtifactNotFound):
-        await store.artifact(USER, "user:a")
-    assert await store.drop_artifacts(USER) == ()
 
 
 async def test_artifacts_are_deleted_with_their_session(store: Store) -> None:

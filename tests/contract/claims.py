@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast.domain.session import Claim, Ending, Session
-from holdfast.errors import InvalidRequest, SessionBusy, SessionNotFound
+from holdfast.errors import SessionBusy, SessionNotFound
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended, SavedView
 from holdfast.stores.sessions import SessionPatch
 
 from .kit import REF, live, session, user
-from .once import REFUSED, RULE, once
+from .once import RULE, once
 
 
 async def _wrote(store: Store, *said: str, at: int = 2, **write: Any) -> Appended:
@@ -76,17 +76,6 @@ async def test_an_expired_claim_is_taken_over(openings: list[Store]) -> None:
 
 
 @once(RULE)
-async def test_a_holder_renews_its_claim(store: Store) -> None:
-    """As often as it likes, also when it is late and nobody came."""
-    await store.create(session())
-    for at, until in ((2, 100), (50, 150), (60, 140), (1000, 1100)):
-        await _append_with_claim(store, str(at), until=until, at=at)
-        assert await _claim(store) == Claim("one", until)
-    with pytest.raises(SessionBusy):
-        await _append_with_claim(store, "x", holder="two", until=2000, at=1099)
-
-
-@once(RULE)
 async def test_writes_without_a_claim_are_not_blocked(openings: list[Store]) -> None:
     """Writes without a claim need none, and change none: of any kind, by anybody, between any others."""
     store, other = openings[0], openings[-1]
@@ -124,18 +113,6 @@ async def test_claims_of_others_are_always_seen(openings: list[Store]) -> None:
 
 
 # -- ending --------------------------------------------------------------------
-
-
-@once(RULE)
-async def test_a_write_releases_the_claim(store: Store) -> None:
-    """Or by itself; then the session is free."""
-    await store.create(session())
-    for said in (["reply"], []):
-        await _append_with_claim(store, "a")
-        assert (await _wrote(store, *said, release="one")).session.claim is None
-        assert await _claim(store) is None
-        await _append_with_claim(store, "b", holder="two")
-        await _wrote(store, release="two")
 
 
 @once(RULE)
@@ -271,33 +248,6 @@ async def test_claims_and_simultaneous_appends(openings: list[Store]) -> None:
 
 
 # -- going ---------------------------------------------------------------------
-
-
-@once(RULE)
-async def test_claims_are_deleted_with_their_session(store: Store) -> None:
-    """One in its place has none."""
-    await store.create(session())
-    await _append_with_claim(store, "a")
-    assert (await store.replace(session(), [user("b")])).session.claim is None
-    await _append_with_claim(store, "a", holder="two")
-    await store.remove(REF)
-    assert (await store.create(session())).claim is None
-
-
-@once(REFUSED)
-async def test_invalid_holders_are_refused(store: Store) -> None:
-    """Of the usual kind, byte for byte."""
-    await store.create(session())
-    for holder in ("", "\ud800", "x" * 600):
-        with pytest.raises(InvalidRequest):
-            await _append_with_claim(store, "a", holder=holder)
-        with pytest.raises(InvalidRequest):
-            await _wrote(store, "a", release=holder)
-        with pytest.raises(InvalidRequest):
-            await store.want(REF, holder)
-    await _append_with_claim(store, holder="Ä\0 ")
-    await _wrote(store, release="ä\0 ")
-    assert await _claim(store) == Claim("Ä\0 ", 100)
 
 
 @once(RULE)

@@ -10,10 +10,9 @@ from msgspec.structs import replace as evolve
 
 from holdfast import limits
 from holdfast.domain.session import ERASED, ModelCall, SessionRef
-from holdfast.errors import CompactionNotFound, InvalidRequest, NotFound, SessionNotFound, StaleSession
+from holdfast.errors import InvalidRequest, StaleSession
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
-from holdfast.stores.verify import verify
 
 from .kit import REF, assistant, compaction, fates, lay, make_failed, seqs, session, user
 from .once import RULE, once
@@ -96,22 +95,6 @@ async def test_a_compaction_changes_the_session_but_does_not_count_as_use(store:
 # -- failing -----------------------------------------------------------------
 
 
-@once(RULE)
-async def test_a_failed_attempt_is_recorded_and_changes_nothing(store: Store) -> None:
-    """Neither the live one, nor version and time; a view may come with it."""
-    await _log_of(store, 4)
-    await lay(store, compaction(0, 1))
-    before = await store.get(REF)
-    write = Append(compactions=[make_failed(0, 3, "no answer", prompt_tokens=70)], views=VIEW, timestamp=99)
-    done = await store.append(REF, write)
-    assert done.session == before == await store.get(REF)
-    (one,) = done.compactions
-    assert (one.id, one.status, one.error, one.text, one.prompt_tokens) == (2, "failed", "no answer", "", 70)
-    assert await fates(store) == [(1, "live"), (2, "failed")]
-    rows = await store.window(REF, "v")
-    assert (rows.view, rows.compaction and rows.compaction.id) == (VIEW["v"], 1)
-
-
 async def test_only_the_newest_failed_attempts_are_kept(store: Store) -> None:
     """Their ids go on."""
     await _log_of(store, 4)
@@ -175,23 +158,6 @@ async def test_a_view_older_than_its_compaction_is_not_saved(store: Store) -> No
 
 
 @once(RULE)
-async def test_dropping_the_live_compaction_restores_the_previous_one(store: Store) -> None:
-    """Views are forgotten, and the session has changed."""
-    await _log_of(store, 6)
-    for last in (1, 3):
-        await store.append(REF, Append(compactions=[compaction(0, last)], views=VIEW, timestamp=3))
-    dropped = await store.drop_compaction(REF, 2, timestamp=50)
-    assert (dropped.id, dropped.status, dropped.text) == (2, "dropped", "what was said")
-    assert await fates(store) == [(1, "live"), (2, "dropped")]
-    rows = await store.window(REF, "v")
-    assert (rows.view, rows.compaction and rows.compaction.id, len(rows.entries)) == (None, 1, 6)
-    assert (rows.session.version, rows.session.updated_at) == (4, 50)
-    await store.drop_compaction(REF, 1, timestamp=51)
-    assert (await store.window(REF, "v")).compaction is None
-    assert await verify(store, REF) == 6
-
-
-@once(RULE)
 async def test_a_view_older_than_a_drop_is_not_saved(store: Store) -> None:
     """It holds what was dropped."""
     await _log_of(store, 6)
@@ -199,26 +165,6 @@ async def test_a_view_older_than_a_drop_is_not_saved(store: Store) -> None:
     await store.drop_compaction(REF, 1, timestamp=3)
     await store.append(REF, Append(views={"v": SavedView(4, b"late", built_at=2)}, timestamp=3))
     assert (await store.window(REF, "v")).view is None
-
-
-@once(RULE)
-async def test_dropping_a_missing_compaction_is_an_error(store: Store) -> None:
-    """`CompactionNotFound`, of one that is dropped, dead or failed too; the version stays."""
-    await _log_of(store, 6)
-    await lay(store, compaction(0, 1), make_failed(), compaction(0, 70))
-    await store.drop_compaction(REF, 1, timestamp=3)
-    for id_ in (0, 1, 2, 3, 4, -1):
-        with pytest.raises(CompactionNotFound) as caught:
-            await store.drop_compaction(REF, id_, timestamp=3)
-        assert isinstance(caught.value, NotFound)
-        assert caught.value.code == "compaction_not_found"
-    assert (await store.get(REF)).version == 3
-    for call in (
-        store.compactions(SessionRef("bob", "s1")),
-        store.drop_compaction(SessionRef("bob", "s1"), 1, timestamp=1),
-    ):
-        with pytest.raises(SessionNotFound):
-            await call
 
 
 # -- what the log does to them -----------------------------------------------
@@ -279,17 +225,6 @@ async def test_the_largest_compaction_is_stored(store: Store) -> None:
 
 
 # -- windows -----------------------------------------------------------------
-
-
-@once(RULE)
-async def test_a_window_without_a_saved_view_is_the_live_path(store: Store) -> None:
-    """It has the live compaction all the same; without a view there is none."""
-    await _log_of(store, 4)
-    (laid,) = await lay(store, compaction(0, 1))
-    rows = await store.window(REF, "v")
-    assert (rows.view, rows.head, seqs(rows.entries), rows.compaction) == (None, (), [0, 1, 2, 3], laid)
-    assert (await store.window(REF, "w")).compaction is None
-    assert (await store.window(REF, None)).compaction is None
 
 
 async def test_a_head_of_thousands_of_entries_is_read(store: Store) -> None:

@@ -46,25 +46,6 @@ async def test_retired_entries_stay_in_the_log(store: Store) -> None:
     assert await verify(store, REF) == 5
 
 
-@once(RULE)
-async def test_the_version_of_the_last_edit_is_stored(store: Store) -> None:
-    """What comes behind leaves it; what retires, pins or erases moves it, and reading says the same as writing."""
-    await store.create(session())
-    done = await store.append(REF, Append(entries=[user("a"), assistant("b")], timestamp=2))
-    assert (done.session.reshaped, (await store.get(REF)).reshaped) == (0, 0)
-    done = await store.append(REF, Append(entries=[user("c")], retire_from=1, timestamp=3))
-    assert done.session.reshaped == done.session.version == (await store.get(REF)).reshaped
-    done = await store.append(REF, Append(entries=[assistant("d")], retire_from=9, timestamp=3))
-    assert done.session.reshaped == done.session.version - 1
-    for change in (store.annotate(REF, 0, pinned=True), store.erase(REF, 0)):
-        await change
-        found = await store.get(REF)
-        assert found.reshaped == found.version
-    await store.append(REF, Append(entries=[user("e")], timestamp=4))
-    found = await store.get(REF)
-    assert found.reshaped == found.version - 1
-
-
 def _kinds() -> st.SearchStrategy[NewEntry]:
     ids = st.sampled_from(["x", "y", "z"])
     tokens = st.integers(0, 50)
@@ -188,25 +169,6 @@ async def test_rate_sets_unset_importances(store: Store) -> None:
     assert await store.rate(REF, {0: 0.75, 5: 0.75}) == 0
     assert await store.rate(REF, {}) == 0
     assert await verify(store, REF) == 6
-
-
-@once(RULE)
-@given(
-    said=st.lists(st.one_of(st.none(), st.floats(0, 1)), max_size=12),
-    rated=st.dictionaries(st.integers(-2, 15), st.floats(-5, 5), max_size=12),
-)
-@SHARED_STORE
-async def test_ratings_do_not_replace_a_callers_importance(
-    store: Store, said: list[Any], rated: dict[int, float]
-) -> None:
-    """Against a plain list."""
-    ref = SessionRef("ann", f"s{next(_numbers)}")
-    await store.create(session(ref))
-    await store.append(ref, Append(entries=[user("x", importance=one) for one in said], timestamp=2))
-    expected = [rated.get(seq) if one is None else one for seq, one in enumerate(said)]
-    changed = [seq for seq, one in enumerate(said) if one is None and seq in rated]
-    assert await store.rate(ref, rated) == len(changed)
-    assert [entry.importance for entry in await store.entries(ref)] == expected
 
 
 # -- erasing -----------------------------------------------------------------

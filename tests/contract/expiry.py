@@ -14,7 +14,6 @@ from holdfast.errors import EndingNotFound, SessionExists, SessionExpired, Sessi
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
 from holdfast.stores.sessions import SessionPatch
-from holdfast.stores.verify import verify
 
 from .kit import REF, live, session, texts, user
 from .memory_kit import ANN, memory, put
@@ -63,50 +62,12 @@ async def test_a_touch_counts_as_use_and_changes_nothing_else(store: Store) -> N
 # -- ends ----------------------------------------------------------------------
 
 
-@once(RULE)
-async def test_a_closed_session_is_kept(store: Store) -> None:
-    """It can be read, and says when and why it ended; whoever expects the version before is stale."""
-    await store.create(session())
-    await append_user(store, "hello", at=7)
-    before = await store.get(REF)
-    assert await store.end(ending(reason="cap", hooks=()))
-    closed = await store.get(REF)
-    assert (closed.status, closed.ended_at, closed.end_reason) == ("closed", 50, "cap")
-    assert await live(store) == ["hello"]
-    with pytest.raises(StaleSession):
-        await store.append(REF, Append(entries=[user("more")], timestamp=8, expect=before.version))
-    assert await store.endings(due=DAY) == ()
-
-
-@once(RULE)
-async def test_a_session_is_closed_once(store: Store) -> None:
-    """The second end does nothing and records nothing."""
-    await store.create(session())
-    assert await store.end(ending(1))
-    assert not await store.end(ending(2))
-    assert [one.id for one in await store.endings(due=DAY)] == ["end_1"]
-
-
 async def test_one_of_several_ends_a_session(store: Store) -> None:
     """However many try at once."""
     await store.create(session())
     ended = await asyncio.gather(*(store.end(ending(number)) for number in range(8)))
     assert sum(ended) == 1
     assert len(await store.endings(due=DAY)) == 1
-
-
-@once(RULE)
-async def test_a_message_opens_a_closed_session(store: Store) -> None:
-    """As if it had never ended."""
-    await store.create(session())
-    await append_user(store, "one", at=2)
-    await store.end(ending())
-    await append_user(store, "two", at=60)
-    opened = await store.get(REF)
-    assert (opened.status, opened.ended_at, opened.end_reason, opened.accessed_at) == ("active", None, None, 60)
-    assert await live(store) == ["one", "two"]
-    await verify(store, REF)
-    assert await store.end(ending(2))
 
 
 @once(RULE)
@@ -222,18 +183,6 @@ async def test_the_name_of_a_withdrawn_session_is_free(store: Store) -> None:
     assert await live(store) == []
     for number in (1, 2):
         assert await live(store, ending(number, withdrawn=True).ref) == [f"life {number}"]
-
-
-@once(RULE)
-async def test_a_withdrawn_session_can_be_deleted(store: Store) -> None:
-    """That is all that is left to do with it, and touches no other."""
-    await store.create(session())
-    gone = ending(withdrawn=True)
-    await store.end(gone)
-    await store.create(session())
-    assert await store.remove(gone.ref)
-    assert not await store.remove(gone.ref)
-    assert (await store.get(REF)).status == "active"
 
 
 # -- identity ------------------------------------------------------------------

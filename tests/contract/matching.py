@@ -110,21 +110,6 @@ async def test_the_search_can_be_limited_to_a_session(store: Store) -> None:
     assert await _find_places(store, one.digest, session=SessionRef("ann", "s1", "end_1")) == []
 
 
-@once(RULE)
-async def test_the_last_message_is_returned_as_stored(store: Store) -> None:
-    """Tool messages behind it do not count; what went back ends where it went back to."""
-    one, two, *_ = await _make_session(store, user("a"), assistant("b"), calls("c1"), result("c1"))
-    assert await _find_places(store, two.digest) == [Place("s1", 0, 1, last=True)]
-    (three,) = await _append(store, assistant("d"))
-    assert await _find_places(store, two.digest) == [Place("s1", 0, 1)]
-    await _append(store, retire_from=1)
-    assert await _find_places(store, one.digest) == [Place("s1", 0, 0, last=True)]
-    for gone in (two, three):
-        assert await _find_places(store, gone.digest) == [Place("s1", 0, gone.seq, live=False)]
-    await _append(store, retire_from=0)
-    assert await _find_places(store, one.digest) == [Place("s1", 0, 0, live=False)]
-
-
 async def test_an_erased_message_is_found_only_by_its_digest(store: Store) -> None:
     """Its alias is gone, on the live path and off it; those of others stay."""
     reply, other, left = (Message(role="assistant", content=text) for text in ("said", "other", "left"))
@@ -160,16 +145,6 @@ async def test_a_reply_is_found_by_its_text_alone(store: Store) -> None:
     assert (
         await _find_places(store, make_alias(GENESIS, Message(role="user", content="a")) or UNKNOWN, alias=True) == []
     )
-
-
-@once(RULE)
-async def test_an_interrupted_reply_is_found_by_its_place(store: Store) -> None:
-    """A client may have seen less of it than is stored."""
-    reply = Message(role="assistant", content="as far as")
-    one, _ = await _make_session(store, user("a"), new(reply, metadata={"interrupted": True}))
-    mark = make_alias(one.digest, Message(role="assistant", content="as"), cut=True) or b""
-    assert await _find_places(store, mark, alias=True) == [Place("s1", 0, 1, last=True)]
-    assert await _find_places(store, make_alias(one.digest, reply) or b"", alias=True) == []
 
 
 @once(RULE)

@@ -140,27 +140,6 @@ async def test_a_refused_write_stores_no_media(store: Store) -> None:
 # -- going ---------------------------------------------------------------------
 
 
-@once(RULE)
-async def test_media_are_deleted_with_the_last_entry_that_references_them(store: Store) -> None:
-    """Erased one by one, retired ones too; then nobody can name them any more without bringing them."""
-    await store.create(session())
-    await _append_naming(store, [0, 1], [1, 2], [2], bring=[0, 1, 2])
-    await _append_naming(store, retire_from=2)
-    assert await _list_contents(store) == [0, 1, 2]
-    await store.erase(REF, 0)
-    assert await _list_contents(store) == [1, 2]
-    await store.erase(REF, 1)
-    assert await _list_contents(store) == [2]
-    await store.erase(REF, 2)
-    assert await _list_contents(store) == []
-    with pytest.raises(InvalidMessage):
-        await _append_naming(store, [2])
-    await _append_naming(store, [2], bring=[2])
-    assert await _list_contents(store) == [2]
-    await store.erase(REF, 0)
-    assert await _list_contents(store) == [2]
-
-
 async def test_media_are_deleted_with_their_session(store: Store) -> None:
     """Removed or replaced."""
     await store.create(session())

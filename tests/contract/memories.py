@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast import limits
 from holdfast.domain.memory import STATUSES, Memory, MemoryDelta, MemorySource, Owner
-from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories
+from holdfast.errors import MemoryNotFound, StaleMemories
 from holdfast.stores.base import Store
 from holdfast.stores.memories import OwnedMemories
 
@@ -26,7 +26,6 @@ from .memory_kit import (
     signal,
     write_recalls,
 )
-from .once import RULE, once
 
 OWNERS = (
     *(Owner("user", "a"), Owner("agent", "a"), Owner("app"), Owner("user", "app"), Owner("agent", "user")),
@@ -105,52 +104,6 @@ async def test_a_dropped_owner_equals_one_without_writes(store: Store) -> None:
     )
     assert [owner for owner, _ in await store.memory_owners()] == [ANN, bob]
     assert (await store.memories(bob)).total == 1
-
-
-@once(RULE)
-async def test_missing_memories_cannot_be_changed(store: Store) -> None:
-    """Nor what another owner has, nor by another number; an id that is taken is not new. Nothing of such a write is done."""
-    (mine,) = await put(store, memory("mine"))
-    bob = Owner("user", "bob")
-    (his,) = await put(store, memory("his", bob), owner=bob)
-    wrong: list[tuple[type[Exception], Memory]] = [
-        (MemoryNotFound, memory("x", number=1)),
-        (MemoryNotFound, replace(mine, number=2)),
-        (MemoryNotFound, replace(his, owner=ANN)),
-        (InvalidRequest, replace(mine, number=0)),
-        (InvalidRequest, replace(his, owner=ANN, number=0)),
-        (InvalidRequest, his),
-    ]
-    for error, refused in wrong:
-        delta = MemoryDelta(
-            put=(memory("new"), refused), forget=(memory_id(),), signals=(signal(mine),), diary=(entry(1),)
-        )
-        with pytest.raises(error):
-            await store.change_memories(ANN, delta, timestamp=3)
-    with pytest.raises(MemoryNotFound):
-        await put(store, memory("x", Owner("app"), number=1), owner=Owner("app"))
-    assert await store.memories(ANN) == OwnedMemories(1, (mine,), total=1)
-    assert await store.memories(bob) == OwnedMemories(1, (his,), total=1)
-    assert (await store.signals(ANN), await store.diary(ANN)) == ((), ())
-    assert len(await store.memory_owners()) == 2
-
-
-@once(RULE)
-async def test_the_expected_version_is_checked_first(store: Store) -> None:
-    """Of an owner for whom nothing was written it is 0; a stale write of any kind writes nothing."""
-    delta = MemoryDelta(put=(memory("1"),), diary=(entry(1),))
-    with pytest.raises(StaleMemories) as caught:
-        await store.change_memories(ANN, delta, timestamp=2, expect=1)
-    assert (caught.value.expected, caught.value.version) == (1, 0)
-    assert await store.memory_owners() == ()
-    (one,) = (await store.change_memories(ANN, delta, timestamp=2, expect=0)).memories
-    for stale in (delta, MemoryDelta(forget=(one.id,)), MemoryDelta(signals=(signal(one),)), MemoryDelta()):
-        for expect in (0, 2):
-            with pytest.raises(StaleMemories) as caught:
-                await store.change_memories(ANN, stale, timestamp=2, expect=expect)
-            assert (caught.value.expected, caught.value.version) == (expect, 1)
-    assert (await store.memories(ANN), await store.signals(ANN)) == (OwnedMemories(1, (one,), 1), ())
-    assert (await store.change_memories(ANN, MemoryDelta(forget=(one.id,)), timestamp=2, expect=1)).version == 2
 
 
 # -- finding -----------------------------------------------------------------
@@ -274,9 +227,6 @@ async def test_memories_of_tenants_are_separate(store: Store) -> None:
         assert await other.find_memory(mine.id) == theirs
         with pytest.raises(MemoryNotFound):
             await store.find_memory(mine.id)
-
-
-# -- forgetting --------------------------------------------------------------
 
 
 # -- recalls and the diary ---------------------------------------------------

@@ -14,7 +14,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 from holdfast.stores.verify import verify
 
-from .kit import REF, assistant, calls, live, note, result, seqs, session, texts, user
+from .kit import REF, assistant, calls, live, note, result, seqs, session, user
 from .once import RULE, once
 from .properties import SHARED_STORE
 
@@ -51,18 +51,6 @@ async def test_pages_with_notes_cover_messages_and_notes(store: Store) -> None:
         ):
             downward += seqs(page)
         assert upward == downward[::-1] == [0, 1, 2, 3, 4, 5]
-
-
-@once(RULE)
-async def test_a_note_changes_nothing_of_the_session_but_its_length(store: Store) -> None:
-    """Count, tokens, digest, turn and open calls stay; version, bytes and next position grow."""
-    await store.create(session())
-    before = (await store.append(REF, Append(entries=[user("a"), calls("x", "y")], timestamp=2))).session
-    after = (await store.append(REF, Append(entries=[note("n")], timestamp=3))).session
-    assert evolve(after.tail, next_seq=2) == before.tail
-    assert (after.messages, after.turns, after.tokens) == (2, 1, 20)
-    assert after.version == before.version + 1
-    assert after.bytes > before.bytes
 
 
 @once(RULE)
@@ -106,16 +94,6 @@ async def test_erasing_a_message_keeps_the_totals_of_notes_right(store: Store) -
 
 
 @once(RULE)
-async def test_a_replayed_append_returns_its_notes(store: Store) -> None:
-    """The result has the notes that the first call wrote."""
-    await store.create(session())
-    write = Append(entries=[user("a"), note({"n": 1})], timestamp=2, idempotency_key="k")
-    first = await store.append(REF, write)
-    again = await store.append(REF, write)
-    assert (again.replayed, again.entries) == (True, first.entries)
-
-
-@once(RULE)
 async def test_a_log_with_notes_can_be_installed(store: Store) -> None:
     """Live and retired, in the same places."""
     await store.create(session())
@@ -127,17 +105,6 @@ async def test_a_log_with_notes_can_be_installed(store: Store) -> None:
     assert await store.entries(REF, retired=True) == old
     assert after.messages == 2
     assert await verify(store, REF) == 7
-
-
-@once(RULE)
-async def test_a_log_of_notes_alone_is_no_conversation(store: Store) -> None:
-    """It has no turn and no task yet; the first user message opens turn 0."""
-    await store.create(session())
-    first = (await store.append(REF, Append(entries=[note(), note()], timestamp=2))).session
-    assert (first.messages, first.turns, first.tail.anchor) == (0, 0, None)
-    entries = (await store.append(REF, Append(entries=[user("a")], timestamp=3))).entries
-    assert (entries[0].seq, entries[0].turn_id) == (2, 0)
-    assert texts(await store.entries(REF)) == ["a"]
 
 
 @once(RULE)

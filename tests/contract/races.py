@@ -42,24 +42,6 @@ async def test_fifty_writers_on_one_session(openings: list[Store]) -> None:
     assert await verify(openings[-1], REF) == 400
 
 
-async def test_two_hundred_writers_on_many_sessions(openings: list[Store]) -> None:
-    """Each session gets its own entries, in its writer's order."""
-    refs = [SessionRef(f"u{at % 7}", f"s{at}") for at in range(200)]
-
-    async def write(at: int, ref: SessionRef) -> None:
-        store = _one_of(openings, at)
-        await store.create(session(ref))
-        for round_ in range(2):
-            await store.append(ref, Append(entries=[user(f"{ref.id}.{round_}")], timestamp=2))
-            assert (await store.window(ref, "v")).entries[-1].message.text == f"{ref.id}.{round_}"
-
-    async with anyio.create_task_group() as group:
-        for at, ref in enumerate(refs):
-            group.start_soon(write, at, ref)
-    for ref in refs:
-        assert await live(openings[-1], ref) == [f"{ref.id}.{round_}" for round_ in range(2)]
-
-
 async def test_two_hundred_writers_share_twenty_sessions(openings: list[Store]) -> None:
     """Whatever their clocks say, each history is gapless and holds each of its markers once, each writer's in its order."""
     refs = [SessionRef("ann", f"s{at}") for at in range(20)]
@@ -137,16 +119,6 @@ async def test_one_of_several_creators_wins(store: Store) -> None:
     """The others get `SessionExists`."""
     outcomes = await asyncio.gather(*(store.create(session()) for _ in range(8)), return_exceptions=True)
     assert sum(isinstance(outcome, SessionExists) for outcome in outcomes) == 7
-
-
-async def test_one_of_several_writers_with_the_same_key_writes(store: Store) -> None:
-    """The others are replays of it, with the same entries."""
-    await store.create(session())
-    write = Append(entries=[user("a")], timestamp=2, idempotency_key="k", fingerprint=b"f")
-    answers = await asyncio.gather(*(store.append(REF, write) for _ in range(20)))
-    assert sum(not answer.replayed for answer in answers) == 1
-    assert len({answer.entries[0].seq for answer in answers}) == 1
-    assert await live(store) == ["a"]
 
 
 async def test_each_of_many_keys_writes_once(openings: list[Store]) -> None:

@@ -147,24 +147,6 @@ async def test_owners_do_not_see_each_other(store_opener: OpenStore) -> None:
 
 
 @once(RULE)
-async def test_a_missing_session_has_no_records(store: Store) -> None:
-    """Every method says so."""
-    for call in (
-        store.records(REF, [RecordName(SPACE, "a")], now=1),
-        store.list_records(REF, SPACE, now=1),
-        store.record_namespaces(REF, now=1),
-        store.change_records(REF, [put("a")], timestamp=1),
-        store.drop_records(REF),
-    ):
-        with pytest.raises(SessionNotFound):
-            await call
-    await store.create(session(identity="first"))
-    await store.change_records(REF, [put("a")], timestamp=1, identity="first")
-    with pytest.raises(SessionNotFound):
-        await store.change_records(REF, [put("a")], timestamp=1, identity="second")
-
-
-@once(RULE)
 async def test_the_records_of_another_session_of_the_name_are_not_reached(store: Store) -> None:
     """Every method refuses the identity of a session that was removed."""
     await store.create(session(identity="first"))
@@ -387,15 +369,6 @@ async def test_a_removed_session_takes_its_records_along(store: Store) -> None:
 
 async def _create(store: Store, id_: str) -> SessionRef:
     return (await store.create(session(SessionRef("ann", id_)))).ref
-
-
-@once(RULE)
-async def test_a_replaced_session_has_no_records(store: Store) -> None:
-    """Its records were those of the old one."""
-    await store.create(session())
-    await store.change_records(REF, [put("a")], timestamp=1)
-    await store.replace(session(), [])
-    assert await keys_of(store, REF) == []
 
 
 async def test_a_session_is_installed_with_its_records(store: Store) -> None:

@@ -13,7 +13,6 @@ from holdfast.domain.session import ModelCall, SessionRef, Usage
 from holdfast.errors import (
     AmbiguousSession,
     EntryNotFound,
-    SessionExists,
     SessionNotFound,
     StaleSession,
     StoreClosed,
@@ -68,26 +67,6 @@ async def test_a_new_session_has_the_given_fields(store: Store) -> None:
     assert await store.get(REF) == made
     assert await live(store) == []
     assert await verify(store, REF) == 0
-
-
-async def test_a_session_is_created_once(store: Store) -> None:
-    """Making it again is `SessionExists`, and changes nothing."""
-    made = await store.create(session(state={"k": 1}))
-    with pytest.raises(SessionExists):
-        await store.create(session(state={"k": 2}))
-    assert await store.get(REF) == made
-
-
-@once(RULE)
-async def test_missing_sessions_are_an_error(store: Store) -> None:
-    """Every method says `SessionNotFound` for a session that is not there; deleting it says False."""
-    await store.create(session(SessionRef("bob", "s1")))
-    reads = [store.get(REF), store.entries(REF), store.window(REF, "v"), store.calls(REF)]
-    edits = [store.annotate(REF, 0, pinned=True), store.erase(REF, 0), store.update(REF, SessionPatch(), timestamp=1)]
-    for call in [*reads, *edits, verify(store, REF), store.list(after=REF), store.find("s2")]:
-        with pytest.raises(SessionNotFound):
-            await call
-    assert await store.remove(REF) is None
 
 
 async def test_a_session_is_found_by_its_id_without_the_user(store: Store) -> None:
@@ -267,14 +246,6 @@ async def test_update_changes_only_the_given_fields(store: Store) -> None:
     emptied = SessionPatch(system_messages=(), state={"a": None, "c": None}, metadata={})
     assert await store.update(REF, emptied, timestamp=9) == await store.get(REF)
     assert (await store.get(REF)).state == {}
-
-
-@once(RULE)
-async def test_state_merges_with_an_append(store: Store) -> None:
-    """Key by key; None deletes."""
-    await store.create(session(state={"a": 1, "b": {"deep": 1}}))
-    after = await store.append(REF, Append(state_delta={"b": {"other": 2}, "a": None, "c": [1]}, timestamp=2))
-    assert after.session.state == (await store.get(REF)).state == {"b": {"other": 2}, "c": [1]}
 
 
 async def test_the_largest_fields_are_stored(store: Store) -> None:

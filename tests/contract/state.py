@@ -29,7 +29,6 @@ from holdfast.stores.state import ScopedState
 from .kit import REF, live, session, user
 from .once import REFUSED, RULE, once
 
-OTHER = SessionRef("ann", "s2")
 BOTH: tuple[str | None, ...] = ("ann", None)
 """A user's scope, and the tenant's."""
 _RAW = {"user:": "ann", "app:": None}
@@ -55,10 +54,6 @@ async def _append_delta(store: Store, delta: Mapping[str, Any], ref: SessionRef 
     """Append with a change of the state; the session's own behind it."""
     done = await store.append(ref, Append(entries=[user("x")], timestamp=2, state_delta=delta, **fields))
     return done.session.state
-
-
-async def _create_with(store: Store, delta: Mapping[str, Any]) -> dict[str, Any]:
-    return (await store.create(session(OTHER, state=dict(delta)))).state
 
 
 async def _update_with(store: Store, delta: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,27 +123,7 @@ async def test_installing_a_session_does_not_change_shared_state(store: Store) -
     assert [(await store.state(scope)).version for scope in BOTH] == [0, 0]
 
 
-@once(RULE)
-async def test_installed_state_equals_the_original(store: Store) -> None:
-    """A session's own state from before there were limits for keys and values is taken, and goes on."""
-    old = {"k" * (limits.STATE_KEY_BYTES + 1): 1, "large": "x" * limits.STATE_VALUE_BYTES, "n": 1}
-    assert (await store.replace(session(state=old), [])).session.state == old
-    assert await _append_delta(store, {"n": Increment()}) == {**old, "n": 2}
-    assert (await store.get(REF)).state == {**old, "n": 2}
-
-
 # -- what is refused -----------------------------------------------------------------
-
-
-@once(REFUSED)
-async def test_temporary_state_is_never_stored(store: Store) -> None:
-    """Nor does what begins as well with nothing else."""
-    await store.create(session())
-    for key in ("temp:x", "temp:", "user:", "app:", "", "user:\0", "\0", "user:\ud800"):
-        for write in (_append_delta, _create_with, _update_with):
-            with pytest.raises(InvalidRequest):
-                await write(store, {"user:ok": 1, key: 2})
-    assert ((await store.get(REF)).version, await all_of(store)) == (0, {})
 
 
 Refused = Mapping[str, tuple[type[HoldfastError], dict[str, Any]]]
@@ -190,17 +165,6 @@ async def test_a_refused_write_changes_nothing(store: Store) -> None:
                 await write
         assert ((await store.get(REF)).state, await live(store)) == (STANDS, []), why
         assert [await store.state(scope) for scope in BOTH] == [ScopedState(1, STANDS)] * 2, why
-
-
-@once(RULE)
-async def test_numbers_stay_exact(store: Store) -> None:
-    """Up to where JSON's readers lose them; past it nothing is added."""
-    await store.change_state("ann", {"n": 2**53 - 2, "low": 1 - 2**53, "far": 2**60}, timestamp=1)
-    assert (await store.change_state("ann", {"n": Increment()}, timestamp=1)).values == {"n": 2**53 - 1}
-    for key, by in (("n", 1), ("n", 0.5), ("low", -1), ("far", -1)):
-        with pytest.raises(InvalidRequest):
-            await store.change_state("ann", {key: Increment(by)}, timestamp=1)
-    assert await all_of(store) == {"n": 2**53 - 1, "low": 1 - 2**53, "far": 2**60}
 
 
 async def _fails(store: Store, error: type[HoldfastError], **fields: Any) -> None:
@@ -261,35 +225,6 @@ async def test_a_scope_is_changed_at_the_expected_version(store: Store) -> None:
         with pytest.raises(StaleState) as stale:
             await store.change_state(scope, {"k": 2}, timestamp=1, expect=0)
         assert (stale.value.version, await all_of(store, scope)) == (1, {"k": 1})
-
-
-SAME: tuple[tuple[Any, Any], ...] = ((1, 1.0), (None, None), ({"a": 1, "b": [2.0]}, {"b": [2], "a": 1}), ((1,), [1]))
-DIFFERENT: tuple[tuple[Any, Any], ...] = (
-    *((1, True), (0, False), (None, 0), (0, None), ("1", 1), ([], None), ([1, 2], [2, 1])),
-    *(({"a": None}, {}), ("u\u0308", "ü"), (1, 1.5)),
-)
-
-
-@once(RULE)
-async def test_values_are_compared_as_json(store: Store) -> None:
-    """By what they are, not how they are written: a number is a number, and no flag."""
-    await store.create(session())
-    for stands, expected, same in (*((*pair, True) for pair in SAME), *((*pair, False) for pair in DIFFERENT)):
-        await store.change_state("ann", {"k": stands}, timestamp=1)
-        await _append_delta(store, {"k": stands})
-        at = (await store.state("ann")).version
-        own = Append(timestamp=2, state_delta={"done": Increment()}, state_expect={"k": expected})
-        if same:
-            await store.change_state("ann", {"done": Increment()}, timestamp=2, values={"k": expected})
-            await store.append(REF, own)
-        else:
-            with pytest.raises(StaleState) as stale:
-                await store.change_state("ann", {"done": Increment()}, timestamp=2, values={"k": expected})
-            assert (stale.value.version, stale.value.key) == (at, "user:k")
-            with pytest.raises(StaleState) as stale:
-                await store.append(REF, own)
-            assert (stale.value.version, stale.value.key) == ((await store.get(REF)).version, "k")
-    assert (await all_of(store))["done"] == (await store.get(REF)).state["done"] == len(SAME)
 
 
 @once(RULE)
@@ -362,26 +297,6 @@ async def test_the_keys_of_a_scope_are_limited(store: Store) -> None:
     after = {key: value for key, value in most.items() if key != "0"} | {"more": 1}
     assert (await store.get(REF)).state == await all_of(store) == after
     assert await store.drop_state("ann") == limits.STATE_KEYS
-
-
-@once(REFUSED)
-async def test_invalid_keys_are_refused_in_reads(store: Store) -> None:
-    """And for a user that can be."""
-    for names in (["\ud800"], [""], ["\0"]):
-        with pytest.raises(InvalidRequest):
-            await store.state("ann", names=names)
-    with pytest.raises(TooLarge):
-        await store.state("ann", names=[str(at) for at in range(limits.STATE_KEYS + 1)])
-    for call in (
-        store.state(""),
-        store.drop_state(""),
-        store.change_state("", {"k": 1}, timestamp=1),
-        store.change_state("u" * 600, {"k": 1}, timestamp=1),
-        store.change_state("ann", {"": 1}, timestamp=1),
-    ):
-        with pytest.raises(InvalidRequest):
-            await call
-    assert [await store.state(scope) for scope in BOTH] == [ScopedState(0, {})] * 2
 
 
 async def test_a_read_sees_one_version_of_the_state(openings: list[Store]) -> None:
