@@ -67,8 +67,9 @@ def _list_changes(before: Prompts, after: Prompts) -> Iterator[Change]:
 def _compare_tokens(old: Prompt, new: Prompt) -> str:
     if "tokens" not in old or "tokens" not in new:
         return ""
-    change = f"{old['tokens']} → {new['tokens']}" if old["tokens"] != new["tokens"] else f"{new['tokens']}, as before"
-    return f" ({change} tokens)"
+    if old["tokens"] == new["tokens"]:
+        return f" ({new['tokens']} tokens, as before)"
+    return f" ({old['tokens']} → {new['tokens']} tokens)"
 
 
 def _list_messages(prompt: Prompt) -> list[str]:

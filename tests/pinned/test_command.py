@@ -100,7 +100,7 @@ def test_new_gone_and_changed_messages_are_told_apart() -> None:
     after = make("Where is my order?", "The first line stays.\nIt ships on May 5.", "Goodbye!", "One more thing:")
     assert show_differences("life", before, after) == [
         "life:",
-        "  digest 800 openai (5, as before tokens)",
+        "  digest 800 openai (5 tokens, as before)",
         "    message 2 changed (user: The first line stays. It ships on … (46 characters)):",
         "      It ships on May [-4-]{+5+}.",
         "    + user: Goodbye!",
