@@ -97,7 +97,7 @@ class Session(Protocol):
     async def send(self, *messages: Any, **options: Any) -> Row:
         """Run a turn with the configured model; return the answer of Chat Completions."""
 
-    async def speak(self, text: str, **options: Any) -> Row:
+    async def speak(self, text: str | None = None, **options: Any) -> Row:
         """Let the agent say a text."""
 
     async def interrupt(self, **heard: Any) -> Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -19,22 +19,13 @@ def to_row(value: Any) -> Row:
     return row
 
 
-def to_entry_row(entry: Any) -> Row:
-    message = {k: v for k, v in msgspec.to_builtins(entry.message).items() if k in {"role", "content"}}
-    row: Row = {"seq": entry.seq, "turn_id": entry.turn_id, **message, "timestamp": entry.timestamp}
-    row |= {"tokens": entry.tokens}
-    optional = {"agent": entry.agent, "metadata": entry.metadata, "importance": entry.importance}
-    optional |= {"pinned": entry.pinned or None, "retired_by": entry.retired_by, "erased": entry.erased or None}
-    return row | {name: value for name, value in optional.items() if value is not None}
-
-
 def to_session_row(info: Any) -> Row:
     row = to_row(info)
     for name in ("tail", "identity", "claim", "withdrawn", "state_turns", "damaged", "reshaped", "tenant"):
         row.pop(name, None)
     shown = [{k: v for k, v in one.items() if k in {"role", "content"}} for one in row["system_messages"]]
     row |= {"system_messages": shown, "message_count": row.pop("messages"), "tokens": info.tail.total}
-    return row | {"turns": info.turns}
+    return row | {"turns": info.turns, "log_marker": info.log_marker}
 
 
 def to_memory_row(memory: Any, **more: Any) -> Row:
@@ -71,9 +62,7 @@ class LibrarySession:
         return to_session_row(await self._call("info"))
 
     async def messages(self, *, retired: bool = False) -> list[Row]:
-        if retired:
-            return [to_entry_row(one) for one in await self._call("entries", retired=True)]
-        found: list[Row] = await self._call("export")
+        found: list[Row] = (await self.export(retired=retired, records=False))["messages"]
         return found
 
     async def export(self, **options: Any) -> Row:
@@ -87,17 +76,18 @@ class LibrarySession:
 
     async def append(self, *messages: Any, **options: Any) -> list[Row]:
         written = await self._call("append", [*messages], **options)
-        return [to_entry_row(one) for one in written.entries]
+        return await self._rows(one.seq for one in written.entries)
 
     async def replace(self, seq: int, message: Any, **options: Any) -> Row:
-        return to_entry_row(await self._call("replace", seq, message, **options))
+        return await self._row((await self._call("replace", seq, message, **options)).seq)
 
     async def erase(self, seq: int) -> Row:
         with library_errors():
-            return to_entry_row(await self.hf.erase(self.ref, seq))
+            erased = await self.hf.erase(self.ref, seq)
+        return await self._row(erased.seq)
 
     async def annotate(self, seq: int, **fields: Any) -> Row:
-        return to_entry_row(await self._call("annotate", seq, **fields))
+        return await self._row((await self._call("annotate", seq, **fields)).seq)
 
     async def update(self, **fields: Any) -> Row:
         return to_session_row(await self._call("update", **fields))
@@ -187,11 +177,25 @@ class LibrarySession:
             found: Row = await handle.send([*messages], **options)
         return found
 
-    async def speak(self, text: str, **options: Any) -> Row:
-        return to_row(await self._call("speak", text, **options))
+    async def speak(self, text: str | None = None, **options: Any) -> Row:
+        done = await self._call("speak", text, **options)
+        return {"spoken": done.entry is not None, **await self._outcome(done)}
 
     async def interrupt(self, **heard: Any) -> Row:
-        return to_row(await self._call("interrupt", **heard))
+        done = await self._call("interrupt", **heard)
+        return {"interrupted": done.interrupted, **await self._outcome(done)}
+
+    async def _outcome(self, done: Any) -> Row:
+        entry = None if done.entry is None else await self._row(done.entry.seq)
+        return {"entry": entry, "stopped": done.stopped, "version": done.session.version}
+
+    async def _row(self, seq: int) -> Row:
+        return (await self._rows([seq]))[0]
+
+    async def _rows(self, seqs: Iterable[int]) -> list[Row]:
+        """Return entries by their position, as exports show them."""
+        found = {one["seq"]: one for one in await self.messages(retired=True)}
+        return [found[seq] for seq in seqs]
 
     async def _ensure(self) -> Any:
         with library_errors():

@@ -34,6 +34,11 @@ def to_owner(options: dict[str, Any]) -> dict[str, Any]:
     return {"agent": agent, "scope": "agent"} if agent is not None else {"user_id": user or "default"}
 
 
+def to_message(given: Any) -> Any:
+    """Return a message: a text is what the user says."""
+    return {"role": "user", "content": given} if isinstance(given, str) else given
+
+
 class RestSession:
     """A session at its path."""
 
@@ -69,7 +74,7 @@ class RestSession:
     async def append(self, *messages: Any, **options: Any) -> list[Row]:
         key, expect = options.pop("idempotency_key", None), options.pop("expect", None)
         headers = {"idempotency-key": key, "if-match": None if expect is None else str(expect)}
-        given = [message if isinstance(message, dict) else {"role": "user", "content": message} for message in messages]
+        given = [to_message(message) for message in messages]
         if (state := options.pop("state", None)) is not None:
             options["changes"] = [{"op": "set", "key": key, "value": value} for key, value in state.items()]
         with _headers(self.http, headers):
@@ -78,7 +83,7 @@ class RestSession:
         return rows
 
     async def replace(self, seq: int, message: Any, **options: Any) -> Row:
-        return await self._row("PUT", "messages", seq, body={"message": message, **options})
+        return await self._row("PUT", "messages", seq, body={"message": to_message(message), **options})
 
     async def erase(self, seq: int) -> Row:
         return await self._row("DELETE", "messages", seq)
@@ -148,20 +153,20 @@ class RestSession:
         return await self._row("PATCH", "state", body=values)
 
     async def turn(self, *messages: Any, reply: str | None = None, **options: Any) -> Row:
-        given = [message if isinstance(message, dict) else {"role": "user", "content": message} for message in messages]
+        given = [to_message(message) for message in messages]
         made = await self._row("POST", "turns", body={"messages": given, **options})
         if reply is not None:
             await self.append({"role": "assistant", "content": reply}, expect_log=made["session"]["log_marker"])
         return made
 
     async def send(self, *messages: Any, **options: Any) -> Row:
-        given = [message if isinstance(message, dict) else {"role": "user", "content": message} for message in messages]
+        given = [to_message(message) for message in messages]
         body = {"session_id": self.id, "user": self.user, "messages": given, **options}
         found: Row = await ask(self.http, "POST", "/v1/chat/completions", body)
         return found
 
-    async def speak(self, text: str, **options: Any) -> Row:
-        return await self._row("POST", "speak", body={"text": text, **options})
+    async def speak(self, text: str | None = None, **options: Any) -> Row:
+        return await self._row("POST", "speak", body={**({} if text is None else {"text": text}), **options})
 
     async def interrupt(self, **heard: Any) -> Row:
         return await self._row("POST", "interrupt", body=heard)
