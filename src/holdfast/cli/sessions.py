@@ -280,7 +280,9 @@ def move(
         handle = await hf.move(ref, user_id=to_user, id=new_id, agent=UNSET if agent is None else agent)
         return await handle.info()
 
-    _report("Moved:", run_with_store(do, store=store, config=config, writes=True), as_json=as_json)
+    # Only a known agent can be set. No other move reads the configuration's agents.
+    moved = run_with_store(do, store=store, config=config, writes=True, with_agents=agent is not None)
+    _report("Moved:", moved, as_json=as_json)
 
 
 @sessions.command
