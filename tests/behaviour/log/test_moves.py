@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Reply
-from tests.behaviour.kit import Session, World, assistant, calls, fresh_store, refused, texts, through, user
+from tests.behaviour.kit import World, assistant, calls, fresh_store, refused, texts, through, user
 from tests.behaviour.kit.rest import ask
 
 PIXELS = "data:image/png;base64," + "iVBORw0KGgoAAAANSUhEUgAA" * 200
@@ -15,9 +15,9 @@ KELP = user("where does the kelp grow", pinned=True, timestamp=5)
 PICTURE = user([{"type": "text", "text": "and here?"}, {"type": "image_url", "image_url": {"url": PIXELS}}])
 
 
-async def make_full(hf: Any) -> Session:
+async def make_full(hf: Any) -> Any:
     """Make a session of Ada with something of each kind."""
-    session: Session = await hf.given(
+    session = await hf.given(
         "s",
         KELP,
         assistant("on the rocks", importance=0.5),
@@ -33,7 +33,7 @@ async def make_full(hf: Any) -> Session:
     return session
 
 
-async def read_all(session: Session) -> dict[str, Any]:
+async def read_all(session: Any) -> dict[str, Any]:
     found = await session.export(retired=True, calls=True)
     return {name: value for name, value in found.items() if name not in {"id", "user_id", "version", "exported_at"}}
 
@@ -202,12 +202,12 @@ async def test_an_ending_that_hooks_have_not_received_moves(world: World) -> Non
     async with world.open("sessions: {ttl: 0}", store="file") as hf:
         down = True
 
-        @hf.native.on_expire
         async def end(session: Any, reason: str) -> None:
             if down:
                 raise RuntimeError("not now")
             told.append((session.user_id, reason))
 
+        hf.native.on_expire(end)
         session = await hf.given("s", user("hello"), user="ada")
         await session.close()
         await hf.native.sweep()
