@@ -67,7 +67,7 @@ class Embedder:
     """
 
     def __init__(self, meanings: Mapping[str, int]) -> None:
-        self.url, self.meanings, self.status = "", meanings, 200
+        self.url, self.meanings, self.status, self.width = "", meanings, 200, 8
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
 
@@ -76,7 +76,7 @@ class Embedder:
         return [text for body in self.bodies for text in body["input"]]
 
     def place(self, text: str) -> list[float]:
-        vector = [0.01] * 8
+        vector = [0.01] * self.width
         for word, axis in self.meanings.items():
             if word in text.lower():
                 vector[axis] = 1.0
