@@ -86,36 +86,6 @@ def test_an_unknown_name_is_rejected_with_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
-    [
-        ("{provider: vllm, model: m}", "base_url: missing; the address of provider 'vllm' is unknown"),
-        ("{provider: ollama}", "model: missing"),
-        (
-            "{provider: local, model: bge}",
-            "model: provider 'local' has all-MiniLM-L6-v2, not 'bge'",
-        ),
-        ("{provider: local, query_prefix: q}", "query_prefix: not for provider 'local'"),
-        ("{provider: local, passage_prefix: q}", "passage_prefix: not for provider 'local'"),
-        ("{provider: local, dimension: 512}", "dimension: provider 'local' has 384, not 512"),
-        ("{provider: local, api_key: k}", "api_key: not for provider 'local'"),
-        ("{provider: local, base_url: 'http://h'}", "base_url: not for provider 'local'"),
-        ("{path: /x}", "path: only for provider 'local'"),
-        ("{base_url: 'ftp://h'}", "base_url: expected a URL"),
-        ("{headers: {'a b': c}}", "not the name of an HTTP header"),
-        ("{dimension: 0}", "dimension"),
-        ("{dimension: 9000}", "dimension"),
-        ("{batch_size: 8}", "batch_size"),
-        ("{min_similarity: 1.5}", "min_similarity"),
-        ("{min_similarity: -0.1}", "min_similarity"),
-    ],
-)
-def test_invalid_entries_are_rejected(entry: str, said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        config.load(f"embedders: {{e: {entry}}}", env={})
-    assert any(said in problem and "embedders.e" in problem for problem in caught.value.problems)
-
-
-@pytest.mark.parametrize(
     ("entry", "floor"),
     [
         ("{provider: local}", 0.3),

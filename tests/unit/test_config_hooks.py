@@ -45,28 +45,6 @@ def test_hooks_are_built_with_transcripts_first() -> None:
     assert build_hooks(Hooks(), Redaction()) == []
 
 
-@pytest.mark.parametrize(
-    ("hooks", "path", "said"),
-    [
-        ("webhooks: [{url: 'https://x/'}]", "webhooks[0].secret", "missing"),
-        ("webhooks: [{url: 'ftp://x/', secret: s}]", "webhooks[0].url", "must begin with http:// or https://"),
-        ("webhooks: [{url: 'https://x/', secret: 'whsec_?'}]", "webhooks[0].secret", "must have base64 after"),
-        (
-            "webhooks: [{url: 'https://x/', secret: s, events: [idle]}]",
-            "webhooks[0].events[0]",
-            "expected one of cap, close, delete, shutdown, ttl",
-        ),
-        ("webhooks: [{url: 'https://x/', secret: s, events: []}]", "webhooks[0].events", "is empty"),
-        ("webhooks: [{url: 'https://x/', secret: s, headers: {'a b': c}}]", "webhooks[0].headers.a b", "not the name"),
-        ("transcript_dir: t", "transcript_dir", "did you mean 'transcripts_dir'?"),
-    ],
-)
-def test_problems_name_the_key(hooks: str, path: str, said: str) -> None:
-    (problem,) = problems(f"hooks: {{{hooks}}}")
-    assert f"hooks.{path}" in problem
-    assert said in problem
-
-
 def test_two_webhooks_with_one_url_are_rejected() -> None:
     webhook = "{url: 'https://x/', secret: s}"
     (problem,) = problems(f"hooks: {{webhooks: [{webhook}, {webhook}]}}")

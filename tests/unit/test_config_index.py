@@ -115,24 +115,5 @@ def test_the_environment_key_is_not_sent_to_a_reranker() -> None:
     assert load_index("storage: {index: {rerank: {base_url: 'http://x/v1', model: m}}}").rerank.api_key is None
 
 
-@pytest.mark.parametrize(
-    ("rerank", "message"),
-    [
-        ("{}", "base_url: missing"),
-        ("{base_url: 'http://x'}", "model: missing; form 'cohere'"),
-        ("{base_url: 'http://x', form: voyage}", "model: missing; form 'voyage'"),
-        ("{base_url: 'ftp://x', model: m}", "base_url: expected a URL"),
-        ("{path: m, base_url: 'http://x'}", "base_url: not with `path`"),
-        ("{path: m, api_key: k}", "api_key: not with `path`"),
-        ("{path: m, top: 20}", "top"),
-        ("{path: m, form: other}", "form"),
-        ("{path: m, prompt: true}", "prompt"),
-    ],
-)
-def test_invalid_rerankers_are_rejected(rerank: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_index(f"storage: {{index: {{rerank: {rerank}}}}}")
-
-
 def test_text_embeddings_inference_needs_no_model() -> None:
     assert load_index("storage: {index: {rerank: {base_url: 'http://x', form: tei}}}").rerank.form == "tei"

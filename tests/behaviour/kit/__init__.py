@@ -38,6 +38,7 @@ from tests.behaviour.kit.seams import (
     forget_attempts,
     fresh_store,
     inject,
+    read_schema,
     until,
 )
 from tests.behaviour.kit.world import World, through
@@ -72,6 +73,7 @@ __all__ = [
     "fresh_store",
     "gateway",
     "inject",
+    "read_schema",
     "receiver",
     "refused",
     "result",

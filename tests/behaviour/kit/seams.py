@@ -7,6 +7,7 @@ clock. A rewrite of the inside changes this file, and no test.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ __all__ = [
     "fresh_store",
     "inject",
     "open_library",
+    "read_schema",
     "run_command",
     "serve",
     "sweep_pause",
@@ -123,6 +125,12 @@ async def run_command(
     if ran.exception is not None and not isinstance(ran.exception, SystemExit):
         raise ran.exception
     return Printed(ran.exit_code, ran.stdout, ran.stderr)
+
+
+def read_schema() -> dict[str, Any]:
+    """Return the JSON schema of the configuration file, as `holdfast config show --schema` prints it."""
+    found: dict[str, Any] = json.loads(CliRunner().invoke(commands, ["config", "show", "--schema"]).stdout)
+    return found
 
 
 def sweep_pause(hf: holdfast.Holdfast) -> float:
