@@ -230,10 +230,11 @@ class ModelRound:
         completion = collector.build_completion()
         reply, metadata = assembler.record_reply(_make_reply(completion), collector.usage)
         call = make_call_record(turn, completion.get("model"), completion.get("usage"))
-        text = read_reply_text([reply])
+        reason = get_finish_reason(completion)
+        text = None if reason in CUT_SHORT else read_reply_text([reply])
         if not assembler.calls:
             metadata = await with_named_artifacts(turn, reply.text, metadata)
-        if turn.note is not None and (reason := get_finish_reason(completion)) in CUT_SHORT:
+        if turn.note is not None and reason in CUT_SHORT:
             metadata = {**(metadata or {}), FINISH_REASON: reason}
         if turn.compacted is not None:
             metadata = {**(metadata or {}), COMPACTION: turn.compacted.reference}
