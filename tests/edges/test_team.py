@@ -18,7 +18,6 @@ from holdfast.errors import ConfigError
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.apis import serve_apis
 from tests.edges.server import TOOL_SERVER, Process, Served, config_text, gateway
-from tests.markers import strip_markers
 from tests.service.turns_kit import SHARED
 from tests.stores.servers import place
 from tests.unit.blocks import TEAM
@@ -107,77 +106,7 @@ async def test_agents_share_the_session_with_separate_windows(kind: str, tmp_pat
             assert (reply["session"]["agent"], [agent for agent, _ in model.sent]) == ("writer", ["writer"])
 
 
-async def test_agents_see_other_agents_words_as_theirs() -> None:
-    async with three() as (served, upstream, _):
-        await chat(served, "this is for the researcher")
-        await chat(served, "well, this is for the writer")
-        messages = upstream.requests[-1].body["messages"]
-        assert [one["role"] for one in messages] == ["user"] * len(messages)
-        told = "\n".join(strip_markers(one["content"]) for one in messages)
-        assert (
-            "[agent coordinator]: To the researcher.\n[agent coordinator handed the conversation over to researcher]"
-            in told
-        )
-        assert "[agent researcher]: researcher here, I say." in told
-        entries = (await served.http.get("/v1/sessions/s/messages")).json()["data"]
-        assert [entry.get("agent") for entry in entries] == [
-            None, "coordinator", "coordinator", "researcher", None, "researcher", "researcher", "writer"
-        ]  # fmt: skip
-
-
-async def test_client_with_whole_history_reaches_the_current_agent() -> None:
-    """It is matched by its messages, and the transfer stays in the log."""
-    async with three() as (served, _, model):
-        history: list[Any] = []
-        for text, answer in [
-            ("this is for the researcher", "To the researcher.\n\nresearcher here, I say."),
-            ("go on", "researcher here, I say."),
-            ("now this is for the writer", "To the writer.\n\nwriter here, I say."),
-            ("go on", "writer here, I say."),
-        ]:
-            history.append({"role": "user", "content": text})
-            reply = await chat(served, history, session_id=None)  # type: ignore[arg-type]  # a list of messages
-            assert reply["choices"][0]["message"]["content"] == answer
-            history.append({"role": "assistant", "content": answer})
-        assert [agent for agent, _ in model.sent] == [
-            "coordinator",
-            "researcher",
-            "researcher",
-            "researcher",
-            "writer",
-            "writer",
-        ]
-        assert len((await served.http.get("/v1/sessions")).json()["data"]) == 1
-
-
-async def test_named_agent_answers_and_can_transfer_back() -> None:
-    async with three() as (served, _, model):
-        await chat(served, "hello")
-        assert (await chat(served, "and you", "writer"))["session"]["agent"] == "writer"
-        assert (await chat(served, "this is for the coordinator", "writer"))["session"]["agent"] == "coordinator"
-        assert (await chat(served, "hm"))["session"]["agent"] == "coordinator"
-        assert (await served.http.get("/v1/sessions/s")).json()["agent"] == "coordinator"
-        assert [agent for agent, _ in model.sent] == ["coordinator", "writer", "writer", "coordinator", "coordinator"]
-
-
 # -- on the wire -------------------------------------------------------------------------
-
-
-async def test_stream_is_one_reply_that_names_the_last_agent() -> None:
-    async with three() as (served, _, _model):
-        body = {
-            "model": "coordinator",
-            "messages": [{"role": "user", "content": "this is for the writer"}],
-            "session_id": "s",
-        }
-        async with served.http.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as response:
-            lines = [line async for line in response.aiter_lines() if line.startswith("data: {")]
-        chunks = [json.loads(line[6:]) for line in lines]
-        text = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
-        assert text == "To the writer.\n\nwriter here, I say."
-        assert [chunk["session"]["agent"] for chunk in chunks if "session" in chunk][-1] == "writer"
-        assert sum(bool(choice.get("finish_reason")) for chunk in chunks for choice in chunk["choices"]) == 1
-        assert response.headers["x-session-agent"] == "coordinator"  # the agent that began
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -208,26 +137,6 @@ async def test_agent_with_another_providers_model_takes_over() -> None:
         assert sent["messages"][-1]["role"] == "user"
         again = await two.chat("y", session_id="s", model="a")
         assert again.content == "Back.\n\na again."
-
-
-async def test_models_list_has_agent_descriptions() -> None:
-    agents = {"a": {"description": "Knows the sea."}, "b": {}}
-    async with gateway([], f"agents: {json.dumps(agents)}") as (served, _):
-        data = {one["id"]: one for one in (await served.http.get("/v1/models")).json()["data"]}
-        assert data["a"]["description"] == "Knows the sea."
-        assert "description" not in data["b"]
-
-
-async def test_every_new_session_gets_its_agents_state() -> None:
-    agents = {"a": {"state": {"topic": "kelp", "user:language": "en"}}}
-    async with gateway(["hi"] * 9, f"agents: {json.dumps(agents)}") as (served, _):
-        await served.chat("x", model="a", session_id="chat")
-        recognised = await served.chat("y", model="a", session_id=None)
-        made = await served.http.post("/v1/sessions", json={"id": "rest", "agent": "a", "state": {"own": 1}})
-        assert made.status_code == 201, made.text
-        for name, state in [("chat", {}), (recognised["session_id"], {}), ("rest", {"own": 1})]:
-            told = (await served.http.get(f"/v1/sessions/{name}/state")).json()
-            assert told == {"topic": "kelp", "user:language": "en", **state}
 
 
 async def test_exports_and_history_name_the_speaker() -> None:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agents import Agent, Llm, Roster
-from holdfast.domain.session import HAND_OVER
 from holdfast.errors import ModelUnavailable, TurnInterrupted
 from holdfast.holdfast import Holdfast
 from tests.amounts import examples
@@ -21,7 +20,6 @@ from tests.service.tools_kit import content, make_reply
 from tests.service.workflow_kit import (
     DOWN,
     PANEL,
-    PIPELINE,
     agents,
     check_units,
     get_agent,
@@ -30,69 +28,6 @@ from tests.service.workflow_kit import (
 )
 
 # -- cut and retried ---------------------------------------------------------------------
-
-
-async def test_retry_continues_after_the_finished_agents() -> None:
-    """Agents that finished are not asked again, and their texts are passed on."""
-    lines = {
-        "draft": make_reply("A draft."),
-        "check": [[DOWN], make_reply("A check.")],
-        "polish": make_reply("Polished."),
-    }
-    async with open_workflow_bench(lines, PIPELINE) as desk:
-        with pytest.raises(ModelUnavailable):
-            await desk.ask("go", agent="pipeline")
-        assert [entry.agent for entry in await desk.log()] == [None, "draft", "draft"]
-        assert content(await desk.ask("go", agent="pipeline")) == "Polished."
-        assert [get_agent({"messages": prompt}) for prompt in desk.model.prompts] == [
-            "draft",
-            "check",
-            "check",
-            "polish",
-        ]
-        assert [entry.agent for entry in await desk.log()] == [None, *["draft"] * 2, *["check"] * 2, "polish"]
-
-
-async def test_retry_works_with_a_transcript_and_with_an_idempotency_key() -> None:
-    """Either way the log has the message once."""
-    for fields in ({"mode": "transcript"}, {"idempotency_key": "k", "fingerprint": b"f"}):
-        lines = {
-            "draft": make_reply("A draft."),
-            "check": [[DOWN], make_reply("A check.")],
-            "polish": make_reply("Polished."),
-        }
-        async with open_workflow_bench(lines, PIPELINE) as desk:
-            with pytest.raises(ModelUnavailable):
-                await desk.ask("go", agent="pipeline", **fields)
-            assert content(await desk.ask("go", agent="pipeline", **fields)) == "Polished."
-            assert sum(entry.kind == "user" for entry in await desk.log()) == 1
-            assert len(desk.model.prompts) == 4
-            if "idempotency_key" in fields:
-                assert content(await desk.ask("go", agent="pipeline", **fields)) == "Polished."
-                assert len(desk.model.prompts) == 4
-
-
-async def test_partial_text_of_a_cut_agent_is_stored_and_not_sent() -> None:
-    """It is marked, and the agent runs again when the turn is retried."""
-    lines = {
-        "draft": [[*make_reply("Half a draft.")[:2], DOWN], make_reply("A draft.")],
-        "check": make_reply("C."),
-        "polish": make_reply("P."),
-    }
-    async with open_workflow_bench(lines, PIPELINE) as desk:
-        with pytest.raises(ModelUnavailable):
-            await desk.ask("go", agent="pipeline")
-        cut = (await desk.log())[1]
-        assert (cut.metadata or {})["interrupted"] is True
-        assert (cut.message.text, cut.message.tool_calls[0].name) == ("Half ", HAND_OVER)
-        assert await desk.session.history(view="plain") == [{"role": "user", "content": "go"}]
-        assert content(await desk.ask("go", agent="pipeline")) == "P."
-        assert [get_agent({"messages": prompt}) for prompt in desk.model.prompts] == [
-            "draft",
-            "draft",
-            "check",
-            "polish",
-        ]
 
 
 async def test_cut_agent_does_not_see_its_partial_text_on_retry() -> None:
@@ -123,16 +58,6 @@ async def test_cut_agent_does_not_see_its_partial_text_on_retry() -> None:
         assert get_prompt(desk, "more") == ["user: go", "user: [agent hope]: Hope."]
         assert await desk.session.verify()
         check_units(await desk.log())
-
-
-async def test_regenerated_joined_reply_runs_every_agent_again() -> None:
-    """A client asks for another reply by leaving out the last one."""
-    lines = {"hope": [make_reply("H1."), make_reply("H2.")], "doubt": [make_reply("D1."), make_reply("D2.")]}
-    async with open_workflow_bench(lines, PANEL) as desk:
-        await desk.ask("go", agent="panel")
-        assert "H2." in content(await desk.ask("go", agent="panel", mode="transcript"))
-        assert get_prompt(desk, "hope") == get_prompt(desk, "doubt") == ["user: go"]
-        assert "H1." not in str([entry.message.text for entry in await desk.log()])
 
 
 @pytest.mark.parametrize("how", ["leave", "interrupt"])

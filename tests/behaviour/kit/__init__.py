@@ -41,6 +41,7 @@ from tests.behaviour.kit.seams import (
     read_schema,
     until,
 )
+from tests.behaviour.kit.speakers import Speakers
 from tests.behaviour.kit.world import World, through
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "Row",
     "Served",
     "Session",
+    "Speakers",
     "World",
     "answer_of",
     "apis",

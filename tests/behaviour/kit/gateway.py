@@ -39,6 +39,8 @@ class Served:
     """The scripted model: `upstream.requests[-1].body`. None if the configuration names its own models."""
     models: dict[str, Any]
     """The servers of all models by name: `models["default"]` is `upstream`."""
+    store: str
+    """URL of the store, for a second server."""
     native: holdfast.Holdfast
     """The `Holdfast` that is served."""
     server: Any
@@ -154,6 +156,7 @@ async def gateway(
             anthropic=AsyncAnthropic(base_url=address, **key),
             upstream=upstream,
             models={"default": upstream, **{name: server for name, (server, _) in (models or {}).items()}},
+            store=url,
             native=native,
             server=server,
             clock=clock,
