@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.domain.artifact import NewArtifact, UserRef
-from holdfast.domain.messages import Message
-from holdfast.domain.session import Ending, NewEntry, SessionRef
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.domain.artifact import UserRef
+from holdfast.domain.session import Ending, SessionRef
+from holdfast.errors import HoldfastError
 from holdfast.limits import ID_BYTES, PAGE
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
 
-from .kit import REF, compaction, new, session, user
+from .kit import REF
 from .once import REFUSED, once
 
 NOBODY = SessionRef("ada", "")
@@ -135,76 +133,3 @@ async def test_page_sizes_of_zero_or_above_the_limit_are_refused(store: Store) -
     for limit in (0, PAGE + 1):
         found = {name: await _find_refused(call(store, limit)) for name, call in OF_PAGES.items()}
         assert found == dict.fromkeys(OF_PAGES, "limit")
-
-
-WRONG: Mapping[str, Call] = {
-    "metadata, created": lambda store: store.create(_new(metadata=5)),
-    "metadata": lambda store: store.update(REF, SessionPatch(metadata=_any(5)), timestamp=2),
-    "state, created": lambda store: store.create(_new(state=[1])),
-    "state": lambda store: store.update(REF, SessionPatch(state=_any(5)), timestamp=2),
-    "state, appended": lambda store: store.append(REF, Append(timestamp=2, state_delta=_any([1]))),
-    "system_messages, created": lambda store: store.create(_new(system_messages=({"role": "system", "content": "x"},))),
-    "system_messages": lambda store: store.update(REF, SessionPatch(system_messages=_any("x")), timestamp=2),
-    "system message's content": lambda store: store.update(
-        REF, SessionPatch(system_messages=(Message(role="system", content=_any(5)),)), timestamp=2
-    ),
-    "ttl, created": lambda store: store.create(_new(ttl=-5)),
-    "ttl": lambda store: store.update(REF, SessionPatch(ttl=_any("5")), timestamp=2),
-    "agent, created": lambda store: store.create(_new(agent=5)),
-    "agent": lambda store: store.update(REF, SessionPatch(agent=_any(["bo"])), timestamp=2),
-    "timestamp": lambda store: store.append(REF, Append(timestamp=_any("now"))),
-    "expect": lambda store: store.append(REF, Append(timestamp=2, expect=_any("1"))),
-    "fingerprint": lambda store: store.append(REF, Append(timestamp=2, idempotency_key="k", fingerprint=_any("text"))),
-    "entry": lambda store: _append(store, _any("hello")),
-    "content": lambda store: _append(store, user(_any(5))),
-    "part": lambda store: _append(store, user(_any(("x",)))),
-    "tool call": lambda store: _append(store, new(Message(role="assistant", tool_calls=(_any("f"),)))),
-    "extra": lambda store: _append(store, new(Message(role="user", content="x", extra={_any(1): 1}))),
-    "entry's metadata": lambda store: _append(store, user("x", metadata=5)),
-    "tokens": lambda store: _append(store, user("x", tokens=_any("5"))),
-    "entry's timestamp": lambda store: _append(store, user("x", timestamp=_any(1.5))),
-    "pinned": lambda store: _append(store, user("x", pinned=_any("yes"))),
-    "importance": lambda store: _append(store, user("x", importance=_any("high"))),
-    "seq": lambda store: store.annotate(REF, _any("0"), pinned=True),
-    "filter": lambda store: store.list(user_id=_any(5)),
-    "status": lambda store: store.list(status="open"),
-    "artifact's metadata": lambda store: store.add_artifact(REF, _artifact(metadata=_any(5))),
-    "compaction's report": lambda store: store.append(
-        REF, Append(timestamp=2, compactions=[compaction(0, 0, report=_any(5))])
-    ),
-}
-"""Values of another type than the field has."""
-
-
-def _any(value: Any) -> Any:
-    """The value, as callers without a type checker pass it."""
-    return value
-
-
-def _new(**fields: Any) -> NewSession:
-    return NewSession(id="other", user_id="ada", timestamp=1, **fields)
-
-
-def _artifact(**fields: Any) -> NewArtifact:
-    given = {"blob": "b", "mime_type": "text/plain", "size": 1, "sha256": bytes(32), "created_at": 1}
-    return NewArtifact(name="a.txt", **{**given, **fields})
-
-
-def _append(store: Store, entry: NewEntry) -> Awaitable[object]:
-    return store.append(REF, Append(timestamp=2, entries=[entry]))
-
-
-@once(REFUSED)
-async def test_a_value_of_the_wrong_type_is_refused(store: Store) -> None:
-    """What could be written but not read again is refused, and nothing is written."""
-    await store.create(session(metadata={"kept": 1}))
-    await store.append(REF, Append(timestamp=1, entries=[user("hello")]))
-    before = await store.get(REF)
-    for name, call in WRONG.items():
-        try:
-            await call(store)
-        except UsageError:
-            continue
-        pytest.fail(f"{name} was accepted")
-    assert await store.get(REF) == before
-    assert (await store.list()).sessions == (before,)

@@ -155,36 +155,6 @@ async def test_writers_waiting_for_shared_state_do_not_block_others(server_url: 
         await one.close()
 
 
-async def test_a_scope_that_another_writer_inserts_is_locked_before_it_is_read(
-    server: Server, server_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other writer is done between the lock, which found no row, and the read: the row is locked then, and no change is lost."""
-    other = await open_store(server_url, tenant="acme")
-    store = await open_store(server_url, tenant="acme")
-    database: Any = store.database  # type: ignore[attr-defined]
-    line = await database._pool.acquire()
-    query, seen = line.query, list[str]()
-
-    async def interrupt(name: str, params: Any) -> Any:
-        rows = await query(name, params)
-        if name == "scope_get_lock" and not seen:
-            assert len(rows) == 0
-            await other.change_state("ann", {"n": Increment(), "m": 1}, timestamp=2)
-        if name == "state_named":
-            free = "SELECT version FROM state_scopes WHERE user_id <> '' FOR UPDATE SKIP LOCKED"
-            assert await anyio.to_thread.run_sync(server.in_place, server_url, free) == []
-        seen.append(name)
-        return rows
-
-    monkeypatch.setattr(line, "query", interrupt)
-    database._pool.release(line)
-    assert (await store.change_state("ann", {"n": Increment()}, timestamp=2)).version == 2
-    assert seen[:4] == ["scope_get_lock", "scope_get"] * 2
-    assert (await other.state("ann")).values == {"n": 2, "m": 1}
-    for one in (store, other):
-        await one.close()
-
-
 # -- sizes ---------------------------------------------------------------------
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
+from holdfast.domain.memory import DiaryEntry
 from holdfast.domain.session import ModelCall
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
@@ -15,6 +17,7 @@ from holdfast.stores.sqlite import SCRUBBING
 from holdfast.stores.sqlite_connection import BusyHandler
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, assistant, compaction, lay, make_failed, session, user
+from tests.contract.memory_kit import ANN, forget, memory, put, signal, write_recalls
 from tests.stores.sqlite_kit import open_file
 
 CANARY = "canary-7f3a9c"
@@ -134,3 +137,26 @@ async def test_data_still_being_read_are_removed_by_a_later_write(
     await store.append(REF, Append(entries=[user("d")], timestamp=2))
     assert waited == [SCRUBBING, 0.0]
     await store.close()
+
+
+@pytest.mark.parametrize("size", [10, 25_000])
+async def test_a_forgotten_memory_leaves_no_trace_in_the_files(database: Path, size: int) -> None:
+    """Nor does what it said before it was changed, nor what is dropped with recalls and diary; other memories stay."""
+    store = await open_file(database)
+    await put(store, *(memory("x" * 97 * at) for at in range(1, 61)))
+    (one, two, three) = await put(store, *(memory(CANARY + "z" * size, tags=(CANARY,)) for _ in range(3)))
+    await put(store, *(memory("y" * 97 * at) for at in range(1, 61)))
+    told = DiaryEntry(id="d", at=1, report={"why": CANARY})
+    await write_recalls(store, signal(two, session=CANARY), signal(three, query=CANARY.encode()))
+    assert _traces(database)
+    await forget(store, one, two)
+    await put(store, replace(three, content="another", tags=()))
+    await write_recalls(store, signals_before=99)
+    await forget(store, memory())
+    assert _traces(database) == []
+    await write_recalls(store, signal(three, 100, session=CANARY), diary=(told,))
+    assert _traces(database)
+    assert await store.drop_memories(ANN) == 121
+    assert _traces(database) == []
+    await store.close()
+    assert _traces(database) == []
