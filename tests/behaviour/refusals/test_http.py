@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from tests.behaviour.kit import Served, gateway, user
+from tests.behaviour.kit.objects import ITEM, fill
 from tests.behaviour.kit.wrong_values import Schema, WrongValues, list_wrong_texts
 
 HI: Final = user("hi")
@@ -26,7 +27,7 @@ EXAMPLES: Final[dict[str, Any]] = {
     "decision": "accept",
     "id": "other",
     "pinned": True,
-    "items": [{"type": "message", "role": "user", "content": "hi"}],
+    "items": [ITEM],
     "metadata": {},
     "changes": [{"op": "increment", "key": "n"}],
 }
@@ -150,7 +151,12 @@ class Walk:
     ) -> None:
         """Send a request that must be refused, and note what is wrong with its answer."""
         answer = await self.send(operation, **request)
-        if complaint := find_complaint(answer, param, words):
+        complaint = find_complaint(answer, param, words)
+        if f"unknown field '{param}'" in answer.text and param != "no_such_field":
+            complaint = "a field that is described is unknown"
+        if not {str(answer.status_code), "4XX"} & operation.described["responses"].keys():
+            complaint = "a status that is not described"
+        if complaint:
             self.wrong.append(f"{operation} {what!r:.80}: {complaint}: {answer.text[:300]}")
 
 
@@ -191,7 +197,7 @@ def list_allowed(schema: Schema, value: object) -> list[Any]:
 async def walk() -> AsyncIterator[Walk]:
     """Serve sessions, memories, records and so on. At the end, nothing of them has changed, and all refusals were right."""
     async with gateway(lambda _: "ok", "auth: {required: false}") as served:
-        names = await fill(served)
+        names = await fill(served.http)
         document = (await served.http.get("/openapi.json")).json()
         walk = Walk(served, document, names)
         before = await photograph(served)
@@ -199,38 +205,6 @@ async def walk() -> AsyncIterator[Walk]:
         assert walk.sent
         assert walk.wrong == []
         assert await photograph(served) == before
-
-
-async def fill(served: Served) -> dict[str, str]:
-    """Write something of each kind; return the names of what is there, by path parameter."""
-    http = served.http
-    await http.put(
-        "/v1/sessions/s",
-        json={"messages": [HI, {"role": "assistant", "content": "hello"}, user("more")], "state": {"a": 1}},
-    )
-    memory = (await http.post("/v1/memories", json={"content": "Kelp is green."})).json()
-    await http.put("/v1/records/record?namespace=a&key=k", json={"value": 1})
-    await http.put("/v1/sessions/s/artifacts/a.txt", content=b"text")
-    response = (await http.post("/v1/responses", json={"input": "hi", "model": "gpt-4o"})).json()
-    conversation = (await http.post("/v1/conversations", json={"items": EXAMPLES["items"]})).json()
-    items = (await http.get(f"/v1/conversations/{conversation['id']}/items")).json()["data"]
-    key = (await http.post("/v1/keys", json={"role": "read"})).json()
-    return {
-        "session_id": "s",
-        "seq": "0",
-        "user_id": "default",
-        "memory_id": memory["id"] if "id" in memory else memory["memory"]["id"],
-        "name": "a.txt",
-        "response_id": response["id"],
-        "conversation_id": conversation["id"],
-        "item_id": items[0]["id"],
-        "key_id": key["id"],
-        "call_id": "next",
-        "compaction_id": "1",
-        "fact_id": "1.0",
-        "change_id": "1",
-        "agent": "default",
-    }
 
 
 async def photograph(served: Served) -> dict[str, Any]:
