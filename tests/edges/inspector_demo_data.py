@@ -7,8 +7,8 @@ from typing import Any
 from holdfast.domain.memory import MemorySource, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.sessions.memory_files import open_memory_files
+from tests.behaviour.kit.inspector import PNG
 from tests.clocks import Clock
-from tests.edges.inspector_kit import PNG
 from tests.edges.server import Served
 
 DAY = 86_400_000

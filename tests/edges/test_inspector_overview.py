@@ -7,21 +7,18 @@ import re
 from typing import Any
 
 import pytest
-from playwright.async_api import expect
 
 from holdfast.accounting import Owner, charge_to
-from holdfast.domain.activity import ActivityCounts
 from holdfast.durations import to_utc
 from holdfast.server.inspector import live
-from holdfast.server.inspector.overview import Layer, describe_cost, draw_columns, format_compact
+from holdfast.server.inspector.overview import Layer, draw_columns
 from holdfast.server.limits import INSPECTOR_STREAMS, INSPECTOR_STREAMS_OF_PRINCIPAL
 from holdfast.server.permissions import Refused
 from holdfast.testing import Reply
+from tests.behaviour.kit.browser import NARROW, WIDE, browse, check_page, needs_chromium, save_screenshot
 from tests.clocks import START, Clock
-from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chromium, save_screenshot
-from tests.edges.inspector_kit import read
 from tests.edges.server import gateway
-from tests.edges.test_inspector_frame import HTML, add_key, sign_in
+from tests.edges.test_inspector_frame import add_key, sign_in
 
 EVENTS = "/inspect/overview/events"
 HOUR = 3_600_000
@@ -31,24 +28,6 @@ HOUR = 3_600_000
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for changes again and again."""
     monkeypatch.setattr(live, "PAUSE_SECONDS", 0.02)
-
-
-@needs_chromium
-async def test_empty_server_shows_how_to_connect_and_comes_alive_with_the_first_request() -> None:
-    async with gateway(lambda _: "Hello!") as (served, _), browse(served.url) as page:
-        await page.goto("/")
-        await expect(page.get_by_role("heading", name="Connect a client")).to_be_visible()
-        await expect(page.get_by_role("status")).to_contain_text("Waiting for the first request")
-        await expect(page.locator("#way-curl")).to_contain_text(f"curl {served.url}/v1/chat/completions")
-        await expect(page.locator("#way-variables")).to_contain_text(f"OPENAI_BASE_URL={served.url}/v1")
-        await check_page(page)
-        await expect(page.get_by_role("link", name="Open the playground")).to_be_visible()
-        await served.chat("Plan a trip to Oslo", "trip")
-        await expect(page.get_by_role("link", name="Plan a trip to Oslo")).to_be_visible()
-        await expect(page.get_by_role("link", name="3 hours")).to_be_visible()
-        await expect(page.get_by_role("heading", name="Connect a client")).to_have_count(0)
-        await served.chat("Where is order 17?", "order")
-        await expect(page.get_by_role("link", name="Where is order 17?")).to_be_visible()
 
 
 TASKS = (
@@ -94,71 +73,6 @@ async def test_day_of_turns_is_legible() -> None:
                     await check_page(page)
                     if not dark:
                         await save_screenshot(page, name)
-
-
-async def test_commands_of_the_first_state_name_a_key_if_one_is_needed() -> None:
-    async with gateway([]) as (served, _):
-        assert "authorization" not in await read(served, "/")
-        await sign_in(served, await add_key(served))
-        html = await read(served, "/")
-        assert "authorization: Bearer YOUR_KEY" in html
-        assert "OPENAI_API_KEY=YOUR_KEY" in html
-
-
-async def test_cards_show_the_figures_of_the_chosen_range() -> None:
-    usage = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 100}}
-    replies: list[Any] = [Reply(text="Yes.", usage=usage)] * 3 + [Reply(status=500, error="down")]
-    clock = Clock(START)
-    async with gateway(replies, clock=clock) as (served, _):
-        await served.chat("Hello")
-        clock.now += 26 * HOUR
-        for text in ("Two", "Three", "Four"):
-            await served.chat(text)
-        assert read_figures(await read(served, "/")) == {
-            "Turns": "3",
-            "Prompt cache": "100 %",
-            "Failed turns": "1",
-            "Sessions": "1",
-        }
-        assert read_figures(await read(served, "/?range=month"))["Turns"] == "4"
-        assert read_figures(await read(served, "/?range=hours"))["Turns"] == "3"
-        rows = re.findall(r'<tr><th scope="row">([^<]+)</th><td class="n">([^<]+)</td>', await read(served, "/"))
-        assert (len(rows), rows[0]) == (24, ("2023-11-16 00:00", "3"))
-
-
-def read_figures(html: str) -> dict[str, str]:
-    """Return the figures of some cards."""
-    found = dict(re.findall(r'<h2>([^<]+)</h2>\s*<p class="figure">([^<]+)</p>', html))
-    return {name: found[name].strip() for name in ("Turns", "Prompt cache", "Failed turns", "Sessions")}
-
-
-async def test_unknown_range_is_an_error_page() -> None:
-    async with gateway([]) as (served, _):
-        answer = await served.http.get("/?range=year", headers=HTML)
-        assert answer.status_code == 400
-        assert "range must be one of day, hours, month" in answer.text
-
-
-async def test_key_of_one_user_gets_no_figures_of_the_tenant() -> None:
-    async with gateway(lambda _: "ok") as (served, _):
-        await served.chat("Mine", "mine", user_id="ada")
-        await served.chat("Theirs", "theirs", user_id="bob")
-        await sign_in(served, await add_key(served, "admin", user_id="ada"))
-        html = await read(served, "/")
-        assert "Mine" in html
-        assert "Theirs" not in html
-        assert "Tokens sent" not in html
-        assert "Charts over time need a key without a user" in html
-        assert "Model default" not in html
-
-
-async def test_health_names_a_model_that_does_not_answer() -> None:
-    async with gateway([Reply(status=503, error="down")], clock=Clock()) as (served, _):
-        await served.chat("Hello")
-        html = " ".join((await read(served, "/")).split())
-        assert "Model default" in html
-        assert "not answering" in html
-        assert "in memory: lost when the server stops" in html
 
 
 async def test_events_follow_the_sessions_of_the_caller_only() -> None:
@@ -232,34 +146,3 @@ def test_columns_are_drawn_to_scale_and_escaped() -> None:
     assert "&lt;a&gt;" in chart
     assert 'aria-label="&#34;&amp;"' in chart
     assert "style" not in chart
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (999, "999"), (999.9, "1.0 k"), (1234, "1.2 k"), (56_789, "57 k"), (1_000_000, "1.0 M"), (2e10, "20 B")],
-)
-def test_large_numbers_are_short(value: float, text: str) -> None:
-    assert format_compact(value) == text
-
-
-@pytest.mark.parametrize(
-    ("counts", "figure", "hint"),
-    [
-        (ActivityCounts(), "\N{EN DASH}", "nothing was sent"),
-        (
-            ActivityCounts(sent_tokens=10_000, full_tokens=40_000),
-            "75 % saved",
-            "12 k instead of 50 k price-weighted tokens",
-        ),
-        (ActivityCounts(sent_tokens=2000, full_tokens=2000), "the same", "as with whole logs"),
-        (
-            ActivityCounts(sent_tokens=2000, full_tokens=4000, full_cached_tokens=3000),
-            "61 % more",
-            "whole logs of this size are cheap to resend",
-        ),
-    ],
-)
-def test_cost_is_compared_in_words(counts: ActivityCounts, figure: str, hint: str) -> None:
-    shown = describe_cost(counts)
-    assert shown[0] == figure
-    assert hint in shown[1]

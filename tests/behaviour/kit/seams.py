@@ -7,6 +7,7 @@ clock. A rewrite of the inside changes this file, and no test.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -20,6 +21,8 @@ from holdfast.cli import commands
 from holdfast.config import load_file
 from holdfast.faults import inject
 from holdfast.models import LimitedModel
+from holdfast.server.inspector import live
+from holdfast.sessions.memory_files import open_memory_files
 from tests.behaviour.kit.command_line import Printed
 from tests.clocks import Clock, Pauses
 from tests.edges.keys import bearer, create_stored_key
@@ -37,6 +40,7 @@ __all__ = [
     "count_undelivered",
     "count_waiting",
     "create_stored_key",
+    "fast_updates",
     "forget_attempts",
     "fresh_store",
     "inject",
@@ -46,6 +50,7 @@ __all__ = [
     "serve",
     "sweep_pause",
     "until",
+    "write_memory_files",
 ]
 
 
@@ -146,3 +151,26 @@ def fresh_store(kind: str, folder: Path) -> Iterator[str]:
         return
     with reach(kind).lend() as url:
         yield url
+
+
+async def write_memory_files(
+    hf: holdfast.Holdfast, user: str, files: Mapping[str, Sequence[str]], held: Mapping[str, str]
+) -> None:
+    """Write versions of memory files of a user, as the memory tool does, and hold changes for review."""
+    found = open_memory_files(hf.engine, user)
+    for path, versions in files.items():
+        await found.create(path, versions[0])
+        for old, new in itertools.pairwise(versions):
+            await found.str_replace(path, old, new)
+    for path, text in held.items():
+        await found.hold({"command": "create", "path": path, "file_text": text})
+
+
+@contextmanager
+def fast_updates() -> Iterator[None]:
+    """Let open pages of the inspector look for news again and again."""
+    before, live.PAUSE_SECONDS = live.PAUSE_SECONDS, 0.02  # it is no setting
+    try:
+        yield
+    finally:
+        live.PAUSE_SECONDS = before

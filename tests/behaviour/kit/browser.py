@@ -15,7 +15,7 @@ from playwright.async_api import ConsoleMessage, Page, Request, async_playwright
 
 WIDE, NARROW = 1440, 390
 """Widths in pixels at which every page must be legible."""
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
+IMAGES = Path(__file__).parents[3] / "docs" / "images"
 
 
 def find_chromium() -> str | None:
