@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
-from holdfast.context.dialects import Dialect, adapt_messages
+from holdfast.context.dialects import Dialect, adapt_messages, check_dialect
 from holdfast.context.explain import BuildRecord, CompactionSize, Run, decode_record, describe_strategy
 from holdfast.context.presence import (
     WRITTEN_LATER,
@@ -287,6 +287,10 @@ async def view_prompt(engine: Engine, ref: SessionRef, responder: Responder, wan
         BudgetTooSmall: no valid prompt fits.
     """
     check_whole(wanted.log_limit, "log_limit", 0, PROMPT_LOG)
+    if wanted.log_after is not None:
+        check_whole(wanted.log_after, "log_after", -1)
+    if wanted.dialect is not None:
+        check_dialect(wanted.dialect)
     session = await engine.store.get(ref)
     senders = SenderFinder(engine.roster, session, responder)
     target = await _find_target(engine, session, responder, wanted, senders)
