@@ -9,12 +9,6 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
 
-AGENT_CONFIG = """\
-agents:
-  planner:
-    context: {strategy: digest, budget: 500}
-"""
-CONTROLS = "By the way, I get seasick \x1b[2J\u202e always."
 """A message with characters that control a terminal."""
 
 

@@ -52,47 +52,6 @@ async def preview(hf: Holdfast, **given: Any) -> Any:
     return await preview_context(hf.engine, SessionRef("ada", "s"), asked)
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.strategy)
-async def test_past_prompt_is_rebuilt_from_the_log(settings: ContextSettings) -> None:
-    """The hash recorded with the call proves that every message is the same."""
-    async with open_holdfast(settings) as hf:
-        for sent in await run_turns(hf, 12):
-            found = await preview(hf, at_turn=sent["turn"])
-            assert found.call is not None
-            assert found.built.hash == found.call.hash.hex() == sent["hash"], sent["turn"]
-
-
-async def test_prompts_before_a_restart_are_rebuilt(tmp_path: Any) -> None:
-    url = f"sqlite:///{tmp_path}/s.db"
-    async with open_holdfast(SETTINGS[0], url) as hf:
-        before = await run_turns(hf, 6)
-    async with open_holdfast(SETTINGS[0], url) as hf:
-        behind = await run_turns(hf, 6, start=6)
-        for sent in (*before, *behind):
-            found = await preview(hf, at_turn=sent["turn"])
-            assert found.built.hash == sent["hash"]
-
-
-async def test_other_settings_have_no_sent_hash() -> None:
-    async with open_holdfast(SETTINGS[0]) as hf:
-        await run_turns(hf, 3)
-        session = await hf.session("s", user_id="ada")
-        assert (await session.context("none", at_turn=1)).sent_hash is None
-        assert (await session.context(at_turn=1)).sent_hash is not None
-
-
-async def test_prefix_is_stable_between_steps_and_explains_what_broke_it() -> None:
-    async with open_holdfast(ContextSettings("token_window", {"budget": 2000})) as hf:
-        sent = await run_turns(hf, 30)
-    broke = [one["prefix"] for one in sent if one["prefix"]["whole"] is False]
-    assert sent[0]["prefix"]["whole"]
-    assert broke
-    assert len(broke) < len(sent) / 4
-    for prefix in broke:
-        assert prefix["broken"]["seq"] is not None
-        assert "frontier moved" in prefix["broken"]["why"]
-
-
 @pytest.mark.parametrize("strategy", ["buffer_window", "head_tail"])
 async def test_message_window_explains_that_newer_messages_replaced_older_ones(strategy: str) -> None:
     """The reported frontier is the first message that was sent."""
@@ -116,17 +75,6 @@ async def test_clearing_and_a_changed_system_prompt_are_explained() -> None:
         ) as turn:
             assert turn.explanation()["prefix"]["broken"]["why"] == "the system prompt changed"
             assert "the system prompt changed" in turn.explain()
-
-
-async def test_preview_compares_with_the_last_sent_prompt() -> None:
-    """Even in a process that has sent nothing."""
-    async with open_holdfast(SETTINGS[1]) as hf:
-        await run_turns(hf, 2)
-        session = await hf.session("s", user_id="ada")
-        await session.append("And now?")
-        prefix = (await preview(hf, explain=True)).built.explain()["prefix"]
-        assert prefix["whole"]
-        assert prefix["before"] == prefix["messages"] < len((await preview(hf)).built.messages)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,11 @@ from holdfast.context.explain import BuildRecord, encode_record
 from holdfast.context.recalled import RecallSettings
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.session import ModelCall
-from holdfast.errors import EntryNotFound, HoldfastError, InvalidRequest
 from holdfast.holdfast import Holdfast
-from holdfast.limits import EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS, EXPLAIN_TEXT_CHARS
+from holdfast.limits import EXPLAIN_TEXT_CHARS
 from holdfast.sessions import message_explanations
-from holdfast.sessions.context_preview import preview_context
 from holdfast.sessions.explanation import Explanation, MessageExplanation
 from holdfast.sessions.handle import SessionHandle
-from holdfast.sessions.preview_objects import PreviewRequest
 from holdfast.stores.log import Append
 from tests.service.scripted_model import ScriptedModel
 from tests.service.summary_kit import TELLING, desk
@@ -68,37 +65,6 @@ SAID = SEASICK * 4
 # -- departure --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.strategy)
-async def test_departure_is_the_last_turn_whose_prompt_has_the_whole_message(settings: ContextSettings) -> None:
-    """Compared with the prompt of each turn, rebuilt one by one; each is the one that was sent."""
-    async with open_with(settings) as hf:
-        session = await talk(hf)
-        for seq in (SAID, SAID + 2, SAID + 3):
-            states = {}
-            for turn in range(SEASICK, 20):
-                found = await session.explain(seq=seq, turn=turn)
-                assert found.exact is True
-                states[turn] = only_message(found).state
-            # The last reply of a turn is in no prompt of that turn.
-            absent = [turn for turn, state in states.items() if state != "whole" and turn > SEASICK]
-            left = only_message(await session.explain(seq=seq, turn=19)).departure
-            assert absent
-            assert left is not None
-            assert left.turn_id in (absent[0], SEASICK)
-            assert all(turn in absent for turn in range(absent[0], 20))
-            assert left.reason
-            assert only_message(await session.explain(seq=seq)).departure == left
-
-
-async def test_message_that_came_back_has_no_departure() -> None:
-    async with open_with() as hf:
-        session = await talk(hf)
-        assert only_message(await session.explain(seq=SAID)).departure is not None
-        await session.annotate(SAID, pinned=True)
-        found = only_message(await session.explain(seq=SAID))
-        assert (found.state, found.block, found.departure, found.remedies) == ("whole", "pins", None, ())
-
-
 async def test_departure_in_a_long_session_comes_from_recorded_frontiers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is rebuilt for it, even if the message left before the calls that are read at once."""
     async with open_with(SETTINGS[1]) as hf:
@@ -132,21 +98,6 @@ async def test_departure_is_unknown_without_recorded_calls() -> None:
 # -- remedies ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", SETTINGS[:3], ids=lambda settings: settings.strategy)
-@pytest.mark.parametrize("turn", [None, 19])
-async def test_suggested_budget_is_sufficient(settings: ContextSettings, turn: int | None) -> None:
-    async with open_with(settings) as hf:
-        session = await talk(hf)
-        (remedy,) = [
-            one for one in only_message(await session.explain(seq=SAID, turn=turn)).remedies if one.kind == "budget"
-        ]
-        assert remedy.budget is not None
-        assert remedy.budget > 500
-        context = await session.context(settings.strategy, budget=remedy.budget, at_turn=turn)
-        assert any("I get seasick." in str(m["content"]) and m["role"] == "user" for m in context.messages)
-        assert any(run.first <= SAID <= run.last and run.decision == "kept" for run in context.decisions)
-
-
 @pytest.mark.parametrize(("lines", "is_large"), [(2, False), (20, True), (200, True)])
 async def test_pinning_says_if_the_budget_may_be_too_small(lines: int, *, is_large: bool) -> None:
     """A small pinned message is sent whole. A large one is shortened, and the text announced it."""
@@ -171,12 +122,6 @@ async def test_no_larger_budget_is_suggested_for_a_long_session(monkeypatch: pyt
         monkeypatch.setattr(message_explanations, limit, 70)
         budgets = [one.budget for one in only_message(await session.explain(seq=SAID)).remedies if one.kind == "budget"]
         assert budgets == [None]
-
-
-async def test_larger_message_window_is_suggested() -> None:
-    async with open_with(SETTINGS[3]) as hf:
-        kinds = [one.kind for one in only_message(await (await talk(hf)).explain(seq=SAID)).remedies]
-        assert kinds == ["pin", "window_size", "recall"]
 
 
 async def test_longer_history_is_suggested_for_messages_outside_it() -> None:
@@ -240,33 +185,6 @@ def without_remedies(explanation: Explanation) -> Explanation:
     return msgspec.structs.replace(explanation, messages=messages)
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.strategy)
-async def test_past_turn_is_explained_with_its_own_settings(settings: ContextSettings) -> None:
-    """Even after the configuration has changed."""
-    async with open_with(settings) as hf:
-        before = await (await talk(hf)).explain(seq=SAID, turn=19)
-        hf.roster.context = ContextSettings("digest", {"budget": 20_000})
-        session = await hf.session("s", user_id="ada")
-        after = await session.explain(seq=SAID, turn=19)
-        assert without_remedies(after) == without_remedies(before)
-        assert (after.exact, after.not_sent, after.strategy) == (True, None, settings.strategy)
-        assert only_message(after).state != "whole"
-        assert only_message(await session.explain(seq=SAID)).state == "whole"
-        context = await session.context(at_turn=19)
-        assert context.hash == context.sent_hash
-
-
-async def test_turn_with_a_strategy_of_its_own_is_explained_with_it() -> None:
-    async with open_with() as hf:
-        session = await talk(hf)
-        async with session.turn("And now?", strategy="token_window", budget=300) as turn:
-            turn.add("Now it is in the port.")
-        found = await session.explain(seq=SAID, turn=20)
-        assert (found.exact, found.strategy, only_message(found).state) == (True, "token_window", "no")
-        assert found.budget <= 300
-        assert (await session.explain(seq=SAID, turn=19)).strategy == "digest"
-
-
 async def test_summarized_turn_is_explained_after_a_change_of_strategy() -> None:
     async with desk() as at:
         await at.until_due()
@@ -305,78 +223,7 @@ async def test_first_line_says_that_a_turn_cannot_be_rebuilt() -> None:
             assert str(found).startswith(f"session s, turn {turn}: no call of this turn was sent")
 
 
-async def test_turn_without_a_call_is_not_called_sent() -> None:
-    async with open_with() as hf:
-        session = await hf.session()
-        await session.append({"role": "user", "content": "Hi."})
-        found = await session.explain(seq=0, turn=0)
-        assert (found.exact, only_message(found).state) == (None, "whole")
-        assert found.not_sent == (
-            "no model call of this turn is recorded; "
-            "this is what the current settings (strategy digest, budget 500) would give"
-        )
-        look = PreviewRequest(responder=session.responder, settings=ContextSettings("none"), at_turn=0)
-        requested = (await preview_context(hf.engine, session.ref, look)).explain()
-        assert "the requested settings (strategy none) would give" in requested["not_sent"]
-
-
 # -- messages that are never in a prompt -----------------------------------------------
-
-
-async def test_explanation_of_an_erased_message_has_no_text() -> None:
-    async with open_with() as hf:
-        session = await talk(hf, 3)
-        await hf.erase(session.ref, 0)
-        for turn in (None, 0, 2):
-            explanation = await session.explain(seq=0, turn=turn)
-            found = only_message(explanation)
-            assert (found.state, found.decision, found.text, found.excerpts) == ("no", "erased", "", ())
-            assert "Harbour" not in str(explanation)
-        assert (await session.explain(text="erased")).messages == ()
-
-
-async def test_explanation_of_a_retired_message_names_its_replacement() -> None:
-    async with open_with() as hf:
-        session = await talk(hf, 3)
-        await session.rewind(1)
-        await session.append({"role": "user", "content": "Something else."})
-        found = only_message(await session.explain(seq=9))
-        assert (found.state, found.decision) == ("no", "retired")
-        assert [one.kind for one in found.remedies] == ["append"]
-        assert only_message(await session.explain(text="order ord-2? it")).seq == 8
-
-
-async def test_refused_message_can_be_sent_again() -> None:
-    async with open_with() as hf:
-        session = await talk(hf, 3)
-        await session.annotate(4, refused_by=["offline", "default"])
-        found = only_message(await session.explain(seq=4))
-        assert (found.state, found.decision) == ("no", "refused")
-        assert [(one.kind, one.call) for one in found.remedies] == [("send", "session.annotate(4, refused_by=[])")]
-        assert str(found).endswith("upstream again: session.annotate(4, refused_by=[])")
-
-
-async def test_a_reply_without_content_is_in_no_prompt() -> None:
-    async with open_with() as hf:
-        session = await hf.session()
-        await session.append(
-            [
-                {"role": "user", "content": "Hi."},
-                {"role": "assistant", "content": ""},
-                {"role": "user", "content": "Are you there?"},
-            ]
-        )
-        found = only_message(await session.explain(seq=1))
-        assert (found.state, found.remedies) == ("no", ())
-        assert "no content" in found.reason
-
-
-async def test_redacted_message_is_marked() -> None:
-    async with open_with() as hf:
-        session = await hf.session()
-        await session.append({"role": "user", "content": "My key is [REDACTED:aws]."})
-        assert only_message(await session.explain(seq=0)).redacted
-        assert "secrets in it were replaced" in str(await session.explain(seq=0))
 
 
 async def test_recalled_message_in_a_past_prompt_is_found_in_its_record() -> None:
@@ -395,23 +242,6 @@ async def test_recalled_message_in_a_past_prompt_is_found_in_its_record() -> Non
 
 
 # -- selecting messages ---------------------------------------------------------------
-
-
-async def test_messages_are_found_by_text_newest_first_and_paginated() -> None:
-    """Case and white space are ignored, and tool calls are searched too."""
-    async with open_with() as hf:
-        session = await talk(hf)
-        seen, before = [], None
-        while True:
-            found = await session.explain(text=" harbour\n STREET ", limit=7, before=before)
-            seen += [one.seq for one in found.messages]
-            before = found.before
-            if before is None:
-                break
-        assert seen == [4 * n for n in reversed(range(20))]
-        assert only_message(await session.explain(text="i get seasick")).seq == SAID
-        assert [one.seq for one in (await session.explain(text='"order": 7}', limit=50)).messages] == [29]
-        assert (await session.explain(text="nobody said that")).messages == ()
 
 
 @pytest.mark.parametrize("folds", ["", "Straße " * 30])
@@ -496,42 +326,6 @@ async def test_prompt_in_another_dialect_is_explained_as_sent() -> None:
             assert found.exact is True
             assert (only_message(found).state == "whole") == (seq // 4 == turn)
         assert only_message(await session.explain(seq=47)).state == "whole"
-
-
-@pytest.mark.parametrize(
-    ("wrong", "param"),
-    [
-        ({"seq": -1}, "seq"),
-        ({"seq": "1"}, "seq"),
-        ({"turn": True}, "turn"),
-        ({"turn": 3}, "turn"),
-        ({"text": " "}, "text"),
-        ({"text": "x" * (EXPLAIN_QUERY_CHARS + 1)}, "text"),
-        ({"text": 5}, "text"),
-        ({"text": "\ud800"}, "text"),
-        ({"text": "x", "seq": 1}, "seq"),
-        ({"before": 3}, "before"),
-        ({"text": "x", "before": -3}, "before"),
-        ({"text": "x", "limit": 0}, "limit"),
-        ({"text": "x", "limit": EXPLAIN_MATCHES + 1}, "limit"),
-    ],
-)
-async def test_bad_arguments_are_rejected_by_name(wrong: dict[str, Any], param: str) -> None:
-    async with open_with() as hf:
-        session = await talk(hf, 3)
-        with pytest.raises(InvalidRequest) as refused:
-            await session.explain(**wrong)
-        assert refused.value.param == param
-
-
-async def test_missing_message_is_not_found() -> None:
-    async with open_with() as hf:
-        session = await talk(hf, 3)
-        with pytest.raises(EntryNotFound, match="seq 12"):
-            await session.explain(seq=12)
-        await session.delete()
-        with pytest.raises(HoldfastError):
-            await session.explain(seq=1)
 
 
 # -- side effects and concurrency --------------------------------------------------------

@@ -68,7 +68,7 @@ class Session(Protocol):
         """Show the prompt of a model call."""
 
     async def calls(self, **options: Any) -> list[Row]:
-        """Return the recorded model calls."""
+        """Return the recorded model calls; `order` is `asc` or `desc`."""
 
     async def facts(self, **options: Any) -> list[Row]:
         """Return the user's standing facts."""

@@ -15,7 +15,7 @@ from tests.behaviour.kit.refusals import library_errors
 
 def to_row(value: Any) -> Row:
     """Return the public fields of a struct, as JSON values."""
-    row: Row = msgspec.to_builtins(value, enc_hook=list)  # a range becomes the list of its numbers
+    row: Row = msgspec.json.decode(msgspec.json.encode(value, enc_hook=list))  # a range becomes the list of its numbers
     return row
 
 
@@ -124,7 +124,7 @@ class LibrarySession:
         return to_row(await self._call("prompt", call_id, **options))
 
     async def calls(self, **options: Any) -> list[Row]:
-        page = await self._call("calls", **options)
+        page = await self._call("calls", descending=options.pop("order", "asc") == "desc", **options)
         return [to_row(one) for one in page.calls]
 
     async def facts(self, **options: Any) -> list[Row]:

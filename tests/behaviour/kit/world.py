@@ -108,6 +108,6 @@ def model_fields(url: str, **more: Any) -> dict[str, Any]:
     return {"model": "gpt-4o", "base_url": url, "api_key": UPSTREAM_KEY, "timeout": "20s", **more}
 
 
-def model_config(url: str) -> str:
-    """Return the configuration of a model `default` at this address."""
-    return f"llms: {json.dumps({'default': model_fields(url)})}"
+def model_config(url: str, **more: Any) -> str:
+    """Return the configuration of a model `default` at this address, with more keys."""
+    return f"llms: {json.dumps({'default': {**model_fields(url), **more}})}"
