@@ -29,8 +29,9 @@ def to_session_row(info: Any) -> Row:
 
 
 def to_memory_row(memory: Any, **more: Any) -> Row:
-    row, owner = to_row(memory), memory.owner
-    del row["owner"]
+    owner = memory.owner
+    whole = {name: getattr(memory, name) for name in memory.__struct_fields__ if name != "owner"}
+    row: Row = msgspec.json.decode(msgspec.json.encode(whole))
     names = {
         "user_id": owner.id if owner.kind == "user" else None,
         "agent": owner.id if owner.kind == "agent" else None,
@@ -254,9 +255,12 @@ class LibraryDriver:
         memories = self.native.memories
         with library_errors():
             if query is not None:
+                if self.name == "library":
+                    options |= {f"{name}s": [options.pop(name)] for name in ("type", "tag") if name in options}
                 found = await memories.recall(query, **owner, **options)
                 return [to_memory_row(one.memory, score=one.score) for one in found.found]
             if self.name == "connect":
+                owner = {"scope": "app"} if owner.pop("app", False) else owner
                 return [to_memory_row(one) for one in (await memories.list(**owner, **options)).memories]
             kind: Any
             kind, at = next(iter(owner.items()))

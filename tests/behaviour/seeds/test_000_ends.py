@@ -303,5 +303,5 @@ async def test_000_40_what_is_recalled_often_is_promoted(world: World) -> None:
             await hf.memories(question, user="ada")
         await hf.native.memories.settled()
         await hf.native.sweep()
-        promoted = {row["id"] for row in await hf.memories(user="ada") if "promoted_at" in row}
+        promoted = {row["id"] for row in await hf.memories(user="ada") if row["promoted_at"] is not None}
         assert promoted == {made["id"]}
