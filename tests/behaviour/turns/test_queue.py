@@ -1,0 +1,296 @@
+"""One turn of a session at a time: waiting, refusing, interrupting, and what each caller sees."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.testing import Gate, Reply
+from tests.behaviour.kit import World, fresh_store, refused, texts, through, user
+
+DOORS = ("library", "connect", "rest")
+
+
+class Stage:
+    """A model that answers `a` with `re: a`, and waits first with what is held."""
+
+    def __init__(self, *held: str) -> None:
+        self.gates = {text: Gate() for text in held}
+
+    def __call__(self, body: dict[str, Any]) -> Reply:
+        text = [one["content"] for one in body["messages"] if one["role"] == "user"][-1]
+        return Reply(text=f"re: {text}", hold=self.gates.get(text))
+
+    def open(self) -> None:
+        for gate in self.gates.values():
+            gate.open()
+
+
+async def asked(hf: Any, text: str) -> None:
+    """Wait until the model was asked for an answer to a text."""
+    await hf.upstream.until(lambda: any(one.body["messages"][-1]["content"] == text for one in hf.upstream.requests))
+
+
+@through(*DOORS)
+async def test_turns_wait_for_each_other(world: World) -> None:
+    """Turns of other sessions, and writes without a turn, do not wait."""
+    stage = Stage("a")
+    async with world.open(script=stage) as hf:
+        session = await hf.given("s")
+        first = asyncio.create_task(session.send(user("a")))
+        await asked(hf, "a")
+        others = [asyncio.create_task(session.send(user(text))) for text in "bc"]
+        assert (await hf.session("other").send(user("x")))["choices"][0]["message"]["content"] == "re: x"
+        assert not any(one.done() for one in (first, *others))
+        stage.open()
+        await asyncio.gather(first, *others)
+        found = texts(await session.messages())
+        assert found[:2] == ["a", "re: a"]
+        assert {*zip(found[2::2], found[3::2], strict=True)} == {("b", "re: b"), ("c", "re: c")}
+
+
+@through(*DOORS)
+async def test_a_refused_turn_writes_nothing(world: World) -> None:
+    stage = Stage("a")
+    async with world.open(script=stage) as hf:
+        session = await hf.given("s")
+        first = asyncio.create_task(session.send(user("a")))
+        await asked(hf, "a")
+        for refusing in (session.send(user("b"), session_queue="reject"), session.turn("b", session_queue="reject")):
+            with refused("session_busy") as caught:
+                await refusing
+            assert caught.value.code == "session_busy"
+        stage.open()
+        await first
+        assert texts(await session.messages()) == ["a", "re: a"]
+
+
+@through(*DOORS)
+async def test_a_turn_waits_no_longer_than_its_timeout(world: World) -> None:
+    """So do calls that change the log in another way. An append does not wait."""
+    stage = Stage("a")
+    async with world.open("gateway: {queue_timeout: 50ms}", script=stage) as hf:
+        session = await hf.given("s", user("0"))
+        first = asyncio.create_task(session.send(user("a")))
+        await asked(hf, "a")
+        for waiting in (session.send(user("b")), session.turn("b"), session.rewind(0), session.replace(0, "B")):
+            with refused("session_busy"):
+                await waiting
+        stage.open()
+        await first
+        assert texts(await session.messages()) == ["0", "a", "re: a"]
+
+
+@through(*DOORS)
+async def test_a_turn_interrupts_the_one_before(world: World) -> None:
+    """The messages of all are logged in order; only the last one is answered."""
+    stage = Stage("a", "b")
+    async with world.open(script=stage) as hf:
+        session = await hf.given("s")
+        running = []
+        for text in "ab":
+            running.append(asyncio.create_task(session.send(user(text), session_queue="interrupt")))
+            await asked(hf, text)
+        answer = await session.send(user("c"), session_queue="interrupt")
+        assert answer["choices"][0]["message"]["content"] == "re: c"
+        for one in running:
+            with refused("turn_interrupted"):
+                await one
+        assert texts(await session.messages()) == ["a", "b", "c", "re: c"]
+        stage.open()
+
+
+@through("library", "connect", "rest")
+async def test_the_mode_is_a_setting_of_the_server(world: World) -> None:
+    stage = Stage("a")
+    async with world.open("gateway: {session_queue: reject}", script=stage) as hf:
+        session = await hf.given("s")
+        first = asyncio.create_task(session.send(user("a")))
+        await asked(hf, "a")
+        with refused("session_busy"):
+            await session.send(user("b"))
+        stage.open()
+        await first
+
+
+@through(*DOORS)
+async def test_a_failed_turn_lets_the_next_one_run(world: World) -> None:
+    async with world.open(script=[Reply(status=400, error="no"), "fine"]) as hf:
+        session = await hf.given("s")
+        with refused("upstream_rejected"):
+            await session.send(user("a"))
+        await session.send(user("b"))
+        assert texts(await session.messages()) == ["a", "b", "fine"]
+
+
+@through("library")
+async def test_a_cancelled_turn_lets_the_next_one_run(world: World) -> None:
+    """One that only waits leaves the queue, and its message is not logged."""
+    stage = Stage("a")
+    async with world.open(script=stage) as hf:
+        session = await hf.given("s")
+        first = asyncio.create_task(session.send(user("a")))
+        await asked(hf, "a")
+        waiting = asyncio.create_task(session.send(user("b")))
+        await asyncio.sleep(0)
+        for task in (waiting, first):
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+        await session.send(user("c"))
+        assert texts(await session.messages()) == ["a", "c", "re: c"]
+        stage.open()
+
+
+@through("library")
+@pytest.mark.parametrize("mode", ["queue", "reject", "interrupt"])
+async def test_a_turn_inside_of_a_turn_is_refused(world: World, mode: Any) -> None:
+    """It would wait for itself. The outer one goes on. Another task may wait, and other sessions have turns of their own."""
+    async with world.open() as hf:
+        session = await hf.given("s")
+        handle = await session.native()
+        other = await (await hf.given("other")).native()
+        async with handle.turn("a") as turn:
+            for nested in (
+                handle.send("b", session_queue=mode),
+                handle.begin_turn("b", session_queue=mode),
+                handle.interrupt(),
+                handle.speak("x"),
+                handle.close(),
+            ):
+                with refused("invalid_request", "open in this task"):
+                    await nested
+            waiting = asyncio.create_task(handle.rewind(0))
+            async with other.turn("x"):
+                pass
+            turn.add("A")
+        await waiting
+        assert texts(await session.messages()) == ["a", "A"]
+
+
+@through("library")
+async def test_an_interrupted_block_is_told_and_keeps_what_was_added(world: World) -> None:
+    """The other turn begins when the block has ended."""
+    async with world.open(script=Stage()) as hf:
+        session = await hf.given("s")
+        handle = await session.native()
+        others = []
+
+        async def run() -> None:
+            async with handle.turn("a") as turn:
+                turn.add("A")
+                others.append(asyncio.create_task(session.send(user("b"), session_queue="interrupt")))
+                while not turn.interrupted:
+                    await asyncio.sleep(0)
+                with refused("turn_interrupted"):
+                    await turn.next()
+                assert not others[0].done()
+                turn.add("never")
+
+        with refused("turn_interrupted"):
+            await run()
+        await others[0]
+        assert texts(await session.messages()) == ["a", "A", "b", "re: b"]
+
+
+@through("library")
+async def test_a_cancelled_and_interrupted_turn_ends_as_cancelled(world: World) -> None:
+    stage = Stage("a", "c")
+    async with world.open(script=stage) as hf:
+        session = await hf.given("s")
+        running = asyncio.create_task(session.send(user("a")))
+        await asked(hf, "a")
+        running.cancel()
+        await session.send(user("b"), session_queue="interrupt")
+        await asyncio.wait([running])
+        assert running.cancelled()
+
+        async def goes_on() -> int:
+            with refused("turn_interrupted"):
+                await session.send(user("c"))
+            task = asyncio.current_task()
+            assert task is not None
+            return task.cancelling()
+
+        other = asyncio.create_task(goes_on())
+        await asked(hf, "c")
+        await session.send(user("d"), session_queue="interrupt")
+        assert await other == 0
+        stage.open()
+
+
+@through("library")
+async def test_no_more_than_256_turns_wait(world: World) -> None:
+    stage = Stage("a")
+    async with world.open(script=stage) as hf:
+        session = await hf.given("s")
+        handle = await session.native()
+        first = asyncio.create_task(handle.send("a"))
+        await asked(hf, "a")
+        waiting = [asyncio.create_task(handle.send(str(number))) for number in range(257)]
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        (one,) = done
+        assert getattr(one.exception(), "code", None) == "session_busy"
+        with refused("session_busy"):
+            await handle.send("x", session_queue="interrupt")
+        assert not first.done()
+        for task in waiting:
+            task.cancel()
+        stage.open()
+        await first
+        await asyncio.wait(waiting)
+        assert texts(await session.messages()) == ["a", "re: a"]
+
+
+# -- several servers -------------------------------------------------------------------
+
+
+@through("library")
+@pytest.mark.parametrize("store", ["file", "postgres", "mysql"])
+async def test_turns_of_several_servers_wait_for_each_other(world: World, store: str) -> None:
+    with fresh_store(store, world.folder) as url:
+        async with world.open(store=url) as one, world.open(store=url) as two:
+            handles = [await (await one.given("s")).native(), await two.session("s").native()]
+
+            async def work(number: int) -> None:
+                async with handles[number % 2].turn(f"u{number}") as turn:
+                    turn.add(f"a{number}")
+
+            await asyncio.gather(*(work(number) for number in range(6)))
+            found = texts(await one.session("s").messages())
+            assert sorted(found[::2]) == [f"u{number}" for number in range(6)]
+            assert [text.replace("u", "a") for text in found[::2]] == found[1::2]
+            turn = await handles[0].begin_turn("busy")
+            with refused("session_busy"):
+                await handles[1].begin_turn("b", session_queue="reject")
+            await turn.end()
+            assert await handles[1].verify() == 13
+
+
+@through("library")
+async def test_a_turn_that_lost_its_claim_to_another_server_writes_nothing_more(world: World) -> None:
+    """Its process did not renew the claim in time. What it had written stays."""
+    url = f"sqlite:///{world.folder}/chat.db"
+    async with world.open(store=url) as one, world.open(store=url) as two:
+        late = await (await (await one.given("s")).native()).begin_turn("a")
+        world.clock.now += 60_000
+        async with (await two.session("s").native()).turn("b") as turn:
+            assert texts(turn.messages) == ["a", "b"]
+            turn.add("B")
+        late.add("A")
+        with refused("turn_lost"):
+            await late.end()
+        assert texts(await two.session("s").messages()) == ["a", "b", "B"]
+
+
+@through("library")
+async def test_a_turn_that_nobody_overtook_continues_after_a_late_renewal(world: World) -> None:
+    async with world.open(store="file") as hf:
+        session = await hf.given("s")
+        turn = await (await session.native()).begin_turn("a")
+        world.clock.now += 60_000
+        turn.add("A")
+        await turn.end()
+        assert texts(await session.messages()) == ["a", "A"]
