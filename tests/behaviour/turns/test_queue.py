@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Gate, Reply
-from tests.behaviour.kit import World, fresh_store, refused, texts, through, user
+from tests.behaviour.kit import World, fresh_store, refused, texts, through, until, user
 
 DOORS = ("library", "connect", "rest")
 
@@ -182,8 +182,7 @@ async def test_an_interrupted_block_is_told_and_keeps_what_was_added(world: Worl
             async with handle.turn("a") as turn:
                 turn.add("A")
                 others.append(asyncio.create_task(session.send(user("b"), session_queue="interrupt")))
-                while not turn.interrupted:
-                    await asyncio.sleep(0)
+                await until(lambda: turn.interrupted)
                 with refused("turn_interrupted"):
                     await turn.next()
                 assert not others[0].done()
