@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 from holdfast.cli import commands
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from tests.words import says
 
 AT = 1_700_000_000_000
 EVIL = "gate \x1b[2J\x1b]0;owned\x07 code \u202e reversed\r\n  1.  forged #9  user"
@@ -55,47 +54,11 @@ def search_json(url: str, *args: str) -> Any:
     return json.loads(result.stdout)
 
 
-def test_hits_show_speaker_session_and_text(store: str) -> None:
-    """With neighbours on request; nothing of another user."""
-    result = search(store, "gate", "code", "--user", "ada", "--neighbours", "1")
-    assert result.exit_code == 0, result.output
-    assert "harbour #0  user" in result.stdout
-    assert "My gate code is 4711." in result.stdout
-    assert "assistant: Noted: the gate." in result.stdout
-    assert not says(result.stdout, "9999")
-
-
-def test_json_equals_the_library_results(store: str) -> None:
-    """The same hits with positions and scores."""
-
-    async def library() -> list[tuple[str, int, float]]:
-        async with Holdfast(store) as hf:
-            results = await hf.search("gate code", "ada", role="user")
-            return [(hit.session_id, hit.seq, hit.score) for hit in results.hits]
-
-    told = search_json(store, "gate code", "--user", "ada", "--role", "user")
-    assert [(hit["session_id"], hit["seq"], hit["score"]) for hit in told["hits"]] == anyio.run(library)
-    assert (told["mode"], told["has_more"], told["range"]) == ("keyword", False, {"since": None, "until": None})
-
-
 def test_matching_words_are_highlighted_on_a_terminal(store: str) -> None:
     """Only on a terminal."""
     marked = search(store, "gate", "--user", "ada", color=True, env={"FORCE_COLOR": "1"}).stdout
     assert "\x1b[33m\x1b[1mgate\x1b[0m" in marked
     assert "\x1b" not in search(store, "gate", "--user", "ada").stdout
-
-
-@pytest.mark.parametrize("color", [True, False])
-def test_stored_text_cannot_control_the_terminal(store: str, color: bool) -> None:
-    """Not by escapes, not by bidirectional marks, not by posing as another hit."""
-    result = search(store, "gate code", "--user", "eve", color=color, env={"FORCE_COLOR": "1"} if color else None)
-    shown = result.stdout
-    assert "\\x1b[2J" in shown.replace("\x1b[0m", "").replace("\x1b[33m\x1b[1m", "")
-    assert "\x07" not in shown
-    assert "\u202e" not in shown
-    assert "\x1b[2J" not in shown
-    assert not any(line.lstrip().startswith("1.  forged") for line in shown.splitlines())
-    assert len([line for line in shown.splitlines() if line.strip()]) == 2
 
 
 def test_shown_cursor_leads_to_the_next_page(store: str) -> None:
@@ -106,21 +69,6 @@ def test_shown_cursor_leads_to_the_next_page(store: str) -> None:
     rest = search_json(store, "gate", "--user", "ada", "--limit", "9", "--after", cursor)
     whole = search_json(store, "gate", "--user", "ada")
     assert [hit["seq"] for hit in (*first["hits"], *rest["hits"])] == [hit["seq"] for hit in whole["hits"]]
-
-
-def test_time_options_narrow_the_search(store: str) -> None:
-    """Dates are those of the time zone."""
-    asked = ("gate", "--user", "ada", "--until")
-    assert search_json(store, *asked, "2023-11-15")["hits"] != []
-    assert search_json(store, *asked, "2023-11-14")["hits"] == []
-    assert search_json(store, *asked, "2023-11-15", "--tz", "Asia/Tokyo")["hits"] == []
-
-
-def test_empty_result_names_the_user(store: str) -> None:
-    """It is not a failure."""
-    result = search(store, "submarine", "--user", "ada")
-    assert (result.exit_code, result.stdout) == (0, "No matches in the sessions of user ada.\n")
-    assert search_json(store, "gate")["hits"] == []
 
 
 def test_searched_time_range_is_reported(store: str) -> None:
@@ -150,26 +98,6 @@ def test_unconfigured_agent_is_reported(store: str, tmp_path: Path, monkeypatch:
 def test_incomplete_index_is_reported(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.cli.search._WALK_SECONDS", 0.0)
     assert "the index is not complete yet" in search(store, "gate", "--user", "ada").stderr
-
-
-@pytest.mark.parametrize(
-    ("args", "told"),
-    [
-        ((), "QUERY"),
-        ((" ",), "query is empty"),
-        (("x", "--since", "yesterday"), "since must be"),
-        (("x", "--tz", "Nowhere/Land"), "no time zone"),
-        (("x", "--mode", "vector"), "needs an embedder"),
-        (("x", "--after", "abc"), "not a cursor"),
-        (("x", "--limit", "0"), "limit"),
-    ],
-)
-def test_invalid_searches_are_reported(store: str, args: tuple[str, ...], told: str) -> None:
-    """In one line, with exit code 2."""
-    result = search(store, *args)
-    assert result.exit_code == 2, result.output
-    assert told in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 def test_store_without_an_index_is_indexed_first(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.limits import QUERY_CHARS
 from tests.clocks import TickingClock
 from tests.edges.schema import Schemas
 from tests.edges.server import Served, gateway
@@ -50,102 +49,6 @@ async def check_schema(served: Served, name: str, value: Any) -> None:
     """Fail if a value does not match its component."""
     document = (await served.http.get("/openapi.json")).json()
     assert Schemas(document).problems(document["components"]["schemas"][name], value) == []
-
-
-async def test_page_has_the_list_form() -> None:
-    """It matches the description."""
-    async with searching() as served:
-        answer = (await request_search(served, user_id="ada", neighbours=1)).json()
-        await check_schema(served, "SearchResults", answer)
-        assert answer["object"] == "list"
-        assert (answer["mode"], answer["notes"], answer["range"]) == ("keyword", [], {"since": None, "until": None})
-        hit = answer["data"][0]
-        assert (answer["first_id"], answer["last_id"]) == (hit["id"], answer["data"][-1]["id"])
-        assert (hit["session_id"], hit["seq"], hit["role"], hit["snippet"]) == ("harbour", 0, "user", LOG[0]["content"])
-        assert [hit["snippet"][start:stop] for start, stop in hit["highlights"]] == ["gate", "code"]
-        assert hit["neighbours"]["before"] == []
-        assert [one["text"] for one in hit["neighbours"]["after"]] == ["Noted: the gate."]
-
-
-async def test_pages_continue_after_the_id_of_a_hit() -> None:
-    """As in every list and in OpenAI's clients."""
-    async with searching() as served:
-        whole = (await request_search(served, user_id="ada", limit=100)).json()["data"]
-        found, after = list[Any](), None
-        while True:
-            page = (await request_search(served, user_id="ada", limit=1, **({"after": after} if after else {}))).json()
-            found += page["data"]
-            after = page["last_id"]
-            if not page["has_more"]:
-                break
-        assert [(one["seq"], one["position"]) for one in found] == [(one["seq"], one["position"]) for one in whole]
-
-
-async def test_default_user_is_searched_without_a_user() -> None:
-    """Sessions of several users are never searched together."""
-    async with searching() as served:
-        await served.http.delete("/v1/users/default")
-        assert (await request_search(served)).json()["data"] == []
-        assert (await request_search(served, user_id="ada")).json()["data"] != []
-        assert (await request_search(served, user_id="nobody")).json()["data"] == []
-
-
-@pytest.mark.parametrize(
-    ("parameters", "seqs"),
-    [
-        ({"role": "assistant"}, {1, 3}),
-        ({"session_id": "other"}, set()),
-        ({"agent": "other"}, set()),
-        ({"since": AT + 1, "q": "ginger"}, {2, 3}),
-        ({"since": "2023-11-14T22:13:21Z", "q": "soup"}, {2, 3}),
-        ({"until": "2023-11-14T22:13:21+00:00"}, {0, 1}),
-        ({"since": "2023-11-14", "until": "2023-11-15"}, {0, 1, 2, 3}),
-        ({"since": "2023-11-15"}, set()),
-        ({"since": "2023-11-15", "tz": "Asia/Tokyo"}, {0, 1, 2, 3}),
-        ({"level": "session"}, {0}),
-        ({"mode": "hybrid"}, {0, 1, 2, 3}),
-    ],
-)
-async def test_parameters_narrow_the_search(parameters: dict[str, Any], seqs: set[int]) -> None:
-    """Times as milliseconds, dates or RFC 3339; a time zone sets the day boundary."""
-    async with searching() as served:
-        answer = (await request_search(served, user_id="ada", limit=50, **parameters)).json()
-        assert {one["seq"] for one in answer["data"]} <= seqs
-        assert bool(answer["data"]) is bool(seqs)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "status", "param"),
-    [
-        ({"q": ""}, 400, "q"),
-        ({"q": "%"}, 200, None),
-        ({"q": "k" * (QUERY_CHARS + 1)}, 400, "q"),
-        ({"mode": "vector"}, 400, "mode"),
-        ({"mode": "x"}, 400, "mode"),
-        ({"limit": "0"}, 400, "limit"),
-        ({"limit": "101"}, 400, "limit"),
-        ({"neighbours": "11"}, 400, "neighbours"),
-        ({"role": "system"}, 400, "role"),
-        ({"since": "yesterday"}, 400, "since"),
-        ({"since": "5", "until": "5"}, 400, "until"),
-        ({"tz": "Nowhere/Land"}, 400, "tz"),
-        ({"time": "maybe"}, 400, "time"),
-        ({"level": "word"}, 400, "level"),
-        ({"after": "abc"}, 400, "after"),
-        ({"querry": "x"}, 400, "querry"),
-        ({"user_id": ""}, 400, "user_id"),
-    ],
-)
-async def test_invalid_searches_are_refused(parameters: dict[str, Any], status: int, param: str | None) -> None:
-    """A 400 names the parameter and never quotes a long one."""
-    async with searching() as served:
-        answer = await request_search(served, **parameters)
-        assert answer.status_code == status, answer.text
-        if param is not None:
-            assert answer.json()["error"]["param"] == param
-            assert len(answer.text) < 1000
-    async with searching() as served:
-        assert (await served.http.get(SEARCH)).json()["error"]["param"] == "q"
 
 
 async def test_reply_reports_recalled_messages() -> None:

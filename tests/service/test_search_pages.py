@@ -22,22 +22,6 @@ async def pages(at: Talks, query: str, limit: int, **asked: Any) -> list[SearchR
     return found
 
 
-@pytest.mark.parametrize("query", ["kelp", "what did I say yesterday?"])
-@pytest.mark.parametrize("limit", [1, 3, 7, 100])
-async def test_pages_together_equal_one_long_page(query: str, limit: int) -> None:
-    """In the same order for any page size."""
-    async with open_talks() as at:
-        for name in "abc":
-            await at.add_messages(name, *(("user", f"kelp {'soup ' * (at_ % 3)}{at_}") for at_ in range(7)))
-        at.clock.now += DAY
-        (whole,) = await pages(at, query, 100)
-        found = await pages(at, query, limit)
-        assert [hit.id for page in found for hit in page.hits] == [hit.id for hit in whole.hits]
-        assert [hit.position for page in found for hit in page.hits] == list(range(1, 22))
-        assert [page.has_more for page in found] == [*[True] * (len(found) - 1), False]
-        assert all(page.range == whole.range for page in found)
-
-
 async def test_message_written_between_two_pages_is_not_included() -> None:
     """Nothing is duplicated or shifted, and "yesterday" stays the same day."""
     async with open_talks() as at:
@@ -120,16 +104,3 @@ def test_cursor_round_trips_and_changed_ones_are_rejected(place: PagePosition, a
     except InvalidRequest:
         return
     assert again == place, "the spare bits of the last character alone mean nothing"
-
-
-async def test_session_level_returns_the_best_hit_of_each_session() -> None:
-    """Also across pages."""
-    async with open_talks() as at:
-        for name in "abcd":
-            await at.add_messages(name, f"kelp {name}", "more kelp", "kelp kelp")
-        found = await pages(at, "kelp", 3, session_level=True)
-        ids = [hit.session_id for page in found for hit in page.hits]
-        assert sorted(ids) == ["a", "b", "c", "d"]
-        whole = await at.hf.search("kelp", "ada", limit=100)
-        best = {hit.session_id: hit.id for hit in reversed(whole.hits)}
-        assert {hit.id for page in found for hit in page.hits} == set(best.values())
