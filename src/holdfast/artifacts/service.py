@@ -117,6 +117,8 @@ class ArtifactService:
                 artifact in any case.
         """
         name = check_name(name)
+        if expect is not None:
+            check_whole(expect, "expect", -1)
         if not isinstance(metadata, Mapping | None):
             raise InvalidRequest(f"metadata must be an object, not {type(metadata).__name__}", param="metadata")
         scope = get_scope(ref, name)
@@ -142,15 +144,7 @@ class ArtifactService:
             author=author,
             metadata=dict(metadata or {}),
         )
-        try:
-            saved = await self._store.add_artifact(
-                scope, new, expect=expect, room=self.settings.max_total, identity=identity
-            )
-        except StoreError:
-            raise  # the content may have been named, so it must be kept; otherwise the sweep finds it
-        except HoldfastError:
-            await self._remove([key])
-            raise
+        saved = await self._name_content(scope, new, expect=expect, room=self.settings.max_total, identity=identity)
         if saved.blob != key:
             await self._remove([key])
         return saved
@@ -168,17 +162,22 @@ class ArtifactService:
         async with aclosing(self.read(artifact)) as chunks:
             await self.blobs.put(key, chunks)
         fields = {name: getattr(artifact, name) for name in NewArtifact.__struct_fields__}
+        return await self._name_content(get_scope(ref, artifact.name), NewArtifact(**{**fields, "blob": key}))
+
+    async def _name_content(self, scope: Scope, new: NewArtifact, **options: Any) -> Artifact:
         try:
-            return await self._store.add_artifact(get_scope(ref, artifact.name), NewArtifact(**{**fields, "blob": key}))
+            return await self._store.add_artifact(scope, new, **options)
         except StoreError:
             raise  # the content may have been named, so it must be kept; otherwise the sweep finds it
         except HoldfastError:
-            await self._remove([key])
+            await self._remove([new.blob])
             raise
 
     async def get(self, ref: Scope, name: str, version: int | None = None) -> Artifact:
         """Return an artifact without its content. Raise `ArtifactNotFound` or `SessionNotFound`."""
         name = check_name(name)
+        if version is not None:
+            check_whole(version, "version")
         return await self._store.artifact(get_scope(ref, name), name, version)
 
     @asynccontextmanager

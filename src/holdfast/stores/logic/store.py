@@ -197,6 +197,7 @@ class LogicStore(
 
     async def drop_compaction(self, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - its name in the API
         checks.check_ref(ref)
+        checks.check_int(id, "compaction_id")
         return await self._write(partial(compactions.drop_compaction, self.tenant, ref, id, timestamp), ref)
 
     async def entries(
