@@ -46,7 +46,6 @@ RECORDS = "/v1/records"
 OWNERS = ("session_id=s", "user_id=s", "scope=tenant")
 """Parameters of the query that name the owner of state and records."""
 WORKSPACE = "/v1/workspaces/{agent}"
-SEARCH = "/v1/search"
 MEMORIES = "/v1/memories"
 MEMORY = f"{MEMORIES}/{{memory_id}}"
 FILES = "/v1/users/{user_id}/memory_files"
