@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 import holdfast
@@ -43,6 +45,7 @@ __all__ = [
     "fast_updates",
     "forget_attempts",
     "fresh_store",
+    "hide_mcp",
     "inject",
     "open_library",
     "read_schema",
@@ -174,3 +177,9 @@ def fast_updates() -> Iterator[None]:
         yield
     finally:
         live.PAUSE_SECONDS = before
+
+
+def hide_mcp(patch: pytest.MonkeyPatch) -> None:
+    """Make it as if the extra `mcp` were not installed."""
+    patch.delitem(sys.modules, "holdfast.mcp_server.protocol", raising=False)
+    patch.setitem(sys.modules, "mcp.server.lowlevel", None)

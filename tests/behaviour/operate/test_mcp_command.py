@@ -10,14 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
 import holdfast
-from holdfast.cli import commands
-from holdfast.domain.memory import Owner
-from tests.edges.mcp_client_kit import LEGACY, call, fail
+from holdfast import Owner
+from tests.behaviour.kit.mcp_client import LEGACY, call, fail
+from tests.behaviour.kit.seams import hide_mcp, run_command
 
 
 @asynccontextmanager
@@ -80,9 +79,8 @@ async def test_the_configuration_can_hold_what_is_remembered(store: str, tmp_pat
         assert (await call(client, "remember", content="Ada deploys on Fridays"))["status"] == "quarantined"
 
 
-def test_without_the_extra_the_command_names_it(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
-    monkeypatch.delitem(sys.modules, "holdfast.mcp_server.protocol", raising=False)
-    monkeypatch.setitem(sys.modules, "mcp.server.lowlevel", None)
-    result = CliRunner().invoke(commands, ["mcp", "--store", store], prog_name="holdfast")
-    assert result.exit_code == 1
-    assert "extra 'mcp'" in result.stderr
+async def test_without_the_extra_the_command_names_it(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
+    hide_mcp(monkeypatch)
+    printed = await run_command(["mcp", "--store", store])
+    assert printed.code == 1
+    assert "extra 'mcp'" in printed.err
