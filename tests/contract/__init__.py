@@ -12,7 +12,8 @@ To check a database in another project, copy this folder into your project, unde
     # test_mydb.py
     from holdfast_contract import *
 
-`plugin.py` defines the fixtures that a project provides and their defaults. docs/stores.md describes them. The suite needs
+`plugin.py` defines the fixtures that a project provides and their defaults. docs/stores.md describes them. `once.py` says which checks
+Holdfast runs on one database only; a project runs them all. The suite needs
 pytest and hypothesis. Its modules import each other relatively, so that a copy works under another name.
 """
 

@@ -27,8 +27,7 @@ from tests.faults.lossy_store import CALLS_DOWN, REF, Loss, Record, open_lossy, 
 from tests.service.scripted_model import ScriptedModel
 from tests.service.tools_kit import make_reply
 from tests.service.transcripts_kit import describe_file
-from tests.service.turns_kit import SHARED, retry_at_once
-from tests.stores.servers import place
+from tests.service.turns_kit import retry_at_once
 from tests.waits import until
 
 T = TypeVar("T")
@@ -91,22 +90,19 @@ async def run_turn(hf: Holdfast) -> None:
 # -- a library turn --------------------------------------------------------------
 
 
-@SHARED
 @pytest.mark.parametrize("loss", LOSSES)
-async def test_library_turn_is_written_once_whatever_is_lost(kind: str, loss: Loss, tmp_path: Path) -> None:
-    """At each write, with each kind of loss, on each store."""
+async def test_library_turn_is_written_once_whatever_is_lost(loss: Loss) -> None:
+    """At each write, with each kind of loss."""
     for lost in range(WRITES):
-        with place(kind, tmp_path / str(lost)) as url:
-            (tmp_path / str(lost)).mkdir(exist_ok=True)
-            async with open_lossy(url, {lost: loss}) as (hf, losses, inner):
-                ends = lost == WRITES - 1 and loss in ("both", "late")
-                if ends:  # the turn cannot find out, and says so
-                    with pytest.raises(StoreUnavailable):
-                        await run_turn(hf)
-                else:
+        async with open_lossy(MEMORY, {lost: loss}) as (hf, losses, inner):
+            ends = lost == WRITES - 1 and loss in ("both", "late")
+            if ends:  # the turn cannot find out, and says so
+                with pytest.raises(StoreUnavailable):
                     await run_turn(hf)
-                await losses.settle()
-                assert await read_record(inner) == WHOLE, (lost, loss)
+            else:
+                await run_turn(hf)
+            await losses.settle()
+            assert await read_record(inner) == WHOLE, (lost, loss)
 
 
 async def test_turn_goes_on_if_only_answers_are_lost() -> None:
@@ -370,20 +366,17 @@ def make_roster() -> Roster:
     return Roster({"default": Llm(name="default", model="gpt-4o", client=model)})
 
 
-@SHARED
-async def test_turn_with_the_servers_tools_is_written_once(kind: str, tmp_path: Path) -> None:
+async def test_turn_with_the_servers_tools_is_written_once() -> None:
     """The caller notices nothing, whichever answer of the store is lost."""
     for lost in range(2 * ROUNDS + 2):
-        (tmp_path / str(lost)).mkdir()
-        with place(kind, tmp_path / str(lost)) as url:
-            async with open_lossy(url, {lost: "answer"}, roster=make_roster(), tools=[find]) as (hf, losses, inner):
-                completion = await (await hf.session("s")).send("find")
-                assert completion["choices"][0]["message"]["content"] == "done"
-                assert losses.writes == 2 * ROUNDS + 2
-                rounds = [text for at in range(ROUNDS) for text in (f"assistant c{at}:", f"tool c{at}: found {at}")]
-                record = await read_record(inner)
-                assert record.texts == ["user: find", *rounds, "assistant: done"]
-                assert (record.calls, record.prompt_tokens) == (ROUNDS + 1, 406)
+        async with open_lossy(MEMORY, {lost: "answer"}, roster=make_roster(), tools=[find]) as (hf, losses, inner):
+            completion = await (await hf.session("s")).send("find")
+            assert completion["choices"][0]["message"]["content"] == "done"
+            assert losses.writes == 2 * ROUNDS + 2
+            rounds = [text for at in range(ROUNDS) for text in (f"assistant c{at}:", f"tool c{at}: found {at}")]
+            record = await read_record(inner)
+            assert record.texts == ["user: find", *rounds, "assistant: done"]
+            assert (record.calls, record.prompt_tokens) == (ROUNDS + 1, 406)
 
 
 async def test_request_that_failed_may_be_sent_again() -> None:
