@@ -39,6 +39,7 @@ from tests.behaviour.kit.seams import (
     fresh_store,
     inject,
     read_schema,
+    tune_models,
     until,
 )
 from tests.behaviour.kit.speakers import Speakers
@@ -82,6 +83,7 @@ __all__ = [
     "system",
     "texts",
     "through",
+    "tune_models",
     "until",
     "user",
 ]

@@ -52,6 +52,7 @@ __all__ = [
     "run_command",
     "serve",
     "sweep_pause",
+    "tune_models",
     "until",
     "write_memory_files",
 ]
@@ -80,6 +81,17 @@ async def serve(
     """Serve an open `Holdfast` on a free port, with the file's settings of the gateway; the address, and the server."""
     async with run_server(hf, load_file(config, env=env or {})) as served:
         yield served
+
+
+def tune_models(hf: holdfast.Holdfast, limits: Mapping[str, Any], *names: str) -> list[float]:
+    """Set limits of the clients of models that are no settings; return the pauses between their attempts, which take no time."""
+    pauses = Pauses()
+    for name in names:
+        client: Any = hf.roster.llms[name].client
+        for field, value in {"sleep": pauses, **limits}.items():
+            assert hasattr(client, f"_{field}")
+            setattr(client, f"_{field}", value)
+    return pauses
 
 
 def count_waiting(hf: holdfast.Holdfast) -> int:

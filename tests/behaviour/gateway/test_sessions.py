@@ -9,22 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.session import SessionRef
 from holdfast.testing import Gate, Reply, ScriptedUpstream
-from tests.edges.keys import bearer, create_stored_key
-from tests.edges.server import Served, gateway
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-def assistant(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": text}
-
-
-def system(text: str) -> dict[str, Any]:
-    return {"role": "system", "content": text}
+from tests.behaviour.kit import Served, assistant, bearer, count_waiting, gateway, system, user
 
 
 def reply_to_last(body: dict[str, Any]) -> str:
@@ -42,7 +28,7 @@ async def contents(served: Served, session_id: str = "s") -> list[str]:
 
 async def test_each_request_without_an_id_gets_a_new_session() -> None:
     """The answer names the created session, which continues under that id."""
-    async with gateway(reply_to_last) as (served, _):
+    async with gateway(reply_to_last) as served:
         first, second = await served.chat("a", None), await served.chat("a", None)
         assert first["session_id"] != second["session_id"]
         assert len(first["session_id"]) >= 32
@@ -69,7 +55,7 @@ ODD_IDS = [
 @pytest.mark.parametrize("session_id", ODD_IDS)
 async def test_any_id_names_a_session(session_id: str) -> None:
     """An unknown id creates a session with that id; the response header can be sent back as it is."""
-    async with gateway(reply_to_last) as (served, _):
+    async with gateway(reply_to_last) as served:
         first = await served.chat("a", session_id)
         assert first["session_id"] == session_id
         told = first["headers"]["x-session-id"]
@@ -80,7 +66,7 @@ async def test_any_id_names_a_session(session_id: str) -> None:
 
 
 async def test_header_id_may_be_utf8() -> None:
-    async with gateway(reply_to_last) as (served, _):
+    async with gateway(reply_to_last) as served:
         answer = await served.http.post(
             "/v1/chat/completions", json={"messages": [user("a")]}, headers=[(b"x-session-id", "käse".encode())]
         )
@@ -89,24 +75,24 @@ async def test_header_id_may_be_utf8() -> None:
 
 async def test_users_have_separate_sessions_of_one_id() -> None:
     """Each user has their own log, and the model sees no other."""
-    async with gateway(reply_to_last) as (served, upstream):
+    async with gateway(reply_to_last) as served:
         await served.chat("from ada", user="ada")
         await served.chat("from bob", user="bob")
         assert await served.log("s", "ada") == [("user", "from ada"), ("assistant", "re: from ada")]
-        assert upstream.requests[1].body["messages"] == [user("from bob")]
+        assert served.upstream.requests[1].body["messages"] == [user("from bob")]
 
 
 async def test_user_id_field_names_the_user() -> None:
     """As on all other routes; messages never reach another user's session of the same id, and the field is not sent
-    upstream.
+    served.upstream.
     """
-    async with gateway(reply_to_last) as (served, upstream):
+    async with gateway(reply_to_last) as served:
         await served.chat("from ada", user="ada")
         await served.chat("from bob", user_id="bob")
         await served.chat("more of ada", user="ada", user_id="ada")
         assert await served.log("s", "bob") == [("user", "from bob"), ("assistant", "re: from bob")]
         assert [text for _, text in await served.log("s", "ada")][::2] == ["from ada", "more of ada"]
-        assert all("user_id" not in request.body for request in upstream.requests)
+        assert all("user_id" not in request.body for request in served.upstream.requests)
         answer = await served.chat("whose?", user="ada", user_id="bob")
         assert (answer["status"], answer["error"]["param"]) == (400, "user_id")
         answer = await served.chat("whose?", user_id=7)
@@ -114,8 +100,8 @@ async def test_user_id_field_names_the_user() -> None:
 
 
 async def test_user_id_must_match_the_users_key() -> None:
-    async with gateway(reply_to_last) as (served, _):
-        served.http.headers.update(bearer(await create_stored_key(served.hf, user_id="ada")))
+    async with gateway(reply_to_last) as served:
+        served.http.headers.update(bearer(await served.create_key(user_id="ada")))
         await served.chat("mine", user_id="ada", user="whatever OpenAI is told")
         answer = await served.chat("not mine", user_id="bob")
         assert (answer["status"], answer["error"]["code"]) == (404, "user_not_found")
@@ -124,7 +110,7 @@ async def test_user_id_must_match_the_users_key() -> None:
 
 async def test_session_created_for_a_user_is_found_by_its_id() -> None:
     """Without a `user` an id that only one user has is enough; an id of several users is refused."""
-    async with gateway(reply_to_last) as (served, _):
+    async with gateway(reply_to_last) as served:
         await served.http.post("/v1/sessions", json={"id": "s", "user_id": "ada"})
         await served.chat("hi")
         assert [role for role, _ in await served.log("s", "ada")] == ["user", "assistant"]
@@ -138,67 +124,67 @@ async def test_session_created_for_a_user_is_found_by_its_id() -> None:
 
 async def test_delta_is_appended_even_if_it_equals_an_old_message() -> None:
     """ "Yes." twice is two messages."""
-    async with gateway(reply_to_last) as (served, upstream):
+    async with gateway(reply_to_last) as served:
         for _ in range(3):
             await served.chat("yes")
         assert await contents(served) == ["yes", "re: yes"] * 3
-        assert len(upstream.requests[2].body["messages"]) == 5
+        assert len(served.upstream.requests[2].body["messages"]) == 5
 
 
 async def test_resent_transcript_continues() -> None:
     """Only new messages are added; the system prompt is separate."""
-    async with gateway(reply_to_last) as (served, upstream):
+    async with gateway(reply_to_last) as served:
         await served.chat([system("Be kind."), user("a")])
         history = [system("Be kind."), user("a"), assistant("re: a"), user("b")]
         answer = await served.chat(history)
         assert answer["session"]["reconciled"] == "continued"
         assert await contents(served) == ["a", "re: a", "b", "re: b"]
-        assert upstream.requests[1].body["messages"] == history
+        assert served.upstream.requests[1].body["messages"] == history
 
 
 async def test_transcript_without_its_tool_messages_continues() -> None:
     """Chat clients leave tool rounds out: those in the log stay, and the model sees them."""
     script = [Reply(tool_calls=[("look", {})]), "Found it.", "Bye."]
-    async with gateway(script) as (served, upstream):
+    async with gateway(script) as served:
         answer = await served.chat("find")
         call = answer["choices"][0]["message"]["tool_calls"][0]
         await served.chat([{"role": "tool", "tool_call_id": call["id"], "content": "here"}])
         answer = await served.chat([user("find"), assistant("Found it."), user("thanks")])
         assert answer["session"]["reconciled"] == "continued"
         roles = ["user", "assistant", "tool", "assistant", "user"]
-        assert [message["role"] for message in upstream.requests[2].body["messages"]] == roles
+        assert [message["role"] for message in served.upstream.requests[2].body["messages"]] == roles
 
 
 async def test_transcript_with_its_tool_messages_is_aligned() -> None:
     """No tool message is duplicated."""
     script = [Reply(tool_calls=[("look", {})]), "Found it."]
-    async with gateway(script) as (served, upstream):
+    async with gateway(script) as served:
         answer = await served.chat("find")
         message = answer["choices"][0]["message"]
         result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "here"}
         answer = await served.chat([user("find"), message, result])
         assert answer["session"]["reconciled"] == "continued"
         assert [role for role, _ in await served.log()] == ["user", "assistant", "tool", "assistant"]
-        assert len(upstream.requests[1].body["messages"]) == 3
+        assert len(served.upstream.requests[1].body["messages"]) == 3
 
 
 async def test_edited_transcript_replaces_the_rest_of_the_log() -> None:
     """From the first difference on; replaced messages are kept as retired."""
-    async with gateway(reply_to_last) as (served, upstream):
+    async with gateway(reply_to_last) as served:
         await served.chat("a")
         await served.chat("b")
         answer = await served.chat([user("a"), assistant("re: a"), user("B")])
         assert answer["session"]["reconciled"] == "edited"
         assert await contents(served) == ["a", "re: a", "B", "re: B"]
-        whole = await served.hf.store.entries(SessionRef("default", "s"), retired=True)
-        assert [entry.message.content for entry in whole if entry.retired_by is not None] == ["b", "re: b"]
-        assert [message["content"] for message in upstream.requests[2].body["messages"]] == ["a", "re: a", "B"]
+        whole = await served.entries("s", retired=True)
+        assert [entry["content"] for entry in whole if entry.get("retired_by") is not None] == ["b", "re: b"]
+        assert [message["content"] for message in served.upstream.requests[2].body["messages"]] == ["a", "re: a", "B"]
         page = (await served.http.get("/v1/sessions/s/messages?retired=true")).json()
         assert len(page["data"]) == 6
 
 
 async def test_transcript_without_the_last_reply_regenerates_it() -> None:
-    async with gateway(["one", "two", "three"]) as (served, _):
+    async with gateway(["one", "two", "three"]) as served:
         await served.chat("a")
         await served.chat("b")
         answer = await served.chat([user("a"), assistant("one"), user("b")])
@@ -208,17 +194,17 @@ async def test_transcript_without_the_last_reply_regenerates_it() -> None:
 
 async def test_unrelated_transcript_replaces_the_log() -> None:
     """It becomes the live log; the session and its id stay."""
-    async with gateway(reply_to_last) as (served, _):
+    async with gateway(reply_to_last) as served:
         await served.chat("a")
         answer = await served.chat([user("x"), assistant("y"), user("z")])
         assert answer["session"]["reconciled"] == "replaced"
         assert await contents(served) == ["x", "y", "z", "re: z"]
-        assert len(await served.hf.store.entries(SessionRef("default", "s"), retired=True)) == 6
+        assert len(await served.entries("s", retired=True)) == 6
 
 
 async def test_session_mode_overrides_the_detection() -> None:
     """`transcript` makes one user message the whole history, `delta` appends a transcript."""
-    async with gateway(reply_to_last) as (served, _):
+    async with gateway(reply_to_last) as served:
         await served.chat("a")
         answer = await served.chat([user("b")], session_mode="transcript")
         assert answer["session"]["reconciled"] == "replaced"
@@ -232,31 +218,30 @@ async def test_session_mode_overrides_the_detection() -> None:
 
 async def test_log_with_edits_verifies() -> None:
     """After continuing, editing, regenerating and replacing, the digest chain is valid."""
-    async with gateway(reply_to_last) as (served, _):
+    async with gateway(reply_to_last) as served:
         await served.chat("a")
         await served.chat([user("a"), assistant("re: a"), user("b")])
         await served.chat([user("a"), assistant("re: a"), user("B")])
         await served.chat([user("a"), assistant("re: a"), user("B")])
         await served.chat([user("x"), assistant("y"), user("z")])
-        handle = await served.hf.session("s")
-        assert await handle.verify() == 11
+        assert await (await served.native.session("s")).verify() == 11
 
 
 # -- retries -----------------------------------------------------------------
 
 
 async def test_retry_of_an_unanswered_message_is_not_duplicated() -> None:
-    """After an upstream failure the same message is answered and appears in the log once."""
-    async with gateway([Reply(status=500), "there you are"]) as (served, upstream):
+    """After an served.upstream failure the same message is answered and appears in the log once."""
+    async with gateway([Reply(status=500), "there you are"]) as served:
         assert (await served.chat("hello?"))["status"] == 502
         answer = await served.chat("hello?")
         assert answer["session"]["reconciled"] == "replayed"
         assert await served.log() == [("user", "hello?"), ("assistant", "there you are")]
-        assert upstream.requests[0].body["messages"] == upstream.requests[1].body["messages"]
+        assert served.upstream.requests[0].body["messages"] == served.upstream.requests[1].body["messages"]
 
 
 async def test_retry_of_unanswered_tool_results_is_not_duplicated() -> None:
-    async with gateway([Reply(tool_calls=[("look", {}), ("look", {})]), Reply(status=500), "ok"]) as (served, _):
+    async with gateway([Reply(tool_calls=[("look", {}), ("look", {})]), Reply(status=500), "ok"]) as served:
         calls = (await served.chat("find"))["choices"][0]["message"]["tool_calls"]
         results = [{"role": "tool", "tool_call_id": call["id"], "content": "x"} for call in calls]
         assert (await served.chat(results))["status"] == 502
@@ -271,13 +256,13 @@ def ids_of(events: str) -> set[str]:
 
 async def test_replayed_stream_has_its_completion_id() -> None:
     """Another key and a request without one get other ids."""
-    async with gateway(["found", "second", "third"]) as (served, upstream):
+    async with gateway(["found", "second", "third"]) as served:
         body = {"messages": [user("find")], "session_id": "s", "stream": True}
         first, again = [
             (await served.http.post("/v1/chat/completions", json=body, headers={"Idempotency-Key": "k-1"})).text
             for _ in range(2)
         ]
-        assert len(upstream.requests) == 1
+        assert len(served.upstream.requests) == 1
         assert len(ids_of(first)) == 1
         assert ids_of(again) == ids_of(first)
         other = await served.chat("b", headers={"Idempotency-Key": "k-2"})
@@ -288,7 +273,7 @@ async def test_replayed_stream_has_its_completion_id() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_messages_api_replay_has_its_message_id(stream: bool) -> None:
     """Whether the first or the second was streamed."""
-    async with gateway(["only once"]) as (served, _):
+    async with gateway(["only once"]) as served:
         body = {"messages": [user("pay")], "session_id": "s", "max_tokens": 100, "model": "default"}
         found = set()
         for streamed in (stream, not stream):
@@ -303,7 +288,7 @@ async def test_messages_api_replay_has_its_message_id(stream: bool) -> None:
 @pytest.mark.parametrize("session_id", ["s", None])
 async def test_idempotency_key_replays_the_reply(session_id: str | None) -> None:
     """Whole or streamed, and the model is not called again."""
-    async with gateway(["only once"]) as (served, upstream):
+    async with gateway(["only once"]) as served:
         key = {"Idempotency-Key": "k-1"}
         first = await served.chat("pay", session_id, headers=key)
         again = await served.chat("pay", session_id, headers=key)
@@ -316,36 +301,36 @@ async def test_idempotency_key_replays_the_reply(session_id: str | None) -> None
         assert "only once" in streamed.text
         assert ids_of(streamed.text) == {first["id"]}
         assert streamed.text.endswith("data: [DONE]\n\n")
-        assert len(upstream.requests) == 1
+        assert len(served.upstream.requests) == 1
         assert await contents(served, first["session_id"]) == ["pay", "only once"]
 
 
 async def test_idempotency_key_with_another_body_is_refused() -> None:
     """With a 422, and nothing changes."""
-    async with gateway(reply_to_last) as (served, upstream):
+    async with gateway(reply_to_last) as served:
         key = {"Idempotency-Key": "k-1"}
         await served.chat("pay 10", headers=key)
         answer = await served.chat("pay 1000", headers=key)
         assert (answer["status"], answer["error"]["code"]) == (422, "idempotency_conflict")
         assert await contents(served) == ["pay 10", "re: pay 10"]
-        assert len(upstream.requests) == 1
+        assert len(served.upstream.requests) == 1
 
 
 async def test_idempotency_keys_belong_to_their_user() -> None:
     """Two users with one key are two requests, with and without a session id."""
-    async with gateway(reply_to_last) as (served, upstream):
+    async with gateway(reply_to_last) as served:
         key = {"Idempotency-Key": "k-1"}
         for session_id in (None, "s"):
             for name in ("ada", "bob"):
                 answer = await served.chat(f"for {name}", session_id, headers=key, user=name)
                 assert answer["choices"][0]["message"]["content"] == f"re: for {name}"
         assert (await served.chat("for all", None, headers=key))["status"] == 200
-        assert len(upstream.requests) == 5
+        assert len(served.upstream.requests) == 5
 
 
 async def test_idempotent_retry_after_a_failure_calls_the_model() -> None:
     """The user's message is stored once; the second request gets the reply."""
-    async with gateway([Reply(status=500), "done"]) as (served, _):
+    async with gateway([Reply(status=500), "done"]) as served:
         key = {"Idempotency-Key": "k-1"}
         assert (await served.chat("pay", headers=key))["status"] == 502
         assert (await served.chat("pay", headers=key))["status"] == 200
@@ -354,29 +339,29 @@ async def test_idempotent_retry_after_a_failure_calls_the_model() -> None:
 
 async def test_idempotent_retry_replaces_an_interrupted_reply() -> None:
     """The whole reply replaces the partial one."""
-    async with gateway([Reply(text="one two three", cut_after=2), "one two three four"]) as (served, upstream):
+    async with gateway([Reply(text="one two three", cut_after=2), "one two three four"]) as served:
         key = {"Idempotency-Key": "k-1"}
         assert (await served.chat("count", headers=key))["status"] == 502
         assert await contents(served) == ["count", "one "]
         assert (await served.chat("count", headers=key))["status"] == 200
-        assert upstream.requests[1].body["messages"] == [user("count")]
+        assert served.upstream.requests[1].body["messages"] == [user("count")]
         assert await contents(served) == ["count", "one two three four"]
         again = await served.chat("count", headers=key)
         assert again["choices"][0]["message"]["content"] == "one two three four"
-        assert len(upstream.requests) == 2
+        assert len(served.upstream.requests) == 2
 
 
 async def test_concurrent_duplicates_get_one_answer() -> None:
     """Two requests with one key at once: one call, one log, the same reply."""
     gate = Gate()
-    async with gateway([Reply(text="once", hold=gate)]) as (served, upstream):
+    async with gateway([Reply(text="once", hold=gate)]) as served:
         key = {"Idempotency-Key": "k-1"}
         both = [asyncio.create_task(served.chat("pay", headers=key)) for _ in range(2)]
-        await upstream.until(lambda: upstream.requests)
+        await served.upstream.until(lambda: served.upstream.requests)
         gate.open()
         answers = await asyncio.gather(*both)
         assert [answer["choices"][0]["message"]["content"] for answer in answers] == ["once", "once"]
-        assert len(upstream.requests) == 1
+        assert len(served.upstream.requests) == 1
         assert await contents(served) == ["pay", "once"]
 
 
@@ -386,14 +371,14 @@ async def test_concurrent_duplicates_get_one_answer() -> None:
 async def test_order_of_system_prompts() -> None:
     """The agent's instruction, then the request's system messages, or else the session's; none of them is in the log."""
     agents = 'agents: {support: {llm: default, instruction: "Be kind."}}'
-    async with gateway(reply_to_last, agents) as (served, upstream):
+    async with gateway(reply_to_last, agents) as served:
         await served.http.post("/v1/sessions", json={"id": "s", "agent": "support", "system_messages": ["Stored."]})
         await served.chat([user("a")])
         await served.chat([system("Given."), {"role": "developer", "content": "Also."}, user("b")])
         await served.chat([user("c")])
         prompts = [
             [message["content"] for message in received.body["messages"] if message["role"] in ("system", "developer")]
-            for received in upstream.requests
+            for received in served.upstream.requests
         ]
         assert prompts == [["Be kind.", "Stored."], ["Be kind.", "Given.", "Also."], ["Be kind.", "Stored."]]
         assert {role for role, _ in await served.log()} == {"user", "assistant"}
@@ -401,16 +386,16 @@ async def test_order_of_system_prompts() -> None:
 
 async def test_new_session_keeps_its_first_system_prompt() -> None:
     """A client that sends deltas sends it only once."""
-    async with gateway(reply_to_last) as (served, upstream):
+    async with gateway(reply_to_last) as served:
         await served.chat([system("Be brief."), user("a")])
         await served.chat([user("b")])
-        assert upstream.requests[1].body["messages"][0] == system("Be brief.")
+        assert served.upstream.requests[1].body["messages"][0] == system("Be brief.")
         assert (await served.http.get("/v1/sessions/s")).json()["system_messages"] == [system("Be brief.")]
 
 
 async def test_only_system_messages_are_refused() -> None:
     """The error is the same for a missing and an empty session, and no session is created."""
-    async with gateway([]) as (served, upstream):
+    async with gateway([]) as served:
         refused = await served.chat([system("Be brief.")])
         assert (await served.http.get("/v1/sessions/s")).status_code == 404
         await served.http.post("/v1/sessions", json={"id": "s"})
@@ -418,7 +403,7 @@ async def test_only_system_messages_are_refused() -> None:
         assert refused["status"] == again["status"] == 400
         assert refused["error"] == again["error"]
         assert refused["error"]["param"] == "messages"
-        assert upstream.requests == []
+        assert served.upstream.requests == []
 
 
 @pytest.mark.parametrize(
@@ -427,11 +412,11 @@ async def test_only_system_messages_are_refused() -> None:
 @pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "k"}])
 async def test_unbuildable_prompt_creates_no_session(fields: dict[str, Any], key: dict[str, str]) -> None:
     """Only the turn knows the model's window; the corrected request is the session's first message."""
-    async with gateway(reply_to_last) as (served, upstream):
+    async with gateway(reply_to_last) as served:
         refused = await served.chat("a", headers=key, **fields)
         assert (refused["status"], refused["error"]["code"]) == (400, "invalid_request")
         assert (await served.http.get("/v1/sessions/s")).status_code == 404
-        assert upstream.requests == []
+        assert served.upstream.requests == []
         assert (await served.chat("a", headers=key))["session"]["version"] == 2
 
 
@@ -453,16 +438,16 @@ async def test_two_requests_on_one_session_are_queued() -> None:
     """The second sees the first reply; other sessions do not wait."""
     gate = Gate()
     script = [Reply(text="first", hold=gate), "other", "second"]
-    async with gateway(script) as (served, upstream):
-        await queue_second_request(upstream, gate, served)
+    async with gateway(script) as served:
+        await queue_second_request(served.upstream, gate, served)
         assert await contents(served) == ["a", "first", "b", "second"]
-        assert [message["content"] for message in upstream.requests[2].body["messages"]] == ["a", "first", "b"]
-        assert served.hf.engine.locks.is_empty
+        assert [message["content"] for message in served.upstream.requests[2].body["messages"]] == ["a", "first", "b"]
+        assert count_waiting(served.native) == 0
 
 
 async def test_many_concurrent_requests_keep_logs_separate() -> None:
     """Each session's log is complete and in pairs."""
-    async with gateway(reply_to_last) as (served, _):
+    async with gateway(reply_to_last) as served:
         await asyncio.gather(*(served.chat(f"{name}{at}", name) for at in range(8) for name in ("x", "y", "z")))
         for name in ("x", "y", "z"):
             log = await contents(served, name)
@@ -472,10 +457,9 @@ async def test_many_concurrent_requests_keep_logs_separate() -> None:
 
 async def test_chat_never_moves_a_session() -> None:
     """A request that names another agent or user uses that agent, or that user's own session."""
-    async with gateway(reply_to_last, "agents: {writer: {}}") as (served, _):
-        ada = SessionRef("ada", "s")
+    async with gateway(reply_to_last, "agents: {writer: {}}") as served:
         await served.chat("hi", "s", user="ada", agent="writer")
         for fields in ({"user": "bob"}, {"user": "ada", "model": "gpt-4o"}):
             await served.chat("hi", "s", **fields)
-        assert {one.ref for one in (await served.hf.sessions()).sessions} == {ada, SessionRef("bob", "s")}
-        assert (await served.hf.store.get(ada)).agent == "writer"
+        assert {(row["user_id"], row["id"]) for row in await served.rest.sessions()} == {("ada", "s"), ("bob", "s")}
+        assert (await served.rest.session("s", "ada").info())["agent"] == "writer"

@@ -12,10 +12,8 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 
-from holdfast.domain.session import SessionRef
 from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream
-from tests.clocks import Pauses
-from tests.edges.server import UPSTREAM_KEY, Served, serving
+from tests.behaviour.kit import UPSTREAM_KEY, Served, gateway, tune_models
 
 TEXT = "one two three"
 
@@ -69,7 +67,7 @@ TOO_LONG = {"error": {"message": "the prompt is too long", "code": "context_leng
 SOON = {"date": "Fri, 20 Nov 2026 10:00:00 GMT", "retry_after": "Fri, 20 Nov 2026 10:00:02 GMT"}
 CALL = {"index": 0, "id": "c", "type": "function", "function": {"name": "look", "arguments": '{"a'}}
 JSON = "application/json"
-QUICK = {"_read_timeout": 0.05}
+QUICK = {"read_timeout": 0.05}
 
 WAYS: dict[str, FailureCase] = {
     # an error status
@@ -113,10 +111,10 @@ WAYS: dict[str, FailureCase] = {
         make_raw_reply(b'data: {"choices": [{"delta": {"content": "\xff"}}]}\n\n'), 502, WRONG
     ),
     "an event that is too long": FailureCase(
-        make_raw_reply(b"data: " + b"x" * 5000), 502, LARGE, options={"_max_event_bytes": 1000}
+        make_raw_reply(b"data: " + b"x" * 5000), 502, LARGE, options={"max_event_bytes": 1000}
     ),
     "a response that is too long": FailureCase(
-        make_raw_reply(b'{"x": "' + b"x" * 5000, content_type=JSON), 502, LARGE, options={"_max_event_bytes": 1000}
+        make_raw_reply(b'{"x": "' + b"x" * 5000, content_type=JSON), 502, LARGE, options={"max_event_bytes": 1000}
     ),
     "only `[DONE]`": FailureCase(make_raw_reply(DONE), 502, WRONG),
     "chunks without choices": FailureCase(make_raw_reply(make_event(id="x", choices=[]), DONE), 502, WRONG),
@@ -146,7 +144,7 @@ WAYS: dict[str, FailureCase] = {
         options=QUICK,
     ),
     "endless comments": FailureCase(
-        make_raw_reply(b": hi\n\n", endless=b": hi\n\n"), 502, DOWN, options={"_total_timeout": 0.1}
+        make_raw_reply(b": hi\n\n", endless=b": hi\n\n"), 502, DOWN, options={"total_timeout": 0.1}
     ),
     # the stream breaks off after some text
     "closed mid-stream": FailureCase(make_raw_reply(ONE, TWO, TWO, cut_after=2), 502, WRONG, "one two", over=False),
@@ -167,7 +165,7 @@ WAYS: dict[str, FailureCase] = {
         LARGE,
         "one two",
         over=False,
-        options={"_max_stream_bytes": 100_000},
+        options={"max_stream_bytes": 100_000},
     ),
     "endless text in large chunks": FailureCase(
         make_raw_reply(ONE, TWO, endless=make_event(**make_chunk(reasoning_content="hm")) * 500),
@@ -175,10 +173,10 @@ WAYS: dict[str, FailureCase] = {
         DOWN,
         "one two",
         over=False,
-        options={"_total_timeout": 0.1},
+        options={"total_timeout": 0.1},
     ),
     "endless comments mid-stream": FailureCase(
-        make_raw_reply(ONE, TWO, endless=b": hi\n\n"), 502, DOWN, "one two", over=False, options={"_total_timeout": 0.1}
+        make_raw_reply(ONE, TWO, endless=b": hi\n\n"), 502, DOWN, "one two", over=False, options={"total_timeout": 0.1}
     ),
     # unusual, but a valid answer
     "JSON instead of a stream": FailureCase(Reply(text=TEXT, stream=False), 200, said=TEXT, over=False),
@@ -251,7 +249,7 @@ ANTHROPIC: dict[str, FailureCase] = {
         make_raw_reply(BEGIN, STOP, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK
     ),
     "endless pings": FailureCase(
-        make_raw_reply(BEGIN, endless=make_anthropic_event("ping")), 502, DOWN, options={"_total_timeout": 0.1}
+        make_raw_reply(BEGIN, endless=make_anthropic_event("ping")), 502, DOWN, options={"total_timeout": 0.1}
     ),
     "closed mid-stream": FailureCase(
         make_raw_reply(BEGIN, make_text_event("one "), make_text_event("two"), STOP, cut_after=3),
@@ -313,7 +311,7 @@ def find_unused_port() -> int:
 @asynccontextmanager
 async def failing_server(
     way: FailureCase, provider: str = "openai"
-) -> AsyncIterator[tuple[Served, ScriptedUpstream, Pauses]]:
+) -> AsyncIterator[tuple[Served, ScriptedUpstream, list[float]]]:
     """Run a server with the models `alone`, whose upstream fails in that way, `both`, which has a fallback, and
     `other`, the fallback.
     """
@@ -326,13 +324,8 @@ async def failing_server(
         one = {"model": "gpt-4o", "base_url": url, "api_key": UPSTREAM_KEY, "provider": provider}
         two = {"model": "gpt-4o", "base_url": other.url, "api_key": "sk-other"}
         llms = {"alone": one, "both": {**one, "fallbacks": ["other"]}, "other": two, "default": two}
-        pauses = Pauses()
-        async with serving(f"llms: {json.dumps(llms)}", retries=True) as served:
-            for name in ("alone", "both"):
-                client = served.hf.roster.llms[name].client
-                for field, value in {"_sleep": pauses, **way.options}.items():
-                    assert hasattr(client, field)
-                    setattr(client, field, value)
+        async with gateway(None, f"llms: {json.dumps(llms)}", retries=2) as served:
+            pauses = tune_models(served.native, way.options, "alone", "both")
             try:
                 yield served, upstream, pauses
             finally:
@@ -358,12 +351,12 @@ async def ask(served: Served, model: str, session: str, *, stream: bool) -> Clie
     told: dict[str, Any] = {}
     try:
         if not stream:
-            whole = await served.client.chat.completions.create(**asked)
+            whole = await served.openai.chat.completions.create(**asked)
             message = whole.choices[0].message
             return ClientResult(
                 message.content or "", None, whole.session, tuple(call.id for call in message.tool_calls or ())
             )
-        chunks = await served.client.chat.completions.create(**asked, stream=True)
+        chunks = await served.openai.chat.completions.create(**asked, stream=True)
         async with chunks:
             async for one in chunks:
                 text += (one.choices[0].delta.content or "") if one.choices else ""
@@ -390,8 +383,7 @@ async def test_failing_upstream(provider: str, way: FailureCase, mode: str, capl
     model = mode.partition(" ")[0]
     async with failing_server(way, provider) as (served, upstream, pauses):
         got = await ask(served, model, mode, stream="streamed" in mode)
-        client: Any = served.hf.roster.llms["alone"].client
-        place = urlsplit(client.origin).netloc
+        place = urlsplit(upstream.url).netloc
         assert place not in f"{got} {getattr(got.error, 'body', '')}"
         assert len(pauses) + 1 == way.attempts
         if isinstance(way.reply, Reply):
@@ -426,13 +418,13 @@ async def check_failure(served: Served, way: FailureCase, mode: str, got: Client
         assert got.text == ""
         assert (got.error.status_code, got.error.body["code"]) == (way.status, way.code)
         assert UPSTREAM_KEY not in str(got.error)
-    user, *rest = await served.hf.store.entries(SessionRef("default", mode))
-    assert user.message.text == "hi"
+    user, *rest = await served.entries(mode)
+    assert user["content"] == "hi"
     if way.status == 200:
         (reply,) = rest
-        assert reply.message.text == way.said
-        assert tuple(call.id for call in reply.message.tool_calls) == got.calls == way.calls
-        assert not (reply.metadata or {}).get("interrupted")
+        assert (reply["content"] or "") == way.said
+        assert tuple(call["id"] for call in reply.get("tool_calls") or ()) == got.calls == way.calls
+        assert not reply.get("metadata", {}).get("interrupted")
     else:
-        parts = [(entry.message.text, (entry.metadata or {}).get("interrupted")) for entry in rest]
+        parts = [(entry["content"], entry["metadata"].get("interrupted")) for entry in rest]
         assert parts == ([(way.said, True)] if way.said else [])

@@ -9,9 +9,7 @@ import anthropic
 import pytest
 
 from holdfast.testing import AnthropicUpstream, Reply, ScriptedUpstream
-from holdfast.wire.anthropic_betas import BETAS, NATIVE_FIELDS, parse_betas
-from tests.edges.apis import CLAUDE, Apis, serve_apis
-from tests.edges.server import serving
+from tests.behaviour.kit import CLAUDE, Served, apis, gateway
 
 TOOL = {"name": "read", "input_schema": {"type": "object"}}
 REMOVAL = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "read"}}
@@ -43,14 +41,31 @@ FIELDS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 """For betas with fields: the name of the field, and a request that has it."""
+HANDLING = {
+    **dict.fromkeys(("message-threads-2026-08-12", "cache-diagnosis-2026-04-07"), "refused"),
+    **dict.fromkeys(("mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15"), "served"),
+    **dict.fromkeys(("context-management-2025-06-27", "compact-2026-01-12"), "per edit"),
+    "compact-2026-09-04": "for others",
+    **dict.fromkeys(("model-context-window-exceeded-2025-08-26", "task-budgets-2026-03-13"), "forwarded"),
+    **dict.fromkeys(("fast-mode-2026-02-01", "mcp-client-2025-11-20"), "forwarded"),
+    **dict.fromkeys(("server-side-fallback-2026-07-01", "agent-memory-2026-07-22"), "forwarded"),
+    **dict.fromkeys(("dreaming-2026-04-21", "managed-agents-2026-04-01"), "forwarded"),
+    "mid-conversation-system-clear-at-2026-08-21": "refused",
+    "mid-conversation-output-config-2026-07-01": "refused",
+}
+"""What the documentation says about each beta: `for others` and `per edit` are passed on to an Anthropic model."""
+NATIVE_FIELDS = (
+    *("billing_policy", "compaction", "container", "fallback_credit_token", "fallbacks"),
+    *("inference_geo", "mcp_servers"),
+)
 MODELS = {"openai": "gpt-4o", "anthropic": CLAUDE}
 
 
-async def post(both: Apis, model: str, fields: dict[str, Any], beta: str | None) -> Any:
+async def post(both: Served, model: str, fields: dict[str, Any], beta: str | None) -> Any:
     """Send a request with fields and a header; return the response."""
     headers = {"anthropic-version": "2023-06-01", **({"anthropic-beta": beta} if beta else {})}
     body = {"model": MODELS[model], "max_tokens": 50, "messages": [ASK], **fields}
-    return await both.served.http.post("/v1/messages", json=body, headers=headers)
+    return await both.http.post("/v1/messages", json=body, headers=headers)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -59,15 +74,15 @@ async def post(both: Apis, model: str, fields: dict[str, Any], beta: str | None)
 async def test_field_is_served_or_passed_on_or_refused(beta: str, model: str, with_header: bool) -> None:
     """No field is dropped: what is neither served nor passed on is refused by its name, before anything is stored."""
     name, fields = FIELDS[beta]
-    handling = BETAS[beta].handling
-    async with serve_apis(["ok"], ["ok"]) as both:
+    handling = HANDLING[beta]
+    async with apis(["ok"], ["ok"]) as both:
         response = await post(both, model, fields, beta if with_header else None)
-        upstream = both.gpt if model == "openai" else both.claude
+        upstream = both.upstream if model == "openai" else both.claude
         if handling == "refused" or (model == "openai" and handling not in ("served", "for others")):
             assert response.status_code == 400
             assert name in response.json()["error"]["param"]
             assert not upstream.requests
-            assert not (await both.served.hf.sessions()).sessions
+            assert await both.rest.sessions() == []
             return
         if model == "openai" and handling == "for others":
             assert response.json()["stop_reason"] == "compaction"
@@ -84,24 +99,24 @@ async def test_field_is_served_or_passed_on_or_refused(beta: str, model: str, wi
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("beta", [*BETAS, "files-api-2025-04-14"])
+@pytest.mark.parametrize("beta", [*HANDLING, "files-api-2025-04-14"])
 async def test_header_without_field_changes_nothing(beta: str, model: str) -> None:
     """Every header is accepted. An Anthropic model gets it, unless Holdfast serves the feature."""
-    async with serve_apis(["ok"], ["ok"]) as both:
+    async with apis(["ok"], ["ok"]) as both:
         response = await post(both, model, {}, beta)
         assert response.status_code == 200
-        (request,) = (both.gpt if model == "openai" else both.claude).requests
-        is_served = beta in BETAS and BETAS[beta].handling == "served"
+        (request,) = (both.upstream if model == "openai" else both.claude).requests
+        is_served = beta in HANDLING and HANDLING[beta] == "served"
         assert request.headers.get("anthropic-beta") == (None if is_served or model == "openai" else beta)
 
 
-@pytest.mark.parametrize("field", sorted(NATIVE_FIELDS - {"context_management"}))
+@pytest.mark.parametrize("field", NATIVE_FIELDS)
 async def test_native_field_is_refused_for_a_fallback(field: str) -> None:
     """A request that only an Anthropic model can serve does not go to a fallback of another API without its field."""
     async with ScriptedUpstream(["never"]) as gpt, AnthropicUpstream(lambda _: Reply(status=500, error="down")) as one:
         first = {"provider": "anthropic", "model": "claude-sonnet-4-5", "base_url": one.url, "fallbacks": ["other"]}
         llms = {"default": first, "other": {"model": "gpt-4o", "base_url": gpt.url}}
-        async with serving(f"llms: {json.dumps(llms)}") as served:
+        async with gateway(None, f"llms: {json.dumps(llms)}") as served:
             for fields, reached in (({field: {"type": "x"}}, 0), ({}, 1)):
                 body = {"model": "default", "max_tokens": 50, "messages": [ASK], **fields}
                 response = await served.http.post("/v1/messages", json=body)
@@ -111,25 +126,25 @@ async def test_native_field_is_refused_for_a_fallback(field: str) -> None:
 
 async def test_client_of_threads_goes_on_without_them() -> None:
     """A thread is refused with the code at which the SDK's helper sends the whole conversation instead; no model is called without its history."""
-    async with serve_apis(lambda _: "re", ["ok"]) as both:
-        helper: Any = both.client.beta.messages.thread
+    async with apis(lambda _: "re", ["ok"]) as both:
+        helper: Any = both.anthropic.beta.messages.thread
         with pytest.raises(anthropic.BadRequestError) as caught:
             await helper(model="gpt-4o", max_tokens=9).send(ASK)
         error: Any = caught.value.body["error"]  # type: ignore[index]
         assert error["details"]["error_code"] == "thread_unsupported_request"
         assert error["type"] == "invalid_request_error"
         assert "send the whole conversation without thread" in error["message"]
-        assert not both.gpt.requests
+        assert not both.upstream.requests
         thread = helper(model="gpt-4o", max_tokens=9, unsupported_request_behavior="continue_unthreaded")
         for text in ("a", "b"):
             await thread.send({"role": "user", "content": text})
-        assert [one["content"] for one in both.gpt.requests[-1].body["messages"]] == ["a", "re", "b"]
+        assert [one["content"] for one in both.upstream.requests[-1].body["messages"]] == ["a", "re", "b"]
 
 
 async def test_thread_is_refused_where_tokens_are_counted() -> None:
-    async with serve_apis(["ok"], ["ok"]) as both:
+    async with apis(["ok"], ["ok"]) as both:
         body = {"model": "gpt-4o", "messages": [ASK], "thread": {"type": "create"}}
-        response = await both.served.http.post("/v1/messages/count_tokens", json=body)
+        response = await both.http.post("/v1/messages/count_tokens", json=body)
         assert (response.status_code, response.json()["error"]["param"]) == (400, "thread")
 
 
@@ -143,14 +158,14 @@ async def test_messages_change_the_tools_of_a_request() -> None:
     added = change("tool_addition", {"type": "tool_definition", "definition": search})
     removed = change("tool_removal", {"type": "tool_reference", "name": "read"})
     back = change("tool_addition", {"type": "tool_reference", "name": "read"})
-    async with serve_apis(lambda _: "ok", ["ok"]) as both:
+    async with apis(lambda _: "ok", ["ok"]) as both:
         for changes, names in (
             ([added], ["read", "search"]),
             ([added, removed], ["search"]),
             ([added, removed, back], ["search", "read"]),
         ):
             assert (await post(both, "openai", {"tools": [TOOL], "messages": [ASK, *changes]}, None)).is_success
-            sent = both.gpt.requests[-1].body
+            sent = both.upstream.requests[-1].body
             assert [tool["function"]["name"] for tool in sent["tools"]] == names
             assert [one["role"] for one in sent["messages"]] == ["user", *["system"] * len(changes)]
 
@@ -159,7 +174,7 @@ async def test_messages_change_the_tools_of_a_request() -> None:
     "tool", [{"type": "mcp_toolset_reference"}, {"type": "tool_reference", "name": "unknown"}], ids=["mcp", "unknown"]
 )
 async def test_invalid_tool_change_is_refused_by_name(tool: dict[str, Any]) -> None:
-    async with serve_apis(["ok"], ["ok"]) as both:
+    async with apis(["ok"], ["ok"]) as both:
         block = {"type": "tool_removal", "tool": tool}
         messages = [ASK, {"role": "system", "content": [block]}]
         response = await post(both, "openai", {"tools": [TOOL], "messages": messages}, None)
@@ -169,16 +184,18 @@ async def test_invalid_tool_change_is_refused_by_name(tool: dict[str, Any]) -> N
 
 async def test_comparison_of_responses_is_refused() -> None:
     """OpenAI's field of the same kind is refused by name, too; other cache options are accepted."""
-    async with serve_apis(["ok"], ["ok"]) as both:
+    async with apis(["ok"], ["ok"]) as both:
         for options, status in (({"comparison_response_id": "resp_1"}, 400), ({"ttl": "30m"}, 200)):
             body = {"model": "gpt-4o", "input": "Hi", "prompt_cache_options": options}
-            response = await both.served.http.post("/v1/responses", json=body)
+            response = await both.http.post("/v1/responses", json=body)
             assert response.status_code == status, response.text
-        assert len(both.gpt.requests) == 1
+        assert len(both.upstream.requests) == 1
 
 
-def test_lists_of_betas_are_merged() -> None:
+async def test_lists_of_betas_are_merged() -> None:
     """Names in headers and in the body are sent once, without those that Holdfast serves."""
-    header = " pdfs-2024-09-25, inline-tools-2026-09-15 ,,compact-2026-09-04"
-    assert parse_betas(header, ["compact-2026-09-04", "x,y", 7]) == ["pdfs-2024-09-25", "compact-2026-09-04", "x", "y"]
-    assert parse_betas("", "pdfs-2024-09-25") == []
+    header = "pdfs-2024-09-25, inline-tools-2026-09-15 ,,compact-2026-09-04"
+    async with apis((), ["ok"]) as both:
+        assert (await post(both, "anthropic", {"betas": ["compact-2026-09-04", "x,y"]}, header)).status_code == 200
+        sent = both.claude.requests[0].headers["anthropic-beta"]
+        assert sent == "pdfs-2024-09-25,compact-2026-09-04,x,y"

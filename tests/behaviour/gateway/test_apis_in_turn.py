@@ -10,10 +10,8 @@ from typing import Any, Final, NamedTuple
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
-from holdfast.wire.response_ids import make_conversation_id
-from tests.edges.server import Served, gateway
+from tests.behaviour.kit import Served, gateway
 
 USER: Final = "ada"
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"at": {"type": "integer"}}}
@@ -46,7 +44,7 @@ class Client:
         """Create the session. It is also a conversation, but unlike one that `POST /v1/conversations` creates, it is found by its messages."""
         answer = await self.served.http.post("/v1/sessions", json={"user_id": USER})
         self.session_id = answer.json()["id"]
-        self.conversation = make_conversation_id(self.session_id)
+        self.conversation = "conv_" + self.session_id.removeprefix("sess_")
 
     # -- the conversation in each format ---------------------------------------------
 
@@ -232,7 +230,7 @@ def answer(body: dict[str, Any]) -> Reply | str:
 async def play(steps: Steps) -> None:
     """Have a conversation through the APIs in `steps`, and check log and prompts after each reply."""
     more = ("context: {strategy: none}",)
-    async with gateway(answer, *more) as (served, upstream):
+    async with gateway(answer, *more) as served:
         client = Client(served)
         await client.begin()
         for number, (first, second, calls) in enumerate(steps):
@@ -244,13 +242,13 @@ async def play(steps: Steps) -> None:
                 if client.last_response == before:  # another API: the response's id is no longer the last one
                     client.last_response = None
                 client.said += new
-                check_prompt(client, upstream.requests[-1].body["messages"])
+                check_prompt(client, served.upstream.requests[-1].body["messages"])
                 client.said.append(reply)
                 await check_log(client)
                 if not reply.calls:
                     break
                 new = [Said("tool", f"seen {at}", call_id=id_) for id_, at in reply.calls]
-        assert len((await served.hf.sessions(limit=10)).sessions) == 1
+        assert len(await served.rest.sessions()) == 1
 
 
 def check_prompt(client: Client, sent: list[dict[str, Any]]) -> None:
@@ -266,9 +264,8 @@ def read_text(content: Any) -> str:
 
 async def check_log(client: Client) -> None:
     """Check that the log has the conversation, and nothing was retired."""
-    ref = SessionRef(USER, client.session_id)
-    entries = [one for one in await client.served.hf.store.entries(ref, retired=True) if not one.is_note]
-    found = [(one.message.role, one.message.text, len(one.message.tool_calls)) for one in entries]
+    rows = await client.served.entries(client.session_id, USER, retired=True)
+    found = [(row["role"], read_text(row.get("content")), len(row.get("tool_calls") or ())) for row in rows]
     assert found == [(one.role, one.text, len(one.calls)) for one in client.said]
 
 

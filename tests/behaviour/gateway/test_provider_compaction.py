@@ -10,19 +10,12 @@ from typing import Any
 import pytest
 from openai import BadRequestError
 
-from holdfast.context.strategies import UNREADABLE
-from holdfast.limits import HOSTED_ITEM_BYTES
 from holdfast.testing import Reply, ResponsesUpstream, ScriptedUpstream
-from tests.edges.server import Served, serving
+from tests.behaviour.kit import Served, gateway, user
 
 ITEM: Any = {"type": "compaction", "id": "cmp_1", "encrypted_content": "sealed:" + "A" * 200}
 SENT = {"type": "compaction", "encrypted_content": ITEM["encrypted_content"]}
 UNKNOWN: Any = {**ITEM, "encrypted_content": "gAAAAA"}
-
-
-def user(text: str) -> Any:
-    """Return a user message."""
-    return {"role": "user", "content": text}
 
 
 @asynccontextmanager
@@ -38,15 +31,15 @@ async def serve_both(*, more: str = "") -> AsyncIterator[tuple[Served, Responses
             "default": {"model": "gpt-4o", "base_url": chat.url, "api_key": "sk-upstream-12345678"},
             "native": {"model": "gpt-5", "api": "responses", "base_url": native.url, "api_key": "sk-upstream-12345678"},
         }
-        async with serving(f"llms: {json.dumps(llms)}\n{more}") as served:
+        async with gateway(None, f"llms: {json.dumps(llms)}\n{more}") as served:
             yield served, native, chat
 
 
 async def create(served: Served, stream: bool, **fields: Any) -> Any:
     """Create a response, whole or as a stream."""
     if not stream:
-        return await served.client.responses.create(**fields)
-    async with served.client.responses.stream(**fields) as events:
+        return await served.openai.responses.create(**fields)
+    async with served.openai.responses.stream(**fields) as events:
         return await events.get_final_response()
 
 
@@ -85,7 +78,7 @@ async def test_native_model_gets_the_item_at_its_place(stream: bool) -> None:
         last = await create(served, stream, model="native", input="Four.", previous_response_id=third.id)
         assert list_kinds(native)[:4] == ["Kept.", "compaction", "One.", "Reply to One."]
         assert last.session_id == first.session_id
-        listed = [item async for item in served.client.responses.input_items.list(first.id, order="asc")]
+        listed = [item async for item in served.openai.responses.input_items.list(first.id, order="asc")]
         assert [item.type for item in listed] == ["message", "compaction", "message"]
         assert listed[1].encrypted_content == ITEM["encrypted_content"]
 
@@ -102,7 +95,7 @@ async def test_client_that_resends_the_item_continues_its_session(model: str, at
         }[at]
         ids, lengths = set(), []
         for number in range(3):
-            response = await served.client.responses.create(model=model, input=items, store=False)
+            response = await served.openai.responses.create(model=model, input=items, store=False)
             ids.add(response.session_id)
             lengths.append(len(await served.log(response.session_id)))
             items += [
@@ -119,9 +112,9 @@ async def test_client_that_resends_the_item_continues_its_session(model: str, at
 async def test_client_of_another_api_need_not_send_the_item() -> None:
     """A client that sends the whole conversation continues the session although it knows only the messages."""
     async with serve_both() as (served, native, _):
-        first = await served.client.responses.create(model="native", input=[ITEM, user("One.")])
+        first = await served.openai.responses.create(model="native", input=[ITEM, user("One.")])
         messages = [user("One."), {"role": "assistant", "content": first.output_text}, user("Two.")]
-        done = await served.client.chat.completions.create(
+        done = await served.openai.chat.completions.create(
             model="native", messages=messages, extra_body={"session_id": first.session_id}
         )
         assert done.choices[0].message.content == "Reply to Two."
@@ -131,14 +124,14 @@ async def test_client_of_another_api_need_not_send_the_item() -> None:
 async def test_provider_that_refuses_the_item_gets_it_no_more() -> None:
     """The call is made again without the item. The refusal is recorded, and reported to the client."""
     async with serve_both() as (served, native, _):
-        first = await served.client.responses.create(model="native", input=[UNKNOWN, user("One.")])
+        first = await served.openai.responses.create(model="native", input=[UNKNOWN, user("One.")])
         assert first.output_text == "Reply to One."
         assert get_codes(first) == ["message_left_out"]
         assert [UNKNOWN["encrypted_content"] in json.dumps(request.body) for request in native.requests] == [
             True,
             False,
         ]
-        second = await served.client.responses.create(model="native", input="Two.", previous_response_id=first.id)
+        second = await served.openai.responses.create(model="native", input="Two.", previous_response_id=first.id)
         assert second.output_text == "Reply to Two."
         assert len(native.requests) == 3
         assert "gAAAAA" not in json.dumps(native.requests[-1].body)
@@ -150,22 +143,25 @@ async def test_newest_item_stays_in_the_prompt(strategy: str) -> None:
     context = f"context: {{strategy: {strategy}, budget: 500}}\n"
     async with serve_both(more=context) as (served, native, _):
         newer = {**ITEM, "encrypted_content": "sealed:" + "B" * 200}
-        last = await served.client.responses.create(model="native", input=[ITEM, user("Begin.")])
+        last = await served.openai.responses.create(model="native", input=[ITEM, user("Begin.")])
         for number in range(12):
-            last = await served.client.responses.create(
+            last = await served.openai.responses.create(
                 model="native", input=f"Question {number}? " + "word " * 20, previous_response_id=last.id
             )
         assert SENT in native.requests[-1].body["input"]
         assert len(native.requests[-1].body["input"]) < 20
         path = f"/v1/sessions/{last.session_id}"
-        for model, reason in (("native", "the newest compaction item of the provider"), ("gpt-4o", UNREADABLE)):
+        for model, reason in (
+            ("native", "the newest compaction item of the provider"),
+            ("gpt-4o", "a compaction item, which only models with the Responses API can read"),
+        ):
             asked = await served.http.post(f"{path}/context", json={"model": model, "explain": True})
             assert reason in [one["reason"] for one in asked.json()["decisions"]]
-        last = await served.client.responses.create(
+        last = await served.openai.responses.create(
             model="native", input=[newer, user("Again.")], previous_response_id=last.id
         )
         for number in range(12):
-            last = await served.client.responses.create(
+            last = await served.openai.responses.create(
                 model="native", input=f"Question {number}? " + "word " * 20, previous_response_id=last.id
             )
         sent = [item for item in native.requests[-1].body["input"] if item["type"] == "compaction"]
@@ -197,9 +193,9 @@ async def test_item_that_the_provider_returns_goes_back_to_it(store: bool) -> No
     """It is an item of the reply, and part of later prompts of this upstream, whether the client sends it again or not."""
     async with ResponsesUpstream([Reply(chunks=make_events(ITEM)), "One.", "Two."]) as native:
         llm = {"model": "gpt-5", "api": "responses", "base_url": native.url, "api_key": "sk-12345678"}
-        async with serving(f"llms: {json.dumps({'default': llm})}") as served:
+        async with gateway(None, f"llms: {json.dumps({'default': llm})}") as served:
             items = [user("Hello?")]
-            first = await served.client.responses.create(model="gpt-5", input=items, store=store)
+            first = await served.openai.responses.create(model="gpt-5", input=items, store=store)
             assert [item.type for item in first.output] == ["compaction", "message"]
             assert first.output[0].id.startswith("cmp_")
             if store:
@@ -207,19 +203,19 @@ async def test_item_that_the_provider_returns_goes_back_to_it(store: bool) -> No
             else:
                 output = [item.model_dump(mode="json", exclude_unset=True) for item in first.output]
                 fields = {"input": [*items, *output, user("And?")], "store": False}
-            second = await served.client.responses.create(model="gpt-5", **fields)
+            second = await served.openai.responses.create(model="gpt-5", **fields)
             assert second.session_id == first.session_id
             assert list_kinds(native) == ["Hello?", "compaction", "Hello.", "And?"]
             assert len(await served.log(first.session_id)) == 4
 
 
 async def test_item_that_is_too_large_to_store_is_not_sent() -> None:
-    large = {**ITEM, "encrypted_content": "sealed:" + "A" * HOSTED_ITEM_BYTES}
+    large = {**ITEM, "encrypted_content": "sealed:" + "A" * 256 * 1024}
     async with ResponsesUpstream([Reply(chunks=make_events(large)), "Bye."]) as native:
         llm = {"model": "gpt-5", "api": "responses", "base_url": native.url, "api_key": "sk-12345678"}
-        async with serving(f"llms: {json.dumps({'default': llm})}") as served:
-            first = await served.client.responses.create(model="gpt-5", input="Hello?")
-            await served.client.responses.create(model="gpt-5", input="And?", previous_response_id=first.id)
+        async with gateway(None, f"llms: {json.dumps({'default': llm})}") as served:
+            first = await served.openai.responses.create(model="gpt-5", input="Hello?")
+            await served.openai.responses.create(model="gpt-5", input="And?", previous_response_id=first.id)
             assert list_kinds(native) == ["Hello?", "Hello.", "And?"]
 
 

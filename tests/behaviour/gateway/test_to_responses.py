@@ -1,0 +1,280 @@
+"""The Responses API on either side: what a model with that API gets, and what items of a client become for other models."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.testing import Reply, ResponsesUpstream
+from tests.behaviour.kit import Served, answer_of, assistant, calls, gateway, result, system, texts, user
+
+Row = dict[str, Any]
+SCHEMA = {"type": "object", "properties": {"at": {"type": "integer"}}}
+LOOK = {"type": "function", "function": {"name": "look", "parameters": SCHEMA}}
+FORM = {"type": "json_schema", "json_schema": {"name": "order", "schema": SCHEMA, "strict": True}}
+PICTURE = "data:image/png;base64,iVBORw0KGgo="
+
+
+def native(script: Any = None, **llm: Any) -> Any:
+    """A gateway whose model has the Responses API."""
+    upstream = ResponsesUpstream(script or (lambda _: "ok"))
+    return gateway((), upstream=upstream, llm={"model": "gpt-5", "api": "responses", **llm})
+
+
+def kinds(served: Served) -> list[str]:
+    """Return the types of the items that the model got last."""
+    return [item["type"] for item in served.sent["input"]]
+
+
+# -- a model with the Responses API ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"max_tokens": 7}, {"max_output_tokens": 7}),
+        ({"max_completion_tokens": 8}, {"max_output_tokens": 8}),
+        ({"reasoning_effort": "low"}, {"reasoning": {"effort": "low"}}),
+        ({"response_format": FORM}, {"text": {"format": {"type": "json_schema", **FORM["json_schema"]}}}),  # type: ignore[dict-item]
+        ({"temperature": 0.3, "top_p": 0.4}, {"temperature": 0.3, "top_p": 0.4}),
+        ({"tools": [LOOK]}, {"tools": [{"type": "function", "name": "look", "parameters": SCHEMA}]}),
+        (
+            {"tools": [LOOK], "tool_choice": {"type": "function", "function": {"name": "look"}}},
+            {"tool_choice": {"type": "function", "name": "look"}},
+        ),
+        ({"tools": [LOOK], "parallel_tool_calls": False}, {"parallel_tool_calls": False}),
+        ({}, {"store": False, "include": ["reasoning.encrypted_content"]}),
+    ],
+)
+async def test_a_field_of_chat_completions_reaches_the_model(fields: Row, expected: Row) -> None:
+    async with native() as served:
+        assert (await served.chat("Hi", **fields))["status"] == 200
+        assert {name: served.sent.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("fields", [{"stop": "x"}, {"n": 2}, {"logit_bias": {"1": 2}}])
+async def test_what_the_api_does_not_have_is_refused_before_anything_is_sent(fields: Row) -> None:
+    async with native() as served:
+        answer = await served.chat("Hi", **fields)
+        assert (answer["status"], answer["error"]["param"]) == (400, next(iter(fields)))
+        assert served.upstream.requests == []
+
+
+async def test_a_conversation_becomes_items() -> None:
+    """Each call is before its output; media are input parts; ids and names are those that the API accepts."""
+    long = ["call_" + "x" * 80 + end for end in "ab"]
+    history = [
+        system("Be brief."),
+        user([{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": PICTURE}}]),
+        calls((long[0], "orders.find", {}), (long[1], "look", {"at": 1})),
+        result(long[0], "one"),
+        result(long[1], "two"),
+        assistant("Seen."),
+        user("And?"),
+    ]
+    async with native() as served:
+        assert (await served.chat(history, tools=[LOOK]))["status"] == 200
+        items = served.sent["input"]
+        told = [one["type"] for one in items if one["type"] != "message"]
+        assert told == [*["function_call"] * 2, *["function_call_output"] * 2]
+        called = [one for one in items if one["type"] == "function_call"]
+        outputs = [one for one in items if one["type"] == "function_call_output"]
+        assert [one["name"] for one in called] == ["orders_find", "look"]
+        assert [one["call_id"] for one in called] == [one["call_id"] for one in outputs]
+        assert {len(one["call_id"]) for one in called} == {64}
+        assert [one["output"] for one in outputs] == ["one", "two"]
+        assert PICTURE in json.dumps(items)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_calls_reasoning_and_usage_come_back(stream: bool) -> None:
+    """The encrypted reasoning returns to the server that made it, and to no other."""
+    reply = Reply(text="Wait.", tool_calls=[("look", {"at": 1})], message={"reasoning_content": "Six by seven."})
+    async with native([reply, "Done."]) as served:
+        if stream:
+            tools: Any = [LOOK]
+            async with served.openai.chat.completions.stream(
+                model="default", messages=[user("Hi")], tools=tools, extra_body={"session_id": "s"}
+            ) as events:
+                answer = (await events.get_final_completion()).model_dump()
+        else:
+            answer = await served.chat("Hi", tools=[LOOK])
+        choice = answer["choices"][0]
+        assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", "Wait.")
+        assert choice["message"]["reasoning_content"] == "Six by seven."
+        (call,) = choice["message"]["tool_calls"]
+        assert answer_of(await served.chat([result(call["id"], "seen")], tools=[LOOK])) == "Done."
+        sealed = [item.get("encrypted_content") for item in served.sent["input"] if item["type"] == "reasoning"]
+        assert sealed == ["sealed:Six by seven."]
+        exported = await served.rest.session().export()
+    async with native() as other:
+        await other.rest.import_session(exported)
+        await other.chat("And?", tools=[LOOK])
+        assert "reasoning" not in kinds(other)
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "code"),
+    [
+        (Reply(status=429, error="slow down"), 429, "upstream_unavailable"),
+        (Reply(status=400, error="no"), 400, "upstream_rejected"),
+        (Reply(text="One two.", error="broken", cut_after=6), 502, "upstream_unavailable"),
+        (Reply(text="One two three.", cut_after=7), 502, "upstream_protocol_error"),
+        (Reply(text="{}", finish_reason="length"), 200, "length"),
+    ],
+    ids=["429", "400", "error in the stream", "cut", "truncated"],
+)
+async def test_failures_have_the_status_of_their_kind(reply: Reply, status: int, code: str) -> None:
+    async with native([reply]) as served:
+        answer = await served.chat("Hi")
+        assert answer["status"] == status, answer
+        assert code == (answer["choices"][0]["finish_reason"] if status == 200 else answer["error"]["code"])
+
+
+# -- items of a client for another model -----------------------------------------------------------
+
+CALL = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "seen"}
+
+
+@pytest.mark.parametrize(
+    ("items", "shape"),
+    [
+        (
+            [
+                user("Go"),
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Wait."}]},
+                CALL,
+                {**CALL, "call_id": "c2"},
+                OUTPUT,
+                {**OUTPUT, "call_id": "c2"},
+            ],
+            [("user", "Go", 0), ("assistant", "Wait.", 2), ("tool", "seen", 0), ("tool", "seen", 0)],
+        ),
+        (
+            [user("Go"), CALL, assistant("Looking."), OUTPUT],
+            [("user", "Go", 0), ("assistant", "Looking.", 1), ("tool", "seen", 0)],
+        ),
+        (
+            [
+                user("Go"),
+                {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "abc"},
+                {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "x"}},
+                assistant("Yes"),
+                user("On"),
+            ],
+            [("user", "Go", 0), ("assistant", "Yes", 0), ("user", "On", 0)],
+        ),
+        (
+            [user([{"type": "input_text", "text": "What is it?"}, {"type": "input_image", "image_url": PICTURE}])],
+            [
+                (
+                    "user",
+                    [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": PICTURE}}],
+                    0,
+                )
+            ],
+        ),
+        (
+            [
+                user("Go"),
+                {"type": "custom_tool_call", "call_id": "c1", "name": "run", "input": "print(1)"},
+                {**OUTPUT, "type": "custom_tool_call_output"},
+            ],
+            [("user", "Go", 0), ("assistant", None, 1), ("tool", "seen", 0)],
+        ),
+    ],
+    ids=["parallel calls", "text after a call", "items without an equivalent", "parts", "custom tool"],
+)
+async def test_items_become_messages(items: list[Row], shape: list[tuple[Any, ...]]) -> None:
+    async with gateway(["ok"]) as served:
+        reply = await served.openai.responses.create(model="gpt-4o", input=items)
+        got = [(one["role"], one["content"], len(one.get("tool_calls") or ())) for one in served.sent["messages"]]
+        assert got == shape
+        listed = [item async for item in served.openai.responses.input_items.list(reply.id, order="asc")]
+        assert sorted(item.type for item in listed) == sorted(item.get("type", "message") for item in items)
+
+
+async def test_tools_become_functions_and_calls_get_their_own_names_back() -> None:
+    """A custom tool has one input; a tool of a namespace has both names in one; what no function can be is left out with a warning."""
+    tools: Any = [
+        {"type": "function", "name": "look", "parameters": SCHEMA, "strict": True},
+        {"type": "custom", "name": "run", "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"}},
+        {
+            "type": "namespace",
+            "name": "mail",
+            "description": "Mail.",
+            "tools": [{"type": "function", "name": "send", "parameters": SCHEMA}],
+        },
+        {"type": "web_search"},
+    ]
+    made = [("run", {"input": "print(1)"}), ("mail__send", {"at": 1})]
+    async with gateway([Reply(tool_calls=made)]) as served:
+        reply = await served.openai.responses.create(model="gpt-4o", input="Go", tools=tools)
+        functions = {tool["function"]["name"]: tool["function"] for tool in served.sent["tools"]}
+        assert list(functions) == ["look", "run", "mail__send"]
+        assert "lark grammar" in functions["run"]["parameters"]["properties"]["input"]["description"]
+        first, second = (item.to_dict() for item in reply.output)
+        assert (first["type"], first["name"], first["input"]) == ("custom_tool_call", "run", "print(1)")
+        assert (second["type"], second["name"], second["namespace"]) == ("function_call", "send", "mail")
+        assert [warning["code"] for warning in reply.session["warnings"]] == ["tool_not_served"]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
+        ({"input": [{"type": "function_call", "call_id": "c"}]}, "input[0].name"),
+        ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role"),
+        ({"input": [{"content": "x"}]}, "input[0].type"),
+        ({"input": ["x"]}, "input[0]"),
+        ({"input": 7}, "input"),
+        ({"input": "x", "background": True, "store": False}, "background"),
+        ({"input": "x", "prompt": {"id": "p"}}, "prompt"),
+        ({"input": "x", "conversation": "c", "previous_response_id": "r"}, "previous_response_id"),
+        ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format"),
+        ({"input": "x", "instructions": [{"role": "user", "content": "Obey."}]}, "instructions"),
+        ({"input": "x", "max_output_tokens": 0}, "max_output_tokens"),
+        ({"input": "x", "metadata": {"k": 7}}, "metadata"),
+        ({"input": "x", "truncation": "middle"}, "truncation"),
+        ({"input": "x", "prompt_cache_key": "k" * 65}, "prompt_cache_key"),
+        (
+            {
+                "input": "x",
+                "tool_choice": {"type": "function", "name": "other"},
+                "tools": [{"type": "function", "name": "look"}],
+            },
+            "tool_choice",
+        ),
+    ],
+)
+async def test_what_is_wrong_is_named(body: Row, param: str) -> None:
+    async with gateway(["never"]) as served:
+        answer = await served.http.post("/v1/responses", json={"model": "gpt-4o", **body})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+        assert await served.rest.sessions() == []
+
+
+async def test_instructions_may_be_messages_of_the_system() -> None:
+    async with gateway(["ok"]) as served:
+        given: Any = [{"role": "developer", "content": "Be brief."}, {"role": "system", "content": "Be kind."}]
+        await served.openai.responses.create(model="gpt-4o", input="x", instructions=given, text={"verbosity": "low"})
+        assert texts(served.sent["messages"]) == ["Be brief.", "Be kind.", "x"]
+        assert "response_format" not in served.sent
+
+
+@pytest.mark.parametrize("name", ["s", "a/b ü", "sess_0123456789abcdef0123456789abcdef", "x" * 80, "conv_1"])
+async def test_ids_of_responses_and_conversations_name_any_session(name: str) -> None:
+    async with gateway(lambda _: "ok") as served:
+        first = await served.openai.responses.create(model="gpt-4o", input="One", extra_body={"session_id": name})
+        again = await served.openai.responses.create(model="gpt-4o", input="Two", previous_response_id=first.id)
+        assert (again.session_id, len(served.sent["messages"])) == (name, 3)
+        assert (await served.openai.responses.retrieve(first.id)).output_text == "ok"
+
+
+@pytest.mark.parametrize("path", ["responses/resp_x", "responses/x", "conversations/conv_", "conversations/y"])
+async def test_other_texts_are_no_ids(path: str) -> None:
+    async with gateway(()) as served:
+        assert (await served.http.get(f"/v1/{path}")).status_code == 404
