@@ -186,7 +186,7 @@ class CommandLineDriver:
         return await self.shared_state(user)
 
     async def delete_user(self, user: str) -> Row:
-        receipt: Row = (await self.ask("sessions", "delete", user=user, yes=True))[0]["receipt"]
+        receipt: Row = (await self.ask("sessions", "delete", user=user, yes=True))["receipt"]
         return receipt
 
 
