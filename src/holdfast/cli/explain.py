@@ -207,7 +207,7 @@ def facts(
                 await choose(hf.store, session.ref, fact_id, change)
         return await hf.handle(session).facts(strategy, **options)
 
-    found = run_with_store(do, store=store, config=config, writes=bool(pin or drop or reset))
+    found = run_with_store(do, store=store, config=config, with_agents=True, writes=bool(pin or drop or reset))
     start = _find_start(found, after)
     end, changed = start + limit, {*pin, *drop, *reset}
     listed = [one for at, one in enumerate(found) if start <= at < end or one.id in changed]
