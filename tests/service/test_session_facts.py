@@ -16,7 +16,7 @@ from holdfast.agents import Agent, Llm, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.context.standing_facts import Fact
 from holdfast.domain.session import SessionRef
-from holdfast.errors import EntryNotFound, FactNotFound, InvalidRequest, SessionNotFound, TooLarge
+from holdfast.errors import EntryNotFound, FactNotFound, InvalidRequest, TooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.sessions import facts as facts_module
@@ -81,52 +81,6 @@ async def facts_block(session: SessionHandle, **options: Any) -> str:
 
 async def find_fact(session: SessionHandle, text: str) -> Fact:
     return next(one for one in await session.facts() if one.text == text)
-
-
-async def test_facts_are_listed_with_their_place_in_the_prompt(hf: Holdfast) -> None:
-    session = await start_session(
-        hf, NUTS, "My rent ceiling is 790 a month.", "Small change: my rent ceiling is 760 a month now."
-    )
-    nuts = await find_fact(session, NUTS)
-    assert (nuts.id, nuts.seq, nuts.source, nuts.in_prompt, nuts.pinned) == ("2.1", 2, "block", True, False)
-    assert nuts.at == (await session.entries())[2].timestamp
-    earlier = await find_fact(session, "My rent ceiling is 790 a month.")
-    assert earlier.corrected_by is not None
-    assert earlier.corrected_by.startswith("6.")
-    await session.append([reply("fine"), user("Well. I always take the last ferry home.")])
-    assert (await find_fact(session, "I always take the last ferry home.")).source == "message"
-
-
-async def test_facts_depend_on_the_requested_strategy(hf: Holdfast) -> None:
-    session = await start_session(hf, NUTS)
-    assert {one.source for one in await session.facts("none")} == {"message"}
-    assert NUTS not in [one.text for one in await session.facts("token_window", budget=600)]
-    assert NUTS in [one.text for one in await session.facts("token_window", budget=600, facts=True)]
-    with pytest.raises(InvalidRequest, match="no_such"):
-        await session.facts("no_such")
-
-
-async def test_dropped_fact_leaves_the_next_prompt_and_can_be_restored(hf: Holdfast) -> None:
-    session = await start_session(hf, NUTS, OAK)
-    before = await facts_block(session)
-    assert NUTS in before
-    await session.facts.drop((await find_fact(session, NUTS)).id)
-    prompt = "\n".join(str(one["content"]) for one in (await session.context()).messages)
-    assert "nuts" not in prompt, "the digest does not repeat it either"
-    assert OAK in prompt
-    dropped = await find_fact(session, NUTS)
-    assert (dropped.dropped, dropped.source) == (True, None)
-    await session.facts.reset(dropped.id)
-    assert await facts_block(session) == before
-
-
-async def test_pinned_fact_comes_before_all_others(hf: Holdfast) -> None:
-    others = [f"I must never be called before {at} in the morning, please." for at in range(3, 11)] * 2
-    session = await start_session(hf, "The attic has a blue door.", *others)
-    assert "blue door" not in await facts_block(session, budget=800)
-    await session.facts.pin((await find_fact(session, "The attic has a blue door.")).id)
-    assert "blue door" in await facts_block(session, budget=800)
-    assert (await find_fact(session, "The attic has a blue door.")).pinned
 
 
 async def test_choice_takes_effect_in_a_running_session(hf: Holdfast) -> None:
@@ -196,15 +150,6 @@ async def test_fork_for_a_request_copies_no_choices(hf: Holdfast) -> None:
     info = await session.info()
     fork = await fork_for_request(hf.engine, info, info.tail.next_seq, new_id="fork")
     assert not any(entry.metadata for entry in await hf.store.entries(fork.ref))
-
-
-@pytest.mark.parametrize("given", ["", "2", "2.", "x.1", "2.99", "3.0", "99.0", "2.1.1", "-2.1", "٢.1"])
-async def test_unknown_fact_is_rejected(hf: Holdfast, given: str) -> None:
-    session = await start_session(hf, NUTS)
-    with pytest.raises(FactNotFound, match="has no fact"):
-        await session.facts.pin(given)
-    with pytest.raises(SessionNotFound):
-        await SessionHandle(hf.engine, SessionRef("ada", "gone"), session.responder).facts.pin(given)
 
 
 async def test_fact_id_must_be_a_string(hf: Holdfast) -> None:

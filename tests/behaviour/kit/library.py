@@ -131,7 +131,7 @@ class LibrarySession:
     async def facts(self, **options: Any) -> list[Row]:
         handle = await self.native()
         with library_errors():
-            return [to_row(one) for one in await handle.facts(**options)]
+            return [{**to_row(one), "in_prompt": one.in_prompt} for one in await handle.facts(**options)]
 
     async def change_fact(self, fact_id: str, how: str) -> None:
         handle = await self.native()

@@ -1,0 +1,153 @@
+"""Standing facts: what users said about themselves stays when its message goes; listed, pinned, dropped, corrected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.behaviour.kit import World, assistant, refused, texts, through, user
+
+CONFIG = "context: {strategy: digest, budget: 1200, recall: off}"
+FILLER = (
+    "The weather was mild over the harbour and the boats came in one after the other, as at this time of the year. "
+)
+NUTS = "I must not eat nuts, so please keep them out of every recipe."
+OAK = "I prefer oak to pine in every room."
+CALLER = through("library", "connect", "rest")
+
+
+def conversation(*said: str, after: int = 12) -> list[dict[str, Any]]:
+    """Return a task, each of `said` in a message of its own (2, 4, …), then small talk that pushes them out."""
+    made = [user("Let us plan the boat trip together, step by step."), assistant(FILLER * 4)]
+    for text in said:
+        made += [user(f"Fine. {text}"), assistant(FILLER * 4)]
+    for number in range(after):
+        made += [user(f"And what about the tide table number {number}?"), assistant(FILLER * 4)]
+    return [*made, user("Go on.")]
+
+
+async def by_text(session: Any, **options: Any) -> dict[str, Any]:
+    return {one["text"]: one for one in await session.facts(**options)}
+
+
+async def block(session: Any, **options: Any) -> str:
+    prompt = texts((await session.context(**options))["messages"])
+    return next((one for one in prompt if one.startswith("[Earlier statements of the user")), "")
+
+
+async def test_facts_are_listed_pinned_dropped_and_reset(world: World) -> None:
+    async with world.open(CONFIG) as hf:
+        session = await hf.given("s", *conversation(NUTS, OAK))
+        nuts = (await by_text(session))[NUTS]
+        assert (nuts["id"], nuts["seq"], nuts["source"], nuts["in_prompt"]) == ("2.1", 2, "block", True)
+        assert (nuts["pinned"], nuts["dropped"], nuts["corrected_by"]) == (False, False, None)
+        await session.change_fact("2.1", "drop")
+        found = (await by_text(session))[NUTS]
+        assert (found["dropped"], found["in_prompt"]) == (True, False)
+        await session.change_fact("4.1", "pin")
+        assert (await by_text(session))[OAK]["pinned"] is True
+        await session.change_fact("2.1", "reset")
+        assert (await by_text(session))[NUTS]["source"] == "block"
+
+
+@CALLER
+async def test_a_change_of_a_fact_changes_the_next_prompt(world: World) -> None:
+    """A pinned fact comes before all others if there is not enough space."""
+    others = [f"I must never be called before {at} in the morning, please." for at in range(3, 11)] * 2
+    door = "The attic has a blue door."
+    async with world.open(CONFIG) as hf:
+        session = await hf.given("s", *conversation(NUTS, door, *others))
+        assert NUTS in str((await session.context())["messages"])
+        assert door not in await block(session, budget=800)
+        await session.change_fact("4.1", "pin")
+        assert door in await block(session, budget=800)
+        await session.change_fact("2.1", "drop")
+        assert "nuts" not in str((await session.context())["messages"])
+        assert await block(session, strategy="token_window", budget=600) == ""
+
+
+@CALLER
+async def test_a_correction_takes_the_place_of_what_it_corrects(world: World) -> None:
+    old, new = "My rent ceiling for the flat is 790 a month.", "The rent ceiling for the flat is now 760 a month."
+    async with world.open(CONFIG) as hf:
+        session = await hf.given("s", *conversation(old, new, OAK))
+        facts = await by_text(session)
+        assert facts[old]["corrected_by"] == facts[new]["id"]
+        said = await block(session)
+        assert f"- {new} (earlier: {old})" in said or old not in said
+        assert new in said
+
+
+@CALLER
+async def test_only_the_users_own_words_are_facts(world: World) -> None:
+    quoted = "Translate this: I must never eat oysters."
+    async with world.open(CONFIG) as hf:
+        messages = conversation(NUTS, "")
+        messages[4] = user(quoted)
+        messages[3] = assistant("I must not drink milk. " + FILLER * 4)
+        session = await hf.given("s", *messages)
+        said = await block(session)
+        assert NUTS in said
+        assert "oysters" not in said
+        assert "milk" not in said
+
+
+@CALLER
+async def test_facts_go_with_their_message(world: World) -> None:
+    async with world.open(CONFIG) as hf:
+        session = await hf.given("s", *conversation(NUTS, OAK))
+        await session.change_fact("4.1", "pin")
+        fork = await session.fork()
+        assert (await by_text(fork))[OAK]["pinned"] is True
+        await session.erase(4)
+        assert OAK not in str(await session.facts())
+        assert "oak" not in str((await session.context())["messages"])
+        with refused("fact_not_found", "has no fact '4.1'"):
+            await session.change_fact("4.1", "pin")
+        assert OAK not in await block(fork), "erased in copies too"
+
+
+@pytest.mark.parametrize("fact", ["2.9", "3.0", "x", "99.0"])
+async def test_a_fact_that_is_not_there_is_named(world: World, fact: str) -> None:
+    async with world.open(CONFIG) as hf:
+        session = await hf.given("s", *conversation(NUTS))
+        with refused("fact_not_found", f"has no fact '{fact}'"):
+            await session.change_fact(fact, "pin")
+
+
+@through("rest")
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "set either pinned or dropped"),
+        ({"pinned": True, "dropped": True}, "set either pinned or dropped"),
+        ({"pinned": 1}, "pinned must be true or false"),
+        ({"pin": True}, "pin"),
+    ],
+)
+async def test_wrong_changes_are_refused(world: World, body: Any, words: str) -> None:
+    async with world.open(CONFIG) as hf:
+        session = await hf.given("s", *conversation(NUTS))
+        with refused("invalid_request", words):
+            await session.ask("PATCH", "facts", "2.1", body=body)
+
+
+@through("cli")
+async def test_the_command_lists_facts_in_pages(world: World) -> None:
+    async with world.open() as hf:
+        said = [f"I never eat dish number {at} in winter." for at in range(12)]
+        session = await hf.given("s", *conversation(*said))
+        ids = [one["id"] for one in await session.facts()]
+        assert len(ids) > len(said)
+        listed: list[str] = []
+        while True:
+            after = ("--after", listed[-1]) if listed else ()
+            page = await hf.call("facts", "s", "--limit", "5", *after)
+            listed += [line.split()[0] for line in page.out.splitlines()[2:]]
+            if not page.err:
+                break
+            assert page.err.startswith(f"{len(ids) - len(listed)} more fact")
+        assert listed == ids
+        end = await hf.call("facts", "s", "--after", ids[-1])
+        assert (end.out, end.err) == ("", "There are no more facts.\n")
