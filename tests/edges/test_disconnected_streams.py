@@ -229,16 +229,6 @@ async def test_request_overrides_on_disconnect(config: str) -> None:
         assert sent[1]["content"] == (TEXT if other == "finish" else WORDS[0])
 
 
-async def test_invalid_on_disconnect_is_refused() -> None:
-    """With the field's name, before a session is created."""
-    async with gateway([]) as (served, _):
-        wrongs: list[Any] = ["stop", 5, True, ["cut"], {}]
-        for wrong in wrongs:
-            refused = await served.chat("a", on_disconnect=wrong)
-            assert (refused["status"], refused["error"]["param"]) == (400, "on_disconnect")
-        assert (await served.hf.sessions()).sessions == ()
-
-
 async def test_waiting_turn_is_dropped_with_its_client() -> None:
     gate = Gate()
     async with gateway([Reply(text="first", hold=gate), "fine"], FINISH) as (served, upstream):

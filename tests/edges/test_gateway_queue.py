@@ -132,15 +132,6 @@ async def test_disconnected_client_leaves_the_queue() -> None:
         assert served.hf.engine.locks.is_empty
 
 
-async def test_invalid_queue_mode_is_refused() -> None:
-    """With the field's name, before a session is created."""
-    async with gateway([]) as (served, _):
-        for wrong in ("wait", 5, True, ["queue"]):
-            refused = await served.chat("a", session_queue=wrong)
-            assert (refused["status"], refused["error"]["param"]) == (400, "session_queue")
-        assert (await served.hf.sessions()).sessions == ()
-
-
 # -- interrupting ----------------------------------------------------------------
 
 

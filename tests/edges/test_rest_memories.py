@@ -177,27 +177,13 @@ async def test_users_key_does_not_see_other_users_sources() -> None:
 # -- refused requests ------------------------------------------------------------
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({}, "content"),
     ({"content": " "}, "content"),
-    ({"content": 5}, "content"),
-    ({"content": "x", "kind": "y"}, "kind"),
-    ({"content": "x", "type": "odd"}, "type"),
-    ({"content": "x", "tags": "a"}, "tags"),
     ({"content": "x", "tags": [1]}, "tags[0]"),
-    ({"content": "x", "importance": "high"}, "importance"),
-    ({"content": "x", "scope": "world"}, "scope"),
     ({"content": "x", "scope": "app", "user_id": "ann"}, "user_id"),
     ({"content": "x", "scope": "agent"}, "agent"),
-    ({"content": "x", "user_id": 5}, "user_id"),
-    ({"content": "x", "agent": 5}, "agent"),
-    ({"content": "x", "sources": {}}, "sources"),
     ({"content": "x", "sources": [{"seqs": [1]}]}, "sources[0].session_id"),
     ({"content": "x", "sources": [{"session_id": "s", "seqs": [-1]}]}, "sources[0].seqs"),
-    ({"content": "x", "sources": [{"session_id": "s", "origin": "god"}]}, "sources[0].origin"),
     ({"content": "x", "user_id": "ann", "sources": [{"session_id": "s", "user_id": "bob"}]}, "sources[0].user_id"),
-    ({"content": "x", "supersedes": "mem_1"}, "supersedes"),
-    ({"content": "x", "metadata": []}, "metadata"),
-    ({"content": "x", "valid_until": "soon"}, "valid_until"),
 ]
 
 

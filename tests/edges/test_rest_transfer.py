@@ -198,14 +198,8 @@ async def test_erasing_a_message_erases_it_in_forks() -> None:
     ("path", "body", "status", "param"),
     [
         ("fork", {"at_turn": 9}, 400, "at_turn"),
-        ("fork", {"at_turn": "0"}, 400, "at_turn"),
-        ("fork", {"id": ""}, 400, "session_id"),
-        ("fork", {"id": 7}, 400, "id"),
         ("fork", {"id": "s"}, 409, None),
-        ("fork", {"turn": 1}, 400, "turn"),
-        ("rewind", {}, 400, "at_turn"),
         ("rewind", {"at_turn": 9}, 400, "at_turn"),
-        ("rewind", {"at_turn": 0, "id": "x"}, 400, "id"),
     ],
 )
 async def test_invalid_forks_and_rewinds_are_refused(path: str, body: Any, status: int, param: str | None) -> None:

@@ -72,18 +72,6 @@ async def test_secret_is_refused_and_not_repeated(tmp_path: Path) -> None:
         assert KEY not in response.text
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "diff=1", "after=1", "diff=true&diff=true"])
-async def test_wrong_parameters_are_refused(tmp_path: Path, query: str) -> None:
-    async with server(tmp_path) as served:
-        assert (await served.http.get(f"{WRITER}/history?{query}")).status_code == 400
-
-
-@pytest.mark.parametrize("body", [{"note": 1}, {"nte": "x"}, [], {"note": "x", "session_id": "s"}])
-async def test_wrong_bodies_are_refused(tmp_path: Path, body: Any) -> None:
-    async with server(tmp_path) as served:
-        assert (await served.http.post(f"{WRITER}/checkpoint", json=body)).status_code == 400
-
-
 async def test_unknown_agents_and_path_tricks_are_refused(tmp_path: Path) -> None:
     async with server(tmp_path) as served:
         for name in ("nobody", "..%2F..%2Fetc", "%2e%2e", "@acme", "x" * 600):

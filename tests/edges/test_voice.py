@@ -229,14 +229,9 @@ async def test_waiting_client_gets_a_409_when_interrupted() -> None:
     [
         ({"content": "never said"}, 422, "heard_mismatch", "content"),
         ({"chars": 1, "turn_id": 9}, 409, "no_reply", None),
-        ({"content": 5}, 400, "invalid_request", "content"),
-        ({"chars": -1}, 400, "invalid_request", "chars"),
-        ({"chars": "1"}, 400, "invalid_request", "chars"),
         ({"chars": 1, "content": "W"}, 400, "invalid_request", "chars"),
         ({"total_ms": 1}, 400, "invalid_request", "total_ms"),
         ({"ms": 1, "total_ms": 0}, 400, "invalid_request", "total_ms"),
-        ({"char": 1}, 400, "invalid_request", "char"),
-        ({"timestamp": "now"}, 400, "invalid_request", "timestamp"),
     ],
 )
 async def test_invalid_interruptions_are_refused(
@@ -315,17 +310,9 @@ async def test_speech_size_is_limited() -> None:
 @pytest.mark.parametrize(
     ("body", "status", "param"),
     [
-        ({}, 400, "text"),
         ({"text": " "}, 400, "text"),
-        ({"text": ["x"]}, 400, "text"),
-        ({"text": "x", "priority": "LATER"}, 400, "priority"),
-        ({"text": "x", "priority": 5}, 400, "priority"),
-        ({"text": "x", "priority": ["APPEND"]}, 400, "priority"),
         ({"text": "x", "source": "llm"}, 422, "source"),
         ({"text": "x", "source": "asr"}, 422, "source"),
-        ({"text": "x", "source": 5}, 400, "source"),
-        ({"text": "x", "interruptable": "no"}, 400, "interruptable"),
-        ({"text": "x", "interruptible": False}, 400, "interruptible"),
         ({"source": "silence"}, 400, "text"),
     ],
 )
