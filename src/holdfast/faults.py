@@ -74,16 +74,12 @@ async def hit(point: str) -> None:
 
 @contextmanager
 def inject(point: str, action: Action, *, at: int = 1, times: float = 1) -> Iterator[Fault]:
-    """Act when the block reaches a point for the `at`-th time, and for the next `times - 1` times."""
-    fault = Fault(point, action, at, times)
-    outer = active.get(point)
-    active[point] = fault
+    """Act when the block reaches a point for the `at`-th time, and for the next `times - 1` times. Blocks for one point cannot be nested."""
+    active[point] = fault = Fault(point, action, at, times)
     try:
         yield fault
     finally:
         del active[point]
-        if outer is not None:
-            active[point] = outer
 
 
 def read_environment(environment: Mapping[str, str]) -> None:
