@@ -7,52 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agents import Agent
 from holdfast.errors import InvalidRequest
 from holdfast.limits import STATE_VALUE_BYTES
 from holdfast.tools.context import ToolContext
 from tests.service.tools_kit import bench, make_reply, shout
-
-
-async def test_state_is_committed_with_the_result() -> None:
-    """Reads see the session's state and the turn's changes; state and result are in one write."""
-    seen: list[Any] = []
-
-    def keep(context: ToolContext, key: str, value: int) -> str:
-        seen.append(dict(context.state))
-        context.state[key] = {"n": [value]}
-        context.state["temp:last"] = value
-        return "kept"
-
-    async def drop(context: ToolContext) -> int:
-        seen.append(dict(context.state))
-        del context.state["a"]
-        context.state["b"]["n"].append(9)  # a copy
-        return len(context.state)
-
-    script = [
-        make_reply(None, ("1", "keep", {"key": "a", "value": 1})),
-        make_reply(None, ("2", "keep", {"key": "b", "value": 2})),
-        make_reply(None, ("3", "drop", {})),
-        make_reply("ok"),
-        make_reply(None, ("4", "keep", {"key": "c", "value": 3})),
-        make_reply("ok"),
-    ]
-    async with bench(script, keep, drop) as desk:
-        await desk.session.update(state={"old": True})
-        version = (await desk.session.info()).version
-        await desk.ask("go")
-        info = await desk.session.info()
-        assert info.state == {"old": True, "b": {"n": [2]}}
-        assert info.version == version + 8  # a message, three calls, three results, a reply: the state costs no write
-        await desk.ask("more")
-        assert seen == [
-            {"old": True},
-            {"old": True, "a": {"n": [1]}, "temp:last": 1},
-            {"old": True, "a": {"n": [1]}, "b": {"n": [2]}, "temp:last": 2},
-            {"old": True, "b": {"n": [2]}},
-        ]
-        assert "context" not in str(desk.model.bodies[0]["tools"])
 
 
 async def test_failed_tool_changes_no_state() -> None:
@@ -127,50 +85,6 @@ async def test_state_errors_contain_no_values() -> None:
         assert "hunter2" not in str(results)
         assert "no JSON form" in results["b"]
         assert results["c"] == "7"
-
-
-async def test_tool_context_has_the_session_ids_agent_and_artifacts() -> None:
-    async def write(context: ToolContext, text: str) -> str:
-        saved = await context.artifacts.save("note.txt", text)
-        return f"{context.session_id} {context.user_id} {context.agent} v{saved.version}"
-
-    agents = {"clerk": Agent(name="clerk")}
-    script = [make_reply(None, ("a", "write", {"text": "remember"})), make_reply("ok")]
-    async with bench(script, write, agents=agents) as desk:
-        await desk.ask("go", agent="clerk")
-        assert (await desk.log())[2].message.text == "s default clerk v0"
-        assert (await desk.session.artifacts.load("note.txt")).data == b"remember"
-
-
-async def test_shared_state_is_committed_with_the_result() -> None:
-    """In the same write; afterwards the turn's other tools and other sessions see it. Concurrent calls add up."""
-    seen: list[Any] = []
-
-    async def count(context: ToolContext, by: int) -> str:
-        context.state.increment("user:count", by)
-        context.state.append("app:log", by)
-        context.state["own"] = by
-        return str(context.state["user:count"])
-
-    async def look(context: ToolContext) -> str:
-        seen.append(dict(context.state))
-        return "seen"
-
-    script = [
-        make_reply(None, ("a", "count", {"by": 1}), ("b", "count", {"by": 2})),
-        make_reply(None, ("c", "look", {})),
-        make_reply("ok"),
-    ]
-    async with bench(script, count, look) as desk:
-        await desk.hf.user_state("default").set("user:count", 10)
-        version = (await desk.session.info()).version
-        await desk.ask("go")
-        assert (await desk.session.info()).version <= version + 6  # a message, two calls, their results, a reply
-        state = await desk.session.state.all()
-        assert (state["user:count"], sorted(state["app:log"])) == (13, [1, 2])
-        assert seen == [state]
-        results = [entry.message.text for entry in await desk.log() if entry.message.role == "tool"]
-        assert results[:2] == ["11", "12"], "each as if its own were done, and others' not"
 
 
 async def test_tool_sees_what_others_wrote_before_its_call() -> None:
