@@ -161,8 +161,8 @@ def _check_fields(memory: Memory, param: str) -> None:
     if memory.agent is not None:
         check_id(memory.agent, f"{param}.agent")
     for source in memory.sources:
-        check_id(source.session_id, f"{param}.sources")
-        check_id(source.user_id, f"{param}.sources")
+        check_id(source.session_id, "sources")
+        check_id(source.user_id, "sources")
     others = (*memory.supersedes, *(() if memory.superseded_by is None else (memory.superseded_by,)))
     if len(keep_possible_ids(others)) < len(set(others)):
         raise InvalidRequest(f"{param} refers to another memory by an invalid id", param=f"{param}.supersedes")

@@ -9,7 +9,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import httpx2
-import pytest
 
 from tests.behaviour.kit import Served, gateway, user
 from tests.behaviour.kit.objects import ITEM, fill
@@ -352,10 +351,3 @@ async def test_fields_of_parts() -> None:
                         given = {**(example[0] if isinstance(example, list) else example), inner: value}
                         body = each.body_of(operation) | {name: [given] if "items" in schema else given}
                         await each.refuse(operation, name, {name: {inner: value}}, json=body)
-
-
-@pytest.mark.xfail(strict=True, reason="the error names `put[0].sources`, a name of the store")
-async def test_a_memory_of_a_session_without_a_name_is_refused_by_its_field() -> None:
-    async with walk() as each:
-        memories = next(one for one in each.operations if str(one) == "POST /v1/memories")
-        await each.refuse(memories, "sources", "", json={"content": "kelp", "sources": [{"session_id": ""}]})
