@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,9 +18,7 @@ import holdfast
 from holdfast.domain.session import SessionRef
 from holdfast.errors import (
     ArtifactNotFound,
-    BudgetTooSmall,
     CallNotFound,
-    EntryNotFound,
     InvalidRequest,
     MemoryNotFound,
     ServerError,
@@ -44,7 +41,6 @@ from tests.web_apps import serve_app
 
 MEMORY = "sqlite://:memory:"
 KEY = "hf_0123456789abcdef_0123456789abcdef0123456789abcdef0123456789abcdef0123"
-HI = {"role": "user", "content": "hi"}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -179,71 +175,6 @@ async def test_a_key_that_only_reads_writes_nothing() -> None:
 # -- turns of several clients ---------------------------------------------------------
 
 
-async def test_a_turn_with_tools_is_one_turn() -> None:
-    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
-    async with open_remote() as hf:
-        session = await hf.session("s", system="Be kind.")
-        async with session.turn("Find it.", tools=[{"type": "function", "function": {"name": "find"}}]) as turn:
-            turn.add({"role": "assistant", "content": None, "tool_calls": [call]})
-            turn.add({"role": "tool", "tool_call_id": "c1", "content": "found"})
-            assert [one["role"] for one in await turn.next()] == ["system", "user", "assistant", "tool"]
-            assert [(one.kind, one.seqs) for one in turn.sources][1:] == [("entry", (at,)) for at in range(3)]
-            turn.add("There.", usage={"prompt_tokens": 9, "completion_tokens": 2})
-        usage = (await session.info()).usage
-        assert (usage.calls, usage.prompt_tokens, usage.completion_tokens) == (1, 9, 2)
-        assert str(await session.explain(turn=0))
-        entries = await session.entries()
-        assert {entry.turn_id for entry in entries} == {0}
-        assert [entry.message.role for entry in entries] == ["user", "assistant", "tool", "assistant"]
-
-
-async def test_a_turn_keeps_within_its_budget() -> None:
-    long = [{"role": role, "content": "word " * 60} for _ in range(10) for role in ("user", "assistant")]
-    async with open_remote() as hf:
-        session = await hf.session("s")
-        await session.append(long)
-        async with session.turn("short", budget=300, strategy="token_window") as turn:
-            assert len(turn.messages) < 8
-            assert "of 300 tokens" in repr(turn)
-        with pytest.raises(BudgetTooSmall):
-            await session.begin_turn("short", budget=3, strategy="token_window")
-
-
-async def test_a_turn_that_another_client_overtook_writes_nothing() -> None:
-    async with open_remote() as hf:
-        session = await hf.session("s")
-        turn = await session.begin_turn("a")
-        await (await hf.get("s")).append("b")
-        turn.add("an answer to a")
-        with pytest.raises(StaleSession, match="log of session 's' has changed"):
-            await turn.next()
-        with pytest.raises(StaleSession):
-            await turn.end()
-        assert [one["content"] for one in await session.messages()] == ["a", "b"]
-
-
-async def test_changes_of_state_and_fields_do_not_disturb_a_turn() -> None:
-    async with open_remote() as hf:
-        session = await hf.session("s")
-        async with session.turn("a") as turn:
-            await session.state.set("seat", "12A")
-            await session.update(metadata={"x": 1})
-            turn.add("b")
-            await turn.next()
-            assert turn.state["seat"] == "12A"
-        assert len(await session.messages()) == 2
-
-
-async def test_a_client_that_disappears_in_a_turn_blocks_nothing() -> None:
-    async with open_remote() as hf:
-        session = await hf.session("s")
-        turn = await session.begin_turn("a")
-        turn.add("lost")
-        del turn
-        async with asyncio.timeout(5), session.turn("b") as following:
-            assert [one["content"] for one in following.messages] == ["a", "b"]
-
-
 async def test_a_turn_that_runs_on_the_server_is_refused_or_waited_for() -> None:
     async with gateway(lambda _: "ok") as (served, _), holdfast.connect(served.url) as hf:
         session = await hf.session("s")
@@ -256,20 +187,6 @@ async def test_a_turn_that_runs_on_the_server_is_refused_or_waited_for() -> None
         await running.end()
         turn = await waiting
         assert [one["content"] for one in turn.messages] == ["a", "answer", "b"]
-
-
-async def test_changes_of_state_in_a_turn_are_written_with_its_messages() -> None:
-    async with open_remote() as hf:
-        session = await hf.session("s")
-        async with session.turn("a") as turn:
-            turn.state["seat"] = "12A"
-            turn.state["user:theme"] = "dark"
-            turn.state["temp:x"] = 1
-            turn.state.increment("asked")
-            turn.state.append("seen", 1, 2)
-            turn.add("b")
-        state = await session.state.all()
-        assert state == {"seat": "12A", "user:theme": "dark", "asked": 1, "seen": [1, 2]}
 
 
 async def test_only_what_is_new_is_read_for_each_prompt_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -541,17 +458,6 @@ async def test_it_is_used_while_open_and_in_its_own_loop() -> None:
 # -- contents --------------------------------------------------------------------------
 
 
-async def test_an_image_of_two_megabytes_comes_back_unchanged() -> None:
-    data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8192).decode()
-    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
-    content = [{"type": "text", "text": "Look."}, image]
-    async with open_remote() as hf:
-        session = await hf.session("s")
-        async with session.turn([{"role": "user", "content": content}]) as turn:
-            turn.add("Nice.")
-        assert (await session.messages())[0]["content"] == content
-
-
 async def test_long_logs_are_read_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.remote.session.CONNECT_PAGE", 3)
     async with open_remote() as hf:
@@ -595,30 +501,6 @@ async def test_artifacts_are_saved_loaded_and_deleted() -> None:
         assert await artifacts.delete("plan.txt") == 2
         with pytest.raises(ArtifactNotFound):
             await artifacts.get("plan.txt")
-
-
-async def test_memories_are_remembered_changed_and_forgotten() -> None:
-    async with open_remote() as hf:
-        made = await hf.memories.remember("Ada likes tea.", user_id="ada", tags=["drinks"])
-        assert (made.outcome, made.memory.tags, made.memory.owner.id) == ("new", ("drinks",), "ada")
-        (found,) = (await hf.memories.recall("What tea does Ada like?", user_id="ada")).found
-        assert found.memory == made.memory
-        changed = await hf.memories.update(made.memory.id, importance=1.0, expect=made.memory.version)
-        assert changed.memory.importance == 1.0
-        assert [one.id for one in (await hf.memories.list(user_id="ada")).memories] == [made.memory.id]
-        assert not (await hf.memories.list(user_id="bob")).memories
-        assert await hf.memories.forget(made.memory.id) == 1
-        with pytest.raises(MemoryNotFound):
-            await hf.memories.get(made.memory.id)
-
-
-async def test_search_finds_messages_of_the_user_only() -> None:
-    async with open_remote() as hf:
-        for user in ("ada", "bob"):
-            await (await hf.session("s", user_id=user)).append(f"The kelp order of {user}")
-        found = await hf.search("kelp", "ada", neighbours=1, since=0)
-        assert [(hit.session_id, hit.snippet) for hit in found.hits] == [("s", "The kelp order of ada")]
-        assert not found.has_more
 
 
 async def test_contexts_and_explanations_equal_those_of_the_library() -> None:
@@ -685,48 +567,3 @@ async def test_a_session_is_created_removed_and_its_deletion_listed() -> None:
         assert not (await hf.deletions(user_id="bob")).deletions
         with pytest.raises(InvalidRequest, match="needs user_id"):
             await hf.deletions(session_id="s")
-
-
-async def test_a_session_is_forked_rewound_listed_and_ended(tmp_path: Any) -> None:
-    async with open_remote(f"sqlite:///{tmp_path}/chat.db") as hf:
-        session = await hf.session("s")
-        for text in ("a", "b"):
-            async with session.turn(text) as turn:
-                turn.add(text.upper())
-        fork = await session.fork(0, "t")
-        assert [one["content"] for one in await fork.messages()] == ["a", "A"]
-        assert (await session.rewind(0)).messages == 2
-        assert (await session.close()).status == "closed"
-        page = await hf.sessions(status="active", limit=1)
-        assert [one.id for one in page.sessions] == ["t"]
-        following = await hf.sessions(limit=1, after=(await hf.sessions(limit=1)).sessions[0].ref)
-        assert len(following.sessions) == 1
-        assert (await session.annotate(0, pinned=True)).pinned
-        assert await hf.delete(session.ref)
-        assert not await hf.delete(session.ref)
-
-
-async def test_a_session_is_moved_exported_and_erased() -> None:
-    async with open_remote() as hf:
-        session = await hf.session("s", user_id="ada")
-        await session.append([HI, {"role": "assistant", "content": "Hello."}])
-        assert await session.history(view="plain") == [HI, {"role": "assistant", "content": "Hello."}]
-        exported = await hf.export(session.ref)
-        assert [one["content"] for one in exported["messages"]] == ["hi", "Hello."]
-        moved = await hf.move(session.ref, user_id="bob", id="t")
-        assert moved.ref == SessionRef("bob", "t")
-        assert (await hf.erase(moved.ref, 0)).erased
-        with pytest.raises(EntryNotFound):
-            await hf.erase(moved.ref, 9)
-        for reaching in (
-            hf.export(session.ref),
-            hf.erase(SessionRef("ada", "t"), 0),
-            hf.fork(session.ref),
-            session.info(),
-        ):
-            with pytest.raises(SessionNotFound):
-                await reaching
-        with pytest.raises(InvalidRequest, match="ref"):
-            await hf.export("t")  # type: ignore[arg-type]  # a caller's mistake
-        assert (await hf.delete_user("bob")).sessions == 1
-        assert (await hf.delete_user("bob")).sessions == 0

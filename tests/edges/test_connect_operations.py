@@ -11,8 +11,6 @@ import holdfast
 from holdfast.domain.record import PutRecord, RecordName
 from holdfast.domain.session import SessionRef
 from holdfast.errors import (
-    EntryNotFound,
-    InvalidMessage,
     InvalidRequest,
     NoReply,
     ServerError,
@@ -53,27 +51,6 @@ async def read_texts(session: Any) -> list[str]:
 
 
 # -- replacing ---------------------------------------------------------------------
-
-
-async def test_a_message_is_replaced_and_later_ones_stay() -> None:
-    async with open_remote() as hf:
-        session = await hf.session("s")
-        await session.append([HI, HELLO, {**HI, "content": "Bye.", "pinned": True}])
-        entry = await session.replace(0, {"role": "user", "content": "Hey.", "origin": {"a": 1}}, erase=True)
-        assert (entry.message.text, entry.message.origin, entry.seq) == ("Hey.", {"a": 1}, 3)
-        assert await read_texts(session) == ["Hey.", "Hello.", "Bye."]
-        assert [one.pinned for one in await session.entries()] == [False, False, True]
-        assert (await session.entries(retired=True))[0].erased
-        assert (await session.replace(3, "Hi!")).pinned is False
-        for seq, wrong, kind in (
-            (0, "x", EntryNotFound),
-            (-1, "x", InvalidRequest),
-            (6, {"role": "tool", "tool_call_id": "a", "content": "x"}, InvalidMessage),
-            (6, {"role": "user", "content": "x", "pinned": 3}, InvalidRequest),
-            (6, {"role": "note", "origin": 1}, InvalidMessage),
-        ):
-            with pytest.raises(kind):
-                await session.replace(seq, wrong)
 
 
 async def test_a_message_with_too_many_after_it_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

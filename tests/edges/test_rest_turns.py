@@ -33,34 +33,6 @@ async def test_a_turn_writes_its_messages_and_returns_the_working_set() -> None:
         assert following["turn_id"] == 0
 
 
-async def test_a_turn_with_the_same_key_is_written_once() -> None:
-    async with gateway(lambda _: "ok") as (served, _):
-        await served.http.post("/v1/sessions", json={"id": "s"})
-        headers = {"idempotency-key": "k"}
-        for _ in range(2):
-            response = await served.http.post(TURNS, json={"messages": [HI]}, headers=headers)
-            assert [one["content"] for one in response.json()["messages"]] == ["hi"]
-        other = {"messages": [{"role": "user", "content": "other"}]}
-        error = assert_error(await served.http.post(TURNS, json=other, headers=headers), 422)
-        assert error["code"] == "idempotency_conflict"
-        assert await served.log() == [("user", "hi")]
-
-
-async def test_invalid_turns_write_nothing() -> None:
-    async with gateway(lambda _: "ok") as (served, _):
-        await served.http.post("/v1/sessions", json={"id": "s"})
-        for wrong in (
-            {"messages": [{"role": "robot", "content": "x"}]},
-            {"messages": [HI], "strategy": "digets"},
-            {"messages": [HI], "request": {"foo": 1}},
-            {"messages": [HI], "request": {"mode": "delta"}},
-            {"messages": [HI], "agent": "nobody"},
-            {},
-        ):
-            assert_error(await served.http.post(TURNS, json=wrong), 400)
-        assert await served.log() == []
-
-
 async def test_an_append_retires_and_changes_state_in_one_write() -> None:
     async with gateway(lambda _: "ok") as (served, _):
         await served.http.put("/v1/sessions/s", json={"messages": [HI, REPLY]})

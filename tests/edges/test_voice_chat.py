@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from holdfast.cli import commands
 from tests.edges.server import Served, gateway
 from tests.unit.seed_voice import CONTENTS, PLAIN
 
@@ -186,27 +182,7 @@ async def test_tokens_of_records_are_counted() -> None:
         assert counts[0] == counts[1] > 0
 
 
-async def test_fields_of_agoras_request_are_known() -> None:
-    """They are not sent to other models and cause no warnings."""
-    async with gateway(["Good."]) as (served, upstream):
-        done = await post(served, {"messages": CONTENTS, **FIELDS})
-        assert "warnings" not in done["session"]
-        assert not FIELDS.keys() & upstream.requests[0].body.keys()
-
-
 # -- contents ----------------------------------------------------------------------
-
-
-async def test_contents_can_be_sent_over_rest() -> None:
-    """The output of `/history` can be appended and imported unchanged."""
-    async with gateway([]) as (served, _):
-        await served.http.post("/v1/sessions", json={"id": "s"})
-        appended = await served.http.post(f"{ONE}/messages", json={"contents": CONTENTS})
-        assert appended.status_code == 200, appended.text
-        told = (await served.http.get(f"{ONE}/history")).json()
-        assert told == {"contents": CONTENTS}
-        assert (await served.http.put("/v1/sessions/copy", json=told)).status_code == 200
-        assert await history(served, "copy") == CONTENTS
 
 
 @pytest.mark.parametrize("way", ["chat", "append", "import"])
@@ -248,19 +224,6 @@ async def test_idempotency_key_covers_contents() -> None:
         assert answer.json()["error"]["code"] == "idempotency_conflict"
 
 
-def test_command_line_imports_contents(tmp_path: Path) -> None:
-    def sessions(*args: str, **more: Any) -> Any:
-        store = ("--store", f"sqlite:///{tmp_path}/chat.db")
-        return CliRunner().invoke(commands, ["sessions", *args, *store], prog_name="holdfast", **more)
-
-    assert sessions("import", "-", input=json.dumps({"id": "s", "contents": CONTENTS})).exit_code == 0
-    exported = json.loads(sessions("export", "--all").stdout)
-    assert [one["metadata"] for one in exported["messages"]] == [one["metadata"] for one in CONTENTS]
-    wrong = {"contents": [{**ANSWER, "metadata": {"source": "llm"}}]}
-    refused = sessions("import", "-", input=json.dumps(wrong))
-    assert (refused.exit_code, "contents[0].metadata.source" in refused.output) == (1, True)
-
-
 # -- no new messages ------------------------------------------------------------------
 
 
@@ -292,32 +255,6 @@ async def test_empty_messages_with_a_session_answer_the_last_message(named_by: s
         assert records == [*CONTENTS, ANSWER]
         assert reply["turn_id"] == 5
         assert upstream.requests[0].body["messages"][-1] == {"role": "user", "content": "Yes, I am."}
-
-
-async def test_empty_messages_after_a_reply_call_the_model_again() -> None:
-    """Nothing in the request is new, so it is reported as `replayed`, but no reply is repeated."""
-    async with gateway(["Good.", "As I said, good."]) as (served, upstream):
-        await served.chat([{"role": "user", "content": "Yes, I am."}])
-        answer = await served.chat([])
-        assert (answer["choices"][0]["message"]["content"], answer["session"]["reconciled"]) == (
-            "As I said, good.",
-            "replayed",
-        )
-        assert [one["content"] for one in await history(served)] == ["Yes, I am.", "Good.", "As I said, good."]
-        assert len(upstream.requests) == 2
-
-
-async def test_empty_messages_without_anything_to_answer_are_refused() -> None:
-    """No session named, none with that id, or an empty one: nothing is created, and no model is called."""
-    async with gateway([]) as (served, upstream):
-        assert (await served.chat([], session_id=None))["status"] == 400
-        assert (await served.chat([], session_id=None, headers={"idempotency-key": "k"}))["status"] == 400
-        assert (await served.chat([], session_id="nowhere"))["error"]["code"] == "session_not_found"
-        assert not (await served.hf.sessions()).sessions
-        await served.http.post("/v1/sessions", json={"id": "s"})
-        assert (await served.chat([]))["status"] == 400
-        assert (await post(served, {"session_id": "s"}, 400))["error"]["param"] == "messages"
-        assert not upstream.requests
 
 
 async def test_repeated_empty_request_with_a_key_is_answered_once() -> None:

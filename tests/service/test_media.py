@@ -22,7 +22,7 @@ from holdfast.secrets import Guard, make_redactor
 from holdfast.stores.log import Append
 from holdfast.testing import ScriptedUpstream
 from holdfast.wire.openai import to_chat_message
-from tests.unit.media_kit import THEIRS, VIDEO, anthropic, b64, image_url, png
+from tests.unit.media_kit import THEIRS, VIDEO, b64, image_url, png
 
 PICTURE, OTHER = png(size=20_000), png(320, 200, size=9_000, seed=3)
 SEE = {"role": "user", "content": [{"type": "text", "text": "see"}, image_url(PICTURE, detail="low")]}
@@ -58,29 +58,6 @@ def count_media_rows(path: Path) -> int:
         found: int = database.execute("SELECT count(*) FROM media").fetchone()[0]
     database.close()
     return found
-
-
-async def test_messages_with_media_are_read_back_unchanged() -> None:
-    """Through every read API of the library; the hash chain verifies."""
-    async with holdfast.open("sqlite://:memory:") as hf:
-        session = await hf.session("s")
-        await session.append(ALL)
-        assert await session.messages() == ALL
-        assert [{"role": one["role"], "content": one["content"]} for one in await session.export()] == ALL
-        assert (await session.context("none")).messages[2] == {
-            "role": "user",
-            "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + WRAPPED}}],
-        }
-        told = await session.context("none", dialect="anthropic")
-        (image,) = told.messages[2]["content"]
-        assert image.pop("cache_control") == {"type": "ephemeral"}
-        assert [image] == LINES["content"]
-        async with session.turn(SEE) as turn:
-            assert turn.messages[0] == turn.messages[-1] == SEE
-            turn.add({"role": "assistant", "content": "ok"})
-            assert (await turn.next())[0] == SEE
-        assert await session.verify() == 7
-        assert await count_media(hf, "s") == 3
 
 
 async def test_erasing_deletes_the_media(tmp_path: Path) -> None:
@@ -211,22 +188,6 @@ async def test_transcripts_contain_media_placeholders() -> None:
         line = encode_entry("s", entry)
         assert len(line) < 600
         assert b"[image/png, 640x480, 20 kB, sha256:" in line
-
-
-async def test_same_picture_in_another_format_is_the_same_message() -> None:
-    """A transcript with the other format continues the session; another picture does not."""
-    async with holdfast.open("sqlite://:memory:") as hf:
-        session = await hf.session("s")
-        await session.append([SEE, {"role": "assistant", "content": "A picture."}])
-        same = {"role": "user", "content": [{"type": "text", "text": "see"}, anthropic(PICTURE)]}
-        async with session.turn([same, ALL[1], {"role": "user", "content": "and?"}]) as turn:
-            assert turn.messages[0] == SEE
-        assert len(await session.entries(retired=True)) == 3
-        other = {"role": "user", "content": [{"type": "text", "text": "see"}, image_url(OTHER)]}
-        async with session.turn([other, ALL[1], {"role": "user", "content": "and?"}]) as turn:
-            assert turn.messages[0] == other
-        assert await session.messages() == [other, ALL[1], {"role": "user", "content": "and?"}]
-        assert await count_media(hf, "s") == 2
 
 
 async def test_turn_reads_only_the_media_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,123 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.messages import Message, encode_canonical
-from holdfast.domain.reconcile import Mode
 from holdfast.stores.verify import verify
 from tests.service.resent_histories_kit import LONG, REF, Desk, a, list_visible, picture, run_at_desk, t, tc, u
 
 # -- the table ---------------------------------------------------------------
-
-ROUND_1 = [u("1"), tc("x"), t("x")]
-ROUND_2 = [*ROUND_1, a("1"), u("2"), tc("y"), t("y")]
-
-
-class Merge(NamedTuple):
-    """A stored log, what a client sent, and the expected live path."""
-
-    stored: list[Message]
-    sent: list[Message]
-    live: list[Message]
-    relation: str
-    mode: Mode = "transcript"
-
-
-MERGES = {
-    "1": Merge(ROUND_1, [u("1"), a("1"), u("2")], [*ROUND_1, a("1"), u("2")], "continued"),
-    "2": Merge(ROUND_2, [u("1"), a("1"), u("2"), a("2"), u("3")], [*ROUND_2, a("2"), u("3")], "continued"),
-    "3, the second message edited": Merge(ROUND_2, [u("1"), a("1"), u("2!")], [*ROUND_1, a("1"), u("2!")], "edited"),
-    "4, the first message edited": Merge(ROUND_2, [u("1!")], [u("1!")], "replaced"),
-    "5, a reply edited": Merge(ROUND_2, [u("1"), a("1!"), u("2")], [*ROUND_1, a("1!"), u("2")], "edited"),
-    "5, by itself": Merge(ROUND_2, [u("1"), a("1!"), u("2")], [*ROUND_1, a("1!"), u("2")], "edited", "auto"),
-    "6, the first one regenerated": Merge(ROUND_2, [u("1")], ROUND_1, "regenerated"),
-    "7, the second one regenerated": Merge(ROUND_2, [u("1"), a("1"), u("2")], ROUND_2, "replayed"),
-    "8, what is new alone": Merge(ROUND_2, [u("3")], [*ROUND_2, u("3")], "delta", "auto"),
-    "9, the client has its own tool messages": Merge(
-        ROUND_1, [*ROUND_1, a("1"), u("2")], [*ROUND_1, a("1"), u("2")], "continued"
-    ),
-    "11, the client dropped a reply": Merge(ROUND_1, [u("1"), u("2")], [*ROUND_1, u("2")], "continued"),
-    "12, nothing stored": Merge([], [u("1"), a("1"), u("2")], [u("1"), a("1"), u("2")], "new"),
-    "nothing sent": Merge(ROUND_1, [], ROUND_1, "replayed"),
-    "all of it, tools too": Merge(ROUND_2, ROUND_2, ROUND_2, "replayed"),
-    "a tool result edited": Merge(ROUND_1, [*ROUND_1[:2], t("x", "other")], [*ROUND_1[:2], t("x", "other")], "edited"),
-    "the next tool round": Merge(ROUND_1, [*ROUND_1, tc("z"), t("z")], [*ROUND_1, tc("z"), t("z")], "continued"),
-    "trailing space": Merge([u("1"), a("1")], [u("1 "), a("1\n"), u("2")], [u("1"), a("1"), u("2")], "continued"),
-    "calls by other ids": Merge(
-        [*ROUND_1, tc("p", "q"), t("p")],
-        [u("1"), tc("1"), t("1"), tc("2", "3"), t("2"), t("3", "new")],
-        [*ROUND_1, tc("p", "q"), t("p"), t("q", "new")],
-        "continued",
-    ),
-    "results in another order": Merge(
-        [u("1"), tc("p", "q"), t("p", "P"), t("q", "Q")],
-        [u("1"), tc("p", "q"), t("q", "Q"), t("p", "P"), a("1"), u("2")],
-        [u("1"), tc("p", "q"), t("p", "P"), t("q", "Q"), a("1"), u("2")],
-        "continued",
-    ),
-    "other calls": Merge(ROUND_1, [u("1"), tc("x", name="g"), t("x")], [u("1"), tc("x", name="g"), t("x")], "edited"),
-    "the last few": Merge(LONG, [*LONG[-4:], u("new")], [*LONG, u("new")], "continued", "auto"),
-    "the last reply alone": Merge(LONG, [LONG[-1], u("new")], [*LONG, u("new")], "continued", "auto"),
-    "head and tail": Merge(LONG, [*LONG[:2], *LONG[-4:], u("new")], [*LONG, u("new")], "continued", "auto"),
-    "the older part as a summary": Merge(
-        LONG, [u("what was before: …"), *LONG[-4:], u("new")], [*LONG, u("new")], "continued", "auto"
-    ),
-    "the last few, the last reply again": Merge(LONG, LONG[-4:-1], LONG[:-1], "regenerated", "auto"),
-    "the last few, edited": Merge(LONG, [*LONG[-5:-2], u("else")], [*LONG[:-2], u("else")], "edited", "auto"),
-    "the last few are the whole truth": Merge(
-        LONG, [*LONG[-4:], u("new")], [*LONG[-4:], u("new")], "replaced", "transcript"
-    ),
-    "edited in place": Merge(
-        LONG,
-        [LONG[0], LONG[1], u("else"), *LONG[3:], u("new")],
-        [*LONG[:2], u("else"), *LONG[3:], u("new")],
-        "edited",
-        "auto",
-    ),
-    "a picture left out while tools run": Merge(
-        [picture("1"), tc("x")], [u("1"), tc("x"), t("x")], [picture("1"), tc("x"), t("x")], "continued"
-    ),
-    "edited in place, between replies that are alike": Merge(
-        [u("q0"), a("Hello."), u("q1"), a("Done."), u("q2"), a("Done.")],
-        [u("q0"), a("Hello."), u("else"), a("Done."), u("q2"), a("Done."), u("new")],
-        [u("q0"), a("Hello."), u("else"), a("Done."), u("q2"), a("Done."), u("new")],
-        "edited",
-        "auto",
-    ),
-    "nothing in common": Merge(
-        ROUND_2, [u("else"), a("else"), u("new")], [u("else"), a("else"), u("new")], "replaced", "auto"
-    ),
-    "a picture left out": Merge(
-        [picture("1"), a("1")], [u("1"), a("1"), u("2")], [picture("1"), a("1"), u("2")], "continued"
-    ),
-    "another picture": Merge(
-        [picture("1"), a("1")], [picture("1", "dog"), a("1"), u("2")], [picture("1", "dog"), a("1"), u("2")], "replaced"
-    ),
-    "the last reply again, without the picture": Merge(
-        [u("0"), a("0"), picture("1"), a("1")], [u("0"), a("0"), u("1")], [u("0"), a("0"), picture("1")], "regenerated"
-    ),
-}
-
-
-@pytest.mark.parametrize("name", MERGES)
-def test_resent_history_gives_the_log_the_client_means(name: str) -> None:
-    case = MERGES[name]
-
-    async def work(desk: Desk) -> None:
-        await desk.tell(case.stored)
-        turn = await desk.send(case.sent, case.mode)
-        assert await desk.live() == case.live
-        assert turn.summarize()["reconciled"] == case.relation
-        assert len(await desk.log()) >= len(case.stored), "nothing is lost"
-        await verify(desk.store, REF)
-
-    run_at_desk(work)
-
 
 _ids = st.sampled_from(["x", "y"])
 _words = st.sampled_from(["1", "2", "ok"])
@@ -164,47 +57,6 @@ def test_tool_messages_of_the_client_are_not_duplicated(stored: list[Message], r
 
 
 # -- branches ------------------------------------------------------------------
-
-
-def test_two_branches_can_be_continued_alternately() -> None:
-    """The branch that is meant becomes live again, with its tool messages; the other is kept."""
-
-    async def work(desk: Desk) -> None:
-        await desk.tell([u("1"), a("1"), u("left"), tc("x"), t("x"), a("left")])
-        left, right = [u("1"), a("1"), u("left"), a("left")], [u("1"), a("1"), u("right")]
-        turn = await desk.send(right)
-        assert turn.summarize()["reconciled"] == "edited"
-        await desk.add([a("right")])
-        right.append(a("right"))
-        for step in range(3):
-            turn = await desk.send([*left, u(f"l{step}")])
-            assert turn.summarize()["reconciled"] == "continued"
-            await desk.add([tc("y"), t("y"), a(f"l{step}")])
-            left += [u(f"l{step}"), a(f"l{step}")]
-            assert list_visible(await desk.live()) == list_visible(left)
-            assert (await desk.live())[3:5] == [tc("x"), t("x")]
-            await desk.send([*right, u(f"r{step}")])
-            await desk.add([a(f"r{step}")])
-            right += [u(f"r{step}"), a(f"r{step}")]
-            assert await desk.live() == right
-            await verify(desk.store, REF)
-
-    run_at_desk(work)
-
-
-def test_branch_with_an_erased_message_is_resumed_with_the_clients_text() -> None:
-    """Erased text is not restored from the log."""
-
-    async def work(desk: Desk) -> None:
-        await desk.tell([u("1"), a("1"), u("left"), a("left")])
-        await desk.send([u("1"), a("1"), u("right")])
-        await desk.store.erase(REF, 2)
-        await desk.send([u("1"), a("1"), u("left"), a("left"), u("on")])
-        assert await desk.live() == [u("1"), a("1"), u("left"), a("left"), u("on")]
-        assert (await desk.log())[2].erased
-        await verify(desk.store, REF)
-
-    run_at_desk(work)
 
 
 # -- interrupted replies, and texts next to calls --------------------------------------
@@ -261,20 +113,6 @@ def test_short_history_after_an_interrupted_reply_is_not_a_new_start() -> None:
 
 
 # -- equal messages and omissions ---------------------------------------------------------
-
-
-def test_equal_replies_do_not_hide_an_edit() -> None:
-    """Whichever message is edited, the log then equals what was sent."""
-
-    async def work(desk: Desk) -> None:
-        log = [message for at in range(6) for message in (u(f"q{at}"), a("Done." if at % 2 else "OK"))]
-        await desk.tell(log)
-        for at in range(0, len(log), 2):
-            sent = [*log[:at], u(f"else {at}"), *log[at + 1 :], u("new")]
-            await desk.send(sent)
-            assert list_visible(await desk.live()) == list_visible(sent)
-
-    run_at_desk(work)
 
 
 def test_omitted_pictures_in_a_long_history_cost_two_look_ups_each() -> None:

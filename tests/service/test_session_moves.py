@@ -15,12 +15,10 @@ from holdfast.agents import Agent, Roster
 from holdfast.domain.media.parts import list_hashes
 from holdfast.domain.memory import MemorySource, Owner
 from holdfast.domain.messages import Message
-from holdfast.domain.session import CHILD, PARENT, Claim, ModelCall, NewEntry, SessionRef
+from holdfast.domain.session import Claim, ModelCall, NewEntry, SessionRef
 from holdfast.errors import (
     Conflict,
-    InvalidRequest,
     SessionBusy,
-    SessionExists,
     SessionNotFound,
     StoreUnavailable,
 )
@@ -136,15 +134,6 @@ async def test_move_transfers_everything_to_the_other_user(hf: holdfast.Holdfast
     )
 
 
-async def test_shared_user_state_and_artifacts_are_not_moved(hf: holdfast.Holdfast, clock: Clock) -> None:
-    """State and artifacts with `user:` belong to the user."""
-    await create_full_session(hf, clock)
-    await hf.store.change_state("bob", {"theme": "light"}, timestamp=1)
-    session = await hf.move(ADA, user_id="bob")
-    assert [(await hf.store.state(name)).values for name in ("ada", "bob")] == [{"theme": "dark"}, {"theme": "light"}]
-    assert [one.name for one in await session.artifacts.list()] == ["note.txt"]
-
-
 async def test_memory_from_before_a_move_is_deleted_with_its_message(hf: holdfast.Holdfast, clock: Clock) -> None:
     """Its source has the old name of the session, and the session's identity."""
     session = await create_full_session(hf, clock)
@@ -157,38 +146,6 @@ async def test_memory_from_before_a_move_is_deleted_with_its_message(hf: holdfas
     await hf.erase(moved.ref, 0)
     assert [one.content for one in (await hf.memories.page(Owner("user", "ada"))).memories] == ["has a cat"]
     assert (await hf.memories.page(Owner("agent", "shop"))).memories == ()
-
-
-async def test_move_can_change_the_id_or_the_agent(hf: holdfast.Holdfast, clock: Clock) -> None:
-    """A new id for the same user creates a new key; the agent alone is changed in place."""
-    await create_full_session(hf, clock)
-    before = await read_everything(hf, ADA)
-    named = await hf.move(ADA, id="renamed")
-    assert {**await read_everything(hf, named.ref), "id": "s"} == before
-    version = (await named.info()).version
-    same = await hf.move(named.ref, agent="guide")
-    assert (await same.info()).agent == "guide"
-    assert (await same.info()).version == version + 1
-    with pytest.raises(InvalidRequest, match="no agent"):
-        await hf.move(named.ref, agent="nobody")
-    with pytest.raises(InvalidRequest):
-        await hf.move(named.ref, user_id="")
-
-
-async def test_move_to_an_existing_id_is_rejected(hf: holdfast.Holdfast, clock: Clock) -> None:
-    """Both sessions are unchanged."""
-    await create_full_session(hf, clock)
-    await (await hf.session("s", user_id="bob")).append("mine")
-    before = [await read_everything(hf, ref) for ref in (ADA, BOB)]
-    with pytest.raises(SessionExists):
-        await hf.move(ADA, user_id="bob")
-    assert [await read_everything(hf, ref) for ref in (ADA, BOB)] == before
-    assert (await hf.store.get(ADA)).claim is None
-
-
-async def test_missing_session_is_not_found(hf: holdfast.Holdfast) -> None:
-    with pytest.raises(SessionNotFound):
-        await hf.move(ADA, user_id="bob")
 
 
 STEPS = ("replace", "append", "add_artifact", "remove")
@@ -228,31 +185,6 @@ async def test_interrupted_move_is_completed_by_repeating_it(
     assert await read_everything(hf, BOB) == before
     with pytest.raises(SessionNotFound):
         await hf.store.get(ADA)
-
-
-async def test_sessions_of_called_agents_move_too(hf: holdfast.Holdfast, clock: Clock) -> None:
-    """They refer to the parent by its new id."""
-    session = await create_full_session(hf, clock)
-    child = SessionRef("ada", "c~call")
-    await hf.create(child.id, user_id="ada", metadata={PARENT: {"session_id": "s", "seq": 5, "call_id": "x"}, "m": 1})
-    call = {"id": "x", "type": "function", "function": {"name": "ask", "arguments": "{}"}}
-    await session.append(
-        [
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": "x", "content": "done", "metadata": {CHILD: child.id}},
-        ]
-    )
-    await hf.move(ADA, user_id="bob", id="renamed")
-    assert (await hf.sessions(user_id="ada")).sessions == ()
-    there = await hf.store.get(SessionRef("bob", child.id))
-    assert there.metadata == {PARENT: {"session_id": "renamed", "seq": 5, "call_id": "x"}, "m": 1}
-
-
-async def test_closed_session_stays_closed(hf: holdfast.Holdfast, clock: Clock) -> None:
-    await create_full_session(hf, clock)
-    before = await hf.close_session(ADA)
-    after = await (await hf.move(ADA, user_id="bob")).info()
-    assert (after.status, after.ended_at, after.end_reason) == ("closed", before.ended_at, before.end_reason)
 
 
 # -- turns ---------------------------------------------------------------------

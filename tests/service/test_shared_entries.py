@@ -13,7 +13,7 @@ import holdfast
 from holdfast.domain.memory import MemorySource, Owner
 from holdfast.domain.origins import EntryOrigin, Origin, copy_origins, find_copies, find_origin
 from holdfast.domain.session import NewCompaction, SessionRef
-from holdfast.errors import EntryNotFound, InvalidRequest, SessionNotFound, StaleSession
+from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
 from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import SearchOptions
 from holdfast.sessions.erasure import erase_everywhere
@@ -62,35 +62,6 @@ def test_origin_ranges_name_where_each_entry_was_first_written() -> None:
 # -- search results ------------------------------------------------------------------
 
 
-async def test_message_shared_by_forks_is_found_once() -> None:
-    """With any number of forks, on later pages and by session; each session's own messages are still found."""
-    async with open_talks() as at:
-        await at.add_messages(
-            "one", "the kelp harvest is in May", "Noted, kelp in May.", "the kelp price is five", "Noted, five."
-        )
-        for name in ("two", "three", "four"):
-            await make_fork(at, "one", name, at_turn=0)
-        await at.add_messages("two", "kelp soup from the second fork", "Fine.")
-        await at.add_messages("other", "the kelp harvest is in May", "Noted, kelp in May.")
-        found = await at.find("kelp harvest May", limit=20)
-        shared = [one for one in found if one.split("#")[0] in ("one", "two", "three", "four") and one.endswith("#0")]
-        assert len(shared) == 1
-        assert "other#0" in found  # the same words in another conversation
-        assert any(one == "two#2" for one in found)
-        pages: list[str] = []
-        after = None
-        while True:
-            page = await at.hf.search("kelp harvest May", "ada", limit=1, after=after)
-            pages += [hit.id for hit in page.hits]
-            after = page.cursor
-            if after is None:
-                break
-        assert pages == found
-        sessions = await at.find("kelp price", limit=20, session_level=True)
-        assert sessions[0].startswith("one#")
-        assert not {"three", "four"} & {one.split("#")[0] for one in sessions}
-
-
 async def test_message_in_the_prompt_is_not_recalled_from_a_fork() -> None:
     """The recalled block and the search tool exclude what the prompt has, whichever session it is found in."""
     async with open_talks() as at:
@@ -115,19 +86,6 @@ async def test_excluded_message_is_excluded_in_every_session_that_shares_it() ->
         assert [hit.id for hit in (await found(SearchOptions(not_session="two"))).hits] == []
         others = await found(SearchOptions(), leave_out=lambda session, seq: session == "two" and seq < 2)
         assert {hit.id for hit in others.hits} == {"two#2", "two#3"}
-
-
-async def test_shared_message_is_found_after_its_first_session_is_deleted() -> None:
-    async with open_talks() as at:
-        await at.add_messages("one", "the kelp harvest is in May", "Noted.")
-        fork = await make_fork(at, "one", "two")
-        assert await at.hf.delete(at.ref("one"))
-        await at.settled()
-        assert await at.find("kelp harvest") == ["two#0", "two#1"]
-        assert await texts(fork) == ["the kelp harvest is in May", "Noted."]
-        grandchild = await make_fork(at, "two", "three")
-        await at.hf.erase(at.ref("two"), 0)
-        assert (await texts(grandchild))[0] == "[erased]"
 
 
 # -- erasure -----------------------------------------------------------------------
@@ -185,33 +143,6 @@ def make_summary(text: str, now: int) -> NewCompaction:
     )
 
 
-async def test_messages_after_a_fork_are_not_shared() -> None:
-    """Erasing one leaves the other session alone, even at the same position with the same words."""
-    async with open_talks() as at:
-        await at.add_messages("one", "shared", "ok")
-        await make_fork(at, "one", "two")
-        await at.add_messages("one", "the same words", "ok")
-        await at.add_messages("two", "the same words", "ok")
-        done = await erase_everywhere(at.hf.engine, at.ref("two"), 2)
-        assert done.copies == ()
-        assert (await texts(await at.hf.session("one", user_id="ada")))[2] == "the same words"
-
-
-async def test_copies_at_positions_moved_by_edits_are_found() -> None:
-    """A fork of an edited log has other positions than its parent, and so has its own fork."""
-    async with open_talks() as at:
-        await at.add_messages("one", "first", "ok", "wrong", "ok")
-        one = await at.hf.session("one", user_id="ada")
-        await one.rewind(0)
-        await at.add_messages("one", SECRET, "ok")
-        await make_fork(at, "one", "two")
-        await make_fork(at, "two", "three")
-        done = await erase_everywhere(at.hf.engine, at.ref("two"), 2)
-        assert sorted(done.copies) == [("one", 4), ("three", 2)]
-        for name in ("one", "two", "three"):
-            assert SECRET not in str(await at.hf.export(at.ref(name), retired=True))
-
-
 async def test_matching_fork_shares_entries_too() -> None:
     """It copies no pins, and its entries are found once and erased with the parent's."""
     async with open_talks() as at:
@@ -222,31 +153,6 @@ async def test_matching_fork_shares_entries_too() -> None:
         assert sorted(one[-2:] for one in await at.find("kelp harvest")) == ["#0", "#1", "#2"]
         await at.hf.erase(at.ref("one"), 0)
         assert (await at.hf.store.entries(fork.ref))[0].erased
-
-
-async def test_missing_message_erases_nothing() -> None:
-    """Neither in forks, whatever they have at that position."""
-    async with open_talks() as at:
-        await at.add_messages("one", "shared", "ok")
-        await make_fork(at, "one", "two")
-        await at.add_messages("two", "own", "ok")
-        with pytest.raises(EntryNotFound):
-            await at.hf.erase(at.ref("one"), 2)
-        with pytest.raises(SessionNotFound):
-            await at.hf.erase(at.ref("nowhere"), 0)
-        assert await texts(await at.hf.session("two", user_id="ada")) == ["shared", "ok", "own", "ok"]
-
-
-async def test_messages_of_other_users_are_never_erased() -> None:
-    """A session that moved to another user belongs to that user; ids and words may be the same."""
-    async with open_talks() as at:
-        await at.add_messages("one", SECRET, "ok")
-        await at.add_messages("one", SECRET, "ok", user="bob")
-        await make_fork(at, "one", "two")
-        await at.hf.move(at.ref("two"), user_id="bob", id="three")
-        await at.hf.erase(at.ref("one"), 0)
-        for name in ("one", "three"):
-            assert (await texts(await at.hf.session(name, user_id="bob")))[0] == SECRET
 
 
 async def test_memories_from_a_copy_alone_are_deleted_too() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.domain.session import SessionRef
-from holdfast.errors import InvalidRequest, ModelUnavailable, SessionBusy, TurnInterrupted
-from holdfast.limits import TURNS_WAITING
-from tests.service.turns_kit import REF, Stage, get_claim, get_queue, log, open_stage, say, start_turn, wait_for_waiting
+from holdfast.errors import TurnInterrupted
+from tests.service.turns_kit import REF, Stage, get_claim, log, open_stage, say, start_turn, wait_for_waiting
 
 MEMORY = "sqlite://:memory:"
 
@@ -30,37 +29,6 @@ async def test_turns_run_in_order_of_arrival() -> None:
         assert await asyncio.gather(*tasks) == [f"re: {text}" for text in "abcde"]
         assert await log(hf) == [said for text in "abcde" for said in (text, f"re: {text}")]
         assert hf.engine.locks.is_empty
-
-
-async def test_number_of_waiting_turns_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Further turns are rejected at once; turns of other sessions are not."""
-    monkeypatch.setattr("holdfast.engine.session_lock.TURNS_WAITING", 2)
-    assert TURNS_WAITING > 2
-    async with open_stage(MEMORY) as ([hf], stage):
-        tasks = [await start_turn(hf, stage, "a")]
-        for at, text in enumerate("bc"):
-            tasks.append(asyncio.create_task(say(hf, text)))
-            await wait_for_waiting(hf, at + 1, *tasks)
-        for mode in ("queue", "interrupt"):
-            with pytest.raises(SessionBusy):
-                await say(hf, "d", session_queue=mode)
-        assert not get_queue(hf)[0].interrupted
-        other = await hf.session("other")
-        await other.send("x")
-        stage.go_on()
-        await asyncio.gather(*tasks)
-
-
-@pytest.mark.parametrize("mode", ["queue", "reject", "interrupt"])
-async def test_nested_turn_is_rejected_in_every_mode(mode: Any) -> None:
-    """It would wait for itself; the outer turn continues."""
-    async with open_stage(MEMORY) as ([hf], _):
-        session = await hf.session("s")
-        async with session.turn("a") as turn:
-            with pytest.raises(InvalidRequest, match="is open in this task"):
-                await session.send("b", session_queue=mode)
-            turn.add("A")
-        assert await log(hf) == ["a", "A"]
 
 
 # -- rejection -------------------------------------------------------------------
@@ -128,66 +96,6 @@ async def test_interrupted_turn_completes_its_write(monkeypatch: pytest.MonkeyPa
             assert type((await asyncio.gather(first, second, return_exceptions=True))[0]) is outcome
         assert await log(hf) == ["a", "b", "re: b", "c", "re: c", "b", "re: b"]
         assert stage.asked == ["b", "c", "b"]
-
-
-async def test_interrupted_turn_block_raises_on_add_and_next() -> None:
-    """What was added before is stored when the block ends, and then the other turn begins."""
-    async with open_stage(MEMORY) as ([hf], stage):
-        session = await hf.session("s")
-        others = []
-
-        async def run_interrupted_turn() -> None:
-            async with session.turn("a") as turn:
-                turn.add("A")
-                others.append(asyncio.create_task(say(hf, "b", session_queue="interrupt")))
-                await wait_for_waiting(hf, 1, *others)
-                assert turn.interrupted
-                with pytest.raises(TurnInterrupted):
-                    await turn.next()
-                assert stage.asked == []
-                turn.add("never")
-
-        with pytest.raises(TurnInterrupted):
-            await run_interrupted_turn()
-        await asyncio.gather(*others)
-        async with session.turn("c") as turn:
-            assert not turn.interrupted
-        assert await log(hf) == ["a", "A", "b", "re: b", "c"]
-
-
-async def test_turn_that_is_cancelled_and_interrupted_ends_as_cancelled() -> None:
-    """The interruption does not leave another pending cancellation."""
-    async with open_stage(MEMORY) as ([hf], stage):
-        running = await start_turn(hf, stage, "a")
-        running.cancel()
-        assert await say(hf, "b", session_queue="interrupt") == "re: b"
-        assert (await asyncio.wait([running]))[0] == {running}
-        assert running.cancelled()
-
-        async def goes_on() -> int:
-            with pytest.raises(TurnInterrupted):
-                await say(hf, "c")
-            task = asyncio.current_task()
-            assert task is not None
-            return task.cancelling()
-
-        stage.held = {"c"}
-        other = asyncio.create_task(goes_on())
-        await stage.until("c")
-        await say(hf, "d", session_queue="interrupt")
-        assert await other == 0
-        assert await log(hf) == ["a", "re:|", "b", "re: b", "c", "re:|", "d", "re: d"]
-
-
-async def test_failed_turn_lets_the_next_one_run() -> None:
-    async with open_stage(MEMORY) as ([hf], stage):
-        stage.failure = ModelUnavailable("gone")
-        tasks = [asyncio.create_task(say(hf, text)) for text in "abc"]
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [ModelUnavailable] * 3
-        assert await log(hf) == ["a", "b", "c"]
-        assert hf.engine.locks.is_empty
-        assert await get_claim(hf) is None
 
 
 async def test_abandoned_turn_leaves_no_claim() -> None:

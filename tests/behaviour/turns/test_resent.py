@@ -54,6 +54,13 @@ CASES: dict[str, Case] = {
     "nothing stored": Case([], [u("1"), a("1"), u("2")], [u("1"), a("1"), u("2")]),
     "the next round of tools": Case(ROUND, [*ROUND, c("z"), t("z")], [*ROUND, c("z"), t("z")]),
     "trailing white space": Case([u("1"), a("1")], [u("1 "), a("1\n"), u("2")], [u("1"), a("1"), u("2")]),
+    "a result edited": Case(ROUND, [*ROUND[:2], t("x", "other")], [*ROUND[:2], t("x", "other")]),
+    "other calls": Case(ROUND, [u("1"), c("x", name="g"), t("x")], [u("1"), c("x", name="g"), t("x")]),
+    "calls by other ids": Case(
+        [*ROUND[:3], c("p", "q"), t("p")],
+        [u("1"), c("1"), t("1"), c("2", "3"), t("2"), t("3", "new")],
+        [*ROUND[:3], c("p", "q"), t("p"), t("q", "new")],
+    ),
     "results of the current turn only": Case(
         [*ROUND, u("2"), c("p")], [u("2"), c("p"), t("p")], [*ROUND, u("2"), c("p"), t("p")]
     ),

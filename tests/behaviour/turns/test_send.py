@@ -136,8 +136,8 @@ async def test_offline_is_always_the_built_in_model(world: World) -> None:
 
 
 @through(*DOORS)
-async def test_an_agent_says_its_failure_message(world: World) -> None:
-    """It is stored with its source and the error, and in the next prompt. The upstream's words are shown to nobody."""
+async def test_an_agent_says_its_failure_message(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """It is stored with its source and the error, and in the next prompt. The server's log has none of the upstream's words."""
     script = [Reply(status=503, error="secret words"), "Here I am."]
     async with world.open(AGENT, script=script) as hf:
         session = await hf.create("s", agent="bot")
@@ -145,7 +145,8 @@ async def test_an_agent_says_its_failure_message(world: World) -> None:
         assert (answer_of(answer), answer["choices"][0]["finish_reason"]) == (SORRY, "stop")
         if world.driver != "library":
             assert answer["session"]["failure"]["code"] == "upstream_unavailable"
-        assert "secret words" not in str(answer)
+        assert "the agent's failure message was said" in caplog.text
+        assert "secret words" not in caplog.text
         reply = (await session.messages())[-1]
         assert (reply["content"], reply["agent"]) == (SORRY, "bot")
         assert reply["metadata"] == {"source": "llm_failure", "error": "upstream_unavailable"}
