@@ -69,8 +69,9 @@ def make_blocks(message: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of an assistant's message: reasoning, server tools, text and calls, in their original order if known."""
     blocks = _get_native_blocks(message)
     if not blocks:
+        spoken = {name: value for name, value in message.items() if name != "tool_calls"}  # calls may have no id yet
         blocks = [
-            *map(_convert_thought, parse_field_thoughts(parse_message({**message, "role": "assistant"}))),
+            *map(_convert_thought, parse_field_thoughts(parse_message({**spoken, "role": "assistant"}))),
             *_convert_content(message),
         ]
     return [*blocks, *(_convert_call(call, at) for at, call in enumerate(message.get("tool_calls") or ()))]
