@@ -176,56 +176,6 @@ def test_what_arrived_of_a_cut_stream_is_a_beginning(completion: dict[str, Any],
 # -- providers that do it their own way -----------------------------------------
 
 
-def tool_chunks(*deltas: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"choices": [{"index": 0, "delta": {"tool_calls": [delta]}}]} for delta in deltas]
-
-
-def collect_calls(*deltas: dict[str, Any]) -> list[tuple[Any, str, str]]:
-    found = collect_chunks(tool_chunks(*deltas))["choices"][0]["message"]["tool_calls"]
-    return [(call.get("id"), call["function"]["name"], call["function"]["arguments"]) for call in found]
-
-
-def test_parallel_calls_that_are_all_numbered_zero_stay_apart() -> None:
-    assert collect_calls(
-        {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}},
-        {"index": 0, "id": "b", "function": {"name": "f", "arguments": "{1}"}},
-    ) == [("a", "f", "{}"), ("b", "f", "{1}")]
-
-
-def test_calls_without_a_number_are_told_apart_by_id_and_name() -> None:
-    assert collect_calls(
-        {"id": "a", "function": {"name": "f", "arguments": "{"}},
-        {"function": {"arguments": "}"}},
-        {"id": "b", "function": {"name": "g", "arguments": "["}},
-        {"id": "b", "function": {"arguments": "]"}},
-        {"function": {"name": "h", "arguments": "{}"}},
-    ) == [("a", "f", "{}"), ("b", "g", "[]"), (None, "h", "{}")]
-
-
-def test_a_new_id_on_every_fragment_does_not_make_new_calls() -> None:
-    assert collect_calls(
-        {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{"}},
-        {"index": 0, "id": "b", "function": {"arguments": "}"}},
-    ) == [("a", "f", "{}")]
-
-
-def test_names_and_ids_that_are_sent_again_are_kept_once() -> None:
-    call = {"index": 0, "id": "a", "type": "function"}
-    assert collect_calls(
-        call | {"function": {"name": "f", "arguments": ""}},
-        call | {"function": {"name": "f", "arguments": "{}"}},
-        {"index": 0, "id": "", "function": {"name": None, "arguments": " "}},
-    ) == [("a", "f", "{} ")]
-
-
-def test_the_same_id_at_two_positions_is_two_calls() -> None:
-    assert collect_calls(
-        {"index": 0, "id": "a", "function": {"name": "f", "arguments": "1"}},
-        {"index": 1, "id": "a", "function": {"name": "f", "arguments": "2"}},
-        {"index": 0, "id": "a", "function": {"arguments": "1"}},
-    ) == [("a", "f", "11"), ("a", "f", "2")]
-
-
 def test_the_first_chunk_of_azure_does_not_name_the_answer() -> None:
     completion = collect_chunks(
         [
@@ -238,11 +188,6 @@ def test_the_first_chunk_of_azure_does_not_name_the_answer() -> None:
     assert completion["prompt_filter_results"] == [1]
 
 
-def test_usage_inside_the_choice_counts_when_there_is_no_other() -> None:
-    completion = collect_chunks([{"choices": [{"delta": {"content": "x"}, "usage": {"prompt_tokens": 2}}]}])
-    assert completion["usage"] == {"prompt_tokens": 2}
-
-
 def test_parts_after_text_keep_both() -> None:
     completion = collect_chunks(
         [{"choices": [{"delta": {"content": part}}]} for part in ("a", [{"type": "thinking", "thinking": []}], "b")]
@@ -252,11 +197,6 @@ def test_parts_after_text_keep_both() -> None:
         {"type": "thinking", "thinking": []},
         {"type": "text", "text": "b"},
     ]
-
-
-def test_a_message_so_far_beside_the_delta_is_not_added_twice() -> None:
-    chunks = [{"choices": [{"delta": {"content": "a"}, "message": {"content": "a"}}]}]
-    assert collect_chunks(chunks)["choices"][0]["message"]["content"] == "a"
 
 
 def test_a_stream_without_a_choice_is_no_answer_but_has_a_partial() -> None:
