@@ -39,19 +39,6 @@ def read_output(*args: str) -> str:
     return result.output
 
 
-def test_checkpoint_and_history(workspace_folder: Path) -> None:
-    assert "There are no commits." in read_output("history", "writer")
-    assert read_output("checkpoint", "writer", "--note", "the first").endswith(" checkpoint: the first\n")
-    assert read_output("checkpoint", "writer") == "Nothing has changed.\n"
-    (workspace_folder / "a.md").write_text("two\n")
-    assert json.loads(read_output("checkpoint", "writer", "--json"))["subject"] == "checkpoint: manual"
-    text = read_output("history", "writer", "--diff", "--limit", "2")
-    assert text.index("checkpoint: manual") < text.index("checkpoint: the first") < text.index("-one\n+two\n")
-    told = json.loads(read_output("history", "writer", "--json"))
-    assert [commit["subject"] for commit in told["commits"]][-1] == "workspace init"
-    assert "diff" not in told
-
-
 def test_commit_with_an_extreme_time_is_shown(workspace_folder: Path) -> None:
     read_output("checkpoint", "writer")
     commit = (
@@ -67,18 +54,6 @@ def test_skipped_files_are_named(workspace_folder: Path) -> None:
     result = workspace("checkpoint", "writer")
     assert "1 file left out:" in result.stderr
     assert "\x1b" not in result.output
-
-
-def test_purge_asks_first(workspace_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_output("checkpoint", "writer")
-    assert workspace("purge", "writer").exit_code == 2, "standard input is not a terminal"
-    monkeypatch.setattr("holdfast.cli.workspace.is_interactive", lambda: True)
-    assert workspace("purge", "writer", given="n\n").exit_code == 1
-    assert len(json.loads(read_output("history", "writer", "--json"))["commits"]) == 2
-    assert "is the only commit now." in read_output("purge", "writer", "--yes")
-    (commit,) = json.loads(read_output("history", "writer", "--json"))["commits"]
-    assert commit["subject"] == "workspace purge"
-    assert json.loads(read_output("purge", "writer", "--yes", "--json"))["ok"]
 
 
 @pytest.mark.parametrize(

@@ -29,33 +29,6 @@ async def request_consolidation(served: Served, body: dict[str, Any], **headers:
     return await served.http.post("/v1/memories/consolidate", json=body, headers=headers)
 
 
-async def test_dry_run_sweep_diary_and_second_sweep() -> None:
-    async with gateway() as (served, _):
-        one = await make_promotable_memory(served)
-        dry = (await request_consolidation(served, {"user_id": "ann", "dry_run": True})).json()
-        assert (dry["written"], dry["promotions"], dry["dry_run"]) == (False, 1, True)
-        assert (await served.http.get(f"/v1/memories/{one}")).json()["promoted_at"] is None
-        assert (await served.http.get("/v1/memories/diary", params={"user_id": "ann"})).json()["data"] == []
-        done = (await request_consolidation(served, {"user_id": "ann"})).json()
-        assert (done["written"], done["promotions"], done["scope"], done["user_id"]) == (True, 1, "user", "ann")
-        (candidate,) = done["candidates"]
-        assert (candidate["memory_id"], candidate["content"], candidate["verdict"]) == (
-            one,
-            "Tea is at five",
-            "promoted",
-        )
-        assert (await served.http.get(f"/v1/memories/{one}")).json()["promoted_at"]
-        again = (await request_consolidation(served, {"user_id": "ann"})).json()
-        assert (again["written"], again["promotions"]) == (False, 0)
-        diary = (await served.http.get("/v1/memories/diary", params={"user_id": "ann"})).json()
-        assert [entry["candidates"] for entry in diary["data"]] == [done["candidates"]]
-        assert diary["has_more"] is False
-        await served.http.delete(f"/v1/memories/{one}")
-        (entry,) = (await served.http.get("/v1/memories/diary", params={"user_id": "ann"})).json()["data"]
-        assert entry["candidates"][0]["content"] is None
-        assert entry["themes"] == []
-
-
 @pytest.mark.parametrize(
     ("owner", "asked"), [(Owner("agent", "desk"), {"agent": "desk"}), (Owner("app"), {"scope": "app"})]
 )

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.session import SessionRef
 from tests.clocks import TickingClock
 from tests.edges.cli_kit import make_session, sessions, store
-from tests.edges.rest_kit import append_messages, create_session, path, user
+from tests.edges.rest_kit import create_session, path
 from tests.edges.server import Served, gateway
 from tests.service.expiry_kit import DAY, RecordingHook, file
 
@@ -33,26 +32,6 @@ def place(tmp_path: Path) -> str:
     return file(tmp_path)
 
 
-async def test_close_returns_the_session_and_is_repeatable(place: str) -> None:
-    """A message reopens it; a missing one is a 404."""
-    async with gateway(store=place) as (served, _):
-        ear = RecordingHook()
-        served.hf.add_hook(ear)
-        await create_session(served)
-        await append_messages(served, user("hello"))
-        for _ in range(2):
-            closed = await served.http.post(path("s", "close"))
-            assert (closed.status_code, closed.json()["status"]) == (200, "closed")
-        whole = (await served.http.get(path("s"))).json()
-        assert (whole["status"], whole["end_reason"], len(whole["messages"])) == ("closed", "close", 1)
-        await append_messages(served, user("more"))
-        assert (await served.http.get(path("s"))).json()["status"] == "active"
-        await served.hf.engine.hook_dispatcher.wait_until_idle()
-        assert ear.heard == [("close", "s")]
-        assert (await served.http.post(path("none", "close"))).status_code == 404
-        assert (await served.http.get(path("s", "close"))).status_code == 405
-
-
 async def test_expired_session_is_closed_on_every_route(place: str) -> None:
     """Swept or not; with its own ttl too, in lists and their filter."""
     async with gateway((), TTL, store=place) as (served, _):
@@ -70,65 +49,6 @@ async def test_expired_session_is_closed_on_every_route(place: str) -> None:
         assert (await served.http.get(path("usual"))).json()["end_reason"] == "ttl"
         changed = await served.http.patch(path("usual"), json={"metadata": {"a": 1}})
         assert (changed.status_code, changed.json()["status"]) == (200, "closed")
-
-
-async def test_turn_reopens_an_expired_session(place: str) -> None:
-    """The end is recorded first, and hooks run."""
-    async with gateway(["one", "two"], TTL, store=place) as (served, _):
-        ear = RecordingHook()
-        served.hf.add_hook(ear)
-        await served.chat("first")
-        advance_clock(served, HOUR)
-        assert (await served.chat("second"))["status"] == 200
-        await served.hf.engine.hook_dispatcher.wait_until_idle()
-        assert ear.heard == [("ttl", "s")]
-        assert [text for _, text in await served.log()] == ["first", "one", "second", "two"]
-        assert (await served.http.get(path("s"))).json()["status"] == "active"
-
-
-async def test_in_memory_turn_starts_an_expired_session_anew() -> None:
-    """All other routes find nothing."""
-    async with gateway(["one", "two"], TTL) as (served, upstream):
-        await served.chat("first")
-        advance_clock(served, HOUR)
-        routes = [("GET", ()), ("PATCH", ()), ("DELETE", ()), ("POST", ("messages",)), ("GET", ("messages",))]
-        routes += [("POST", ("context",)), ("GET", ("history",)), ("POST", ("close",)), ("GET", ("compactions",))]
-        for method, more in routes:
-            body: Any = user_body if more == ("messages",) else {}
-            answer = await served.http.request(method, path("s", *more), json=None if method == "GET" else body)
-            assert answer.status_code == 404, (method, more)
-        assert (await served.http.get("/v1/sessions")).json()["data"] == []
-        assert (await served.chat("second"))["status"] == 200
-        assert [text for _, text in await served.log()] == ["second", "two"]
-        assert len(upstream.requests[-1].body["messages"]) == 1
-
-
-user_body = {"messages": [user("hello")]}
-
-
-@pytest.mark.parametrize(
-    ("body", "used"),
-    [
-        ({}, True),
-        ({"touch": True}, True),
-        ({"touch": None}, True),
-        ({"touch": False}, False),
-        ({"at_turn": 0}, False),
-        ({"explain": True}, False),
-    ],
-)
-async def test_working_set_counts_as_use_unless_disabled(place: str, body: dict[str, Any], used: bool) -> None:
-    """Reading does not."""
-    async with gateway((), TTL, store=place) as (served, _):
-        await create_session(served)
-        await append_messages(served, user("hello"))
-        before = (await served.hf.store.get(SessionRef("default", "s"))).accessed_at
-        advance_clock(served, HOUR // 2)
-        for look in ("", "/messages", "/history", "/compactions"):
-            assert (await served.http.get(path("s") + look)).status_code == 200
-        assert (await served.http.post(path("s", "context"), json=body)).status_code == 200
-        after = (await served.hf.store.get(SessionRef("default", "s"))).accessed_at
-        assert (after > before) == used
 
 
 async def test_touch_must_be_a_boolean(place: str) -> None:

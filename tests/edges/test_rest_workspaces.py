@@ -13,7 +13,6 @@ import pytest
 from holdfast.workspace import Workspace
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
-from tests.fake_secrets import KEY
 from tests.service.workspace_kit import NEEDS_GIT
 
 pytestmark = NEEDS_GIT
@@ -35,41 +34,6 @@ def of(served: Served, agent: str = "writer", tenant: str = "default") -> Worksp
 
 def code(response: Any) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
-
-
-async def test_checkpoint_and_history(tmp_path: Path) -> None:
-    async with server(tmp_path) as served:
-        nothing = (await served.http.get(f"{WRITER}/history")).json()
-        assert nothing == {"object": "workspace.history", "agent": "writer", "commits": []}
-        assert not (tmp_path / "ws").exists(), "a look makes nothing"
-        await of(served).write("a.md", "one\n")
-        first = (await served.http.post(f"{WRITER}/checkpoint", json={"note": "first"})).json()
-        assert (first["ok"], first["skipped"], first["subject"]) == (True, False, "checkpoint: first")
-        second = (await served.http.post(f"{WRITER}/checkpoint", json={"note": None})).json()
-        assert (second["skipped"], "oid" in second) == (True, False)
-        history = (await served.http.get(f"{WRITER}/history?diff=true&limit=2")).json()
-        assert history["commits"][0]["short_oid"] == first["oid"]
-        assert "+one" in history["diff"]
-
-
-async def test_closed_session_is_in_the_history(tmp_path: Path) -> None:
-    async with server(tmp_path) as served:
-        await of(served).write("a.md", "one\n")
-        await served.http.post("/v1/sessions", json={"id": "s", "agent": "writer", "user_id": "ada"})
-        await served.http.post("/v1/sessions/s/close")
-        await served.hf.sweep()
-        commits = (await served.http.get(f"{WRITER}/history")).json()["commits"]
-        assert commits[0]["subject"] == "session-close: s"
-        assert commits[0]["body"] == "session=s\nagent=writer\nuser=ada\nreason=close"
-
-
-async def test_secret_is_refused_and_not_repeated(tmp_path: Path) -> None:
-    async with server(tmp_path) as served:
-        await of(served).write("a.md", f"x\n{KEY}")
-        response = await served.http.post(f"{WRITER}/checkpoint", json={})
-        assert code(response) == (422, "secret_blocked")
-        assert "a.md, line 2" in response.text
-        assert KEY not in response.text
 
 
 async def test_unknown_agents_and_path_tricks_are_refused(tmp_path: Path) -> None:

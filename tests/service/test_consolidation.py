@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from holdfast.consolidation.sweeps import ConsolidationSettings
-from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, Owner, Signal
+from holdfast.domain.memory import Memory, MemoryDelta, Owner, Signal
 from holdfast.errors import InvalidRequest, StaleMemories, StoreUnavailable
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.memory.ranking import DAY
 from tests.clocks import Clock
-from tests.service.memories_kit import ANN, Days, list_everything, open_holdfasts
+from tests.service.memories_kit import ANN, Days, open_holdfasts
 
 PLACES = ("memory", "postgres", "mysql")
 
@@ -35,43 +35,7 @@ async def here() -> AsyncIterator[Days]:
         yield Days(hf, clock)
 
 
-async def read_diary(days: Days, one: Memory) -> dict[str, Any]:
-    """Return the candidate of a memory in the newest diary entry."""
-    (entry, *_) = await days.hf.consolidation.diary(one.owner, limit=1)
-    return next(candidate for candidate in entry["candidates"] if candidate["memory_id"] == one.id)
-
-
 # -- several days ------------------------------------------------------------------
-
-
-async def test_memory_recalled_on_several_days_by_several_questions_is_promoted(days: Days) -> None:
-    often = await days.keep("Ann is allergic to peanuts", type="user")
-    once = await days.keep("Ann parked in garage B", type="episodic")
-    same = await days.keep("Ann lives in Lisbon", type="user")
-    never = await days.keep("Ann owns a kayak", type="user")
-    for question in ("which allergies?", "are peanuts fine?", "allergic to what, peanuts or milk?"):
-        days.pass_()
-        await days.ask(question, "who lives in Lisbon")
-    await days.ask("which garage?")
-    await days.hf.sweep()
-    assert [await days.is_promoted(one) for one in (often, once, same, never)] == [True, False, False, False]
-    why = await read_diary(days, often)
-    assert (why["verdict"], why["content"], why["recalls"], why["queries"], why["days"]) == (
-        "promoted",
-        "Ann is allergic to peanuts",
-        3,
-        3,
-        3,
-    )
-    assert (await days.get(often)).score == why["score"] >= 0.35
-    assert (await read_diary(days, once))["gates"] == ["1 of 3 recalls", "1 of 2 different questions"]
-    assert (await read_diary(days, same))["gates"] == ["1 of 2 different questions"]
-    before = await list_everything(days.hf)
-    days.pass_(2)
-    await days.hf.sweep()
-    assert await list_everything(days.hf) == before, "a second sweep changes nothing"
-    assert not (await days.hf.consolidation.consolidate(ANN)).written
-    assert await list_everything(days.hf) == before
 
 
 async def test_concurrent_consolidations_promote_once(request: pytest.FixtureRequest) -> None:
@@ -97,42 +61,6 @@ async def keep_and_recall_on_three_days(
         days.pass_()
         await days.ask(f"{content} question{number}", user_id=fields.get("user_id", "ann"))
     return one
-
-
-async def test_dry_run_writes_nothing(days: Days) -> None:
-    one = await keep_and_recall_on_three_days(days)
-    before = await list_everything(days.hf)
-    dreamt = await days.hf.consolidation.consolidate(ANN, dry_run=True)
-    assert (dreamt.promotions, dreamt.written) == (1, False)
-    assert await list_everything(days.hf) == before
-    assert (await days.hf.consolidation.consolidate(ANN)).report == dreamt.report, "it does what the dry run said"
-    assert await days.is_promoted(one)
-
-
-async def test_consolidation_runs_at_its_interval(here: Days) -> None:
-    first = await keep_and_recall_on_three_days(here)
-    await here.hf.sweep()
-    assert await here.is_promoted(first)
-    second = await here.keep("Ann speaks Portuguese")
-    await here.ask("Portuguese?")
-    here.pass_(0.5)
-    await here.ask("which language does Ann speak", "Portuguese or Spanish")
-    await here.hf.sweep()
-    assert not await here.is_promoted(second)
-    here.pass_(0.6)
-    await here.hf.sweep()
-    assert await here.is_promoted(second)
-
-
-async def test_disabled_consolidation_runs_only_on_request() -> None:
-    clock = Clock()
-    async with open_holdfasts("memory", clock=clock, consolidation=ConsolidationSettings(enabled=False)) as (hf,):
-        days = Days(hf, clock)
-        one = await keep_and_recall_on_three_days(days)
-        await hf.sweep()
-        assert not await days.is_promoted(one)
-        await hf.consolidation.consolidate(ANN)
-        assert await days.is_promoted(one)
 
 
 async def test_all_owners_of_all_tenants_are_consolidated() -> None:
@@ -213,27 +141,6 @@ async def test_repeated_write_conflicts_raise_an_error(here: Days, monkeypatch: 
 # -- what is not promoted --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("origin", ["tool", "web", "import"])
-async def test_outside_content_is_held_until_review(here: Days, origin: Any) -> None:
-    one = await keep_and_recall_on_three_days(here, origin=origin)
-    await here.hf.consolidation.consolidate(ANN)
-    assert not await here.is_promoted(one)
-    assert (await read_diary(here, one))["verdict"] == "held"
-    await here.hf.memories.review(one.id, "accept")
-    await here.hf.consolidation.consolidate(ANN)
-    assert await here.is_promoted(one)
-
-
-async def test_one_session_cannot_promote_its_memory_by_repetition(here: Days) -> None:
-    source = MemorySource(session_id="s", user_id="ann", seqs=(0,))
-    one = await here.keep("Ann is allergic to peanuts", sources=[source])
-    await here.ask(*(f"peanuts allergic number{n}" for n in range(20)), session="s")
-    here.pass_()
-    await here.ask(*(f"peanuts allergic number{n}" for n in range(20, 40)), session="s")
-    await here.hf.consolidation.consolidate(ANN)
-    assert not await here.is_promoted(one)
-
-
 async def test_superseded_and_expired_memories_are_not_promoted(here: Days) -> None:
     old = await keep_and_recall_on_three_days(here, "Ann's favourite colour is blue")
     new = (await here.hf.memories.update(old.id, content="Ann's favourite colour is green")).memory
@@ -262,17 +169,6 @@ async def test_promotions_above_the_cap_wait_for_the_next_sweep(monkeypatch: pyt
         days.pass_(1.1)
         await hf.sweep()
         assert all([await days.is_promoted(one) for one in kept])
-
-
-async def test_forgotten_memory_is_removed_from_the_diary(here: Days) -> None:
-    one = await keep_and_recall_on_three_days(here)
-    await here.hf.consolidation.consolidate(ANN)
-    assert "peanut" in str(await here.hf.consolidation.diary(ANN))
-    await here.hf.memories.forget(one.id)
-    diary = await here.hf.consolidation.diary(ANN)
-    assert "peanut" not in str(diary)
-    assert diary[0]["candidates"][0]["content"] is None
-    assert "peanut" not in str(await here.hf.store.diary(ANN))
 
 
 async def test_old_signals_are_deleted_by_the_next_sweep() -> None:

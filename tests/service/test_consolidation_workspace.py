@@ -53,18 +53,6 @@ async def keep_promotable(days: Days, content: str, owner: Owner = NOBODY, agent
     return one.memory.id
 
 
-@NEEDS_GIT
-async def test_consolidation_writes_both_files_and_commits_promotions(days: Days) -> None:
-    one = await keep_promotable(days, "Tea is at five")
-    await days.hf.consolidation.consolidate(NOBODY)
-    assert await read_items(days) == ["Tea is at five"]
-    assert await read_items(days, "DREAMS.md") == ["Tea is at five"]
-    ((subject, body),) = await list_commits(days)
-    assert subject == "dream: 1 promotion"
-    assert body.startswith(f"- {one} (score 0.")
-    assert body.endswith("Tea is at five")
-
-
 async def test_second_sweep_commits_nothing(days: Days) -> None:
     await keep_promotable(days, "Tea is at five")
     await days.hf.consolidation.consolidate(NOBODY)
@@ -92,18 +80,6 @@ async def test_agent_memories_are_in_its_workspace_and_app_memories_in_default(d
         await days.hf.consolidation.consolidate(owner)
     assert await read_items(days, agent="desk") == ["Tea of the agent"]
     assert await read_items(days) == ["Tea of the app"]
-
-
-@NEEDS_GIT
-async def test_forgotten_memory_is_removed_from_the_files_with_a_commit(days: Days) -> None:
-    kept, gone = await keep_promotable(days, "Coffee is at three"), await keep_promotable(days, "Tea is at five")
-    await days.hf.consolidation.consolidate(NOBODY)
-    await days.hf.memories.forget(gone)
-    assert await read_items(days) == ["Coffee is at three"]
-    files = "".join(path.read_text() for path in workspace(days).folder.glob("*.md"))
-    assert "Tea" not in files
-    assert kept in files
-    assert (await list_commits(days))[0] == ("forget: 1 memory", "")
 
 
 @NEEDS_GIT

@@ -41,51 +41,6 @@ async def list_kinds(hf: holdfast.Holdfast, **options: Any) -> list[str]:
     return [one.kind for one in (await hf.deletions(**options)).deletions]
 
 
-async def test_each_kind_of_deletion_is_recorded_with_its_receipt(hf: holdfast.Holdfast, clock: Clock) -> None:
-    for name in ("one", "two", "three", "four"):
-        await talk(hf, "ada", name)
-    receipts: list[Receipt | None] = [await hf.remove(SessionRef("ada", "one"))]
-    clock.now += 2 * DAY
-    await hf.close_session(SessionRef("ada", "two"))
-    receipts += [receipt async for session, receipt in hf.prune(DAY, status="active") if session.id == "three"]
-    clock.now += 2 * DAY
-    assert (await hf.engine.sweeper.sweep()).deleted == 1
-    clock.now += 1
-    await talk(hf, "ada", "five")
-    receipts.append(await hf.delete_user("ada"))
-    found = list((await hf.deletions()).deletions)
-    assert [one.kind for one in found] == ["user", "retention", "prune", "prune", "session"]
-    assert [one.receipt for one in (found[-1], found[0])] == [receipts[0], receipts[-1]]
-    assert found[1].receipt.messages == 1
-    assert [one.deleted_at for one in found] == [
-        clock.now - ago for ago in (0, 1, 2 * DAY + 1, 2 * DAY + 1, 4 * DAY + 1)
-    ]
-
-
-def read_files(folder: Path) -> bytes:
-    """Return the content of all files of a folder."""
-    return b"".join(path.read_bytes() for path in folder.iterdir())
-
-
-async def test_deletions_are_found_by_ids_that_are_not_stored(hf: holdfast.Holdfast, tmp_path: Path) -> None:
-    """Neither names nor a hash that could be computed without the database."""
-    for user in ("ada-lovelace", "bob"):
-        for name in ("trip-to-oslo", "other"):
-            await talk(hf, user, name)
-            await hf.remove(SessionRef(user, name))
-        await hf.delete_user(user)  # nothing is left of the user, so this is not recorded
-    assert await list_kinds(hf) == ["session"] * 4
-    assert await list_kinds(hf, user_id="bob") == ["session"] * 2
-    assert await list_kinds(hf, user_id="bob", session_id="other") == ["session"]
-    assert await list_kinds(hf, user_id="carol") == []
-    entries = repr(await hf.store.deletions())
-    await hf.close()
-    data = read_files(tmp_path)
-    for name in ("lovelace", "trip-to-oslo"):
-        assert name not in entries
-        assert name.encode() not in data
-
-
 async def test_the_key_of_the_request_is_recorded(hf: holdfast.Holdfast, clock: Clock) -> None:
     for key_id in ("k1", ""):
         clock.now += 1

@@ -27,7 +27,6 @@ from tests.service.expiry_kit import (
     life,
     list_due_hooks,
     ref,
-    state,
     talk,
 )
 
@@ -98,39 +97,6 @@ def test_number_of_hooks_is_limited() -> None:
         hooks.add(RecordingHook(f"ear {number}"))
     with pytest.raises(InvalidRequest, match=str(HOOKS)):
         hooks.add(RecordingHook("one more"))
-
-
-async def test_hooks_receive_only_the_reasons_they_want(tmp_path: Path, clock: Clock) -> None:
-    """Without an interested hook nothing is recorded."""
-    async with life(file(tmp_path), clock, session_ttl=1000, max_sessions=1) as hf:
-        reasons: list[EndReason] = ["ttl", "cap", "delete", "close"]
-        ears = {reason: RecordingHook(reason, [reason]) for reason in reasons}
-        everybody = RecordingHook("everybody")
-        for ear in (*ears.values(), everybody):
-            hf.add_hook(ear)
-        for name in ("capped", "expired"):
-            await talk(hf, name)
-            clock.now += 1
-        clock.now += 1000
-        await hf.sweep()
-        await talk(hf, "closed")
-        await hf.close_session(ref("closed"))
-        await hf.delete(ref("capped"))
-        await hf.engine.hook_dispatcher.wait_until_idle()
-        heard = {reason: [name for _, name in ear.heard] for reason, ear in ears.items()}
-        assert heard == {"ttl": ["expired"], "cap": ["capped"], "delete": ["capped"], "close": ["closed"]}
-        assert sorted(everybody.heard) == [
-            ("cap", "capped"),
-            ("close", "closed"),
-            ("delete", "capped"),
-            ("ttl", "expired"),
-        ]
-        assert await list_due_hooks(hf) == []
-    async with life(file(tmp_path), clock) as hf:
-        hf.add_hook(RecordingHook(reasons=["ttl"]))
-        await talk(hf, "a")
-        await hf.close_session(ref("a"))
-        assert await list_due_hooks(hf) == []
 
 
 # -- order, isolation, time ----------------------------------------------------
@@ -224,27 +190,6 @@ async def test_turns_do_not_wait_for_hooks(tmp_path: Path, clock: Clock) -> None
 
 
 # -- process shutdown --------------------------------------------------------------
-
-
-async def test_clean_shutdown_runs_the_hooks_that_want_it(tmp_path: Path, clock: Clock) -> None:
-    """For sessions written by this process, which stay unchanged."""
-    asked, others = RecordingHook("asked", ["shutdown", "ttl"]), RecordingHook("others")
-    async with life(file(tmp_path), clock, session_ttl=1000) as hf:
-        await talk(hf, "before")
-    async with life(file(tmp_path), clock, session_ttl=1000) as hf:
-        hf.add_hook(asked)
-        hf.add_hook(others)
-        await talk(hf, "expired")
-        await talk(hf, "closed")
-        await hf.close_session(ref("closed"))
-        clock.now += 1000
-        await talk(hf, "a")
-        await (await hf.session("before")).info()
-    assert (asked.heard, asked.texts) == ([("shutdown", "a")], [["hello"]])
-    assert others.heard == [("close", "closed")]
-    async with life(file(tmp_path), clock, session_ttl=1000) as hf:
-        assert await state(hf, "a") == "active"
-        assert await list_due_hooks(hf) == []
 
 
 async def test_shutdown_does_not_wait_forever_for_hooks(tmp_path: Path, clock: Clock) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from holdfast.domain.history import to_new_entry
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidMessage
 from holdfast.hooks.registry import ENDS, make_callback_hook
-from holdfast.hooks.transcripts import encode_entry
 from holdfast.limits import MEDIA_CACHE_BYTES
 from holdfast.media.store import MediaCache
 from holdfast.models import OpenAIModel
@@ -22,7 +19,7 @@ from holdfast.secrets import Guard, make_redactor
 from holdfast.stores.log import Append
 from holdfast.testing import ScriptedUpstream
 from holdfast.wire.openai import to_chat_message
-from tests.unit.media_kit import THEIRS, VIDEO, b64, image_url, png
+from tests.unit.media_kit import b64, image_url, png
 
 PICTURE, OTHER = png(size=20_000), png(320, 200, size=9_000, seed=3)
 SEE = {"role": "user", "content": [{"type": "text", "text": "see"}, image_url(PICTURE, detail="low")]}
@@ -50,30 +47,6 @@ async def count_media(hf: holdfast.Holdfast, name: str) -> int:
     entries = await hf.engine.life.store.entries(ref, retired=True)
     hashes = {one.hash for entry in entries for part in entry.message.media for one in part.held}
     return len(await hf.engine.life.store.media(ref, hashes))
-
-
-def count_media_rows(path: Path) -> int:
-    """Count the media rows in a database."""
-    with sqlite3.connect(path) as database:
-        found: int = database.execute("SELECT count(*) FROM media").fetchone()[0]
-    database.close()
-    return found
-
-
-async def test_erasing_deletes_the_media(tmp_path: Path) -> None:
-    """From disk, unless another message uses it, and from memory."""
-    path = tmp_path / "s.db"
-    async with holdfast.open(f"sqlite:///{path}") as hf:
-        session = await hf.session("s")
-        await session.append([SEE, {**SEE, "name": "ann"}, LINES])
-        await session.messages()
-        await hf.erase(session.ref, 0)
-        assert (await session.messages())[1] == {**SEE, "name": "ann"}
-        await hf.erase(session.ref, 1)
-        assert count_media_rows(path) == 1
-        assert await session.verify() == 3
-        assert (await session.messages())[2] == LINES
-    assert PICTURE[100:200] not in path.read_bytes()
 
 
 async def test_export_with_media_can_be_imported() -> None:
@@ -108,23 +81,6 @@ async def test_export_with_media_can_be_imported() -> None:
         assert (await hf.import_(less, session_id="t", replace=True)).changed
         assert await hf.handle(arrival.session).messages() == ALL[:2]
         assert await count_media(hf, "t") == 1
-
-
-async def test_sessions_of_mistral_rs_are_imported() -> None:
-    """Their media are stored next to the messages and are inside the messages after the import."""
-    async with holdfast.open("sqlite://:memory:") as hf:
-        arrival = await hf.import_(THEIRS, session_id="s")
-        exported = await hf.export(arrival.session.ref)
-        first, _, result = exported["messages"]
-        assert first["content"][:2] == [image_url(png()), {"type": "video", **VIDEO}]
-        assert result["content"][0] == image_url(png(seed=1))
-        (video,) = exported["videos"]
-        assert {name: video[name] for name in ("fps", "total_num_frames", "sampled_indices", "frames")} == {
-            **VIDEO,
-            "frames": 1,
-        }
-        again = await hf.import_(exported, session_id="t")
-        assert (await hf.export(again.session.ref))["messages"] == exported["messages"]
 
 
 async def test_media_of_other_sessions_and_users_cannot_be_referenced() -> None:
@@ -177,17 +133,6 @@ async def test_hooks_get_media_placeholders_unless_they_ask_for_media() -> None:
     marked, read_whole = told
     assert to_chat_message(read_whole[0]) == SEE
     assert "[image/png, 640x480, 20 kB, sha256:" in to_chat_message(marked[0])["content"][1]["image_url"]["url"]
-
-
-async def test_transcripts_contain_media_placeholders() -> None:
-    """A placeholder has the type, the size and the hash that identifies the media in an export."""
-    async with holdfast.open("sqlite://:memory:") as hf:
-        session = await hf.session("s")
-        await session.append(SEE)
-        (entry,) = await hf.store.entries(session.ref)
-        line = encode_entry("s", entry)
-        assert len(line) < 600
-        assert b"[image/png, 640x480, 20 kB, sha256:" in line
 
 
 async def test_turn_reads_only_the_media_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:

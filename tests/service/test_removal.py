@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest
 
 import holdfast
 from holdfast.artifacts.blobs import DiskBlobs
-from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from holdfast.hooks.registry import ENDS, EndedSession
@@ -22,7 +21,6 @@ from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch
 from tests.clocks import Clock
-from tests.contract.memory_kit import memory, put
 
 CANARY = "canary-7f3a"
 DAY = 86_400_000
@@ -58,92 +56,7 @@ async def fill_session(hf: holdfast.Holdfast, session_id: str, user_id: str = "a
     await session.artifacts.save("user:shared.txt", f"{CANARY} of the user".encode())
 
 
-async def _forget_shared(hf: holdfast.Holdfast) -> None:
-    """Delete the user's shared data, which stays when a session is deleted."""
-    await hf.artifacts.forget(holdfast_user("ada"))
-    await hf.store.drop_state("ada")
-
-
-async def _session(hf: holdfast.Holdfast) -> None:
-    assert await hf.delete(SessionRef("ada", "s")) is True
-    await _forget_shared(hf)
-
-
-async def _user(hf: holdfast.Holdfast) -> None:
-    assert (await hf.delete_user("ada")).sessions == 1
-
-
-async def _prune(hf: holdfast.Holdfast) -> None:
-    async for session, _ in hf.prune(0, status=None):
-        assert session.id == "s"
-    await _forget_shared(hf)
-
-
-def holdfast_user(user_id: str) -> Any:
-    """Return the owner of shared artifacts."""
-    from holdfast.domain.artifact import UserRef
-
-    return UserRef(user_id)
-
-
-@pytest.mark.parametrize("hooks", [False, True])
-@pytest.mark.parametrize("leave", [_session, _user, _prune])
-async def test_deleted_text_is_in_no_file(tmp_path: Path, leave: Callable[..., Any], hooks: bool) -> None:
-    """Database, its log, artifacts and transcripts, with the store open and after closing it."""
-    keepers = [Transcripts(tmp_path / "transcripts")] if hooks else []
-    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db", life=STILL, hooks=keepers) as hf:
-        await fill_session(hf, "s")
-        for keeper in keepers:
-            await keeper.wait_until_settled()
-        places = {name.partition("/")[0] for name in files_with_canary(tmp_path)}
-        assert {"chat.db.artifacts"} <= places
-        assert ("transcripts" in places) == hooks
-        await leave(hf)
-        await hf.engine.hook_dispatcher.wait_until_idle()
-        for keeper in keepers:
-            await keeper.wait_until_settled()
-        await hf.store.ping()
-        assert files_with_canary(tmp_path) == set()
-    assert files_with_canary(tmp_path) == set()
-
-
 # -- receipts ------------------------------------------------------------------
-
-
-async def test_receipt_counts_what_was_deleted(hf: holdfast.Holdfast) -> None:
-    """Including the session's own artifacts but not the user's shared ones; the second time nothing is left."""
-    await fill_session(hf, "s")
-    receipt = await hf.remove(SessionRef("ada", "s"))
-    assert receipt is not None
-    assert (receipt.sessions, receipt.messages, receipt.retired, receipt.state_keys) == (1, 3, 2, 1)
-    assert (receipt.user_state_keys, len((await hf.store.state("ada")).values or ())) == (0, 2)
-    assert (receipt.idempotency_keys, receipt.artifacts, receipt.artifact_bytes) == (1, 1, 2100)
-    assert receipt.bytes > 20_000
-    assert await hf.remove(SessionRef("ada", "s")) is None
-    assert await hf.delete(SessionRef("ada", "s")) is False
-
-
-async def test_deleting_a_user_deletes_everything_of_that_user(hf: holdfast.Holdfast) -> None:
-    """Sessions in every status, and shared data; other users lose nothing."""
-    for name in ("a", "b", "c"):
-        await fill_session(hf, name)
-    await fill_session(hf, "a", user_id="bob")
-    owners = [Owner("user", "ada"), Owner("user", "bob"), Owner("agent", "ada")]
-    for owner in (owners[0], *owners):
-        await put(hf.store, memory("likes tea", owner), owner=owner)
-    await hf.close_session(SessionRef("ada", "b"))
-    receipt = await hf.delete_user("ada")
-    assert (receipt.sessions, receipt.messages, receipt.artifacts) == (3, 9, 3 + 3)
-    assert (receipt.state_keys, receipt.user_state_keys, receipt.memories) == (3, 2, 2)
-    assert [(await hf.store.memories(owner)).total for owner in owners] == [0, 1, 1]
-    assert [len((await hf.store.state(user_id)).values or ()) for user_id in ("ada", "bob")] == [0, 2]
-    assert await hf.delete_user("ada") == await hf.delete_user("nobody") == Receipt()
-    assert (await hf.store.get(SessionRef("bob", "a"))).messages == 3
-    session = await hf.session("a", user_id="bob")
-    assert len(await session.artifacts.list()) == 2
-    for bad in ("", "x" * 513):
-        with pytest.raises(InvalidRequest):
-            await hf.delete_user(bad)
 
 
 async def test_receipt_counts_sessions_with_pending_hooks(clock: Clock) -> None:
@@ -320,28 +233,6 @@ async def test_contents_that_could_not_be_deleted_are_swept_later(
 
 
 # -- retention -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("hooks", [False, True])
-@pytest.mark.parametrize("tenant", ["a", "b"])
-async def test_retention_deletes_sessions_completely(tmp_path: Path, clock: Clock, tenant: str, hooks: bool) -> None:
-    """As an explicit deletion does: with artifacts and transcript, for every tenant that is swept."""
-    url = f"sqlite:///{tmp_path}/chat.db"
-    keepers = [Transcripts(tmp_path / "transcripts")] if hooks else []
-    settings = LifeSettings(session_ttl=0, retention=DAY, all_tenants=True, sweep=False)
-    async with holdfast.open(url, clock=clock, tenant=tenant, life=STILL, hooks=keepers) as hf:
-        await fill_session(hf, "s")
-        await hf.close_session(SessionRef("ada", "s"))
-        await _forget_shared(hf)
-        await hf.engine.hook_dispatcher.wait_until_idle()
-    assert len(files_with_canary(tmp_path)) >= 2 + hooks
-    keepers = [Transcripts(tmp_path / "transcripts")] if hooks else []
-    async with holdfast.open(url, clock=clock, tenant="a", life=settings, hooks=keepers) as hf:
-        assert (await hf.sweep()).deleted == 0
-        clock.now += 2 * DAY
-        assert (await hf.sweep()).deleted == 1
-        await hf.store.ping()
-    assert files_with_canary(tmp_path) == set()
 
 
 async def test_unreferenced_contents_of_every_tenant_are_swept(tmp_path: Path, clock: Clock) -> None:

@@ -8,38 +8,9 @@ from pathlib import Path
 
 from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.clocks import Clock
-from tests.service.expiry_kit import DAY, MEMORY, RecordingHook, _place, file, get_ended_state, life, ref, state, talk
+from tests.service.expiry_kit import MEMORY, _place, file, get_ended_state, life, ref, state, talk
 
 __all__ = ["_place"]
-
-
-async def test_fourth_of_three_sessions_evicts_the_first(place: str, clock: Clock) -> None:
-    async with life(place, clock, max_sessions=3) as hf:
-        ear = RecordingHook()
-        hf.add_hook(ear)
-        for name in "abcd":
-            await talk(hf, name)
-            clock.now += 1
-        assert [await state(hf, name) for name in "abcd"] == [get_ended_state(place), "active", "active", "active"]
-        await hf.engine.hook_dispatcher.wait_until_idle()
-        assert ear.heard == [("cap", "a")]
-
-
-async def test_longest_idle_session_is_evicted_not_the_oldest(place: str, clock: Clock) -> None:
-    """With 128 sessions, the first is used again, so the second is evicted."""
-    async with life(place, clock, max_sessions=128) as hf:
-        for number in range(128):
-            await talk(hf, f"s{number}")
-            clock.now += 1
-        await talk(hf, "s0")
-        clock.now += 1
-        await talk(hf, "new")
-        assert await hf.engine.life.store.active() == 128
-        assert (await state(hf, "s0"), await state(hf, "s1"), await state(hf, "s2")) == (
-            "active",
-            get_ended_state(place),
-            "active",
-        )
 
 
 async def test_update_at_the_cap_evicts_no_session(place: str, clock: Clock) -> None:
@@ -54,24 +25,6 @@ async def test_update_at_the_cap_evicts_no_session(place: str, clock: Clock) -> 
             await hf.store.replace(NewSession(id="a", user_id="default", timestamp=clock.now), [])
             clock.now += 1
         assert await hf.engine.life.store.active() == 3
-
-
-async def test_max_sessions_zero_means_no_cap(place: str, clock: Clock) -> None:
-    async with life(place, clock, max_sessions=0) as hf:
-        for number in range(50):
-            await talk(hf, f"s{number}")
-        assert await hf.engine.life.store.active() == 50
-
-
-async def test_reopened_session_counts_towards_the_cap(tmp_path: Path, clock: Clock) -> None:
-    """Another session is evicted for it."""
-    async with life(file(tmp_path), clock, max_sessions=2) as hf:
-        for name in "abc":
-            await talk(hf, name)
-            clock.now += 1
-        assert await state(hf, "a") == "closed"
-        await talk(hf, "a")
-        assert [await state(hf, name) for name in "abc"] == ["active", "closed", "active"]
 
 
 async def test_ended_sessions_do_not_count_towards_the_cap(place: str, clock: Clock) -> None:
@@ -91,21 +44,6 @@ async def test_ended_sessions_do_not_count_towards_the_cap(place: str, clock: Cl
         assert [await state(hf, name) for name in "cde"] == ["active"] * 3
 
 
-async def test_expired_session_is_ended_before_any_is_evicted(place: str, clock: Clock) -> None:
-    """Its end reason is the ttl, even if an active session was idle for longer."""
-    async with life(place, clock, max_sessions=2, session_ttl=DAY) as hf:
-        ear = RecordingHook()
-        hf.add_hook(ear)
-        await talk(hf, "long")
-        clock.now += 1
-        await hf.create("short", ttl=10)
-        clock.now += 10
-        await talk(hf, "new")
-        await hf.engine.hook_dispatcher.wait_until_idle()
-        assert ear.heard == [("ttl", "short")]
-        assert await state(hf, "long") == "active"
-
-
 async def test_cap_is_exact_in_one_process(place: str, clock: Clock) -> None:
     """However many sessions are created and reopened concurrently."""
     async with life(place, clock, max_sessions=10) as hf:
@@ -118,16 +56,6 @@ async def test_cap_is_exact_in_one_process(place: str, clock: Clock) -> None:
             assert await hf.engine.life.store.active() == 10
             ended = [name for name in names if await state(hf, name) != "active"]
             assert len(ended) >= 15
-
-
-async def test_cap_applies_to_each_tenant(tmp_path: Path, clock: Clock) -> None:
-    async with life(file(tmp_path), clock, max_sessions=2) as hf:
-        other = hf.store.for_tenant("other")
-        for number in range(3):
-            await talk(hf, f"s{number}")
-            await other.create(NewSession(id=f"s{number}", user_id="ada", timestamp=clock.now))
-            clock.now += 1
-        assert (await hf.engine.life.store.active(), await other.active()) == (2, 2)
 
 
 async def test_sweep_enforces_the_cap_across_servers(tmp_path: Path, clock: Clock) -> None:

@@ -9,9 +9,9 @@ import pytest
 from holdfast.errors import SessionNotFound
 from holdfast.holdfast import Holdfast
 from holdfast.lifecycle.settings import LifeSettings
-from holdfast.stores.sessions import NewSession, SessionPatch
+from holdfast.stores.sessions import NewSession
 from tests.clocks import Clock
-from tests.service.expiry_kit import DAY, HOUR, MEMORY, RecordingHook, _place, file, life, ref, rows, state, talk
+from tests.service.expiry_kit import DAY, HOUR, MEMORY, RecordingHook, _place, file, life, ref, rows, talk
 from tests.waits import until
 
 __all__ = ["_place"]
@@ -39,40 +39,6 @@ async def test_close_ends_a_session_once(place: str, clock: Clock) -> None:
             assert (await session.info()).status == "active"
         await hf.engine.hook_dispatcher.wait_until_idle()
         assert (ear.heard, ear.texts) == ([("close", "a")], [["hello"]])
-
-
-async def test_delete_hook_gets_the_whole_session(place: str, clock: Clock) -> None:
-    """The session is not found afterwards, and deleting it again returns False. An unknown session triggers no hook."""
-    async with life(place, clock) as hf:
-        ear = RecordingHook()
-        hf.add_hook(ear)
-        await talk(hf, "a")
-        assert await hf.delete(ref("a"))
-        assert await state(hf, "a") == "gone"
-        assert not await hf.delete(ref("a"))
-        assert not await hf.delete(ref("unknown"))
-        await hf.engine.hook_dispatcher.wait_until_idle()
-        assert (ear.heard, ear.texts) == ([("delete", "a")], [["hello"]])
-        assert await hf.engine.life.store.tenants() == ()
-
-
-async def test_closed_sessions_are_deleted_after_the_retention_time(tmp_path: Path, clock: Clock) -> None:
-    """Hooks are called. Sessions that were used again are kept."""
-    async with life(file(tmp_path), clock, session_ttl=HOUR, retention=DAY) as hf:
-        ear = RecordingHook(reasons=["delete"])
-        hf.add_hook(ear)
-        for name in ("a", "b", "c"):
-            await talk(hf, name)
-        clock.now += HOUR
-        await hf.sweep()
-        clock.now += DAY - 1
-        assert (await hf.sweep()).deleted == 0
-        await hf.store.update(ref("b"), SessionPatch(metadata={"a": 1}), timestamp=clock.now)
-        await talk(hf, "c")
-        clock.now += 1
-        assert (await hf.sweep()).deleted == 1
-        assert [await state(hf, name) for name in "abc"] == ["gone", "closed", "active"]
-        assert ear.heard == [("delete", "a")]
 
 
 async def test_sweep_handles_more_sessions_than_one_page(tmp_path: Path, clock: Clock) -> None:

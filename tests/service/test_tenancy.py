@@ -13,7 +13,7 @@ import holdfast
 from holdfast.domain.session import SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.tenancy import Tenants
-from holdfast.errors import InvalidRequest, SessionNotFound, StoreClosed
+from holdfast.errors import SessionNotFound, StoreClosed
 from holdfast.holdfast import Holdfast
 from tests.clocks import Clock
 
@@ -41,25 +41,6 @@ def limit_tenants(hf: Holdfast, most: int) -> Tenants:
     assert tenants is not None
     tenants._most = most
     return tenants
-
-
-async def test_tenants_are_isolated() -> None:
-    """The same users and sessions are separate in each tenant; the own tenant is the opened object itself."""
-    async with holdfast.open("sqlite://:memory:") as hf:
-        async with hf.serve_tenant("default") as own:
-            assert own is hf
-        for tenant in ("default", "t1", "t2"):
-            async with hf.serve_tenant(tenant) as one:
-                assert (one.tenant, one.store.tenant) == (tenant, tenant)
-                await say(one, f"I am {tenant}")
-        for tenant in ("default", "t1", "t2"):
-            async with hf.serve_tenant(tenant) as one:
-                assert await texts(one) == [f"I am {tenant}"]
-                assert one.engine.warm.get(REF) is not None
-                assert one.artifacts is not hf.artifacts or tenant == "default"
-        for bad in ("", "x" * 513):
-            with pytest.raises(InvalidRequest):
-                await hf.serve_tenant(bad).__aenter__()
 
 
 async def test_models_hooks_and_figures_are_shared_by_all_tenants() -> None:

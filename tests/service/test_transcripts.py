@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from holdfast.background import run_in_thread
 from holdfast.cli.jsonl import SessionRecord, read_sessions
 from holdfast.domain.messages import Message, Part, ToolCall
-from holdfast.domain.session import Entry, NewEntry, SessionRef
+from holdfast.domain.session import Entry, NewEntry
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
@@ -27,58 +27,6 @@ from tests.contract.kit import assistant, user
 from tests.service.transcripts_kit import NOW, REF, describe_file, end, lines, make, open_store_with_transcripts, say
 
 # -- file content ----------------------------------------------------------------
-
-
-async def test_file_has_a_header_and_then_one_entry_per_line(tmp_path: Path) -> None:
-    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
-        await make(store, agent="helper")
-        await say(store, user("Hi", timestamp=NOW + 5))
-        await transcripts.wait_until_settled()
-        await say(store, assistant("Hello", metadata={"source": "llm"}), user("And?"))
-        await transcripts.wait_until_settled()
-    header, *entries = lines(tmp_path / "t" / "s1.jsonl")
-    assert header == {
-        "type": "session",
-        "schema": 1,
-        "created_at": NOW,
-        "tenant": "default",
-        "user_id": "default",
-        "id": "s1",
-        "agent": "helper",
-        "system_messages": [],
-        "state": {},
-        "metadata": {},
-        "ttl": None,
-    }
-    assert entries[0] == {
-        "session_id": "s1",
-        "seq": 0,
-        "turn_id": 0,
-        "role": "user",
-        "content": "Hi",
-        "timestamp": NOW + 5,
-        "tokens": 10,
-    }
-    assert [entry["seq"] for entry in entries] == [0, 1, 2]
-    assert entries[1]["metadata"] == {"source": "llm"}
-
-
-async def test_each_session_has_a_private_file(tmp_path: Path) -> None:
-    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
-        refs = [REF, SessionRef("default", "s2"), SessionRef("ada", "s1"), SessionRef("default", "S1")]
-        for at, ref in enumerate(refs):
-            await make(store, ref)
-            await say(store, user(f"I am {at}"), ref=ref)
-        other = store.for_tenant("acme")
-        await make(other)
-        await say(other, user("I am 4"))
-        await transcripts.wait_until_settled()
-        paths = [transcripts.path("default", ref.user_id, ref.id) for ref in refs]
-        paths.append(transcripts.path("acme", "default", "s1"))
-    assert [describe_file(path)[1:] for path in paths] == [[f"I am {at}"] for at in range(5)]
-    assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
-    assert (tmp_path / "t").stat().st_mode & 0o777 == 0o700
-    assert sorted(paths) == sorted((tmp_path / "t").iterdir())
 
 
 PARTS = (Part("text", "look "), Part("image_url", None, {"image_url": {"url": "data:image/png;base64,AAAA"}}))
@@ -195,28 +143,6 @@ async def test_edit_during_a_transcript_write_reaches_the_file(tmp_path: Path, a
     assert list_live(read) == [entry.message for entry in await store.entries(REF)]
     await transcripts.close()
     await store.close()
-
-
-async def test_retired_entries_name_the_entry_that_replaced_them(tmp_path: Path) -> None:
-    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
-        await make(store)
-        await say(store, user("one"), assistant("two"), user("three"))
-        await transcripts.wait_until_settled()
-        await say(store, assistant("other two"), retire_from=1)
-        await say(store, user("last"))
-        await transcripts.wait_until_settled()
-        path = tmp_path / "t" / "s1.jsonl"
-        assert describe_file(path) == ["[s1]", "one", "(two)", "(three)", "other two", "last"]
-        assert [line.get("retired_by") for line in lines(path)[1:]] == [None, 3, 3, None, None]
-        # Without an entry in their place, and past entries that are retired already.
-        await say(store, retire_from=4)
-        await transcripts.wait_until_settled()
-        await say(store, retire_from=0)
-        await transcripts.wait_until_settled()
-        assert describe_file(path) == ["[s1]", "(one)", "(two)", "(three)", "(other two)", "(last)"]
-        await say(store, user("anew"))
-        await transcripts.wait_until_settled()
-        assert [message.text for message in list_live(read_back(path))] == ["anew"]
 
 
 # -- time of writing --------------------------------------------------------------

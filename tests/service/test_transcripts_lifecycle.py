@@ -20,22 +20,8 @@ from holdfast.hooks.transcripts import Transcripts, make_earlier_path, make_file
 from holdfast.stores.sessions import NewSession
 from tests.contract.kit import assistant, calls, result, user
 from tests.service.transcripts_kit import NOW, REF, describe_file, end, lines, make, open_store_with_transcripts, say
-from tests.words import says
 
 # -- changes ---------------------------------------------------------------------
-
-
-async def test_erased_text_is_in_no_file(tmp_path: Path) -> None:
-    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
-        await make(store)
-        await say(store, user("my PIN is 4711", metadata={"user": "4711"}), assistant("noted"))
-        await transcripts.wait_until_settled()
-        await store.erase(REF, 0)
-        await transcripts.wait_until_settled()
-        path = tmp_path / "t" / "s1.jsonl"
-        assert describe_file(path) == ["[s1]", "[erased]", "noted"]
-        assert not any(says(one.read_text("utf-8"), "4711") for one in path.parent.iterdir())
-        assert list(path.parent.iterdir()) == [path]
 
 
 async def test_erased_text_is_in_no_file_after_a_crash(tmp_path: Path) -> None:
@@ -139,45 +125,6 @@ async def test_ending_a_session_updates_changed_fields(tmp_path: Path) -> None:
         await transcripts(await end(store, "close"))
         header, first, second = lines(tmp_path / "t" / "s1.jsonl")
         assert (header["state"], first["importance"], second["seq"]) == ({"step": 2}, 0.5, 1)
-
-
-async def test_deleted_session_has_no_file(tmp_path: Path) -> None:
-    async with holdfast.open("sqlite://:memory:", hooks=[Transcripts(tmp_path / "t")]) as hf:
-        session = await hf.session("s1")
-        await session.append([{"role": "user", "content": "one"}])
-        await hf.delete(session.ref)
-        assert list((tmp_path / "t").iterdir()) == []
-        again = await hf.session("s1")
-        await again.append([{"role": "user", "content": "two"}])
-        await hf.move(again.ref, id="s2")
-    assert [describe_file(path) for path in (tmp_path / "t").iterdir()] == [["[s2]", "two"]]
-
-
-async def test_later_session_with_the_same_id_has_its_own_file(tmp_path: Path) -> None:
-    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
-        await make(store)
-        await say(store, user("one"))
-        await transcripts.wait_until_settled()
-        late = await end(store, "ttl", withdrawn=True)
-        await make(store, timestamp=NOW + 1)
-        await say(store, user("another"))
-        await transcripts.wait_until_settled()
-        path = tmp_path / "t" / "s1.jsonl"
-        first = path.with_name(f"s1@{NOW}.jsonl")
-        assert (describe_file(first), describe_file(path)) == (["[s1]", "one"], ["[s1]", "another"])
-        await transcripts(late)
-        assert (describe_file(first), describe_file(path)) == (["[s1]", "one"], ["[s1]", "another"])
-
-
-async def test_forget_returns_the_number_of_deleted_files(tmp_path: Path) -> None:
-    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
-        for at in range(2):
-            await make(store, timestamp=NOW + at)
-            await say(store, user("one"))
-            await transcripts.wait_until_settled()
-            await end(store, "ttl" if at else "cap", withdrawn=True)
-        assert await transcripts.forget("default", "default", "s1") == 2
-        assert await transcripts.forget("default", "default", "s1") == 0
 
 
 async def test_empty_session_gets_a_header_when_it_ends(tmp_path: Path) -> None:

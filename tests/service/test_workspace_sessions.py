@@ -13,7 +13,6 @@ from holdfast.config import load
 from holdfast.config.build import build_workspace_settings
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import WORKSPACE_FILE_BYTES
 from holdfast.memory.ranking import DAY
 from holdfast.tools.workspace import CHECKPOINT, HISTORY, TOOLS
@@ -45,61 +44,6 @@ async def commit_messages(workspace: Workspace) -> list[tuple[str, str]]:
 
 
 # -- at the end of sessions ----------------------------------------------------------
-
-
-async def test_session_end_commits_only_the_workspace_of_its_agent(tmp_path: Path) -> None:
-    async with open_with_workspace(tmp_path) as hf:
-        for agent in ("writer", "reader", None):
-            await workspace_of(hf, agent).write("MEMORY.md", "x")
-        session = await hf.session("s1", user_id="ada", agent="writer")
-        await session.close()
-        await hf.sweep()
-        body = "session=s1\nagent=writer\nuser=ada\nreason=close"
-        assert await commit_messages(workspace_of(hf, "writer")) == [("session-close: s1", body)]
-        assert (await workspace_of(hf, "reader").history()).commits == []
-        assert (await workspace_of(hf, None).history()).commits == []
-        await (await hf.session("s2")).close()
-        await hf.sweep()
-        assert await commit_messages(workspace_of(hf, None)) == [
-            ("session-close: s2", "session=s2\nagent=default\nuser=default\nreason=close")
-        ]
-
-
-async def test_commit_names_the_reason_of_the_end(tmp_path: Path) -> None:
-    clock = Clock()
-    life = LifeSettings(session_ttl=1000, max_sessions=1)
-    async with open_with_workspace(tmp_path, clock, life=life) as hf:
-        workspace = workspace_of(hf, "writer")
-
-        async def sweep_and_check(name: str) -> None:
-            await hf.sweep()
-            assert [commit.body.rpartition("=")[2] for commit in (await workspace.history(1)).commits] == [name]
-
-        await hf.session("a", agent="writer")
-        await workspace.write("a.md", "1")
-        clock.now += 5000
-        await sweep_and_check("ttl")
-        await hf.session("b", agent="writer")
-        await workspace.write("a.md", "2")
-        clock.now += 10
-        await hf.session("c", agent="writer")
-        await sweep_and_check("cap")
-        await workspace.write("a.md", "3")
-        await hf.delete(SessionRef("default", "c"))
-        await sweep_and_check("delete")
-        last_one = await hf.session("d", agent="writer")
-        await last_one.append("Hi")
-        await workspace.write("a.md", "4")
-    [last] = (await workspace.history(1)).commits
-    assert last.body.endswith("reason=shutdown")
-
-
-async def test_session_end_without_changes_commits_nothing(tmp_path: Path) -> None:
-    async with open_with_workspace(tmp_path) as hf:
-        await (await hf.session("s", agent="writer")).close()
-        await hf.sweep()
-        assert [commit.subject for commit in (await workspace_of(hf, "writer").history()).commits] == ["workspace init"]
-        assert hf.engine.hook_dispatcher.outcomes["workspace_git", "told"] == 1
 
 
 async def test_tenants_have_separate_workspaces(tmp_path: Path) -> None:
@@ -197,23 +141,6 @@ def parse_answer(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-async def test_checkpoint_commits_and_reports_if_nothing_changed(tmp_path: Path) -> None:
-    first, second, history = await call_tools(
-        tmp_path,
-        (CHECKPOINT, {"note": "before the move"}),
-        (CHECKPOINT, {}),
-        (HISTORY, {"include_diff": True}),
-        write={"MEMORY.md": "one\n"},
-    )
-    assert len(first.pop("oid")) == 7
-    assert first == {"ok": True, "skipped": False, "subject": "checkpoint: before the move"}
-    assert second == {"ok": True, "skipped": True, "reason": "nothing has changed since the last commit"}
-    assert [commit["subject"] for commit in history["commits"]] == ["checkpoint: before the move", "workspace init"]
-    assert set(history["commits"][0]) == {"oid", "short_oid", "subject", "body", "author", "timestamp_unix"}
-    assert history["commits"][0]["body"].endswith("\nsession=s\nagent=writer\nuser=default")
-    assert "+one" in history["diff"]
 
 
 async def test_checkpoint_names_the_files_it_leaves_out(tmp_path: Path) -> None:

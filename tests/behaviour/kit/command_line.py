@@ -126,7 +126,9 @@ class CommandLineDriver:
 
     async def run(self, *arguments: str, input: str | None = None) -> Printed:  # noqa: A002
         """Run a command on the database, whatever comes of it."""
-        found: Printed = await self._run([*arguments, *self._given], input)
+        # Workspaces are folders: their commands take no database.
+        given = self._given[2:] if arguments[0] == "workspace" else self._given
+        found: Printed = await self._run([*arguments, *given], input)
         return found
 
     async def call(self, *arguments: str, input: str | None = None) -> Printed:  # noqa: A002
