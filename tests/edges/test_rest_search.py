@@ -51,26 +51,6 @@ async def check_schema(served: Served, name: str, value: Any) -> None:
     assert Schemas(document).problems(document["components"]["schemas"][name], value) == []
 
 
-async def test_reply_reports_recalled_messages() -> None:
-    """In its `session`, by id, as described."""
-    async with searching(FINDER) as served:
-        body = {
-            "model": "finder",
-            "user": "ada",
-            "session_id": "new",
-            "messages": [{"role": "user", "content": "What was the gate code?"}],
-        }
-        answer = (await served.http.post("/v1/chat/completions", json=body)).json()
-        await check_schema(served, "ChatCompletion", answer)
-        recalled = answer["session"]["recalled"]
-        assert recalled["ids"][0] == "harbour#0"
-        assert recalled["tokens"] > 0
-        look = {"explain": True, "at_turn": 0, "agent": "finder"}
-        context = (await served.http.post("/v1/sessions/new/context?user_id=ada", json=look)).json()
-        await check_schema(served, "Context", context)
-        assert context["build"]["recalled"] == recalled
-
-
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_client_asks_about_yesterdays_topic(tmp_path: Path, streamed: bool) -> None:
     """With the official client, a day later; its retry and its next turn send no block twice, and the log has none."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra, StoreUnavailable
+from holdfast.errors import EmbeddingFailed, MissingExtra, StoreUnavailable
 from holdfast.indexes.settings import IndexSettings
 from holdfast.recall.vectors import to_vector
 from holdfast.search.ranked_search import WITHOUT_VECTORS
@@ -32,20 +32,6 @@ class Sea:
         """See `Embedder.close`."""
 
 
-async def test_vector_finds_what_words_do_not() -> None:
-    """In vector and hybrid mode; the hit has its similarity."""
-    sea = Sea()
-    async with open_talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
-        await at.add_messages("s", "I like seaweed")
-        await at.add_messages("t", "I like trains")
-        assert await at.find("kelp", mode="keyword") == []
-        (hit, *_) = (await at.hf.search("kelp", "ada", mode="vector")).hits
-        assert hit.id == "s#0"
-        assert hit.parts["vector"] > 0.9
-        results = await at.hf.search("kelp", "ada")
-        assert (results.mode, results.hits[0].id) == ("hybrid", "s#0")
-
-
 async def test_search_notes_messages_without_a_vector() -> None:
     """In vector and hybrid mode, until all have one; messages of other users are not counted."""
     sea = Sea()
@@ -58,31 +44,6 @@ async def test_search_notes_messages_without_a_vector() -> None:
         for mode in ("vector", "hybrid"):
             assert (await at.hf.search("kelp", "ada", mode=mode)).notes == (WITHOUT_VECTORS,)
         assert (await at.hf.search("kelp", "bob")).notes == ()
-
-
-async def test_hybrid_search_without_an_embedder_uses_words_and_says_so() -> None:
-    """Vector mode is an error."""
-    async with open_talks() as at:
-        await at.add_messages("s", "kelp")
-        results = await at.hf.search("kelp", "ada", mode="hybrid")
-        assert (results.mode, len(results.hits)) == ("keyword", 1)
-        assert "no embedder" in results.notes[0]
-        with pytest.raises(InvalidRequest, match="needs an embedder"):
-            await at.hf.search("kelp", "ada", mode="vector")
-
-
-async def test_failing_embedder_falls_back_to_words_and_logs_no_query(caplog: pytest.LogCaptureFixture) -> None:
-    """Hybrid mode falls back; vector mode raises."""
-    sea = Sea()
-    async with open_talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
-        await at.add_messages("s", "kelp")
-        sea.failure = EmbeddingFailed("away", again=True)
-        results = await at.hf.search("kelp secretword", "ada")
-        assert (results.mode, [hit.id for hit in results.hits]) == ("keyword", ["s#0"])
-        assert results.notes == ("keyword only: the embedder failed",)
-        with pytest.raises(EmbeddingFailed):
-            await at.hf.search("kelp secretword", "ada", mode="vector")
-    assert "secretword" not in caplog.text
 
 
 async def test_missing_dependency_of_the_embedder_falls_back_to_words() -> None:
