@@ -76,12 +76,12 @@ GROWTH = 150 * MIB
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak memory of a process is told on Linux only")
 async def test_memory_stays_flat(tmp_path: Path) -> None:
     """Images of 20 MiB one after the other: memory stops growing after the first ones."""
-    async with ScriptedUpstream(["ok"] * 12) as upstream:
+    async with ScriptedUpstream(["ok"] * 7) as upstream:
         config = tmp_path / "holdfast.yaml"
         config.write_text(config_text(upstream.url))
         with Process(f"sqlite:///{tmp_path}/s.db", config=config) as server:
             async with httpx2.AsyncClient(base_url=server.url, trust_env=False, timeout=120) as http:
-                for number in range(12):
+                for number in range(7):
                     content = png(size=64, seed=number) + os.urandom(20 * MIB - 200)
                     said = [{"role": "user", "content": [image_url(content)]}]
                     response = await http.post(

@@ -24,7 +24,7 @@ from tests.waits import until
 
 pytestmark = pytest.mark.usefixtures("lines_end")
 
-STREAMS = {"/v1/chat/completions": 500, "/v1/messages": 200}
+STREAMS = {"/v1/chat/completions": 200, "/v1/messages": 100}
 """Number of streams at once, by path. All APIs share what happens after the conversion of a request, so one of them has most."""
 DROPPED = 0.4
 """The share of them whose clients go."""

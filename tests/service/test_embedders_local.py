@@ -101,7 +101,7 @@ async def embed(texts: Sequence[str]) -> list[bytes]:
 
 
 async def test_vectors_match_a_plain_computation(files: weights.Files, reference: Callable[[str], Any]) -> None:
-    texts = ["Where is my order?", "x", "東京で会議があります。", "Crème brûlée: 5 €, please!", "long " * 600]
+    texts = ["Where is my order?", "x", "東京で会議があります。", "Crème brûlée: 5 €, please!", "long " * 270]
     texts += [" ".join(["flight"] * n) for n in (1, 2, 3, 5, 8, 13, 19)]
     for text, vector in zip(texts, await embed(texts), strict=True):
         assert len(vector) == 4 * 384

@@ -26,7 +26,6 @@ from tests.service.recall_kit import (
     LetterEmbedder,
     Place,
     add_conversations,
-    everywhere,
     recall_all,
     search_all,
     service,
@@ -170,7 +169,7 @@ async def check_memories(hf: Holdfast, said: set[str], going: set[str], gone: se
 # -- feeding --------------------------------------------------------------------------
 
 
-@everywhere
+@pytest.mark.parametrize("place", ["sqlite", "postgres"], indirect=True)
 async def test_committed_text_is_found_once_wherever_a_feeder_crashed(place: Place, jobs: Jobs) -> None:
     some: list[dict[str, Any]] = [
         {"do": do, "name": f"n{at}", "write": write, "after": after} for at, (do, write, after) in enumerate(DEATHS)
@@ -202,7 +201,7 @@ async def test_committed_text_is_found_once_wherever_a_feeder_crashed(place: Pla
 BRASS = ("brass", "key3", "which key is made of brass?")
 
 
-@everywhere
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
 async def test_rebuild_continues_after_a_crash_and_search_results_stay_the_same(place: Place, jobs: Jobs) -> None:
     place.clock.now = LATER
     async with place.server() as hf:
@@ -236,7 +235,7 @@ async def test_rebuild_continues_after_a_crash_and_search_results_stay_the_same(
 # -- concurrency ---------------------------------------------------------------------
 
 
-@everywhere
+@pytest.mark.parametrize("place", ["mysql"], indirect=True)
 async def test_concurrent_feeders_index_each_entry_once(place: Place, jobs: Jobs) -> None:
     names = ("x", "y", "z")
     said = await jobs.wait_for_jobs(place, *({"do": "talk", "name": name, "vectors": True} for name in names))
@@ -256,7 +255,7 @@ async def test_concurrent_feeders_index_each_entry_once(place: Place, jobs: Jobs
     await place.check()
 
 
-@everywhere
+@pytest.mark.parametrize("place", ["sqlite", "mysql"], indirect=True)
 async def test_memories_of_concurrent_processes_are_all_found(place: Place, jobs: Jobs) -> None:
     said = await jobs.wait_for_jobs(place, *({"do": "remember", "name": name} for name in ("x", "y", "z")))
     assert said.ended == [0, 0, 0]

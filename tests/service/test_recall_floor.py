@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.evaluation.direct import Direct
-from benchmarks.evaluation.evaluator import Evaluator
-from benchmarks.evaluation.readers import read
 from holdfast.agents import Agent
 from holdfast.context.recalled import OPENING, RecallSettings
 from holdfast.embedders import EmbedderSettings, embedder_of, weights
@@ -309,17 +306,6 @@ def local(**settings: Any) -> Any:
     except EmbeddingFailed:
         pytest.skip("the weights of the local embedder are not installed")
     return embedder_of(EmbedderSettings(provider="local", **settings))
-
-
-async def test_local_model_floor_keeps_the_answers() -> None:
-    """On a conversation used for tuning: no answer leaves the first ten, and few the first fifty."""
-    dataset = read([CONVERSATIONS / "dev" / "dev-1.json"])
-    without, with_it = [
-        (await Evaluator(dataset, Direct(dataset, embedder=local(**floor))).run("hybrid", ks=[10, 50])).turns
-        for floor in ({"min_similarity": 0}, {})
-    ]
-    assert with_it["10"] >= without["10"] > 0.7
-    assert with_it["50"] >= without["50"] - 0.005
 
 
 @pytest.mark.parametrize("mode", MODES)
