@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner, Result
@@ -19,8 +15,6 @@ from click.testing import CliRunner, Result
 from holdfast import __version__, errors
 from holdfast.cli import commands
 from holdfast.cli.terminal import format_line, format_time, json_line, sanitize
-from holdfast.config import ServerSettings
-from tests.waits import block_until
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -157,32 +151,6 @@ def test_any_number_is_formatted_as_a_time() -> None:
 # -- config check --------------------------------------------------------------
 
 
-def test_config_check_reports_valid_settings() -> None:
-    result = invoke("config", "check")
-    assert result.exit_code == 0
-    assert result.stdout.startswith("defaults: ok\nmodel: offline")
-
-
-def test_config_check_reports_invalid_server_names(tmp_path: Path) -> None:
-    """Such a file loads, but cannot be served."""
-    file = tmp_path / "holdfast.yaml"
-    file.write_text("mcp_servers:\n  a b: {command: x}\n")
-    result = invoke("config", "check", str(file))
-    assert result.exit_code == 1
-    assert f"{file}:2: mcp_servers.a b: the name of an MCP server has" in result.output
-
-
-def test_config_check_reports_every_mistake(tmp_path: Path) -> None:
-    Path("wrong.yaml").write_text("gateway:\n  port: 80000\n  hots: x\n")
-    result = invoke("config", "check", "wrong.yaml")
-    assert result.exit_code == 1
-    assert "wrong.yaml:2: gateway.port" in result.stdout
-    assert "did you mean 'host'?" in result.stdout
-    told = json.loads(invoke("config", "check", "wrong.yaml", "--json").stdout)
-    assert told["ok"] is False
-    assert len(told["problems"]) == 2
-
-
 @pytest.mark.parametrize("command", ["check", "show"])
 def test_config_commands_accept_the_file_like_related_commands(command: str) -> None:
     Path("right.yaml").write_text("gateway:\n  port: 8000\n")
@@ -195,49 +163,7 @@ def test_config_commands_accept_the_file_like_related_commands(command: str) -> 
     assert "two files" in two.stderr
 
 
-def test_config_check_of_a_missing_file() -> None:
-    result = invoke("config", "check", "nowhere.yaml")
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert "nowhere.yaml" in result.stderr
-
-
 # -- serve ---------------------------------------------------------------------
-
-
-@pytest.fixture
-def served_settings(monkeypatch: pytest.MonkeyPatch) -> list[ServerSettings]:
-    """Return the settings that `serve` was called with; nothing listens."""
-    calls: list[ServerSettings] = []
-
-    def serve(settings: ServerSettings, **_: Any) -> int:
-        calls.append(settings)
-        return 0
-
-    monkeypatch.setattr("holdfast.server.run.serve", serve)
-    return calls
-
-
-def test_flags_override_the_environment_which_overrides_the_file(served_settings: list[ServerSettings]) -> None:
-    Path("h.yaml").write_text("gateway: {host: localhost, port: 1111}\n")
-    env = {"HOLDFAST_CONFIG": "h.yaml", "HOLDFAST_PORT": "2222", "HOLDFAST_STORE": "sqlite:///env.db"}
-    assert invoke("serve", env=env).exit_code == 0
-    assert (
-        invoke("serve", "--port", "3333", "--store", "sqlite:///flag.db", "--model", "gpt-4o", env=env).exit_code == 0
-    )
-    first, second = served_settings
-    assert (first.file, first.host, first.port, first.store) == ("h.yaml", "localhost", 2222, "sqlite:///env.db")
-    assert (second.port, second.store, second.config.model) == (3333, "sqlite:///flag.db", "gpt-4o")
-
-
-def test_serve_reports_every_mistake_of_the_configuration(served_settings: list[ServerSettings]) -> None:
-    Path("holdfast.yaml").write_text("gateway: {port: no}\nagent: {}\n")
-    result = invoke("serve", env={"HOLDFAST_PORT": "many"})
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 3
-    assert "did you mean 'agents'?" in result.stderr
-    assert "HOLDFAST_PORT" in result.stderr
-    assert served_settings == []
 
 
 @pytest.mark.parametrize(
@@ -258,52 +184,3 @@ def test_model_at_the_servers_own_address_is_refused(env: dict[str, str], text: 
     assert where in refused.stderr
     assert "is this server itself" in refused.stderr
     assert not Path("holdfast.db").exists()
-
-
-def test_port_in_use_exits_with_1() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = program("serve", "--port", str(port))
-    assert done.returncode == 1
-    assert f"127.0.0.1:{port}" in done.stderr
-    assert "--port" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_store_that_cannot_be_opened_exits_with_1() -> None:
-    Path("other.db").write_text("This is no database, and long enough to tell. " * 20)
-    done = program("serve", "--port", "0", "--store", "sqlite:///other.db")
-    assert done.returncode == 1
-    assert done.stderr.startswith("Error: ")
-    assert "other.db" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def is_healthy(address: str) -> bool:
-    """Return True if a server answers at the address."""
-    try:
-        with urlopen(f"{address}/healthz", timeout=10):
-            return True
-    except URLError:
-        return False
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="signals are of POSIX")
-def test_ctrl_c_ends_the_server_quietly() -> None:
-    command = [sys.executable, "-m", "holdfast", "serve", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        assert server.stderr is not None
-        banner = [server.stdout.readline()]
-        while not banner[-1].lstrip().startswith("try "):
-            banner.append(server.stdout.readline())
-        block_until(lambda: is_healthy(banner[0].split()[-1]))
-        server.send_signal(signal.SIGINT)
-        left, said = server.communicate(timeout=60)
-    assert "http://127.0.0.1:" in banner[0]
-    assert "curl" in "".join(banner)
-    assert server.returncode in (0, 130)
-    assert left == ""
-    assert said.endswith("\nstopped\n")
-    assert "Traceback" not in said
-    assert "Aborted" not in said

@@ -39,18 +39,6 @@ def export_messages(session_id: str, *args: str) -> list[dict[str, Any]]:
 # -- turns -----------------------------------------------------------------------
 
 
-def test_turn_is_shown_and_stored() -> None:
-    with ScriptedUpstream(["Hello there.", "Lisbon."]).in_thread() as upstream:
-        result = chat("--session", "trip", "--user", "ada", say="Hi\n\nWhere to?\n", env=upstream_environment(upstream))
-    assert (result.exit_code, result.stderr) == (0, "")
-    first, *rest = result.stdout.splitlines()
-    assert first == "session trip of user ada, new; model gpt-4o-mini"
-    assert [rest[0], rest[2]] == ["Hello there.", "Lisbon."]
-    assert all(line.startswith("[#.") and line.endswith(" tokens") for line in (rest[1], rest[3]))
-    assert [one["content"] for one in upstream.requests[1].body["messages"]] == ["Hi", "Hello there.", "Where to?"]
-    assert [one["content"] for one in export_messages("trip", "--user", "ada")][1::2] == ["Hello there.", "Lisbon."]
-
-
 def test_existing_session_is_continued() -> None:
     assert chat("--session", "s", "--user", "ada", say="The word is kelp.\n").exit_code == 0
     result = chat("--session", "s", say="what do you see?\n")
@@ -125,22 +113,6 @@ def test_interrupted_reply_is_kept() -> None:
     assert export_messages("s")[1]["metadata"]["interrupted"] is True
 
 
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ("/foo", "unknown command /foo"),
-        ("/pin", "got '': /pin N"),
-        ("/pin one", "expected a message number, got 'one'"),
-        ("/pin 7", "no live message with seq 7"),
-        ("/history x", "/history N"),
-    ],
-)
-def test_wrong_command_suggests_the_right_one(said: str, told: str) -> None:
-    result = chat(say=f"{said}\nHi\n")
-    assert told in result.stderr
-    assert "You just said" in result.stdout
-
-
 def test_invalid_utf8_input_is_still_sent() -> None:
     result = CliRunner().invoke(commands, ["chat", "--session", "s"], input=b"a\xffb\n")
     assert result.exit_code == 0, result.stderr
@@ -148,38 +120,6 @@ def test_invalid_utf8_input_is_still_sent() -> None:
 
 
 # -- commands ----------------------------------------------------------------------
-
-
-def test_commands_describe_the_session() -> None:
-    result = chat(
-        "--session", "s", say="Hello\n/pin 0\n/context\n/explain\n/explain 0\n/history 1\n/help\n/quit\nnever said\n"
-    )
-    assert (result.exit_code, result.stderr) == (0, "")
-    out = result.stdout
-    assert "pinned 0: Hello" in out
-    assert "  user       Hello" in out
-    assert "0  anchored         5 tokens  the task" in out
-    assert "message 0 of turn 0, user, " in out
-    assert "in block task" in out
-    assert out.count("\nturn 0") == 1
-    assert "/unpin N" in out
-    assert "never said" not in out
-    assert export_messages("s")[0]["pinned"] is True
-    assert chat("--session", "s", say="/unpin 0\n").exit_code == 0
-    assert "pinned" not in export_messages("s")[0]
-
-
-def test_double_slash_sends_a_literal_slash() -> None:
-    assert 'You just said: "/new"' in chat(say="//new\n").stdout
-
-
-def test_new_command_starts_another_session() -> None:
-    result = chat("--session", "s", "--user", "ada", say="Hi\n/new\nHo\n")
-    assert result.stdout.count("of user ada, new;") == 2
-    assert len(export_messages("s")) == 2
-    listed = json.loads(CliRunner().invoke(commands, ["sessions", "list", "--json"]).stdout)
-    assert {one["user_id"] for one in listed} == {"ada"}
-    assert len(listed) == 2
 
 
 # -- budget display --------------------------------------------------------------------

@@ -44,53 +44,6 @@ def run(*args: str) -> str:
     return result.output
 
 
-READING = """\
-sessions list
-sessions show ID
-sessions show ID --last 2
-sessions show OTHER
-sessions verify ID
-explain OTHER
-sessions export no-such-ID
-sessions prune --older-than 0s --status any --dry-run
-explain ID
-explain ID --text nuts
-explain no-such-ID
-facts ID
-state get --session ID
-search --user USER nuts
-"""
-CHANGING = """\
-sessions fork ID --at-turn 0
-sessions annotate ID 0 --pin
-sessions annotate ID 9 --lift all
-sessions close ID
-sessions rewind ID --at-turn 0
-sessions delete --yes no-such-ID
-sessions delete --yes --user USER
-"""
-
-
-@pytest.mark.parametrize("commands", [READING, CHANGING])
-@pytest.mark.parametrize("drawn", [False, True])
-def test_stored_text_is_printed_as_text(commands: str, drawn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    store(SESSION, {**SESSION, "id": f"other{EVIL}", "agent": f"a{EVIL}"})
-    if drawn:
-        for module in ("sessions", "explain"):
-            monkeypatch.setattr(f"holdfast.cli.{module}.is_output_terminal", lambda: True)
-    names = {
-        "ID": SESSION["id"],
-        "USER": SESSION["user_id"],
-        "no-such-ID": f"no-such-{SESSION['id']}",
-        "OTHER": f"other{EVIL}",
-    }
-    for command in commands.splitlines():
-        output = run(*[names.get(word, word) for word in command.split()])
-        assert output, command
-        assert sanitize(output) == output, command
-        assert len(output) < (1_500_000 if command.startswith("state") else 12_000), command
-
-
 def test_errors_about_imports_are_printed_as_text() -> None:
     store(SESSION)
     Path("x.jsonl").write_text(json.dumps({**SESSION, "messages": []}) + "\n", encoding="utf-8")
@@ -102,11 +55,3 @@ def test_errors_about_imports_are_printed_as_text() -> None:
         assert output
         assert sanitize(output) == output
         assert len(output) < 12_000
-
-
-def test_memories_are_printed_as_text() -> None:
-    Path("holdfast.yaml").write_text("memory: {enabled: true}\n", encoding="utf-8")
-    outputs = [run("memories", "remember", EVIL, "nuts", "--tag", "food", "--user", f"u{EVIL}")]
-    outputs += [run("memories", "list", "--user", f"u{EVIL}"), run("memories", "recall", "nuts", "--user", f"u{EVIL}")]
-    assert "nuts" in outputs[1]
-    assert all(sanitize(output) == output for output in outputs)

@@ -73,20 +73,6 @@ def test_user_without_sessions_is_reported() -> None:
     assert (result.exit_code, result.stderr) == (0, "User bab has no sessions.\n")
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (("--session", "s"), "several users have a session"),
-        (("--session", "none"), "no session"),
-        (("--user", "ada", "--session", "none"), "no session"),
-    ],
-)
-def test_rebuild_of_a_missing_session_fails(args: tuple[str, ...], message: str) -> None:
-    result = index("rebuild", *args)
-    assert result.exit_code == 1
-    assert message in result.output
-
-
 def test_disabled_index_cannot_be_rebuilt(here: Path) -> None:
     (here / "holdfast.yaml").write_text("storage: {index: {enabled: false}}\n")
     result = index("rebuild")

@@ -51,22 +51,6 @@ def plant_memory(url: str, content: str) -> str:
     return anyio.run(make)
 
 
-def test_remember_recall_replace_and_forget(store: str) -> None:
-    tea = ("Ann's", "favourite", "drink", "is", "tea")
-    one = read_json(store, "remember", *tea, "--tag", "drink", "--type", "user", *ANN)
-    assert (one["outcome"], one["content"], one["tags"], one["type"]) == ("new", " ".join(tea), ["drink"], "user")
-    assert read_output(store, "remember", "ann's favourite drink is tea.", *ANN) == f"Merged into {one['id']}."
-    assert " ".join(tea) in read_output(store, "recall", "what", "tea?", *ANN)
-    assert [hit["id"] for hit in read_json(store, "recall", "tea", *ANN)] == [one["id"]]
-    assert read_json(store, "recall", "tea", "--user", "bob") == []
-    assert f"Replaced {one['id']} by" in read_output(store, "remember", "Ann's favourite drink is gin", *ANN)
-    (newer,) = read_json(store, "recall", "gin", *ANN)
-    assert newer["supersedes"] == [one["id"]]
-    assert "origin       user, trust 1" in read_output(store, "show", newer["id"])
-    assert read_output(store, "forget", newer["id"]) == "Forgot 2 memories."
-    assert read_json(store, "list", *ANN) == []
-
-
 def test_command_line_recall_does_not_count_for_consolidation(store: str) -> None:
     read_output(store, "remember", "Ann likes tea", *ANN)
     read_output(store, "recall", "tea", *ANN)
@@ -110,33 +94,6 @@ def test_memories_of_a_session_are_forgotten_together(store: str) -> None:
     plant_memory(store, "Ann pays to account 7")
     assert read_output(store, "forget", "--session", "s", "--user", "bob") == "Forgot 0 memories."
     assert read_output(store, "forget", "--session", "s", *ANN) == "Forgot 1 memory."
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("forget",),
-        ("forget", "mem_1", "--session", "s"),
-        ("remember", "x", "--app", "--user", "ann"),
-        ("remember", "x", "--type", "odd"),
-        ("remember", "x", "--importance", "7"),
-        ("remember", "x", "--until", "soon"),
-        ("recall", "x", "--mode", "vector"),
-        ("recall",),
-    ],
-)
-def test_invalid_requests_are_reported(store: str, args: tuple[str, ...]) -> None:
-    read_output(store, "remember", "Ann likes tea", *ANN)
-    result = memories(store, *args)
-    assert result.exit_code == 2, result.output
-    assert "Traceback" not in result.output
-
-
-@pytest.mark.parametrize("args", [("show", "mem_1"), ("forget", "mem_1"), ("review", "mem_1", "accept")])
-def test_missing_memory_is_reported(store: str, args: tuple[str, ...]) -> None:
-    read_output(store, "remember", "Ann likes tea", *ANN)
-    result = memories(store, *args)
-    assert (result.exit_code, "there is no memory" in result.output) == (1, True)
 
 
 def test_list_does_not_create_a_missing_store(store: str) -> None:

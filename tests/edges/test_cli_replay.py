@@ -14,7 +14,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
-from holdfast.context.settings import STRATEGIES
 from holdfast.testing import Reply, ScriptedUpstream
 
 KEYS = ["strategy", "budget", "calls", "refused", "tokens_per_call", "recall", "bound", "cached", "cost_per_call"]
@@ -73,12 +72,6 @@ def test_json_has_a_row_per_strategy_and_budget_with_exactly_the_keys() -> None:
     ]
     assert all(list(row) == KEYS for row in told)
     assert all(row["calls"] == 4 and row["refused"] == 0 and row["recall"] == 1.0 for row in told)
-
-
-def test_defaults_are_the_usual_strategies_at_three_budgets() -> None:
-    told = read_results("s.jsonl")
-    assert {row["strategy"] for row in told} == set(STRATEGIES)
-    assert {row["budget"] for row in told} == {1024, 4096, 16384}
 
 
 def test_repeated_options_are_combined_without_duplicates() -> None:
@@ -328,34 +321,6 @@ def test_bad_line_is_named_by_file_and_line(source: str) -> None:
     assert skipped.exit_code == 0
     assert f"Skipped 2 bad lines; the first: {source}:2" in skipped.stderr
     assert json.loads(skipped.stdout)[0]["calls"] == 2
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "said"),
-    [
-        ("--strategy", "digset", "did you mean 'digest'?"),
-        ("--strategy", "none,tokenwindow", "did you mean 'token_window'?"),
-        ("--strategy", "digest+token_window", "digest cannot be followed by another strategy"),
-        ("--strategy", "clear_tool_results:kep=2+digest", "did you mean 'keep'?"),
-        ("--strategy", "digest,target=2", "expected a number above 0 and below 1"),
-        ("--strategy", "keep=2,digest", "'keep=2' must follow a strategy"),
-        ("--strategy", ",", "the list is empty"),
-        ("--budget", "8k", "'8k' is not a number of tokens"),
-        ("--budget", "0", "'0' is not a number of tokens"),
-        ("--budget", "9" * 5000, "is not a number of tokens"),
-        ("--budget", "-5", "'-5' is not a number of tokens"),
-    ],
-)
-def test_wrong_option_suggests_the_right_one(option: str, value: str, said: str) -> None:
-    result = replay("s.jsonl", option, value)
-    assert result.exit_code == 2
-    assert said in result.stderr
-
-
-def test_missing_file_is_reported() -> None:
-    result = replay("nowhere.jsonl")
-    assert result.exit_code == 2
-    assert "nowhere.jsonl" in result.stderr
 
 
 def test_empty_file_is_reported() -> None:

@@ -230,16 +230,6 @@ def test_nothing_to_import_is_an_error() -> None:
 # -- export ----------------------------------------------------------------------
 
 
-def test_export_of_named_sessions_or_all() -> None:
-    store(WHOLE, {"id": "a", "messages": MESSAGES}, {"id": "b", "messages": MESSAGES})
-    assert set(export_sessions("b", "a")) == {("default", "b"), ("default", "a")}
-    assert set(export_sessions("--all", "--user", "ada")) == {("ada", "support-42")}
-    assert sessions("export").exit_code == 2
-    assert sessions("export", "a", "--all").exit_code == 2
-    missing = sessions("export", "a", "nope")
-    assert (missing.exit_code, missing.stdout) == (1, "")
-
-
 def test_export_of_all_is_paged_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.stores.walk.PAGE", 2)
     names = [f"s{at}" for at in range(7)]

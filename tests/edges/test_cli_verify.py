@@ -38,40 +38,6 @@ def run_sql(sql: str) -> None:
     db.close()
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (["--all"], "Verified 2 sessions, 3 entries: no differences.\n"),
-        (["a"], "Verified 1 session, 2 entries: no differences.\n"),
-        (["b", "a", "b"], "Verified 2 sessions, 3 entries: no differences.\n"),
-        (["b", "--user", "bob"], "Verified 1 session, 1 entry: no differences.\n"),
-        (["--all", "--user", "ada"], "Verified 1 session, 2 entries: no differences.\n"),
-        (["--all", "--user", "nobody"], "Verified 0 sessions, 0 entries: no differences.\n"),
-    ],
-)
-def test_intact_sessions_are_counted(args: list[str], said: str) -> None:
-    result = sessions("verify", *args)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, said, "")
-
-
-def test_json_has_a_row_per_session() -> None:
-    told = json.loads(sessions("verify", "a", "b", "--json").stdout)
-    assert told == [
-        {"id": "a", "user_id": "ada", "entries": 2, "error": None},
-        {"id": "b", "user_id": "bob", "entries": 1, "error": None},
-    ]
-
-
-@pytest.mark.parametrize("args", [[], ["a", "--all"]])
-def test_ids_and_all_are_exclusive(args: list[str]) -> None:
-    assert sessions("verify", *args).exit_code == 2
-
-
-def test_missing_session_is_reported() -> None:
-    result = sessions("verify", "a", "nowhere")
-    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Error: no session 'nowhere'\n")
-
-
 def test_changed_message_is_named() -> None:
     run_sql("UPDATE entries SET payload = CAST(replace(CAST(payload AS TEXT), 'Hello', 'Hallo') AS BLOB) WHERE seq = 1")
     result = sessions("verify", "--all")

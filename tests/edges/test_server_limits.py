@@ -146,36 +146,6 @@ async def test_shared_state_has_the_same_limits() -> None:
 
 # -- content types -----------------------------------------------------------
 
-KINDS = [
-    ({"Content-Type": "application/json"}, 200),
-    ({"Content-Type": "application/json; charset=utf-8"}, 200),
-    ({"Content-Type": 'Application/JSON;charset="UTF-8"'}, 200),
-    ({"Content-Type": "application/vnd.api+json"}, 200),
-    ({}, 200),
-    ({"Content-Encoding": "identity"}, 200),
-    ({"Content-Type": "text/plain"}, 415),
-    ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
-    ({"Content-Type": "multipart/form-data; boundary=x"}, 415),
-    ({"Content-Type": "application/jsonl"}, 415),
-    ({"Content-Type": "application/json; charset=utf-16"}, 415),
-    ({"Content-Type": ""}, 415),
-    ({"Content-Encoding": "gzip"}, 415),
-    ({"Content-Encoding": "br"}, 415),
-    ({"Content-Encoding": "identity, gzip"}, 415),
-]
-
-
-@pytest.mark.parametrize(("headers", "status"), KINDS, ids=lambda value: str(value)[:50])
-async def test_only_json_bodies_are_accepted(headers: dict[str, str], status: int) -> None:
-    """JSON or no content type; others are refused before reading, with the accepted one."""
-    async with gateway([]) as (served, _):
-        body = json.dumps({"messages": [HI]}).encode()
-        response = await served.http.put("/v1/sessions/s", content=body, headers=headers)
-        assert response.status_code == status
-        if status == 415:
-            assert re.search("application/json|uncompressed|UTF-8", assert_error(response, 415)["message"])
-            assert (await served.http.get("/v1/sessions")).json()["data"] == []
-
 
 async def test_compressed_body_is_refused_everywhere() -> None:
     """Not as invalid JSON."""
@@ -200,22 +170,6 @@ async def test_megabyte_of_base64_is_kept() -> None:
         assert upstream.requests[0].body["messages"][0]["content"] == content
         stored = (await served.http.get("/v1/sessions/s/messages")).json()["data"]
         assert stored[0]["content"] == content
-
-
-async def test_error_quotes_are_short() -> None:
-    long = "x" * 1_000_000
-    async with gateway([]) as (served, _):
-        await create_session_s(served)
-        for url, body in (
-            ("/v1/sessions/s/messages", {"messages": [{"role": long, "content": ""}]}),
-            ("/v1/sessions", {long: 1}),
-            ("/v1/sessions", {"agent": long}),
-            ("/v1/sessions/s/context", {"strategy": long}),
-            ("/v1/chat/completions", {"messages": [HI], "agent": long}),
-        ):
-            response = await served.http.post(url, json=body)
-            assert assert_error(response, 400)
-            assert len(response.content) < 10_000
 
 
 # -- timeouts and request heads ----------------------------------------------

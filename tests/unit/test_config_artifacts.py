@@ -16,18 +16,6 @@ def test_an_empty_section_gives_the_defaults() -> None:
     assert _load_settings("{}").max_bytes == ARTIFACT_BYTES
 
 
-def test_configured_values_are_used() -> None:
-    text = "{bucket: b, endpoint: 'http://e', region: r, access_key: a, secret_key: s, max_bytes: 1MiB}"
-    assert _load_settings(text) == ArtifactSettings(
-        bucket="b",
-        endpoint="http://e",
-        region="r",
-        access_key="a",
-        secret_key="s",
-        max_bytes=1 << 20,
-    )
-
-
 def test_access_keys_are_masked() -> None:
     settings = _load_settings("{bucket: b, access_key: A-SEEN-NOWHERE, secret_key: S-SEEN-NOWHERE}")
     loaded = config.load(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from holdfast import config
-from holdfast.cli import commands
 from holdfast.config.gateway import Gateway
 from holdfast.config.reference import DURATION, SIZE, build_json_schema, list_rows
 from holdfast.context.settings import STRATEGIES
@@ -33,7 +30,6 @@ EXAMPLES = [
     if page.name != "releasing.md"  # its block is a workflow of the code host
     for text in re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 ]
-ENV = {"DB_HOST": "h", "DB_USER": "u", "DB_PASSWORD": "p", "OPENAI_API_KEY": "k"}
 
 
 def list_schema_errors(text: str) -> list[str]:
@@ -123,9 +119,3 @@ def inner(node: Any) -> Any:
     if "anyOf" in node:
         node = node["anyOf"][0]
     return SCHEMA["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
-
-
-def test_the_command_prints_the_schema() -> None:
-    found = CliRunner().invoke(commands, ["config", "show", "--schema"])
-    assert found.exit_code == 0
-    assert json.loads(found.stdout) == SCHEMA

@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from holdfast import config
-from holdfast.cli import commands
 from holdfast.config.reference import list_rows
 from holdfast.sections import mask_url
 
@@ -108,19 +106,6 @@ def test_every_key_with_a_default_is_shown(env: dict[str, str]) -> None:
     of_context = {row.key for row in list_rows() if row.key.startswith(("context.", "storage.memory", "storage.index"))}
     optional = {key for key in has_default if key.startswith(("auth.jwt.", "hooks.webhooks[]", "hooks.workspace_git"))}
     assert has_default - of_context - optional - {"secret_guard.enabled", "secret_guard.on_secret"} <= keys
-
-
-def test_the_command_prints_text_and_json(env: dict[str, str]) -> None:
-    """Problems make it fail like every command."""
-    runner = CliRunner(env=env)
-    shown = runner.invoke(commands, ["config", "show", "--json"])
-    assert shown.exit_code == 0
-    assert {"key": "gateway.port", "value": 9001, "source": "own.yaml:2"} in json.loads(shown.stdout)
-    assert "gateway.port: 9001" in runner.invoke(commands, ["config", "show", "own.yaml"]).stdout
-    Path("own.yaml").write_text("gatway: {}\n")
-    failed = runner.invoke(commands, ["config", "show"])
-    assert failed.exit_code != 0
-    assert "did you mean 'gateway'" in failed.output
 
 
 @pytest.mark.parametrize("sign", ["/", "#", "?", "/#?"])

@@ -10,11 +10,8 @@ import yaml
 
 from holdfast import config
 from holdfast.config import Config
-from holdfast.config.agents import Agent
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
-from tests.unit.blocks import BLOCKS, ENV
-from tests.words import says
 
 SECRET = "sk-not-to-be-seen"
 
@@ -36,11 +33,6 @@ def test_without_a_file_sqlite_and_the_offline_model_are_used() -> None:
     assert found.sessions.ttl == 86_400
     assert (found.gateway.host, found.gateway.port, found.gateway.max_body) == ("127.0.0.1", 8377, 32 << 20)
     assert config.list_warnings(found) == []
-
-
-@pytest.mark.parametrize("text", ["", "\n# nothing\n", "---\n", "~", "agents:\nllms:\ngateway:\n  port:\n"])
-def test_empty_documents_give_the_defaults(text: str) -> None:
-    assert config.describe(load(text)) == config.describe(config.load_default({}))
 
 
 def test_environment_variables_select_the_upstream() -> None:
@@ -185,28 +177,6 @@ def test_the_only_llm_is_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "url"),
-    [
-        ("storage: {sessions: {backend: inmemory}}", "sqlite://:memory:"),
-        ("storage: {sessions: {backend: sql}}", "sqlite:///holdfast.db"),
-        ("storage: {sessions: {backend: sql, database: main}}", "sqlite:///holdfast.db"),
-        ("databases: {main: {driver: sqlite, path: data/a b.db}}", "sqlite:///data/a b.db"),
-        ("databases: {main: {driver: sqlite, path: /var/x.db}}", "sqlite:////var/x.db"),
-        ("databases: {default: {driver: sqlite, path: ':memory:'}}", "sqlite://:memory:"),
-        ("databases: {other: {driver: sqlite, path: x}}", "sqlite:///holdfast.db"),
-        (
-            "databases: {main: {driver: postgres, host: h, database: d/e, user: 'a@b', password: 'p:/?#%', options: {sslmode: require}}}",
-            "postgresql://a%40b:p%3A%2F%3F%23%25@h:5432/d%2Fe?sslmode=require",
-        ),
-        ("databases: {main: {driver: mysql, host: '::1', port: 1, database: d, user: u}}", "mysql://u@[::1]:1/d"),
-        ("databases: {main: {url: 'postgresql://u:p@h/d'}}", "postgresql://u:p@h/d"),
-    ],
-)
-def test_store_urls(text: str, url: str) -> None:
-    assert config.resolve_store_url(load(text)) == url
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
         (
@@ -283,46 +253,11 @@ def test_doubtful_settings_load_with_a_warning() -> None:
     assert lines == sorted(lines)
 
 
-SECRETS = f"""
-llms: {{a: {{api_key: {SECRET}, headers: {{X: {SECRET}}}, base_url: "https://u:{SECRET}@h/v1", params: {{x_key: {SECRET}, max_completion_tokens: 5}}}}}}
-databases: {{main: {{driver: postgres, host: h, database: d, password: {SECRET}, options: {{sslpassword: {SECRET}}}}},
-  b: {{url: "mysql://u:{SECRET}@h/d?x={SECRET}"}}}}
-"""
-
-
-def test_secrets_are_never_shown(tmp_path: Path) -> None:
-    file = tmp_path / "holdfast.yaml"
-    doubtful = [line for line in DOUBTFUL.splitlines() if not line.startswith(("llms:", "databases:"))]
-    file.write_text("\n".join([SECRETS, *doubtful]))
-    report = config.check_config(str(file), {"KEY": SECRET})
-    found = config.load_file(file, {"KEY": SECRET})
-    assert report.exit_code == 1, "its database is not in this version"
-    for shown in (report.text, repr(report.data), repr(found), repr(config.resolve_llm(found, "a"))):
-        assert SECRET not in shown
-        assert not says(shown, "1234")
-    assert report.data["config"]["llms"]["a"]["params"] == {"x_key": "***", "max_completion_tokens": 5}
-    assert report.data["store"] == "postgresql://:***@h:5432/d?***"
-
-
 def test_a_described_configuration_loads_with_the_same_meaning() -> None:
     shown = config.describe(load(MODELS))
     again = load(yaml.safe_dump(shown, sort_keys=False).replace("'***'", "k1"))
     assert config.describe(again) == shown
     assert again.llms == load(MODELS).llms
-
-
-def test_config_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    report = config.check_config(None, {})
-    assert report.exit_code == 0
-    assert report.text.startswith("defaults: ok\nmodel: offline, built in\nstore: sqlite:///holdfast.db\n")
-    assert report.data["warnings"] == report.data["problems"] == []
-    (tmp_path / "holdfast.yaml").write_text("gatway: {}\nagents: 5\n")
-    report = config.check_config(None, {})
-    assert (report.exit_code, report.data["ok"]) == (1, False)
-    assert report.text.splitlines() == [*report.data["problems"], "holdfast.yaml: 2 mistakes"]
-    report = config.check_config("none.yaml", {})
-    assert (report.exit_code, report.text) == (2, "none.yaml: cannot be read: No such file or directory")
 
 
 def test_check_uses_the_address_of_the_short_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,20 +273,6 @@ def test_check_uses_the_address_of_the_short_variables(tmp_path: Path, monkeypat
 
 
 # -- blocks written for other systems ------------------------------------------
-
-
-@pytest.mark.parametrize("text", BLOCKS)
-def test_blocks_of_other_systems_load_unchanged(text: str) -> None:
-    found = load(text, **ENV)
-    assert config.resolve_store_url(found)
-    assert config.resolve_llm(found, "assistant").model
-    for warning in config.list_warnings(found):
-        expected = "not used yet|not available yet|used as a model's name|keeps it on disk"
-        assert re.search(expected, warning), warning
-
-
-def test_an_agent_without_settings_is_valid() -> None:
-    assert load("agents:\n  a:\n  b: {}\n").agents == {"a": Agent(), "b": Agent()}
 
 
 def test_agents_inherit_the_top_level_context() -> None:
