@@ -10,7 +10,6 @@ In another process, by a variable: `HOLDFAST_FAULTS="after-commit:3=kill"` kills
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -95,8 +94,14 @@ def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+async def _wait_forever() -> None:
+    import asyncio  # here, because the command line imports this module, and help must be fast
+
+    await asyncio.Event().wait()
+
+
 _ACTIONS: Final[dict[str, Action]] = {
     "kill": kill,
     "fail": StoreUnavailable("a planned failure"),
-    "hold": lambda: asyncio.Event().wait(),
+    "hold": _wait_forever,
 }
