@@ -55,7 +55,7 @@ async def test_the_first_key_closes_the_server_at_once() -> None:
         ({"role": "admin", "user_id": "ada"}, [200, 201, 403]),
     ],
 )
-async def test_a_role_says_what_a_key_may_do(fields: dict[str, str], expected: list[int]) -> None:
+async def test_a_role_says_what_a_key_may_do(fields: dict[str, Any], expected: list[int]) -> None:
     async with gateway((), "auth: {required: true}") as served, gateway() as opened:
         admin = (await create(opened, role="admin"))["key"]
         assert await statuses(served, admin, READ) == [401], "a key of another server"
