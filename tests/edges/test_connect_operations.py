@@ -19,7 +19,6 @@ from holdfast.errors import (
     SessionNotFound,
     StaleRecord,
     StaleSession,
-    TooLarge,
     UserNotFound,
 )
 from tests.clocks import Clock
@@ -51,16 +50,6 @@ async def read_texts(session: Any) -> list[str]:
 
 
 # -- replacing ---------------------------------------------------------------------
-
-
-async def test_a_message_with_too_many_after_it_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.sessions.log_writes.REPLACED_BEHIND", 2)
-    async with open_remote() as hf:
-        session = await hf.session("s")
-        await session.append([HI] * 4)
-        with pytest.raises(TooLarge, match="retire_from=0"):
-            await session.replace(0, "new")
-        assert (await session.replace(1, "new")).message.text == "new"
 
 
 async def test_a_replacement_is_not_sent_again() -> None:

@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.agents import Agent, Roster
 from tests.service.turns_kit import REF, log, open_stage, retry_at_once, start_turn
-from tests.service.voice_kit import MEMORY, NOW
 from tests.stores.servers import place
 
 # -- speaking ------------------------------------------------------------------
@@ -32,19 +29,3 @@ async def test_running_turn_of_another_server_counts(kind: str, tmp_path: Any) -
 
 
 # -- greeting ------------------------------------------------------------------
-
-
-BOT = Agent(name="bot", greeting="How can I help you today?", silence_message="Are you still there?")
-
-
-async def test_greeted_session_counts_and_expires_like_any_other() -> None:
-    now = [NOW]
-    roster = Roster(agents={"bot": BOT})
-    async with holdfast.open(MEMORY, roster=roster, clock=lambda: now[0], session_ttl=10, max_sessions=2) as hf:
-        for name in "abc":
-            await hf.session(name, agent="bot")
-        assert {one.id for one in (await hf.sessions(status="active")).sessions} == {"b", "c"}
-        now[0] += 10_000
-        assert (await hf.sessions()).sessions == ()
-        again = await hf.session("b", agent="bot")
-        assert len(await again.history()) == 1
