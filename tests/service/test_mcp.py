@@ -25,7 +25,6 @@ from holdfast.tools.mcp import connection
 from holdfast.tools.mcp.connection import McpConnection
 from holdfast.tools.mcp.servers import make_tool_name
 from holdfast.tools.mcp.settings import McpSettings
-from holdfast.tools.tool import ToolLimits
 from tests.service.mcp_kit import STUB, stub
 from tests.service.tools_kit import Bench, bench, content, make_reply, shout
 from tests.waits import until
@@ -70,44 +69,6 @@ def call_script(tool: str, **arguments: Any) -> list[Any]:
 # -- which agents have the tools ----------------------------------------------------
 
 
-async def test_agents_get_server_tools_by_name() -> None:
-    """An agent lists the whole server or one tool; plain clients and agents without a list are offered no server
-    tools.
-    """
-    async with serve(["x"] * 4) as desk:
-        await desk.ask("hi", agent="helper")
-        names = list_offered_tools(desk)
-        assert {"stub_shout", "stub_picture", "stub_slow"} <= set(names)
-        assert "shout" not in names
-        assert all(len(name) <= 64 and name.isascii() and "/" not in name and "." not in name for name in names)
-        await desk.ask("hi", agent="narrow")
-        assert list_offered_tools(desk) == ["stub_shout"]
-        for agent in ("free", None):
-            await desk.ask("hi", agent=agent)
-            assert list_offered_tools(desk) == ["shout"]
-
-
-async def test_tool_names_that_normalise_to_the_same_name_stay_distinct() -> None:
-    """Both tools are offered, and each call reaches its own tool."""
-    async with serve(["x"]) as desk:
-        await desk.ask("hi", agent="helper")
-        names = [name for name in list_offered_tools(desk) if name.startswith("stub_odd")]
-        assert len(set(names)) == 2
-    heard = []
-    for name in names:
-        async with serve(call_script(name.removeprefix("stub_"))) as desk:
-            await desk.ask("hi", agent="helper")
-            heard.append(await last_result(desk))
-    assert sorted(heard) == ["odd", "odder"]
-
-
-async def test_list_of_tools_and_the_prefix_apply() -> None:
-    listed = stub(tools=("sh*",), prefix="my-")
-    async with serve(["x"], listed) as desk:
-        await desk.ask("hi", agent="helper")
-        assert list_offered_tools(desk) == ["my-shout"]
-
-
 async def test_misspelt_tool_is_reported() -> None:
     async with serve([]) as desk:
         with pytest.raises(InvalidRequest, match="stub_shuot"):
@@ -127,83 +88,7 @@ def test_tool_names_are_accepted_by_providers() -> None:
 # -- what the model receives --------------------------------------------------------
 
 
-async def test_call_returns_its_result() -> None:
-    async with serve(call_script("shout", text="quiet")) as desk:
-        assert content(await desk.ask("hi", agent="helper")) == "answered"
-        assert await last_result(desk) == "QUIET"
-
-
-async def test_failures_are_returned_as_results() -> None:
-    """A failure of the tool, wrong arguments, and an unknown tool."""
-    async with serve([*call_script("boom"), *call_script("shout", words="?"), *call_script("nothing")]) as desk:
-        for words in ("the boiler is cold", "text", "there is no tool"):
-            assert content(await desk.ask("hi", agent="helper")) == "answered"
-            assert words in (await last_result(desk))["error"]
-
-
-async def test_long_results_are_cut_and_media_become_artifacts() -> None:
-    async with serve(
-        [*call_script("long", size=100_000), *call_script("picture")], limits=ToolLimits(result=2000)
-    ) as desk:
-        await desk.ask("hi", agent="helper")
-        assert len(await last_result(desk)) <= 2000
-        assert "cut" in await last_result(desk)
-        await desk.ask("hi", agent="helper")
-        (artifact,) = await desk.session.artifacts.list()
-        assert artifact.mime_type == "image/png"
-        assert artifact.name in await last_result(desk)
-
-
-async def test_slow_call_times_out_and_the_server_keeps_serving() -> None:
-    async with serve([*call_script("slow", seconds=30), *call_script("shout", text="a")], stub(timeout=0.3)) as desk:
-        await desk.ask("hi", agent="helper")
-        assert "timed out" in (await last_result(desk))["error"]
-        await desk.ask("hi", agent="helper")
-        assert await last_result(desk) == "A"
-
-
-async def test_server_environment_does_not_include_the_environment_of_the_process() -> None:
-    """A server receives its configured variables and a few harmless ones."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OPENAI_API_KEY", "sk-not-for-servers")
-        async with serve(call_script("variables"), stub(env={"MINE": "1"})) as desk:
-            await desk.ask("hi", agent="helper")
-            told = await last_result(desk)
-            assert "MINE" in told
-            assert "OPENAI_API_KEY" not in told
-
-
-async def test_new_tools_are_offered_after_a_change_notification() -> None:
-    async with serve([*call_script("learn"), "x"]) as desk:
-        await desk.ask("hi", agent="helper")
-
-        async def learnt() -> bool:
-            return "stub_late" in desk.hf.roster.tools.tools
-
-        await until(learnt)
-        await desk.ask("hi", agent="helper")
-        assert "stub_late" in list_offered_tools(desk)
-
-
 # -- unavailable servers ------------------------------------------------------------
-
-
-async def test_call_to_a_server_that_dies_reports_an_unknown_outcome() -> None:
-    """The next call starts the server again."""
-    async with serve([*call_script("die"), *call_script("shout", text="again")]) as desk:
-        await desk.ask("hi", agent="helper")
-        assert "may or may not have done its work" in (await last_result(desk))["error"]
-        await desk.ask("hi", agent="helper")
-        assert await last_result(desk) == "AGAIN"
-
-
-async def test_server_that_never_starts_leaves_other_tools_available() -> None:
-    """Opening succeeds, an agent that names one of its tools is served without it, and the error is recorded."""
-    async with serve(["x", "y"], missing()) as desk:
-        assert content(await desk.ask("hi", agent="lost")) == "x"
-        assert list_offered_tools(desk) == ["shout"]
-        assert content(await desk.ask("hi", agent="hopeful")) == "y"
-        assert "No such file" in str(desk.hf.tool_registry.mcp.errors["gone"])
 
 
 async def test_stderr_of_a_server_that_fails_to_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
