@@ -11,7 +11,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.agents import Agent
-from holdfast.artifacts import ArtifactSettings
 from holdfast.context.settings import parse
 from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.holdfast import Holdfast
@@ -54,24 +53,6 @@ async def run_in_new_session(*calls: tuple[str, Any], **how: Any) -> list[str]:
 # -- availability --------------------------------------------------------------------
 
 
-def list_offered_tools(made: Bench) -> list[str]:
-    return [tool["function"]["name"] for tool in made.model.bodies[-1].get("tools", ())]
-
-
-@pytest.mark.parametrize(("agent", "there"), [("a", ALL), ("b", ()), ("c", ("load_artifact",)), (None, ())])
-async def test_agents_get_the_artifact_tools_they_name(agent: str | None, there: tuple[str, ...]) -> None:
-    async with bench(["ok"], agents=AGENTS) as made:
-        await made.ask("Hi", agent=agent)
-        assert tuple(list_offered_tools(made)) == there
-
-
-@pytest.mark.parametrize("agent", ["a", "b", None])
-async def test_all_agents_get_artifact_tools_if_configured(agent: str | None) -> None:
-    async with bench(["ok"], agents=AGENTS, artifact_tools=True) as made:
-        await made.ask("Hi", agent=agent)
-        assert tuple(list_offered_tools(made)) == ALL
-
-
 async def test_own_tool_replaces_a_built_in_artifact_tool() -> None:
     def load_artifact(name: str) -> str:
         """Load it from elsewhere."""
@@ -84,20 +65,6 @@ async def test_own_tool_replaces_a_built_in_artifact_tool() -> None:
 
 
 # -- saving and loading ----------------------------------------------------------------
-
-
-async def test_saved_artifact_can_be_loaded_and_listed() -> None:
-    saved, again, loaded, old, listed = await run_in_new_session(
-        ("save_artifact", {"name": "report.md", "content": "# Lisbon"}),
-        ("save_artifact", {"name": "report.md", "content": "# Lisboa", "expect": 0}),
-        ("load_artifact", {"name": "report.md"}),
-        ("load_artifact", {"name": "report.md", "version": 0}),
-        ("list_artifacts", {}),
-    )
-    assert json.loads(saved) == {"name": "report.md", "version": 0, "media_type": "text/markdown", "bytes": 8}
-    assert json.loads(again)["version"] == 1
-    assert (loaded, old) == ("# Lisboa", "# Lisbon")
-    assert json.loads(listed) == {"artifacts": [json.loads(again)]}
 
 
 @pytest.mark.parametrize(
@@ -115,41 +82,6 @@ async def test_media_type_is_given_or_follows_the_name(given_: dict[str, Any], k
         assert "wrong arguments" in told
     else:
         assert json.loads(told)["media_type"] == kind
-
-
-async def test_user_artifacts_are_shared_between_sessions() -> None:
-    calls = [("save_artifact", {"name": "user:style.txt", "content": "brief"}), ("list_artifacts", {"prefix": "user:"})]
-    async with bench(
-        [*make_script(*calls), *make_script(("load_artifact", {"name": "user:style.txt"}))], agents=AGENTS
-    ) as made:
-        assert [one["name"] for one in json.loads((await run_calls(made, *calls))[1])["artifacts"]] == [
-            "user:style.txt"
-        ]
-        other = await made.hf.session("t", agent="a")
-        await other.send("Hi")
-        assert [one["content"] for one in await other.messages() if one["role"] == "tool"] == ["brief"]
-
-
-async def test_binary_artifact_is_described_and_image_is_shown() -> None:
-    async with bench(
-        make_script(
-            (
-                "save_artifact",
-                {"name": "a.bin", "content": base64.b64encode(b"\0\xff" * 10).decode(), "encoding": "base64"},
-            ),
-            ("load_artifact", {"name": "a.bin"}),
-            ("save_artifact", {"name": "p.png", "content": base64.b64encode(PNG).decode(), "encoding": "base64"}),
-            ("load_artifact", {"name": "p.png"}),
-        ),
-        agents=AGENTS,
-    ) as made:
-        saved, binary, _, picture = await run_calls(made, *[("", 0)] * 4)
-        assert json.loads(saved)["media_type"] == "application/octet-stream"
-        assert json.loads(binary) == json.loads(saved) | {"note": "it is not text and cannot be shown"}
-        assert json.loads(picture)["media_type"] == "image/png"
-        shown = [part for one in made.model.prompts[-1] if isinstance(one["content"], list) for part in one["content"]]
-        url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
-        assert {"type": "image_url", "image_url": {"url": url}} in shown
 
 
 async def test_too_large_image_is_described() -> None:
@@ -171,27 +103,6 @@ async def test_text_in_another_charset_is_only_read_as_a_whole() -> None:
 
 
 # -- long texts ------------------------------------------------------------------------
-
-
-async def test_long_text_is_read_in_parts() -> None:
-    text = "".join(f"line {at} é\n" for at in range(300))
-    size = len(text.encode())
-    async with bench(
-        make_script(
-            ("load_artifact", {"name": "long.txt"}),
-            ("load_artifact", {"name": "long.txt", "offset": 512}),
-            ("load_artifact", {"name": "long.txt", "offset": size - 10, "limit": 100}),
-            ("load_artifact", {"name": "long.txt", "offset": size}),
-        ),
-        agents=AGENTS,
-        limits=ToolLimits(result=1024),
-    ) as made:
-        await made.session.artifacts.save("long.txt", text)
-        first, second, last, behind = await run_calls(made, *[("", 0)] * 4)
-        assert first.endswith(f"\n[bytes 0 to 512 of {size} of long.txt, version 0; continue with offset=512]")
-        assert text.startswith(first.rpartition("\n[")[0] + second.partition("\n[")[0])
-        assert last.endswith(f"of {size} of long.txt, version 0: its end]")
-        assert f"offset {size:,} is past the end" in behind
 
 
 @settings(max_examples=examples(25), deadline=None)
@@ -218,35 +129,6 @@ async def test_parts_of_a_text_add_up_to_the_whole(text: str, limit: int) -> Non
 
 
 # -- errors ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "told"),
-    [
-        ("load_artifact", {"name": "plan"}, "there is no artifact 'plan'; available: plan.md"),
-        ("load_artifact", {"name": "zzz"}, "available: plan.md"),
-        ("load_artifact", {"name": "plan.md", "version": 3}, "has no version 3"),
-        ("load_artifact", {"name": "../etc/passwd"}, "allowed are letters"),
-        ("load_artifact", {"name": "result-0"}, "message 0 of this session is not a tool result"),
-        ("load_artifact", {"name": "result-99"}, "message 99 of this session is not a tool result"),
-        ("load_artifact", {"name": "plan.md", "limit": 1}, "wrong arguments"),
-        ("save_artifact", {"name": "plan.md", "content": "x", "expect": 4}, "its newest version is 0"),
-        ("save_artifact", {"name": "plan.md", "content": "x", "expect": -1}, "its newest version is 0"),
-        ("save_artifact", {"name": "x.bin", "content": "no", "encoding": "base64"}, "not valid base64"),
-        ("save_artifact", {"name": "x.bin", "content": "€", "encoding": "base64"}, "not valid base64"),
-        ("save_artifact", {"name": "x", "content": "x", "media_type": "rubbish"}, "media type like"),
-        ("save_artifact", {"name": "x.png", "content": "x", "media_type": "image/png"}, "does not have its signature"),
-        ("save_artifact", {"name": "result-7", "content": "x"}, "is the name of a tool result"),
-        ("save_artifact", {"name": "large", "content": "x" * 2000}, "storage.artifacts.max_bytes"),
-        ("save_artifact", {"name": "x"}, "wrong arguments"),
-    ],
-)
-async def test_tool_errors_tell_the_model_how_to_continue(tool: str, arguments: Any, told: str) -> None:
-    async with bench(make_script((tool, arguments)), agents=AGENTS, artifacts=ArtifactSettings(max_bytes=1024)) as made:
-        await made.session.artifacts.save("plan.md", "walk")
-        (error,) = await run_calls(made, ("", 0))
-        assert told in json.loads(error)["error"]
-        assert [one.name for one in await made.session.artifacts.list()] == ["plan.md"], "nothing was saved"
 
 
 async def test_artifact_list_is_truncated() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.upstream import ScriptedUpstream
-from tests.edges.keys import bearer, create_stored_key
-from tests.edges.server import Served, gateway
+from holdfast.testing import ScriptedUpstream
+from tests.behaviour.kit import Served, bearer, gateway, user
 
 Data = dict[str, Any]
 PASSWORD = "my password is hunter2"
@@ -21,10 +20,6 @@ SERVERS = ("shared key", "single_user: false")
 def reply_to(body: Data) -> str:
     """Return the same reply to the same question, as with a cache or temperature 0."""
     return f"re: {body['messages'][-1]['content']}"
-
-
-def user(text: str) -> Data:
-    return {"role": "user", "content": text}
 
 
 class Door:
@@ -51,9 +46,9 @@ class Door:
 @asynccontextmanager
 async def open_door(server: str, *more: str) -> AsyncIterator[Door]:
     lines = [*more] if server == "shared key" else ["gateway: {single_user: false}", *more]
-    async with gateway(reply_to, *lines) as (served, upstream):
-        headers = bearer(await create_stored_key(served.hf)) if server == "shared key" else {}
-        yield Door(served, upstream, headers)
+    async with gateway(reply_to, *lines) as served:
+        headers = bearer(await served.create_key()) if server == "shared key" else {}
+        yield Door(served, served.upstream, headers)
 
 
 @pytest.mark.parametrize("server", SERVERS)
@@ -107,15 +102,15 @@ async def resends(door: Door, headers: dict[str, str] | None = None, **fields: A
 async def test_requests_without_a_name_are_matched_if_they_come_from_one_person(
     config: str, headers: dict[str, str], known: bool
 ) -> None:
-    async with gateway(reply_to, config) as (served, upstream):
-        assert await resends(Door(served, upstream, {}), headers) is known
+    async with gateway(reply_to, config) as served:
+        assert await resends(Door(served, served.upstream, {}), headers) is known
 
 
 async def test_server_with_a_key_has_several_users() -> None:
     """Even if requests need no key."""
-    async with gateway(reply_to, "auth: {required: false}") as (served, upstream):
-        await create_stored_key(served.hf)
-        assert not await resends(Door(served, upstream, {}))
+    async with gateway(reply_to, "auth: {required: false}") as served:
+        await served.create_key()
+        assert not await resends(Door(served, served.upstream, {}))
 
 
 @pytest.mark.parametrize("server", SERVERS)
