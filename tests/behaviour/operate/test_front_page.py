@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.edges.server import gateway
+from tests.behaviour.kit import gateway
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from tests.edges.server import gateway
 )
 async def test_front_page_is_html_or_json_by_accept_header(accept: str, html: bool) -> None:
     """With `Vary` for caches."""
-    async with gateway([]) as (served, _):
+    async with gateway([]) as served:
         response = await served.http.get("/", headers={"Accept": accept})
         assert response.headers["content-type"].startswith("text/html" if html else "application/json")
         assert response.headers["vary"] == "Accept"

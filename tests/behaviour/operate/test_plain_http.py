@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.edges.server import Served, gateway
+from tests.behaviour.kit import Served, gateway
 
 HANDSHAKE = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: aGVsbG8gd29ybGQhISEhIQ==\r\n"
 
@@ -17,7 +17,7 @@ async def ask(served: Served, head: str, *, path: str = "/healthz", version: str
     """Send a request exactly as written; return its status, its body, and what followed until the connection was
     closed.
     """
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.url.rpartition(":")[2])
     close = "" if "Connection" in head else "Connection: close\r\n"
     writer.write(f"GET {path} HTTP/{version}\r\n{head}{close}\r\n".encode())
     answer = await reader.read()
@@ -35,14 +35,14 @@ async def ask(served: Served, head: str, *, path: str = "/healthz", version: str
     ids=["none", "the same twice", "two"],
 )
 async def test_request_without_exactly_one_host_is_refused(hosts: str, path: str) -> None:
-    async with gateway([]) as (served, _):
+    async with gateway([]) as served:
         status, body, rest = await ask(served, hosts, path=path)
         assert (status, body["error"]["code"], rest) == (400, "invalid_host", b"")
         assert (await ask(served, "Host: localhost\r\n", path=path))[0] == 200
 
 
 async def test_http_1_0_may_have_no_host_but_not_two() -> None:
-    async with gateway([], "gateway: {allowed_hosts: [a.example]}") as (served, _):
+    async with gateway([], "gateway: {allowed_hosts: [a.example]}") as served:
         assert (await ask(served, "Host: a.example\r\n", path="/", version="1.0"))[0] == 200
         assert (await ask(served, "", path="/", version="1.0"))[1]["error"]["code"] == "host_not_allowed"
         assert (await ask(served, "Host: a.example\r\n" * 2, version="1.0"))[1]["error"]["code"] == "invalid_host"
@@ -50,17 +50,17 @@ async def test_http_1_0_may_have_no_host_but_not_two() -> None:
 
 @pytest.mark.parametrize("path", ["/", "/v1/chat/completions", "/nothing/here"])
 async def test_websocket_handshake_gets_one_plain_answer(path: str, caplog: pytest.LogCaptureFixture) -> None:
-    async with gateway([]) as (served, upstream):
+    async with gateway([]) as served:
         status, body, rest = await ask(served, f"Host: localhost\r\n{HANDSHAKE}", path=path)
         assert (status, body["error"]["code"], rest) == (400, "websocket_not_supported", b"")
-        assert upstream.requests == []
+        assert served.upstream.requests == []
         assert not caplog.records, "no traceback, no advice to install something"
 
 
 async def test_other_upgrades_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     """HTTP allows the server to ignore them; clients offer HTTP/2 this way."""
-    async with gateway([]) as (served, _):
-        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    async with gateway([]) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.url.rpartition(":")[2])
         offer = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
         writer.write(f"GET /healthz HTTP/1.1\r\nHost: localhost\r\n{offer}\r\n".encode())
         head = await reader.readuntil(b"\r\n\r\n")
