@@ -97,12 +97,6 @@ async def test_every_page_needs_its_role_and_has_the_security_headers() -> None:
                 assert answer.status_code == (303 if route.method == "GET" else 401), route.path
 
 
-async def test_unknown_file_of_the_pages_is_not_found() -> None:
-    async with gateway([]) as (served, _):
-        answer = await served.http.get("/inspect/assets/unknown.js", headers=HTML)
-        assert answer.status_code == 404
-
-
 @needs_chromium
 @pytest.mark.parametrize("script", [True, False])
 async def test_errors_keep_the_navigation_and_its_last_link_can_be_pressed(script: bool) -> None:

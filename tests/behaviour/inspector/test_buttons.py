@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from holdfast.testing import Reply
 from tests.behaviour.kit import Served, gateway, texts, user
 from tests.behaviour.kit.inspector import HTML, SECRET, add_key, look, press, read_csrf, serve_filled, sign_in
 from tests.behaviour.kit.rest import ask
@@ -346,3 +347,51 @@ async def test_a_message_is_sent_from_the_playground_without_a_script() -> None:
         assert texts(sent) == ["Be brief.", "Hi."]
         for wrong in ({"message": ""}, {"message": "Hi.", "budget": "many"}, {"message": "Hi.", "strategy": "best"}):
             await press(served, "/inspect/playground", "Send", 400, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("reply", "streamed"),
+    [
+        (Reply(text="Hello \x1b[2J Ada."), "Hello U+001B[2J Ada."),
+        (Reply(tool_calls=[("find", {"q": "x"})]), '[find] {"q": "x"}'),
+        (Reply(status=400, error="offensive"), "offensive"),
+        (Reply(text="Half of it", error="overheated", cut_after=3, stream=True), "overheated"),
+    ],
+)
+async def test_the_playground_streams_a_reply_as_plain_text(reply: Reply, streamed: str) -> None:
+    async with gateway([reply]) as served:
+        data = {"csrf": await read_csrf(served, "/inspect/playground"), "message": "Hi.", "session_id": "s"}
+        headers = {"accept": "text/event-stream"}
+        answer = await served.http.post("/inspect/playground/send", data=data, headers=headers)
+        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+        assert answer.headers["x-next"] == "/inspect/playground?session_id=s"
+        assert streamed in answer.text
+        assert (await served.rest.session("s").messages())[0]["content"] == "Hi."
+
+
+async def test_signing_out_ends_this_sign_in_only() -> None:
+    async with gateway() as served:
+        key = await add_key(served)
+        tokens = []
+        for _ in range(2):
+            served.http.cookies.clear()
+            await sign_in(served, key)
+            [(name, text)] = dict(served.http.cookies).items()
+            tokens.append(text)
+        out = await served.http.post("/inspect/sign-out", headers=HTML)
+        assert (out.status_code, out.headers["location"]) == (303, "/inspect/sign-in")
+        assert dict(served.http.cookies) == {}
+        served.clock.now += 5_000
+        found = [await served.http.get("/", headers={**HTML, "cookie": f"{name}={one}"}) for one in tokens]
+        assert [one.status_code for one in found] == [200, 303]
+        wrong = await served.http.post("/inspect/sign-in", data={"key": "hf_wrong"}, headers=HTML)
+        assert (wrong.status_code, "not valid" in wrong.text) == (401, True)
+
+
+async def test_files_of_the_pages_may_be_kept_by_browsers() -> None:
+    async with gateway() as served:
+        for name, kind in (("inspector.js", "javascript"), ("inspector.css", "css"), ("icon.svg", "svg")):
+            answer = await served.http.get(f"/inspect/assets/{name}")
+            assert kind in answer.headers["content-type"]
+            assert "immutable" in answer.headers["cache-control"]
+        assert (await served.http.get("/inspect/assets/other.js")).status_code == 404

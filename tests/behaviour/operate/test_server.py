@@ -181,3 +181,31 @@ async def test_the_description_names_every_route_and_its_references_resolve() ->
             assert {method.upper() for method in item} <= {*allowed}, path
             ids |= {operation["operationId"] for operation in item.values()}
         assert len(ids) == sum(len(item) for item in document["paths"].values())
+
+
+AGENTS = "agents: {clerk: {description: Books trips., llm: default}}"
+
+
+async def test_models_are_listed_for_both_apis() -> None:
+    async with gateway((), AGENTS) as served:
+        rows = (await served.http.get("/v1/models")).json()["data"]
+        assert [(row["id"], row["owned_by"]) for row in rows] == [("clerk", "holdfast-agent"), ("default", "gpt-4o")]
+        assert rows[0]["description"] == "Books trips."
+        headers = {"anthropic-version": "2023-06-01"}
+        theirs = (await served.http.get("/v1/models", headers=headers, params={"limit": 1})).json()
+        assert [(row["id"], row["display_name"]) for row in theirs["data"]] == [("clerk", "agent clerk: Books trips.")]
+        assert theirs["has_more"] is True
+        assert len((await served.http.get("/v1/models", params={"limit": 1})).json()["data"]) == 2
+
+
+async def test_status_has_figures_of_the_tenant_over_time() -> None:
+    async with gateway(["One.", "Two."]) as served:
+        await served.chat("Hi.")
+        served.clock.now += 3_600_000
+        await served.chat("Again.")
+        status = (await served.http.get("/v1/status")).json()
+        assert status["index"]["mode"] == "keyword"
+        assert status["retention"]["session_ttl"] == 86_400_000
+        turns = [bucket["counts"]["turns"] for bucket in status["activity"]["data"]]
+        assert sum(turns) == 2
+        assert (await served.http.get("/v1/status", params={"unknown": "x"})).status_code == 400
