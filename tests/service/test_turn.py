@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents import Agent, Llm, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.messages import Message
 from holdfast.domain.session import SessionRef
-from holdfast.errors import InvalidRequest, ModelProtocolError, ModelUnavailable, StaleSession, StoreUnavailable
+from holdfast.errors import StaleSession, StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
-from tests.service.scripted_model import REF, ScriptedModel, make_chunks, open_session, texts
+from tests.service.scripted_model import REF, make_chunks, open_session, texts
 
 
 def make_turn(hf: Holdfast, *messages: Message, **fields: Any) -> Turn:
@@ -42,19 +41,6 @@ async def run_and_collect(turn: Turn) -> str:
 
 
 # -- write-ahead -------------------------------------------------------------
-
-
-async def test_user_message_is_durable_before_the_model_is_called() -> None:
-    """Everything in the prompt is in the log when the model gets it."""
-    seen: list[list[str]] = []
-    async with open_session() as (hf, model):
-        model.gate = asyncio.Event()
-        task = asyncio.create_task(run_and_collect(make_turn(hf, user("a"))))
-        await model.asked.wait()
-        seen.append(await texts(hf))
-        model.gate.set()
-        await task
-        assert seen == [["a"]]
 
 
 async def test_reply_is_durable_before_its_last_chunk_is_sent() -> None:
@@ -163,43 +149,6 @@ async def test_reply_that_cannot_be_written_is_an_error(
         assert await texts(hf) == ["a", "ok"]
 
 
-@pytest.mark.parametrize(
-    ("reply", "told", "kept"),
-    [
-        ([ModelUnavailable("gone")], ModelUnavailable, []),
-        ([*make_chunks("one two")[:2], ModelUnavailable("gone")], ModelUnavailable, ["one "]),
-        ([], ModelProtocolError, []),
-        ([{"choices": [{"index": 0, "delta": {"content": 5}, "finish_reason": "stop"}]}], ModelProtocolError, []),
-        (
-            [{"choices": [{"index": 0, "delta": {"content": "\ud800"}, "finish_reason": "stop"}]}],
-            ModelProtocolError,
-            [],
-        ),
-    ],
-)
-async def test_model_failures_propagate_and_keep_what_arrived(
-    reply: list[Any], told: type[Exception], kept: list[str]
-) -> None:
-    """The user's message is kept too."""
-    async with open_session(lambda _: reply) as (hf, _):
-        with pytest.raises(told):
-            await run_and_collect(make_turn(hf, user("a")))
-        assert await texts(hf) == ["a", *kept]
-        assert hf.engine.locks.is_empty
-
-
-async def test_invalid_usage_counts_as_zero() -> None:
-    """Unusable figures and names from a provider never cost the reply."""
-    usage: Any = {"prompt_tokens": -5, "completion_tokens": "many", "prompt_tokens_details": {"cached_tokens": True}}
-    chunks = [*make_chunks("fine"), {"choices": [], "usage": usage}]
-    chunks = [{**chunk, "model": "m" * 5000} for chunk in chunks]
-    async with open_session(lambda _: chunks) as (hf, _):
-        await run_and_collect(make_turn(hf, user("a")))
-        assert await texts(hf) == ["a", "fine"]
-        (call,) = await hf.store.calls(REF)
-        assert (call.prompt_tokens, call.completion_tokens, call.cached_tokens, len(call.model)) == (0, 0, 0, 100)
-
-
 # -- races -------------------------------------------------------------------
 
 
@@ -270,15 +219,6 @@ async def test_two_servers_on_one_database_store_each_message_once(tmp_path: Pat
 # -- what is sent and saved -------------------------------------------------------
 
 
-async def test_empty_request_is_rejected_unless_the_log_awaits_an_answer() -> None:
-    async with open_session() as (hf, model):
-        with pytest.raises(InvalidRequest):
-            await run_and_collect(make_turn(hf))
-        await (await hf.session("s")).append("a")
-        assert await run_and_collect(make_turn(hf)) == "ok"
-        assert model.prompts == [[{"role": "user", "content": "a"}]]
-
-
 async def test_views_build_the_same_prompts_as_the_whole_log() -> None:
     """Continued from turn to turn or built from the beginning, the bytes are the same."""
     for strategy, options in (
@@ -292,13 +232,3 @@ async def test_views_build_the_same_prompts_as_the_whole_log() -> None:
                 await run_and_collect(make_turn(hf, user(f"Where is order A-{at}17? " + "word " * 10)))
                 looked = await session.context(at_turn=at)
                 assert looked.messages == model.prompts[-1]
-
-
-async def test_entries_name_the_agent_that_replied() -> None:
-    """A user message names none."""
-    model = ScriptedModel(lambda _: "ok")
-    roster = Roster({"default": Llm(name="default", model="m", client=model)}, {"kim": Agent(name="kim")})
-    async with Holdfast("sqlite://:memory:", roster=roster) as hf:
-        session = await hf.session("s", agent="kim")
-        await session.send("hi")
-        assert [entry.agent for entry in await session.entries()] == [None, "kim"]

@@ -137,3 +137,56 @@ async def test_a_medium_that_is_invalid_or_too_large_is_named(world: World, part
         with refused(code, "messages[0].content[1]"):
             await session.append(seen(part))
         assert await session.messages() == []
+
+
+def little(number: int, size: int) -> bytes:
+    return number.to_bytes(size, "little")
+
+
+def big(number: int, size: int = 2) -> bytes:
+    return number.to_bytes(size, "big")
+
+
+SEGMENT = b"\xff\xe0" + big(18) + bytes(16)
+FRAME = b"\xff\xc2" + big(17) + b"\x08" + big(480) + big(640)
+IMAGES: dict[str, bytes] = {
+    "png": PNG,
+    "gif": b"GIF89a" + little(640, 2) + little(480, 2),
+    "jpeg": b"\xff\xd8" + SEGMENT + b"\xff\xff\x01" + b"\xff\xd0" + SEGMENT + FRAME,
+    "webp": b"RIFF" + bytes(4) + b"WEBPVP8X" + bytes(8) + little(639, 3) + little(479, 3),
+    "lossless webp": b"RIFF" + bytes(4) + b"WEBPVP8L" + bytes(4) + b"\x2f" + little(639 | 479 << 14, 4),
+    "lossy webp": b"RIFF" + bytes(4) + b"WEBPVP8 " + bytes(7) + b"\x9d\x01\x2a" + little(640, 2) + little(480, 2),
+    "bmp": b"BM" + bytes(12) + little(40, 4) + little(640, 4) + little(2**32 - 480, 4),
+    "bmp of os/2": b"BM" + bytes(12) + little(12, 4) + little(640, 2) + little(480, 2),
+}
+"""Images of 640 x 480 pixels, as far as their headers go."""
+UNKNOWN: dict[str, bytes] = {
+    "unknown": b"not an image",
+    "jpeg without a frame": b"\xff\xd8" + SEGMENT,
+    "broken jpeg": b"\xff\xd8\xff\xe0" + big(4) + bytes(4),
+    "other webp": b"RIFF" + bytes(4) + b"WEBPXXXX",
+}
+
+
+@pytest.mark.parametrize("kind", [*IMAGES, *UNKNOWN])
+async def test_the_size_of_an_image_is_read_from_its_header(world: World, kind: str) -> None:
+    data = base64.b64encode((IMAGES | UNKNOWN)[kind] + bytes(2000)).decode()
+    async with world.open() as hf:
+        session = await hf.given("s", seen({"type": "image_url", "image_url": {"url": f"data:image/x;base64,{data}"}}))
+        (image,) = (await session.export())["images"]
+        assert image.get("size") == ([640, 480] if kind in IMAGES else None)
+
+
+@through("library", "connect", "rest")
+@pytest.mark.parametrize("model", ["gpt-4o", "gpt-4.1-mini", "claude-sonnet-4-5", "gemini-2.5-pro"])
+async def test_an_image_costs_the_tokens_that_its_model_counts(world: World, model: str) -> None:
+    """A larger one costs more."""
+    async with world.open() as hf:
+        found = []
+        for name, width, height in (("a", 64, 64), ("b", 640, 480), ("c", 4000, 3000)):
+            png = PNG[:16] + big(width, 4) + big(height, 4) + PNG[24:] + bytes(2000)
+            url = "data:image/png;base64," + base64.b64encode(png).decode()
+            session = await hf.given(name, seen({"type": "image_url", "image_url": {"url": url}}))
+            found.append((await session.context(model=model))["conversation_tokens"])
+        assert found == sorted(found)
+        assert found[0] < found[2]

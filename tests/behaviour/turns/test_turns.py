@@ -420,3 +420,24 @@ async def test_a_late_or_repeated_result_is_accepted(world: World) -> None:
         assert [one["role"] for one in await session.messages()].count("tool") == 2
         with refused("invalid_message", "the result of call 'zz' has no matching call"):
             await session.turn(result("zz", "x"))
+
+
+@through("library", "connect")
+async def test_an_explanation_is_a_text_that_says_why(world: World) -> None:
+    """Of the next prompt, of an earlier one, and of messages that are found by their words."""
+    async with world.open("context: {strategy: token_window, budget: 300}") as hf:
+        handle = await (await hf.given("s", user("the kelp harvest is in May"), *LONG)).native()
+        async with handle.turn("now") as turn:
+            turn.add("ok")
+        task, gone, found = [
+            str(await handle.explain(**options)) for options in ({"seq": 0}, {"seq": 3}, {"text": "kelp harvest"})
+        ]
+        assert task.startswith("session s, the next prompt: strategy token_window, ")
+        assert "message 0 of turn 0, user, " in task
+        assert "the kelp harvest is in May" in found
+        assert "  why: evicted, " in gone
+        earlier = str(await handle.explain(turn=10, seq=0))
+        recorded = (
+            "the prompt of turn 10" if world.driver == "library" else "turn 10: no model call of this turn is recorded"
+        )
+        assert earlier.startswith(f"session s, {recorded}")
