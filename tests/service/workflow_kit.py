@@ -10,7 +10,7 @@ from holdfast.agents import Agent
 from holdfast.domain.session import Entry
 from holdfast.errors import ModelUnavailable
 from tests.markers import strip_markers
-from tests.service.tools_kit import Bench, bench, short
+from tests.service.tools_kit import Bench, bench
 
 DOWN = ModelUnavailable("http://model answered 503: down", status=503)
 
@@ -55,18 +55,6 @@ async def open_workflow_bench(
 
     async with bench(say, *tools, agents=roster, **settings) as made:
         yield made
-
-
-def describe_entries(entries: list[Entry]) -> list[str]:
-    """Return each entry in short with its agent, its branch, and whether the client saw it."""
-    rows = []
-    for entry in entries:
-        metadata = entry.metadata or {}
-        marks = "".join(
-            f" {name}={metadata[name]}" for name in ("step", "branch", "joined", "returned") if name in metadata
-        )
-        rows.append(f"{entry.agent} {short(entry)}{marks}")
-    return rows
 
 
 def get_prompt(desk: Bench, name: str) -> list[str]:
