@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import SessionRef
-from tests.behaviour.kit import World, assistant, refused, texts, through, user
+from tests.behaviour.kit import World, assistant, embedder, refused, texts, through, user
 from tests.behaviour.kit.data import Files, Records, State
 
 pytestmark = [through("library", "rest"), pytest.mark.parametrize("store", ["postgres", "mysql"])]
@@ -113,6 +113,29 @@ async def test_sessions_expire_are_capped_and_retained(world: World, store: str)
         world.clock.now += DAY
         await world.native.sweep()
         assert [row["id"] for row in await hf.sessions()] == ["c"]
+
+
+async def test_texts_are_found_by_their_meaning_and_ranked_again(world: World, store: str) -> None:
+    async with embedder(car=0, automobile=0, boat=1, train=2) as served:
+        config = (
+            f"embedders: {{default: {{provider: openai, model: m, base_url: '{served.url}', api_key: k}}}}\n"
+            "storage: {index: {type: hybrid, embedder: default}}"
+        )
+        async with world.open(config, store=store) as hf:
+            said = ("The boat is blue.", "My automobile is red.", "A train is late.")
+            session = await hf.given("s", *map(user, said), user="ada")
+            await hf.remember("Ada sold her automobile", user="ada")
+            await Records(hf, "r", user="ada").put("k", 1, text="An automobile.")
+            await world.native.index.settled()
+            for mode in ("vector", "hybrid"):
+                (hit,) = await hf.search("car", user="ada", mode=mode, limit=1)
+                assert hit["snippet"] == "My automobile is red."
+            assert [row["key"] for row in await Records(hf, "r", user="ada").search("car", mode="vector")] == ["k"]
+            assert len(await hf.memories("car", user="ada", mode="vector")) == 1
+            await session.erase(1)
+            await world.native.index.settled()
+            found = await hf.search("car", user="ada", mode="vector")
+            assert "My automobile is red." not in [hit["snippet"] for hit in found]
 
 
 async def test_two_servers_lose_nothing(world: World, store: str) -> None:
