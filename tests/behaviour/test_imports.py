@@ -45,7 +45,7 @@ def is_own(node: ast.Attribute) -> bool:
 def is_public(module: str) -> bool:
     if module.startswith("tests."):
         return module.startswith("tests.behaviour.kit")
-    return module.partition(".")[0] != "holdfast" or module in PUBLIC
+    return module.partition(".")[0] != "holdfast" or module in PUBLIC or module.startswith("holdfast.adapters.")
 
 
 def is_patched(text: str) -> bool:

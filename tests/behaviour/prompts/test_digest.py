@@ -225,3 +225,24 @@ def test_gemini_gets_what_it_accepts() -> None:
 def test_an_unknown_dialect_is_named() -> None:
     with pytest.raises(holdfast.HoldfastError, match="known: openai, anthropic, gemini"):
         holdfast.fit([NOW], budget=500, dialect="x")  # type: ignore[arg-type]
+
+
+def test_a_single_value_is_told_before_a_row_of_a_long_list() -> None:
+    messages: list[Any] = []
+    for n in range(40):
+        rows = [f"R-{n}-{at}" for at in range(25)]
+        messages += call(n, "look_up", {"order": f"K-{100 + n}"}, {"state": f"S-{500 + n}", "rows": rows})
+    found = digest_of(*messages, budget=3_000)
+    assert sum(f"S-{500 + n}" in found for n in range(40)) >= 20
+    assert sum(f"R-{n}-{at}" in found for n in range(40) for at in range(25)) < 300
+
+
+def test_people_and_tools_leave_each_other_room() -> None:
+    messages: list[Any] = []
+    for n in range(60):
+        messages.append(user(f"Pier P-{n} must be painted in colour {n * 7 + 3} before May {n % 28 + 1}."))
+        rows = [f"R-{n}-{at}" for at in range(25)]
+        messages += call(n, "look_up", {"order": f"K-{100 + n}"}, {"state": f"shipped as S-{500 + n}", "rows": rows})
+    found = digest_of(*messages, budget=3_000)
+    assert 25 <= sum(f"P-{n} " in found for n in range(60)) <= 50
+    assert sum(f"S-{500 + n}" in found for n in range(60)) >= 8
