@@ -278,3 +278,17 @@ async def test_ids_of_responses_and_conversations_name_any_session(name: str) ->
 async def test_other_texts_are_no_ids(path: str) -> None:
     async with gateway(()) as served:
         assert (await served.http.get(f"/v1/{path}")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"), [(lambda _: 4321, 4321), (None, None)], ids=["provider", "no endpoint"]
+)
+async def test_the_provider_counts_if_the_configuration_says_so(counts: Any, expected: int | None) -> None:
+    """An endpoint that does not exist leaves our own count."""
+    upstream = ResponsesUpstream(["ok"], counts=counts)
+    llm = {"model": "gpt-5", "api": "responses", "count": "provider"}
+    async with gateway((), upstream=upstream, llm=llm) as served:
+        counted = await served.anthropic.messages.count_tokens(model="default", messages=[user("Hello")])
+        assert upstream.counted[0].path == "/v1/responses/input_tokens"
+        assert counted.input_tokens == expected if expected else counted.input_tokens < 50
+        assert (await served.chat("Hello"))["status"] == 200
