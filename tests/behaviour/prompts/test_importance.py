@@ -1,0 +1,48 @@
+"""Importance by a scorer of the program: what is kept, and who is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.behaviour.kit import World, texts, through, user
+
+pytestmark = through("library", "rest")
+RATED = "context: {strategy: salience, budget: 900, scorer: mine, facts: false, recall: off}"
+VITAL = "The vault opens with word 17 of the almanac."
+
+
+def rate_vault(messages: Sequence[dict[str, Any]]) -> list[float]:
+    return [0.9 if "vault" in str(message.get("content")) else 0.1 for message in messages]
+
+
+def broken(messages: Sequence[dict[str, Any]]) -> list[float]:
+    raise ValueError("no idea")
+
+
+async def run(hf: Any, turns: int) -> list[Any]:
+    for number in range(turns):
+        words = f"Small talk number {number}: " + f"kelp and weather {number} " * 12
+        await hf.session().send(user(VITAL if number == 2 else words))
+        await hf.settle()
+    return texts(hf.upstream.requests[-1].body["messages"])
+
+
+async def test_messages_that_a_scorer_rates_high_stay(world: World) -> None:
+    async with world.open(RATED, script=lambda _: "aye " * 20, scorers={"mine": rate_vault}) as hf:
+        assert VITAL in await run(hf, 30)
+        log = await hf.session().messages()
+        assert [one.get("importance") for one in log[:6]] == [0.1, 0.1, 0.1, 0.1, 0.9, 0.1]
+
+
+async def test_a_failing_scorer_fails_no_turn(world: World) -> None:
+    async with world.open(RATED, script=lambda _: "aye " * 20, scorers={"mine": broken}) as hf:
+        assert len(await run(hf, 12)) > 3
+        assert {one.get("importance") for one in await hf.session().messages()} == {None}
+
+
+async def test_the_callers_importance_is_not_rated_again(world: World) -> None:
+    async with world.open(RATED, script=lambda _: "aye", scorers={"mine": rate_vault}) as hf:
+        await hf.given("s", user("Of no use: the vault is blue.", importance=0.0))
+        await run(hf, 4)
+        assert (await hf.session().messages())[0]["importance"] == 0.0
