@@ -2,40 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from tests.behaviour.kit import gateway
 from tests.behaviour.kit.rest import ask
+from tests.behaviour.kit.voice import CONTENTS, PLAIN
 
-STORY: Final = (
-    "Once upon a time in a land far away, there lived a brave knight who fought dragons and saved princesses."
-)
-JOKE: Final = "Why did the scarecrow win an award? Because he was outstanding in his field!"
-
-
-def said(role: str, content: str, turn_id: int, timestamp: int, **metadata: Any) -> dict[str, Any]:
-    return {"role": role, "content": content, "turn_id": turn_id, "timestamp": timestamp, "metadata": metadata}
-
-
-CONTENTS: Final = [
-    said("assistant", "How can I help you today?", 1, 1678901234, source="greeting"),
-    said("user", "Can you tell me a joke?", 2, 1678901235, source="asr", user="user123"),
-    said(
-        "assistant",
-        "Why did the scarecrow ",
-        2,
-        1678901236,
-        interrupted=True,
-        interrupt_timestamp=1678905225,
-        original=JOKE,
-        source="llm",
-    ),
-    said("user", "You know what? Tell me a story instead.", 3, 1678905235, source="asr", user="user123"),
-    said("assistant", STORY, 3, 1678905236, source="llm"),
-    said("assistant", "Are you still there?", 4, 1678905236, source="command"),
-]
-"""What is said, with its records."""
-PLAIN: Final = [{"role": one["role"], "content": one["content"]} for one in CONTENTS]
 SYSTEM: Final = [
     {"role": "system", "content": "You are a helpful assistant. xxx"},
     {
