@@ -101,6 +101,18 @@ COMMANDS: Final[list[tuple[tuple[str, ...], list[str], Callable[[Any], Any], Any
         lambda rows: {row["calls"] for row in rows},
         {3},
     ),
+    (
+        ("replay", "s.jsonl", "--budget", "900", "--per-session", "--strategy", "digest,none"),
+        ["digest", "none"],
+        lambda rows: sorted(row["strategy"] for row in rows),
+        ["digest", "none"],
+    ),
+    (
+        ("replay", "s.jsonl", "--budget", "900", "--compare", "digest", "token_window"),
+        ["digest", "token_window"],
+        lambda rows: [(row["a"]["strategy"], row["b"]["strategy"]) for row in rows],
+        [("digest", "token_window")],
+    ),
     (("config", "check"), ["holdfast.yaml: ok"], lambda row: (row["ok"], row["problems"]), (True, [])),
     (("config", "show"), ["memory.enabled: true"], lambda rows: rows[0]["key"], "model"),
 ]
