@@ -383,7 +383,10 @@ async def test_a_model_saves_lists_and_loads_files(world: World) -> None:
         assert "nope" in missing
         assert "name" in wrong
         saved_in_turn = (await session.messages())[-1]["metadata"]["artifacts"]
-        assert saved_in_turn == [{"name": "letter.md", "version": 0}, {"name": "p.png", "version": 0}]
+        assert sorted(saved_in_turn, key=lambda one: one["name"]) == [
+            {"name": "letter.md", "version": 0},
+            {"name": "p.png", "version": 0},
+        ]
 
 
 @through("library", "rest")
