@@ -149,16 +149,29 @@ async def test_002_40_its_budget_is_8000(world: World) -> None:
 
 
 @through("library")
+@pytest.mark.xfail(strict=True, reason="issue 46: where counts are estimates, a margin is taken off before the share")
+async def test_002_41_the_share_is_one_of_the_budget_whatever_the_model(world: World) -> None:
+    async with world.open("context: {strategy: summary_buffer, budget: 8000, threshold: 0.85, target: 0.7}") as hf:
+        assert 0.83 * 8_000 <= (await measure_summaries(hf, "a-model-that-nobody-knows"))[-2] <= 0.9 * 8_000
+
+
+async def measure_summaries(hf: Any, model: str) -> list[int]:
+    """Return the tokens of the prompt after each message, to the first summary."""
+    session = await hf.given("s", user("Message 0."))
+    sizes: list[int] = []
+    for number in range(1, 200):
+        await session.append((user, assistant)[number % 2](f"Message {number}: " + "word " * 60))
+        sizes.append((await session.context(model=model))["conversation_tokens"])
+        if len(sizes) > 1 and sizes[-1] < sizes[-2]:
+            break
+    return sizes
+
+
+@through("library")
 @pytest.mark.parametrize("statement", [pytest.param("41", id="002-41"), pytest.param("42", id="002-42")])
 async def test_002_a_summary_begins_at_85_percent_and_leads_below_70(world: World, statement: str) -> None:
     async with world.open("context: {strategy: summary_buffer, budget: 8000, threshold: 0.85, target: 0.7}") as hf:
-        session = await hf.given("s", user("Message 0."))
-        sizes = []
-        for number in range(1, 200):
-            await session.append((user, assistant)[number % 2](f"Message {number}: " + "word " * 60))
-            sizes.append((await session.context(model="gpt-4o"))["conversation_tokens"])
-            if len(sizes) > 1 and sizes[-1] < sizes[-2]:
-                break
+        sizes = await measure_summaries(hf, "gpt-4o")
         if statement == "41":
             assert 0.83 * 8_000 <= sizes[-2] <= 0.9 * 8_000
         else:
