@@ -17,8 +17,6 @@ from tests.clocks import Pauses
 Json = dict[str, Any]
 KEY = "sk-ant-api03-0123456789abcdef"
 HI: Json = {"model": "claude-sonnet-4-5", "messages": [{"role": "user", "content": "Hi"}]}
-THOUGHT: Json = {"type": "thinking", "thinking": "let me see", "signature": "c2ln"}
-SEALED: Json = {"type": "redacted_thinking", "data": "c2VhbGVk"}
 SEARCH: list[Json] = [
     {"type": "text", "text": "Searching. "},
     {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "kelp"}},
@@ -39,11 +37,6 @@ async def open_model(
             yield upstream, client, pauses
         finally:
             await client.close()
-
-
-async def get_message(model: Model, request: Json = HI) -> Json:
-    message: Json = (await collect(model.stream(request)))["choices"][0]["message"]
-    return message
 
 
 async def get_failure(model: Model, request: Json = HI) -> ModelError:

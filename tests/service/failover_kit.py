@@ -7,15 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.agents import Agent, Llm, Roster
-from holdfast.errors import ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
 from tests.clocks import Clock
 from tests.service.scripted_model import REF, ScriptedModel
-
-DOWN = ModelUnavailable("http://one answered 503: overloaded", status=503)
 
 
 class NamedModel(ScriptedModel):
@@ -58,14 +55,6 @@ async def ask(hf: Holdfast, text: str = "hi", **fields: Any) -> tuple[str, Turn]
     async for chunk in respond(turn):
         said += "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
     return said, turn
-
-
-async def add_long_conversation(hf: Holdfast) -> None:
-    """Add about 12,000 tokens that no model has been sent yet."""
-    handle = await hf.session("s")
-    for n in range(40):
-        await handle.append([{"role": "user", "content": f"{n} " + "word " * 300}])
-        await handle.append([{"role": "assistant", "content": "aye"}])
 
 
 async def log(hf: Holdfast) -> list[str]:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.agents import Llm
-from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, SessionRef
 from holdfast.overlays.scorers import Scorer
 from holdfast.overlays.scoring import Scoring
@@ -56,15 +56,6 @@ async def open_rig(scorer: Scorer | Llm | None) -> AsyncIterator[Rig]:
 
 def user(text: str) -> Message:
     return Message(role="user", content=text)
-
-
-def reply(text: str) -> Message:
-    return Message(role="assistant", content=text)
-
-
-def call(name: str, result: str | None, call_id: str = "c") -> list[Message]:
-    asked = Message(role="assistant", tool_calls=(ToolCall(call_id, name, '{"id": "K-113"}'),))
-    return [asked] if result is None else [asked, Message(role="tool", content=result, tool_call_id=call_id)]
 
 
 def by_length(messages: Sequence[dict[str, Any]]) -> list[float]:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.agents import Llm
-from holdfast.errors import ContextTooLong
-from holdfast.models import OfflineModel, OpenAIModel, ProviderCounter, collect, find_count_endpoint, has_content
-from holdfast.models.overflow import parse_overflow
-from holdfast.testing import Gate, Reply, ScriptedUpstream, Tokenizer
-from holdfast.testing.refusals import REFUSALS
+from holdfast.models import ProviderCounter, find_count_endpoint
+from holdfast.testing import Reply, ScriptedUpstream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -122,20 +117,6 @@ async def test_openai_count_request_format() -> None:
 # -- responses ------------------------------------------------------------------------
 
 
-async def test_counts_are_cached() -> None:
-    async with ScriptedUpstream(counts=lambda body: len(body["input"])) as upstream, open_counter(upstream) as (c, _):
-        assert [
-            await c.count_prompt(HI),
-            await c.count_prompt(HI | {"temperature": 1}),
-            await c.count_prompt(BODY),
-        ] == [
-            1,
-            1,
-            4,
-        ]
-        assert len(upstream.counted) == 2
-
-
 @pytest.mark.parametrize(
     ("counted", "pause"),
     [
@@ -161,78 +142,4 @@ async def test_failing_count_endpoint_is_paused(counted: int | Reply, pause: int
         assert len(upstream.counted) == (2 if pause else 3)
 
 
-async def test_count_request_times_out() -> None:
-    gate = Gate()
-    async with (
-        ScriptedUpstream(counts=lambda body: Reply(hold=gate)) as upstream,
-        open_counter(upstream, seconds=0.05) as (counter, _),
-    ):
-        assert await counter.count_prompt(HI) is None
-        assert counter.failure == "openai's count endpoint: no answer within 0.05 s"
-
-
-async def test_unreachable_count_endpoint_returns_none() -> None:
-    async with ScriptedUpstream() as upstream:
-        pass
-    async with open_counter(upstream) as (counter, _):
-        assert await counter.count_prompt(HI) is None
-        assert "ClientConnectorError" in (counter.failure or "")
-
-
-@pytest.mark.parametrize(
-    "body", [{"messages": 7}, {"messages": [7]}, {"messages": [{"role": "user", "content": [{}]}]}]
-)
-async def test_inexpressible_prompt_returns_none(body: dict[str, Any]) -> None:
-    async with ScriptedUpstream(counts=lambda body: 1) as upstream, open_counter(upstream) as (counter, _):
-        assert await counter.count_prompt(body) is None
-        assert "cannot be expressed" in (counter.failure or "")
-        assert await counter.count_prompt(HI) == 1
-
-
-async def test_llm_counts_only_with_a_configured_counter() -> None:
-    async with ScriptedUpstream(counts=lambda body: 5) as upstream, open_counter(upstream) as (counter, _):
-        assert await Llm(name="m", model="m", client=OfflineModel()).count_prompt(HI) is None
-        assert await Llm(name="m", model="m", client=OfflineModel(), count=counter).count_prompt(HI) == 5
-        await asyncio.gather(*(counter.count_prompt(HI) for _ in range(20)))
-
-
 # -- the upstream that counts like a provider --------------------------------------------------
-
-
-@pytest.mark.parametrize("name", REFUSALS)
-@pytest.mark.parametrize("in_stream", [False, True])
-async def test_upstream_rejects_long_prompts_in_each_providers_words(name: str, in_stream: bool) -> None:
-    tokenizer = Tokenizer(window=600, refusal=name, in_stream=in_stream)
-    long = HI | {"messages": [{"role": "user", "content": "word " * 500}], "max_tokens": 200}
-    prompt = tokenizer.count_prompt_tokens(long)
-    async with ScriptedUpstream(["first", "second"], tokenizer=tokenizer) as upstream:
-        model = OpenAIModel(upstream.url, max_retries=0)
-        first = await collect(model.stream(HI))
-        given: list[dict[str, Any]] = []
-        with pytest.raises(ContextTooLong) as caught:  # noqa: PT012 - the loop is what raises
-            async for chunk in model.stream(long):
-                given.append(chunk)
-        second = await collect(model.stream(HI))
-        await model.close()
-    assert [first["choices"][0]["message"]["content"], second["choices"][0]["message"]["content"]] == [
-        "first",
-        "second",
-    ]
-    assert not any(map(has_content, given))
-    assert [request.refused for request in upstream.requests] == [False, True, False]
-    assert caught.value.context_limit in (600, None)
-    assert caught.value.requested in (prompt, None)
-    told = parse_overflow(str(caught.value), {})
-    assert told is not None or REFUSALS[name].fields.get("code") == "context_length_exceeded"
-
-
-async def test_upstream_reports_its_own_count_or_none() -> None:
-    long = HI | {"messages": [{"role": "user", "content": "word " * 500}]}
-    fair, greedy = Tokenizer().count_prompt_tokens(long), Tokenizer(ratio=1.3).count_prompt_tokens(long)
-    assert greedy == round(1.3 * fair)
-    for tokenizer, told in ((Tokenizer(ratio=1.3), greedy), (Tokenizer(reports=False), None)):
-        async with ScriptedUpstream(["a"], tokenizer=tokenizer) as upstream:
-            model = OpenAIModel(upstream.url)
-            usage = (await collect(model.stream(long))).get("usage") or {}
-            await model.close()
-        assert usage.get("prompt_tokens") == told

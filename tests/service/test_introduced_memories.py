@@ -12,10 +12,6 @@ from holdfast.context.recalled import KNOWN_CLOSING as CLOSING
 from holdfast.context.recalled import KNOWN_OPENING as OPENING
 from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
-from holdfast.errors import StoreUnavailable
-from holdfast.sessions.context_preview import preview_context
-from holdfast.sessions.preview_objects import PreviewRequest
-from holdfast.turns.prompt import PROMOTED_TOKENS
 from tests.clocks import START, Clock
 from tests.markers import strip_markers
 from tests.service.tools_kit import Bench, bench
@@ -56,29 +52,6 @@ async def ask(made: Bench, agent: str = "a", text: str = "Hello!") -> list[str]:
 
 def open_bench(clock: Clock, **settings: Any) -> Any:
     return bench(lambda _: "ok", agents=AGENTS, clock=clock, **settings)
-
-
-async def test_prompt_has_promoted_memories_of_user_agent_and_app_best_first() -> None:
-    async with open_bench(Clock()) as made:
-        await store_memories(
-            made,
-            make_promoted(1, "Ann is allergic to peanuts", score=0.6),
-            make_promoted(2, "Refunds take five days", DESK, score=0.9),
-            make_promoted(3, "The shop closes at six", APP, score=0.7),
-            make_promoted(4, "Bob has a dog", Owner("user", "bob")),
-            make_promoted(5, "Another agent's", Owner("agent", "b")),
-        )
-        assert await ask(made) == ["Refunds take five days", "The shop closes at six", "Ann is allergic to peanuts"]
-        roles = [one["role"] for one in made.model.bodies[-1]["messages"]]
-        assert roles == ["system", "system", "user"], "after the instruction, before the conversation"
-        assert get_block(made).endswith(CLOSING)
-
-
-@pytest.mark.parametrize("agent", ["quiet", "b"])
-async def test_agents_without_injected_memories_get_none(agent: str) -> None:
-    async with open_bench(Clock()) as made:
-        await store_memories(made, make_promoted(1, "Ann is allergic to peanuts"))
-        assert await ask(made, agent) == []
 
 
 @pytest.mark.parametrize(
@@ -126,63 +99,6 @@ async def test_forgotten_and_superseded_memories_are_removed() -> None:
         assert await ask(made) == ["Ann's favourite colour is blue"]
         await made.hf.memories.update(f"mem_{2:032x}", content="Ann's favourite colour is green")
         assert await ask(made) == []
-
-
-async def test_turn_and_preview_report_introduced_memories() -> None:
-    async with open_bench(Clock()) as made:
-        await store_memories(made, make_promoted(1, "Ann is allergic to peanuts"))
-        session = await made.hf.session("other", agent="a")
-        async with session.turn("Hi") as turn:
-            assert turn.explanation()["recalled"] == {"known": [f"mem_{1:032x}"]}
-            assert f"mem_{1:032x}" in turn.explain()
-            turn.add({"role": "assistant", "content": "Hello"})
-        responder = made.hf.roster.find_responder(agent="a")
-        look = PreviewRequest(responder=responder, settings=responder.context, at_turn=0, explain=True)
-        explained = (await preview_context(made.hf.engine, session.ref, look)).explain()
-        assert explained["recalled"] == {"known": [f"mem_{1:032x}"]}
-
-
-async def test_introduced_memories_fit_the_budget() -> None:
-    async with open_bench(Clock()) as made:
-        await store_memories(
-            made, *(make_promoted(n, f"Fact {n}: " + "word " * 120, score=n / 100) for n in range(1, 20))
-        )
-        texts = await ask(made)
-        assert 1 < len(texts) < 8
-        assert texts[0].startswith("Fact 19")
-        count = made.hf.roster.find_responder(agent="a").llm.counter
-        assert count.text(get_block(made)) <= PROMOTED_TOKENS
-
-
-async def test_agent_without_memories_reads_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_bench(Clock()) as made:
-        read, reads = made.hf.store.memories, list[Owner]()
-
-        async def count_reads(owner: Owner, **options: Any) -> Any:
-            reads.append(owner)
-            found = await read(owner, **options)
-            assert not found.memories or len(reads) <= 3, "unchanged memories are not read again"
-            return found
-
-        await store_memories(made, *(make_promoted(n, f"Fact {n}") for n in range(1, 50)))
-        monkeypatch.setattr(made.hf.store, "memories", count_reads, raising=False)
-        await ask(made, "b")
-        assert reads == []
-        await ask(made)
-        first = len(reads)
-        await ask(made)
-        assert len(reads) == first + 3, "one small read for each owner"
-
-
-async def test_turn_continues_when_memories_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fails(*_: Any, **__: Any) -> Any:
-        raise StoreUnavailable("away")
-
-    async with open_bench(Clock()) as made:
-        await store_memories(made, make_promoted(1, "Ann is allergic to peanuts"))
-        monkeypatch.setattr(made.hf.store, "memories", fails, raising=False)
-        assert await ask(made) == []
-        assert made.model.bodies
 
 
 async def test_hostile_text_cannot_leave_its_line() -> None:

@@ -9,12 +9,8 @@ from pathlib import Path
 
 import holdfast
 from holdfast import Holdfast
-from holdfast.context.settings import ContextSettings
-from holdfast.domain.session import SessionRef
-from tests.service.test_explain import open_holdfast, preview, run_turns
 
 BUDGET = 300
-SETTINGS = ContextSettings("digest", {"budget": 400})
 
 
 async def build_digest(hf: Holdfast, turns: int = 8) -> str:
@@ -70,27 +66,3 @@ async def test_fork_has_its_own_marker(tmp_path: Path) -> None:
         context = await forked.context("digest", budget=BUDGET)
         found = [one["content"] for one in context.messages if str(one["content"]).startswith("[Condensed")]
         assert marker_in(str(found[0])) != first
-
-
-async def test_sent_prompt_is_rebuilt_identically_after_an_import_and_further_turns(
-    tmp_path: Path,
-) -> None:
-    """The marker is stored with the call, so an imported session keeps the old marker in its prompts."""
-    async with open_holdfast(SETTINGS, f"sqlite:///{tmp_path}/one.db") as hf:
-        sent = await run_turns(hf, 8)
-        data = await hf.export(SessionRef("ada", "s"), retired=True, calls=True)
-    async with open_holdfast(SETTINGS, f"sqlite:///{tmp_path}/two.db") as hf:
-        await hf.import_(data)
-        sent += await run_turns(hf, 6, start=8)
-        assert (
-            len(
-                {
-                    re.findall(r"#([a-z]{8})", str(one["messages"]))[0]
-                    for one in sent
-                    if "[Condensed" in str(one["messages"])
-                }
-            )
-            == 2
-        )
-        for one in sent:
-            assert (await preview(hf, at_turn=one["turn"])).built.hash == one["hash"], one["turn"]

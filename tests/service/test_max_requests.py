@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from holdfast.errors import (
-    ModelBusy,
-)
 from holdfast.models import LimitedModel, closing, collect
 from tests.service.failover_kit import NamedModel
 from tests.waits import until
@@ -17,35 +12,6 @@ from tests.waits import until
 async def wait_for_waiting(limited: LimitedModel, number: int) -> None:
     """Wait until this many calls are waiting."""
     await until(lambda: limited.waiting >= number)
-
-
-async def test_calls_above_the_limit_wait_in_order() -> None:
-    model = NamedModel("one", "hello")
-    model.gate = asyncio.Event()
-    limited = LimitedModel(model, 2, patience=60)
-    tasks = [asyncio.create_task(collect(limited.stream({"n": n}))) for n in range(5)]
-    await wait_for_waiting(limited, 3)
-    assert [body["n"] for body in model.bodies] == [0, 1]
-    assert limited.running == 2
-    model.gate.set()
-    await asyncio.gather(*tasks)
-    assert [body["n"] for body in model.bodies] == [0, 1, 2, 3, 4]
-    assert (limited.running, limited.waiting, limited.waits) == (0, 0, 3)
-
-
-async def test_call_that_waits_too_long_gets_a_busy_error() -> None:
-    model = NamedModel("one", "hello")
-    model.gate = asyncio.Event()
-    limited = LimitedModel(model, 1, patience=0)
-    first = asyncio.create_task(collect(limited.stream({})))
-    await model.asked.wait()
-    with pytest.raises(ModelBusy, match="1 calls are running") as caught:
-        await collect(limited.stream({}))
-    assert (caught.value.status, caught.value.retry_after) == (503, 1)
-    model.gate.set()
-    await first
-    assert (limited.running, limited.waiting) == (0, 0)
-    await collect(limited.stream({}))
 
 
 async def test_cancelled_call_leaves_the_queue() -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import holdfast
 from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.session import SessionRef
-from holdfast.errors import BudgetTooSmall, InvalidRequest
+from holdfast.errors import BudgetTooSmall
 from holdfast.holdfast import Holdfast
 from holdfast.limits import CACHE_BYTES
 from holdfast.models import to_chunks
@@ -141,97 +139,6 @@ async def test_prompt_is_the_same_with_and_without_the_cache(name: str, life: li
         assert warm.hf.engine.warm.size == 0, "what was counted when it came is not counted when it has left"
 
 
-async def test_cached_turn_reads_nothing() -> None:
-    """The store gets two writes and no other call."""
-    side = Side(SETTINGS["digest"], forgets=False)
-    async with side.hf:
-        session = await side.hf.session(REF.id, user_id=REF.user_id)
-        await session.send("hello")
-        asked: list[str] = []
-        store = side.hf.store
-        for name in ("get", "entries", "window", "sightings", "append"):
-            _record_calls(store, name, asked)
-        await session.send("hello again")
-        assert asked == ["append", "append"]
-
-
-@pytest.mark.parametrize("state", ["new", "forgotten"])
-async def test_uncached_turn_reads_its_session_in_one_call(tmp_path: Path, state: str) -> None:
-    """One read and two writes, even if the beginning of the log has left the prompt."""
-    side = Side(SETTINGS["token_window"], forgets=False, url=f"sqlite:///{tmp_path}/turns.db")
-    async with side.hf as hf:
-        await (await hf.session("other")).send("hello")
-        session = await hf.session(REF.id, user_id=REF.user_id)
-        if state == "forgotten":
-            for number in range(8):
-                await session.send(f"{number} {'word ' * 60}")
-            hf.engine.warm.forget(REF)
-        asked: list[str] = []
-        for name in ("get", "entries", "window", "sightings", "append"):
-            _record_calls(hf.store, name, asked)
-        await session.send("hello again")
-        assert asked == ["window", "append", "append"]
-        await session.send("and again")
-        assert asked == ["window", *["append"] * 4]
-
-
-def _record_calls(store: Any, name: str, asked: list[str]) -> None:
-    real = getattr(store, name)
-
-    async def record_call(*args: Any, **kwargs: Any) -> Any:
-        asked.append(name)
-        return await real(*args, **kwargs)
-
-    setattr(store, name, record_call)
-
-
-async def test_retry_is_recognised_with_the_cache() -> None:
-    """The same unanswered message is not written again."""
-    side = Side(SETTINGS["digest"], forgets=False)
-    async with side.hf:
-        session = await side.hf.session(REF.id, user_id=REF.user_id)
-        await session.send("hello")
-        async with session.turn("are you there?"):
-            pass
-        async with session.turn("are you there?"):
-            pass
-        assert [message["content"] for message in await session.messages()][2:] == ["are you there?"]
-
-
-def list_cached(hf: Holdfast, names: Iterable[str]) -> list[str]:
-    """Return those of the sessions that are cached."""
-    return [name for name in names if hf.engine.warm.get(SessionRef("default", name)) is not None]
-
-
-async def test_cache_can_be_disabled() -> None:
-    side = Side(SETTINGS["digest"], forgets=False, cache_bytes=0)
-    async with side.hf as hf:
-        session = await hf.session("s")
-        await session.send("hello")
-        await session.send("hello again")
-        assert list_cached(hf, "s") == []
-        assert [one["content"] for one in side.model.prompts[-1]] == ["hello", "You said: hello", "hello again"]
-
-
-@pytest.mark.parametrize("cache_bytes", [-1, "1 MB", None])
-def test_invalid_cache_size_is_rejected(cache_bytes: Any) -> None:
-    """It is a number of bytes, 0 or more."""
-    with pytest.raises(InvalidRequest, match="cache_bytes must be"):
-        holdfast.open("sqlite://:memory:", cache_bytes=cache_bytes)
-
-
-async def test_busy_tenant_does_not_evict_the_sessions_of_a_quiet_one() -> None:
-    """It gets at most half and evicts its own sessions."""
-    side = Side(SETTINGS["digest"], forgets=False, cache_bytes=200_000)
-    async with side.hf as hf, hf.serve_tenant("quiet") as quiet, hf.serve_tenant("busy") as busy:
-        await (await quiet.session("s")).send("hello")
-        for number in range(30):
-            await (await busy.session(f"s{number}")).send(f"{number}: {'hello ' * 1_000}")
-        assert list_cached(quiet, "s") == ["s"]
-        assert busy.engine.warm.size <= 100_000
-        assert list_cached(busy, ["s29"])
-
-
 async def test_deleting_and_erasing_clear_the_cache() -> None:
     side = Side(SETTINGS["digest"], forgets=False)
     async with side.hf:
@@ -242,21 +149,3 @@ async def test_deleting_and_erasing_clear_the_cache() -> None:
         await session.send("hello")
         await session.delete()
         assert side.hf.engine.warm.get(REF) is None
-
-
-async def test_least_recently_used_sessions_are_evicted_first() -> None:
-    """By total bytes; a turn of an evicted session reads again."""
-    side = Side(SETTINGS["digest"], forgets=False, cache_bytes=400_000)
-    names = [f"s{number}" for number in range(20)]
-    async with side.hf as hf:
-        first = await hf.session("first")
-        await first.send("hello")
-        for name in names:
-            await (await hf.session(name)).send(f"{name}: {'hello ' * 1_000}")
-            await first.send(f"and now {name}?")
-        kept = list_cached(hf, names)
-        assert 2 < len(kept) < len(names)
-        assert kept == names[-len(kept) :]
-        assert list_cached(hf, ["first"]), "it was used all the time"
-        await (await hf.session("s0")).send("are you there?")
-        assert len(side.model.prompts[-1]) == 3

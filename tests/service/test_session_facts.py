@@ -11,19 +11,13 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import limits
 from holdfast.agents import Agent, Llm, Roster
 from holdfast.context.settings import ContextSettings
-from holdfast.context.standing_facts import Fact
 from holdfast.domain.session import SessionRef
-from holdfast.errors import EntryNotFound, FactNotFound, InvalidRequest, TooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.lifecycle.settings import LifeSettings
-from holdfast.sessions import facts as facts_module
 from holdfast.sessions.erasure import erase_everywhere
-from holdfast.sessions.forks import fork_for_request
 from holdfast.sessions.handle import SessionHandle
-from holdfast.stores.log import Append
 from tests.clocks import Clock
 from tests.service.scripted_model import ScriptedModel
 
@@ -79,98 +73,6 @@ async def facts_block(session: SessionHandle, **options: Any) -> str:
     return next((text for text in texts if text.startswith("[Earlier statements of the user")), "")
 
 
-async def find_fact(session: SessionHandle, text: str) -> Fact:
-    return next(one for one in await session.facts() if one.text == text)
-
-
-async def test_choice_takes_effect_in_a_running_session(hf: Holdfast) -> None:
-    session = await start_session(hf, NUTS)
-    await session.send("And now?")
-    assert NUTS in await facts_block(session)
-    await session.facts.drop("2.1")
-    async with session.turn("Once more?") as turn:
-        assert "nuts" not in str(turn.messages)
-
-
-async def test_pinned_facts_beyond_the_ceiling_leave_out_the_oldest(hf: Holdfast) -> None:
-    said = [f"The door number {at} of the long corridor upstairs is painted in colour {at}." for at in range(30)]
-    session = await start_session(hf, *said)
-    for one in await session.facts():
-        if "corridor" in one.text:
-            await session.facts.pin(one.id)
-    listed = [one for one in await session.facts() if one.pinned]
-    assert len(listed) == 30
-    gone = [one.seq for one in listed if not one.in_prompt]
-    there = [one.seq for one in listed if one.in_prompt]
-    assert gone
-    assert there
-    assert max(gone) < min(there), "the list says which have no room"
-
-
-async def test_pinned_statement_comes_with_its_later_correction(hf: Holdfast) -> None:
-    session = await start_session(
-        hf, "My rent ceiling for the flat is 790 a month.", "Small change, the rent ceiling for the flat is now 760."
-    )
-    await session.facts.pin((await find_fact(session, "My rent ceiling for the flat is 790 a month.")).id)
-    text = await facts_block(session)
-    assert "760" in text
-    assert "(earlier: My rent ceiling for the flat is 790 a month.)" in text
-
-
-async def test_past_prompt_changed_by_a_choice_has_another_hash(hf: Holdfast) -> None:
-    session = await start_session(hf, NUTS)
-    await session.send("And now?")
-    turn = (await session.info()).turns - 1
-    then = await session.context(at_turn=turn)
-    assert then.hash == then.sent_hash
-    await session.facts.drop("2.1")
-    now = await session.context(at_turn=turn)
-    assert now.sent_hash == then.sent_hash
-    assert now.hash != now.sent_hash
-
-
-async def test_choices_survive_a_restart_an_export_and_a_fork(hf: Holdfast, tmp_path: Path, clock: Clock) -> None:
-    session = await start_session(hf, NUTS, OAK)
-    await session.facts.pin("2.1")
-    await session.facts.drop("4.1")
-    chosen = [(one.id, one.pinned, one.dropped) for one in await session.facts()]
-    assert ("2.1", True, False) in chosen
-    assert ("4.1", False, True) in chosen
-    fork = await session.fork(id="fork")
-    copied = await hf.import_(await hf.export(session.ref), session_id="copy", user_id="ada")
-    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db", clock=clock, roster=make_roster()) as again:
-        for name in ("s", fork.id, copied.session.id):
-            there = await again.session(name, user_id="ada")
-            assert [(one.id, one.pinned, one.dropped) for one in await there.facts()] == chosen
-
-
-async def test_fork_for_a_request_copies_no_choices(hf: Holdfast) -> None:
-    session = await start_session(hf, NUTS, OAK)
-    await session.facts.pin("2.1")
-    info = await session.info()
-    fork = await fork_for_request(hf.engine, info, info.tail.next_seq, new_id="fork")
-    assert not any(entry.metadata for entry in await hf.store.entries(fork.ref))
-
-
-async def test_fact_id_must_be_a_string(hf: Holdfast) -> None:
-    session = await start_session(hf, NUTS)
-    with pytest.raises(InvalidRequest, match="fact_id must be a text like"):
-        await session.facts.pin(2.1)  # type: ignore[arg-type]
-
-
-async def test_too_many_choices_are_rejected(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (limits.FACT_PINS, limits.FACT_DROPS) == (100, 500)
-    monkeypatch.setitem(facts_module._MOST, "pinned", 1)
-    session = await start_session(hf, NUTS, OAK)
-    await session.facts.pin("2.1")
-    await session.facts.pin("2.1")
-    with pytest.raises(TooLarge, match="1 facts of session 's' are pinned"):
-        await session.facts.pin("4.1")
-    await session.facts.drop("4.1")
-    await session.facts.reset("2.1")
-    await session.facts.pin("4.1")
-
-
 # -- deletion with the source -----------------------------------------------------
 
 
@@ -204,31 +106,6 @@ async def test_fact_of_an_erased_message_leaves_the_prompt_and_the_files(hf: Hol
     assert files_containing(tmp_path, NUTS) == []
 
 
-async def test_fact_of_a_retired_message_leaves_the_prompt_and_cannot_be_pinned(hf: Holdfast) -> None:
-    session = await start_session(hf, NUTS, OAK)
-    await session.send("Save the view.")
-    assert OAK in await facts_block(session)
-    await hf.store.append(session.ref, Append(retire_from=4, timestamp=hf.clock()))
-    await session.append(make_conversation("Nothing new.")[4:])
-    text = await facts_block(session)
-    assert NUTS in text
-    assert OAK not in text
-    with pytest.raises((FactNotFound, EntryNotFound)):
-        await session.facts.pin("4.1")
-
-
-async def test_edited_message_states_its_new_fact(hf: Holdfast) -> None:
-    session = await start_session(hf, NUTS)
-    await session.send("Save the view.")
-    history = [one for one in await session.messages() if one["role"] != "system"]
-    history[2]["content"] = f"Fine. {OAK}"
-    async with session.turn(history, mode="transcript"):
-        pass
-    assert "nuts" not in await facts_block(session)
-    await session.append(make_conversation()[2:])
-    assert OAK in await facts_block(session)
-
-
 # -- speakers ---------------------------------------------------------------------
 
 
@@ -249,18 +126,3 @@ async def test_agent_sees_only_facts_of_users(clock: Clock) -> None:
             handle = hf.handle(await session.info(), agent=name)
             assert {one.seq for one in await handle.facts() if "nuts" in one.text} == {4}
             assert not any(OAK in one.text or "Bob" in one.text for one in await handle.facts())
-
-
-async def test_session_of_an_agent_call_has_no_facts_of_the_user(hf: Holdfast) -> None:
-    session = await hf.session("x~call", user_id="ada")
-    await session.append(make_conversation(NUTS))
-    assert await facts_block(session) == ""
-    assert NUTS not in [one.text for one in await session.facts()]
-
-
-async def test_other_speakers_state_facts_like_the_owner(hf: Holdfast) -> None:
-    session = await hf.session("s", user_id="ada")
-    messages = make_conversation(NUTS)
-    messages[2]["metadata"] = {"user": "bob"}
-    await session.append(messages)
-    assert NUTS in await facts_block(session)

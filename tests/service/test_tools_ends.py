@@ -3,60 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Any
 
 import msgspec
 import pytest
 
-from holdfast.errors import ModelUnavailable, TurnInterrupted
+from holdfast.errors import ModelUnavailable
 from holdfast.stores.log import Append
 from holdfast.tools.tool import NOT_RUN
-from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.respond import respond
 from tests.service.scripted_model import REF
-from tests.service.tools_kit import THEIRS, bench, content, make_reply, shout
-
-
-async def test_disconnect_while_a_tool_runs_leaves_no_open_call() -> None:
-    """Async tools are cancelled and threads abandoned; results that exist by then are kept."""
-    release, running = threading.Event(), asyncio.Event()
-    cancelled = asyncio.Event()
-
-    def hangs() -> None:
-        release.wait()
-
-    async def waits() -> None:
-        running.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-
-    calls = [("a", "shout", {"text": "x"}), ("b", "hangs", {}), ("c", "waits", {})]
-    async with bench([make_reply(None, *calls)], shout, hangs, waits) as desk:
-        stored = asyncio.Event()
-
-        async def follow() -> None:
-            turn = desk.turn("go")
-            turn.progress = True
-            async for chunk in respond(turn):
-                if isinstance(chunk, Progress) and chunk["holdfast"]["status"] == "done":
-                    stored.set()
-
-        task = asyncio.create_task(follow())
-        await running.wait()
-        await stored.wait()
-        task.cancel()
-        await asyncio.wait([task])
-        async with desk.hf.engine.locks.make_exclusive_lock(REF):
-            log = {entry.message.tool_call_id: entry.message.text for entry in await desk.log()}
-        release.set()
-        assert log["a"] == "X"
-        assert "cancelled" in log["b"]
-        assert "cancelled" in log["c"]
-        assert cancelled.is_set()
-        assert (await desk.hf.store.get(REF)).tail.open_calls == ()
+from tests.service.tools_kit import bench, content, make_reply, shout
 
 
 @pytest.mark.parametrize("streams", ["", "Let me see, one two three."])
@@ -89,23 +46,6 @@ async def test_client_may_stop_at_any_chunk(streams: str) -> None:
         if ended:
             return
         at += 1
-
-
-async def test_reply_cut_after_a_round_is_stored_and_marked() -> None:
-    """The text received is stored together with the text before the call."""
-    script = [
-        make_reply("Look: ", ("a", "shout", {"text": "x"})),
-        [*make_reply("One two three")[:2], ModelUnavailable("gone")],
-    ]
-    async with bench(script, shout) as desk:
-        with pytest.raises(ModelUnavailable):
-            await desk.ask("go")
-        last = (await desk.log())[-1]
-        assert last.message.content == "One "
-        assert last.metadata is not None
-        assert last.metadata["interrupted"] is True
-        assert last.metadata["preface"] == "Look: "
-        assert await desk.session.verify() == 4
 
 
 async def test_calls_that_never_ran_get_a_result_that_says_so() -> None:
@@ -155,53 +95,6 @@ async def test_retry_continues_from_stored_results(retry: str, rounds: int) -> N
         assert len(await desk.log()) == len(kinds)
 
 
-async def test_retry_continues_after_more_rounds_than_one_page() -> None:
-    """Wherever a page of the log begins, even within a round."""
-    log: list[Any] = ["go"]
-    for n in range(30):
-        calls = [{"id": at, "type": "function", "function": {"name": "shout", "arguments": "{}"}} for at in "ab"]
-        log.append({"role": "assistant", "content": None, "tool_calls": calls})
-        log += [{"role": "tool", "tool_call_id": at, "content": f"did {n}"} for at in "ab"]
-    async with bench([make_reply("All done.")], shout) as desk:
-        await desk.session.append(log)
-        assert content(await desk.ask("go")) == "All done."
-        assert [entry.kind for entry in await desk.log()].count("user") == 1
-
-
-async def test_keyed_retry_of_a_finished_reply_returns_all_of_it() -> None:
-    """It includes the texts before the calls, and no tool runs again."""
-    async with bench([make_reply("Look: ", ("a", "shout", {"text": "x"})), make_reply("X.")], shout) as desk:
-        first = await desk.ask("go", idempotency_key="k")
-        again = await desk.ask("go", idempotency_key="k")
-        assert content(first) == content(again) == "Look: X."
-        assert len(desk.model.bodies) == 2
-
-
-async def test_answered_message_that_is_sent_again_is_a_new_message() -> None:
-    """A call that was returned to the client counts as an answer; a turn that ends in server tools does not."""
-    async with bench([make_reply(None, ("a", "open_door", {})), make_reply("ok")], shout) as desk:
-        await desk.ask("go", body={"tools": THEIRS})
-        await desk.ask("go", body={"tools": THEIRS})
-        assert [entry.kind for entry in await desk.log()] == ["user", "calls", "user", "assistant"]
-
-
-async def test_retry_of_client_results_is_recognised() -> None:
-    """They are found even after a later round of server tools."""
-    script = [
-        make_reply(None, ("a", "open_door", {})),
-        make_reply(None, ("b", "shout", {"text": "x"})),
-        [ModelUnavailable("gone")],
-        make_reply("In."),
-    ]
-    async with bench(script, shout) as desk:
-        body, result = {"tools": THEIRS}, {"role": "tool", "tool_call_id": "a", "content": "open"}
-        await desk.ask("go", body=body)
-        with pytest.raises(ModelUnavailable):
-            await desk.ask(result, body=body)
-        assert content(await desk.ask(result, body=body)) == "In."
-        assert [entry.kind for entry in await desk.log()] == ["user", "calls", "result", "calls", "result", "assistant"]
-
-
 async def test_crash_while_tools_run_is_repaired(tmp_path: Any) -> None:
     """The store has the calls and one of two results: the retry reports that to the model and runs nothing again."""
     ran: list[str] = []
@@ -231,21 +124,3 @@ async def test_crash_while_tools_run_is_repaired(tmp_path: Any) -> None:
         results = [message["content"] for message in desk.model.prompts[0] if message["role"] == "tool"]
         assert "[no result was recorded for this call]" in results
         assert len(results) == 2
-
-
-async def test_interrupting_turn_cancels_a_running_tool() -> None:
-    """The call gets a result, and the other turn continues after it."""
-    running = asyncio.Event()
-
-    async def waits() -> None:
-        running.set()
-        await asyncio.Event().wait()
-
-    async with bench([make_reply(None, ("a", "waits", {})), make_reply("Here.")], waits) as desk:
-        task = asyncio.create_task(desk.ask("go"))
-        await running.wait()
-        assert content(await desk.ask("stop that", queue="interrupt")) == "Here."
-        with pytest.raises(TurnInterrupted):
-            await task
-        assert [entry.kind for entry in await desk.log()] == ["user", "calls", "result", "user", "assistant"]
-        assert "cancelled" in (await desk.describe_log())[2]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -85,75 +83,3 @@ async def test_state_errors_contain_no_values() -> None:
         assert "hunter2" not in str(results)
         assert "no JSON form" in results["b"]
         assert results["c"] == "7"
-
-
-async def test_tool_sees_what_others_wrote_before_its_call() -> None:
-    """It sees the state as of the start of its call, not of the turn; nothing changes within the call."""
-    seen: list[Any] = []
-
-    async def look(context: ToolContext) -> str:
-        seen.append(context.state.get("user:name"))
-        await elsewhere()
-        seen.append(context.state.get("user:name"))
-        return "seen"
-
-    async def elsewhere() -> None:
-        await desk.hf.user_state("default").set("user:name", f"n{len(seen)}")
-
-    script = [make_reply(None, ("a", "look", {})), make_reply(None, ("b", "look", {})), make_reply("ok")]
-    async with bench(script, look) as desk:
-        await desk.ask("go")
-        assert seen == [None, None, "n1", "n1"]
-
-
-async def test_impossible_increment_is_reported_to_the_tool() -> None:
-    """At once if it can be known, else with its result; nothing of that call is stored then."""
-
-    async def add(context: ToolContext, key: str) -> str:
-        context.state["user:seen"] = True
-        if key == "user:later":
-            await desk.hf.user_state("default").set(key, "a word")
-        context.state.increment(key)
-        return "added"
-
-    calls = [("a", "add", {"key": "user:word"}), ("b", "add", {"key": "user:later"})]
-    async with bench([make_reply(None, *calls), make_reply("ok")], add) as desk:
-        await desk.hf.user_state("default").set("user:word", "a word")
-        await desk.ask("go")
-        results = {entry.message.tool_call_id: entry.message.text for entry in await desk.log()}
-        assert "must be a number" in results["a"]
-        assert "could not be stored" in results["b"]
-        assert await desk.session.state.all() == {"user:word": "a word", "user:later": "a word"}
-
-
-async def test_turns_that_do_not_use_shared_state_do_not_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn whose tools take no context reads none; otherwise each scope is read once for the calls of a message."""
-    reads: list[Any] = []
-
-    async def look(context: ToolContext) -> str:
-        return str(len(context.state))
-
-    both: list[Any] = [("a", "look", {}), ("b", "look", {})]
-    script = [
-        make_reply(None, ("s", "shout", {"text": "x"})),
-        make_reply("ok"),
-        make_reply(None, *both),
-        make_reply(None, *both),
-        make_reply("ok"),
-    ]
-    async with bench(script, look, shout) as desk:
-        read = desk.hf.store.state
-
-        async def record_read(user_id: str | None, **how: Any) -> Any:
-            found = await read(user_id, **how)
-            reads.append((user_id, how["known"], found.values is None))
-            return found
-
-        monkeypatch.setattr(desk.hf.store, "state", record_read, raising=False)
-        await desk.hf.user_state("default").set("user:a", 1)
-        await desk.ask("go")
-        assert reads == []
-        await desk.ask("look")
-        first, again = reads[:2], reads[2:]
-        assert first == [("default", None, False), (None, None, False)]
-        assert again == [("default", 1, True), (None, 0, True)], "what stands is not read again"

@@ -17,60 +17,10 @@ MEMORY = "sqlite://:memory:"
 # -- waiting -------------------------------------------------------------------
 
 
-async def test_turns_run_in_order_of_arrival() -> None:
-    """Each completes before the next begins."""
-    async with open_stage(MEMORY) as ([hf], stage):
-        tasks = [await start_turn(hf, stage, "a")]
-        for at, text in enumerate("bcde"):
-            tasks.append(asyncio.create_task(say(hf, text)))
-            await wait_for_waiting(hf, at + 1, *tasks)
-        assert stage.asked == ["a"]
-        stage.go_on()
-        assert await asyncio.gather(*tasks) == [f"re: {text}" for text in "abcde"]
-        assert await log(hf) == [said for text in "abcde" for said in (text, f"re: {text}")]
-        assert hf.engine.locks.is_empty
-
-
 # -- rejection -------------------------------------------------------------------
 
 
-async def test_close_and_rewind_do_not_count_as_turns() -> None:
-    """They are neither a reason to reject a turn, nor rejected or interrupted themselves: both wait for each other."""
-    async with open_stage(MEMORY, session_queue="reject") as ([hf], stage):
-        await say(hf, "a")
-        async with hf.engine.lock_between_turns(REF):
-            turns = [asyncio.create_task(say(hf, text, session_queue="reject")) for text in "b"]
-            await wait_for_waiting(hf, 1, *turns)
-        await asyncio.gather(*turns)
-        running = await start_turn(hf, stage, "c")
-        back = asyncio.create_task((await hf.session("s")).rewind(0))
-        await wait_for_waiting(hf, 1, back)
-        last = asyncio.create_task(say(hf, "d", session_queue="interrupt"))
-        with pytest.raises(TurnInterrupted):
-            await running
-        await asyncio.gather(back, last)
-        assert await log(hf) == ["a", "re: a", "d", "re: d"]
-
-
 # -- interruption ----------------------------------------------------------------
-
-
-async def test_each_turn_interrupts_the_one_before() -> None:
-    """All messages are in the log, in order; the last turn is answered, then the one that only waited."""
-    async with open_stage(MEMORY, session_queue="interrupt") as ([hf], stage):
-        stage.held = None
-        tasks = [asyncio.create_task(say(hf, "a"))]
-        await stage.until("a")
-        tasks.append(asyncio.create_task(say(hf, "patient", session_queue="queue")))
-        await wait_for_waiting(hf, 1, *tasks)
-        tasks += [asyncio.create_task(say(hf, text)) for text in "bcd"]
-        await stage.until("d")
-        stage.go_on()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        told = [outcome if isinstance(outcome, str) else type(outcome) for outcome in outcomes]
-        assert told == [TurnInterrupted, "re: patient", TurnInterrupted, TurnInterrupted, "re: d"]
-        assert await log(hf) == ["a", "re:|", "b", "c", "d", "re: d", "patient", "re: patient"]
-        assert stage.asked == ["a", "d", "patient"]
 
 
 async def test_interrupted_turn_completes_its_write(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agents import Agent, Llm, Roster
+from holdfast.agents import Llm
 from holdfast.context import recalled
 from holdfast.context.build import Request, WorkingSet, build, build_from_view
 from holdfast.context.dialects import CLOSING, OPENING, RECEIVED
@@ -22,13 +22,11 @@ from holdfast.context.strategies import make_strategy
 from holdfast.context.units import NO_RESULT
 from holdfast.context.view import decode_state, encode_state
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, NewEntry
-from holdfast.errors import BudgetTooSmall, InvalidRequest, ModelUnavailable
-from holdfast.holdfast import Holdfast
+from holdfast.domain.session import Entry
+from holdfast.errors import BudgetTooSmall
 from holdfast.models import OfflineModel
 from holdfast.tokens import STORED
 from holdfast.turns.interruptions import address_model
-from tests.service.scripted_model import ScriptedModel, open_session, texts
 from tests.unit.strategies import UNLIMITED, Log, events, log_of, logs, requests
 
 HALF = settings(max_examples=settings().max_examples // 2)
@@ -197,101 +195,4 @@ def test_interruptable_comes_from_the_request_then_the_last_reply_then_true(
     assert (body["turn_id"], body["timestamp"], body["model"]) == (7, 1234, "xxxx")
 
 
-def test_internal_metadata_is_not_sent() -> None:
-    """`preface` and `returned` are internal; other metadata of a message is sent."""
-    metadata = {"preface": "Let me see.", "returned": [0], "source": "command", "interruptable": False, "mood": "kind"}
-    built = build(request_for(), None, (), replies_with(("Found.", metadata)))
-    assert request_body(built)["messages"][0]["metadata"] == {"source": "command", "mood": "kind"}
-
-
-def test_other_vendors_get_no_record_fields() -> None:
-    """Neither the messages nor the request have them, whatever the client sent."""
-    llm = msgspec.structs.replace(CUSTOM, records=False)
-    built = build(request_for(), None, (), replies_with(("a", {"source": "greeting", "interruptable": False})))
-    body = request_body(built, llm, turn_id=3, timestamp=4, interruptable=False, metadata={"of": "the client"})
-    assert body == {"model": "xxxx", "messages": [{"at": 0}], "metadata": {"of": "the client"}}
-
-
 # -- in a turn -------------------------------------------------------------------------
-
-
-async def test_hash_covers_the_messages_without_the_fields() -> None:
-    """The recorded call is the same for both vendors."""
-    hashes = []
-    for records in (False, True):
-        async with open_session(records=records) as (hf, model):
-            session = await hf.session("s")
-            await session.send("Hi")
-            assert ("turn_id" in model.prompts[0][0]) is records
-            (call,) = await hf.store.calls(session.ref)
-            hashes.append(call.hash)
-    assert hashes[0] == hashes[1]
-
-
-async def test_tool_rounds_have_the_fields_too() -> None:
-    """A message with calls and its result are records of their turn; only user and assistant messages have a source."""
-
-    def weather(city: str) -> str:
-        """The weather."""
-        return f"fine in {city}"
-
-    call = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
-    rounds: list[dict[str, Any]] = [
-        {"role": "assistant", "content": "Let me see.", "tool_calls": [call]},
-        {"content": "Fine."},
-    ]
-
-    def say(_: dict[str, Any]) -> list[dict[str, Any]]:
-        message = rounds.pop(0)
-        reason = "tool_calls" if "tool_calls" in message else "stop"
-        return [{"choices": [{"index": 0, "delta": message, "finish_reason": reason}]}]
-
-    model = ScriptedModel(say)
-    llm = Llm(name="default", model="gpt-4o", client=model, records=True)
-    async with Holdfast("sqlite://:memory:", roster=Roster({"default": llm}), tools=[weather]) as hf:
-        session = await hf.session("s")
-        await session.send("Weather?")
-        asked, result = model.prompts[1][1:]
-        assert asked["metadata"] == {"source": "llm"}
-        assert (asked["turn_id"], result["turn_id"], model.bodies[1]["turn_id"]) == (0, 0, 0)
-        assert result == {**result, "role": "tool", "tool_call_id": "c", "metadata": {}}
-        assert result["timestamp"] >= asked["timestamp"]
-
-
-async def test_invalid_interruptable_is_rejected_before_anything_is_written() -> None:
-    async with open_session() as (hf, _):
-        session = await hf.session("s")
-        with pytest.raises(InvalidRequest, match="interruptable must be true or false") as told:
-            await session.send("Hi", interruptable="no")
-        assert told.value.param == "interruptable"
-        assert await texts(hf) == []
-
-
-async def test_agent_instruction_comes_first_and_has_no_fields() -> None:
-    """System messages are not records; messages in the log are."""
-    model = ScriptedModel(lambda _: "ok")
-    llm = Llm(name="default", model="gpt-4o", client=model, records=True)
-    roster = Roster({"default": llm}, {"a": Agent(name="a", instruction="Be kind.")})
-    async with Holdfast("sqlite://:memory:", roster=roster) as hf:
-        session = await hf.session("s", agent="a", system="Speak slowly.")
-        note = NewEntry(message=Message(role="user", content="Hi"), tokens=1, timestamp=5, metadata={"source": "asr"})
-        await session.write([note])
-        await session.send([])
-        assert model.prompts[0] == [
-            {"role": "system", "content": "Be kind."},
-            {"role": "system", "content": "Speak slowly."},
-            {"role": "user", "content": "Hi", "turn_id": 0, "timestamp": 5, "metadata": {"source": "asr"}},
-        ]
-
-
-async def test_fallback_model_gets_the_fields_its_own_vendor_expects() -> None:
-    first, second = ScriptedModel(lambda _: [ModelUnavailable("down")]), ScriptedModel(lambda _: "ok")
-    for records in (False, True):
-        usual = Llm(name="default", model="gpt-4o", client=first, records=records, fallbacks=("other",))
-        other = Llm(name="other", model="gpt-4o", client=second, records=not records)
-        async with Holdfast("sqlite://:memory:", roster=Roster({"default": usual, "other": other})) as hf:
-            await (await hf.session("s")).send("Hi", interruptable=False)
-        asked, stood_in = first.bodies[-1], second.bodies[-1]
-        for body, wanted in ((asked, records), (stood_in, not records)):
-            assert ("turn_id" in body["messages"][0]) is wanted
-            assert body.get("interruptable") is (False if wanted else None)

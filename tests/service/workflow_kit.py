@@ -8,28 +8,11 @@ from typing import Any
 
 from holdfast.agents import Agent
 from holdfast.domain.session import Entry
-from holdfast.errors import ModelUnavailable
-from tests.markers import strip_markers
 from tests.service.tools_kit import Bench, bench
-
-DOWN = ModelUnavailable("http://model answered 503: down", status=503)
 
 
 def agents(*made: Agent) -> dict[str, Agent]:
     return {one.name: one for one in made}
-
-
-PIPELINE = agents(
-    Agent(name="pipeline", sequence=("draft", "check", "polish")),
-    Agent(name="draft", instruction="I am draft"),
-    Agent(name="check", instruction="I am check"),
-    Agent(name="polish", instruction="I am polish"),
-)
-PANEL = agents(
-    Agent(name="panel", parallel=("hope", "doubt")),
-    Agent(name="hope", instruction="I am hope"),
-    Agent(name="doubt", instruction="I am doubt"),
-)
 
 
 def get_agent(request: Mapping[str, Any]) -> str:
@@ -55,12 +38,6 @@ async def open_workflow_bench(
 
     async with bench(say, *tools, agents=roster, **settings) as made:
         yield made
-
-
-def get_prompt(desk: Bench, name: str) -> list[str]:
-    """Return the last prompt of an agent without its instruction and the session marker."""
-    prompt = next(prompt for prompt in reversed(desk.model.prompts) if get_agent({"messages": prompt}) == name)
-    return [f"{one['role']}: {strip_markers(one['content'])}" for one in prompt[1:]]
 
 
 def check_units(entries: Sequence[Entry]) -> None:
