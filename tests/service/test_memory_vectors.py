@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.memory import Owner
 from holdfast.embedders import EmbedderSettings, embedder_of, weights
 from holdfast.errors import EmbeddingFailed
 from holdfast.holdfast import Holdfast
@@ -70,26 +69,6 @@ def ids(found: RecalledMemories) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_question_without_common_words_finds_the_memory_first(hf: Holdfast, mode: Any) -> None:
-    known = await remember_facts(hf)
-    for name, question in QUESTIONS.items():
-        found = await hf.memories.recall(question, user_id="ada", mode=mode)
-        assert found.mode == mode
-        assert not found.note
-        assert ids(found)[0] == known[name]
-        assert 0 < found.found[0].parts["vector"] <= 1
-        assert all(0 <= one.score <= 1 for one in found.found)
-
-
-@pytest.mark.parametrize("mode", ["hybrid", None])
-async def test_new_memory_is_found_by_its_words_before_it_has_a_vector(hf: Holdfast, mode: Any) -> None:
-    made = await hf.memories.remember(FACTS["dog"], user_id="ada")
-    assert ids(await hf.memories.recall("Ada's golden retriever Bruno", user_id="ada", mode=mode)) == [made.memory.id]
-    await wait_for_index(hf)
-    assert ids(await hf.memories.recall("pets?", user_id="ada", mode="vector")) == [made.memory.id]
-
-
-@pytest.mark.parametrize("mode", MODES)
 async def test_memories_of_other_owners_are_not_found_by_meaning(hf: Holdfast, mode: Any) -> None:
     await remember_facts(hf, "ada")
     await hf.memories.remember(FACTS["dog"], agent="vet")
@@ -127,30 +106,3 @@ async def test_forgetting_deletes_vector_and_words_from_the_index_and_its_files(
     assert {one.candidate.seq for one in await index.similar(lookup, embedder.name, vector)} == {2, 3, 4}
     left = read_files(tmp_path)
     assert [name for name, stored in left.items() if vector in stored or b"retriever" in stored] == []
-
-
-async def test_filters_apply_to_search_by_meaning(hf: Holdfast) -> None:
-    await hf.memories.remember("Ada has a cat", user_id="ada", tags=["home"], type="user")
-    away = await hf.memories.remember("Ada's uncle has a horse", user_id="ada", tags=["farm"])
-    await wait_for_index(hf)
-    found = await hf.memories.recall("animals?", user_id="ada", mode="vector", tags=["farm"])
-    assert ids(found) == [away.memory.id]
-    assert ids(await hf.memories.recall("animals?", user_id="ada", mode="vector", min_score=0.999)) == []
-
-
-async def test_memory_is_embedded_once(hf: Holdfast, embedder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    embedded: list[str] = []
-    before = embedder.embed
-
-    async def count_texts(texts: Any) -> Any:
-        embedded.extend(texts)
-        return await before(texts)
-
-    monkeypatch.setattr(embedder, "embed", count_texts)
-    await remember_facts(hf)
-    await hf.memories.recall("pets?", user_id="ada")
-    await wait_for_index(hf)
-    page = await hf.memories.page(Owner("user", "ada"))
-    await hf.memories.update(page.memories[0].id, importance=1.0)
-    await wait_for_index(hf)
-    assert sorted(embedded) == sorted([*FACTS.values(), "pets?"])
