@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.domain.session import SessionRef
-from holdfast.errors import SessionNotFound
 from holdfast.mcp_server.results import Transcript
 from holdfast.mcp_server.transcript import NOTE_AUTHOR, read_transcript
 from holdfast.tokens import STORED
@@ -57,25 +56,3 @@ def test_pages_within_the_budget_have_every_message_and_note_once(
                 assert STORED.text("\n".join(page.to_text().splitlines()[1 : len(page.messages) + 1])) <= budget * 1.1
 
     asyncio.run(check())
-
-
-async def test_one_message_may_take_the_whole_budget() -> None:
-    async with holdfast.open("sqlite://:memory:", index=None) as hf:
-        long = "word " * 5000
-        await hf.import_({"messages": [{"role": "user", "content": long}] * 3}, session_id="s", user_id="default")
-        among_others = await read_transcript(hf, REF, 1500)
-        alone = await read_transcript(hf, REF, 1500, seq=1)
-        assert [one.cut for one in among_others.messages] == [True] * len(among_others.messages)
-        assert len(alone.messages[0].text) > 2 * len(among_others.messages[0].text)
-        assert (alone.before, alone.after) == (1, 1)
-        assert (await read_transcript(hf, REF, 10_000, seq=1)).messages[0].text == long
-
-
-async def test_reading_an_unknown_session_creates_nothing() -> None:
-    async with holdfast.open("sqlite://:memory:") as hf:
-        try:
-            await read_transcript(hf, REF, LEAST)
-        except SessionNotFound:
-            assert (await hf.sessions()).sessions == ()
-        else:
-            raise AssertionError("there is no such session")

@@ -4,7 +4,6 @@ it ends.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -12,52 +11,14 @@ import pytest
 from holdfast.errors import SessionNotFound
 from holdfast.holdfast import Holdfast
 from holdfast.lifecycle.settings import LifeSettings
-from holdfast.tools.python.tool import ELSEWHERE, FRESH
+from holdfast.tools.python.tool import FRESH
 from tests.clocks import Clock
-from tests.service.python_tool_kit import bare, code, open_python_bench, results
+from tests.service.python_tool_kit import code, open_python_bench, results
 from tests.service.scripted_model import REF
 from tests.service.tools_kit import make_reply
 from tests.waits import until
 
 # -- new processes ---------------------------------------------------------------
-
-
-async def test_idle_process_is_replaced_by_a_new_one(tmp_path: Path) -> None:
-    """The model is notified, and kept files are restored."""
-    clock = Clock()
-    script = [code("write out/data.csv a,b", "plot"), make_reply("Done."), code("ls"), code("ls"), make_reply("Done.")]
-    async with open_python_bench(script, tmp_path, clock=clock) as (desk, stage):
-        await desk.ask("go")
-        clock.now += 3_600_000
-        assert desk.hf.tool_registry.kernels is not None
-        assert await desk.hf.tool_registry.kernels.sweep() == 0
-        await desk.ask("go")
-        first, second = (await results(desk))[-2:]
-        assert first["note"] == f"{FRESH}; 1 of these files are in the current folder again"
-        assert "note" not in second
-        assert first["result"] == second["result"] == "out/data.csv"
-        assert [process.closed for process in stage.processes] == [True, False]
-
-
-async def test_first_call_of_a_session_has_no_note(tmp_path: Path) -> None:
-    async with open_python_bench([make_reply("Hi."), code("x"), make_reply("Done.")], tmp_path) as (desk, _):
-        await desk.ask("hello")
-        await desk.ask("go")
-        assert bare((await results(desk))[-1]) == {"status": "success", "result": "1"}
-
-
-async def test_another_server_starts_its_own_process_and_says_so(tmp_path: Path) -> None:
-    """The first server then reports that it missed calls."""
-    url = f"sqlite:///{tmp_path}/s.db"
-    calls = [code("x"), make_reply("Done.")]
-    async with (
-        open_python_bench(calls * 2, tmp_path, url=url) as (one, _),
-        open_python_bench(calls * 2, tmp_path, url=url) as (other, _),
-    ):
-        for desk in (one, other, other, one):
-            await desk.ask("go")
-        notes = [found.get("note") for found in await results(one)]
-        assert notes == [None, FRESH, None, ELSEWHERE]
 
 
 async def test_fork_and_import_start_a_new_process(tmp_path: Path) -> None:
@@ -149,19 +110,6 @@ async def test_session_recreated_by_another_server_gets_a_new_process(tmp_path: 
         assert [process.closed for process in stage.processes] == [True, False]
 
 
-async def test_session_deleted_while_code_runs(tmp_path: Path) -> None:
-    """The code is killed and its files are dropped, even if a new session has the same id."""
-    async with open_python_bench([code("hold one"), make_reply("Done.")], tmp_path) as (desk, stage):
-        task = asyncio.create_task(desk.ask("go"))
-        await until(lambda: stage.ran)
-        await desk.hf.delete(REF)
-        await desk.hf.session("s")
-        with pytest.raises(SessionNotFound):
-            await task
-        assert stage.alive == 0
-        assert await desk.session.artifacts.list() == ()
-
-
 async def test_tenants_have_separate_processes(tmp_path: Path) -> None:
     """With the same id and user."""
     async with open_python_bench([code("x"), make_reply("Done.")] * 2, tmp_path) as (desk, stage):
@@ -175,23 +123,3 @@ async def test_tenants_have_separate_processes(tmp_path: Path) -> None:
             assert hf.tool_registry.kernels is not None
             await hf.tool_registry.kernels.wait_until_ended()
         assert [process.closed for process in stage.processes] == [False, True]
-
-
-async def test_sweep_ends_processes_of_an_unserved_tenant(tmp_path: Path) -> None:
-    clock, life = Clock(), LifeSettings(session_ttl=60_000, sweep=False, all_tenants=True)
-    url = f"sqlite:///{tmp_path}/s.db"
-    async with open_python_bench([code("x"), make_reply("Done.")], tmp_path, url=url, clock=clock, life=life) as (
-        desk,
-        stage,
-    ):
-        async with desk.hf.serve_tenant("other") as hf:
-            await (await hf.session("s")).send("go")
-        tenants, kernels = desk.hf._tenants, desk.hf.tool_registry.kernels
-        assert tenants is not None
-        assert kernels is not None
-        await tenants._close("other", ends=False)
-        assert (len(tenants), len(kernels)) == (0, 1)
-        clock.now += 60_000
-        await desk.hf.sweep()
-        await kernels.wait_until_ended()
-        assert [process.closed for process in stage.processes] == [True]

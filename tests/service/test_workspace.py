@@ -4,80 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import InvalidRequest, WorkspaceUnavailable, WorkspaceUnusable
-from holdfast.workspace import Workspace, Workspaces, WorkspaceSettings
+from holdfast.errors import WorkspaceUnusable
+from holdfast.workspace import Workspace, Workspaces
 from tests.amounts import examples
-from tests.clocks import START, TickingClock
-from tests.service.workspace_kit import NEEDS_GIT, _kept, _one, check_repository, files, git, subjects
+from tests.clocks import TickingClock
+from tests.service.workspace_kit import NEEDS_GIT, git
 
 pytestmark = NEEDS_GIT
 
-__all__ = ["_kept", "_one"]
-
 
 # -- a new workspace -----------------------------------------------------------------
-
-
-async def test_new_workspace_has_two_files_and_one_commit(one: Workspace) -> None:
-    [commit] = (await one.history()).commits
-    assert (commit.subject, commit.body) == ("workspace init", "Auto-generated bootstrap commit.")
-    assert (commit.author, commit.timestamp_unix) == ("Holdfast <holdfast@localhost>", START // 1000 + 1)
-    assert commit.short_oid == commit.oid[:7]
-    assert (one.folder / ".gitignore").read_text() == "transcripts/\nmedia/\n*.tmp\n*.swp\n.DS_Store\n"
-    assert "*.md text eol=lf\n" in (one.folder / ".gitattributes").read_text()
-    assert files(one) == {".gitignore", ".gitattributes"}
-    assert git(one.folder, "branch", "--show-current") == "main\n"
-    assert git(one.folder, "status", "--porcelain") == ""
-    assert git(one.folder, "log", "-1", "--format=%an %ae %cn %ce %ad", "--date=raw").split() == [
-        *("Holdfast", "holdfast@localhost") * 2,
-        *(str(START // 1000 + 1), "+0000"),
-    ]
-    assert (one.folder.stat().st_mode & 0o777, (one.folder / ".gitignore").stat().st_mode & 0o777) == (0o700, 0o600)
-    check_repository(one)
-
-
-async def test_opening_a_workspace_again_changes_nothing(one: Workspace, kept: Workspaces) -> None:
-    before = git(one.folder, "rev-parse", "HEAD")
-    await one.open()
-    await Workspaces(kept.root, TickingClock()).workspace("default", "writer").open()
-    assert git(one.folder, "rev-parse", "HEAD") == before
-
-
-async def test_missing_workspace_has_no_history_and_is_not_created_by_reading(kept: Workspaces) -> None:
-    workspace = kept.workspace("default", "nobody")
-    assert (await workspace.history(include_diff=True)).commits == []
-    assert not kept.root.exists()
-
-
-async def test_existing_repository_is_opened_unchanged(kept: Workspaces) -> None:
-    workspace = kept.workspace("default", "w")
-    workspace.folder.mkdir(parents=True)
-    git(workspace.folder, "init", "-q", "-b", "own/branch")
-    (workspace.folder / "a").write_text("1")
-    git(workspace.folder, "add", ".")
-    git(workspace.folder, *("-c", "user.name=U", "-c", "user.email=u@example.org", "commit", "-q", "-m", "theirs"))
-    git(workspace.folder, "pack-refs", "--all")
-    (workspace.folder / "b").write_text("2")
-    assert await workspace.commit("ours")
-    assert await subjects(workspace) == ["ours", "theirs"]
-    assert files(workspace) == {"a", "b"}
-    assert git(workspace.folder, "branch", "--show-current") == "own/branch\n"
-    check_repository(workspace)
-
-
-async def test_enclosing_repository_is_never_committed_to(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q", "-b", "main")
-    workspace = Workspaces(tmp_path / "ws", TickingClock()).workspace("default", "w")
-    await workspace.write("MEMORY.md", "x")
-    assert await workspace.commit("mine")
-    assert git(workspace.folder, "rev-parse", "--show-toplevel").strip() == str(workspace.folder)
-    assert git(tmp_path, "for-each-ref") == ""
 
 
 @pytest.mark.parametrize("how", ["file", "link", "objects", "refs"])
@@ -133,14 +74,6 @@ async def test_parts_of_another_repository_are_neither_read_nor_changed(
     assert git(other.folder, "rev-parse", "HEAD") == before
 
 
-async def test_impossible_folder_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    workspace = Workspaces(tmp_path / "file", TickingClock()).workspace("default", "w")
-    for work in (workspace.commit("x"), workspace.write("a.md", "x"), workspace.purge()):
-        with pytest.raises(WorkspaceUnavailable, match="cannot be created"):
-            await work
-
-
 # -- ownership -----------------------------------------------------------------------
 
 HOSTILE = (
@@ -191,29 +124,3 @@ def _unicode(name: str) -> bool:
         return 0 < len(name.encode()) <= 512
     except UnicodeEncodeError:
         return False
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("", "agent must have 1 to 512 bytes"),
-        ("x" * 513, "agent must have 1 to 512 bytes"),
-        ("\ud800", "agent contains a lone surrogate"),
-    ],
-    ids=["empty", "too long", "no Unicode"],
-)
-def test_invalid_names_are_rejected(kept: Workspaces, name: str, why: str) -> None:
-    with pytest.raises(InvalidRequest, match=why):
-        kept.workspace("default", name)
-
-
-def test_missing_agent_uses_the_default_workspace(kept: Workspaces) -> None:
-    assert kept.workspace("default", None) is kept.workspace("default", "default")
-    assert kept.workspace("default", None).folder == kept.root / "default"
-    assert kept.workspace("acme", "writer").folder == kept.root / "@acme" / "writer"
-
-
-@pytest.mark.parametrize("given_", [{"path": ""}, {"path": "a\0"}])
-def test_invalid_settings_are_rejected(given_: dict[str, Any]) -> None:
-    with pytest.raises(InvalidRequest):
-        WorkspaceSettings(**given_)

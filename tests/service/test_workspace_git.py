@@ -9,15 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import GitMissing, WorkspaceUnavailable
-from holdfast.workspace import Workspace, Workspaces
-from holdfast.workspace.repository import Git
-from tests.clocks import TickingClock
-from tests.service.workspace_kit import NEEDS_GIT, _kept, _one, git
+from holdfast.workspace import Workspace
+from tests.service.workspace_kit import NEEDS_GIT, git
 
 pytestmark = NEEDS_GIT
-
-__all__ = ["_kept", "_one"]
 
 
 # -- what git cannot be made to do ----------------------------------------------------
@@ -117,40 +112,3 @@ async def test_git_program_inside_the_workspace_is_not_run(
 
 
 # -- missing git ----------------------------------------------------------------------
-
-
-async def test_missing_git_error_says_what_to_install(kept: Workspaces, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace = kept.workspace("default", "w")
-    with monkeypatch.context() as patch:
-        patch.setenv("PATH", "")
-        with pytest.raises(GitMissing, match=r"not on the PATH: install git 2\.25"):
-            await workspace.commit("x")
-        await workspace.write("MEMORY.md", "kept")
-        assert await workspace.read("MEMORY.md") == "kept"
-    assert await workspace.commit("x"), "it may be installed while the process runs"
-
-
-@pytest.mark.parametrize(("said", "match"), [("git version 2.24.9", "is git 2.24"), ("no", "did not report")])
-async def test_old_git_is_rejected(
-    kept: Workspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, match: str
-) -> None:
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "git").write_text(f"#!/bin/sh\necho {said}\n")
-    (tmp_path / "bin" / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(GitMissing, match=match):
-        await kept.workspace("default", "w").open()
-
-
-async def test_hanging_git_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "git").write_text(
-        f'#!/bin/sh\n[ "$1" = version ] && echo git version 2.40.1 && exit\necho $$ > {tmp_path}/pid\nexec sleep 600\n'
-    )
-    (tmp_path / "bin" / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    workspace = Workspaces(tmp_path / "ws", TickingClock(), git=Git(seconds=0.3)).workspace("default", "w")
-    with pytest.raises(WorkspaceUnavailable, match=r"took more than 0\.3 s"):
-        await workspace.commit("x")
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)

@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Agent, Roster
-from holdfast.config import load
-from holdfast.config.build import build_workspace_settings
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.limits import WORKSPACE_FILE_BYTES
 from holdfast.memory.ranking import DAY
-from holdfast.tools.workspace import CHECKPOINT, HISTORY, TOOLS
+from holdfast.tools.workspace import HISTORY, TOOLS
 from holdfast.workspace import Workspace, WorkspaceSettings
 from holdfast.workspace.files import make_user_file_name
 from tests.clocks import Clock
-from tests.service.tools_kit import Bench, bench, make_reply
+from tests.service.tools_kit import bench, make_reply
 from tests.service.workspace_kit import NEEDS_GIT
 
 pytestmark = NEEDS_GIT
@@ -57,25 +54,6 @@ async def test_tenants_have_separate_workspaces(tmp_path: Path) -> None:
         assert (await workspace_of(hf, "writer").history()).commits == []
 
 
-async def test_missing_git_is_logged_once_and_sessions_still_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    async with open_with_workspace(tmp_path) as hf:
-        for name in ("a", "b", "c"):
-            session = await hf.session(name, agent="writer")
-            async with session.turn("Hi") as turn:
-                turn.add("Hello.")
-            await session.close()
-        await hf.delete(SessionRef("default", "c"))
-        await hf.sweep()
-        assert hf.engine.hook_dispatcher.outcomes["workspace_git", "told"] >= 3
-        assert not hf.engine.hook_dispatcher.outcomes["workspace_git", "failed"]
-    warnings = [record.getMessage() for record in caplog.records if "git" in record.getMessage()]
-    assert len(warnings) == 1
-    assert "install git" in warnings[0]
-
-
 async def test_secret_does_not_prevent_a_session_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The log names the file and the line; the next end without the secret commits everything."""
     async with open_with_workspace(tmp_path) as hf:
@@ -95,74 +73,7 @@ async def test_secret_does_not_prevent_a_session_end(tmp_path: Path, caplog: pyt
         assert [subject for subject, _ in await commit_messages(workspace)] == ["session-close: t"]
 
 
-async def test_temporary_failure_is_retried(tmp_path: Path) -> None:
-    clock = Clock()
-    async with open_with_workspace(tmp_path, clock) as hf:
-        (tmp_path / "ws").write_text("in the way")
-        await (await hf.session("s", agent="writer")).close()
-        await hf.sweep()
-        assert hf.engine.hook_dispatcher.outcomes["workspace_git", "failed"] == 1
-        (tmp_path / "ws").unlink()
-        await workspace_of(hf, "writer").write("a.md", "x")
-        clock.now += 10_000
-        await hf.sweep()
-        assert [subject for subject, _ in await commit_messages(workspace_of(hf, "writer"))] == ["session-close: s"]
-
-
-async def test_session_id_cannot_break_the_commit_message(tmp_path: Path) -> None:
-    async with open_with_workspace(tmp_path) as hf:
-        await workspace_of(hf, None).write("a.md", "x")
-        await (await hf.session("x\nagent=evil\x1b[2J", user_id="u\nreason=none")).close()
-        await hf.sweep()
-        [(subject, body)] = await commit_messages(workspace_of(hf, None))
-        assert subject == "session-close: x agent=evil [2J"
-        assert body == "session=x agent=evil [2J\nagent=default\nuser=u reason=none\nreason=close"
-
-
 # -- tools ---------------------------------------------------------------------------
-
-
-async def call_tools(tmp_path: Path, *calls: tuple[str, Any], write: dict[str, str] | None = None) -> list[Any]:
-    """Return the results of tool calls by the agent `writer`."""
-    script = [
-        *(make_reply(None, (f"c{at}", name, given)) for at, (name, given) in enumerate(calls)),
-        make_reply("done"),
-    ]
-    kept = WorkspaceSettings(path=str(tmp_path / "ws"))
-    async with bench(script, agents=AGENTS, workspaces=kept, clock=Clock()) as one:
-        for name, text in (write or {}).items():
-            await workspace_of(one.hf, "writer").write(name, text)
-        await one.ask("Hi", agent="writer")
-        return [parse_answer(entry.message.text) for entry in await one.log() if entry.message.role == "tool"]
-
-
-def parse_answer(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-async def test_checkpoint_names_the_files_it_leaves_out(tmp_path: Path) -> None:
-    large = tmp_path / "ws" / "writer" / "large.bin"
-    large.parent.mkdir(parents=True)
-    large.write_bytes(bytes(WORKSPACE_FILE_BYTES + 1))
-    (first,) = await call_tools(tmp_path, (CHECKPOINT, {}))
-    assert [one["name"] for one in first["left_out"]] == ["large.bin"]
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        ((HISTORY, {"limit": 0}), "limit"),
-        ((HISTORY, {"limit": 101}), "limit"),
-        ((CHECKPOINT, {"note": KEY}), "secret"),
-    ],
-)
-async def test_wrong_arguments_are_reported(tmp_path: Path, call: tuple[str, Any], words: str) -> None:
-    (first,) = await call_tools(tmp_path, call)
-    assert words in str(first)
-    assert KEY not in str(first)
 
 
 async def test_history_hides_the_sessions_of_other_users(tmp_path: Path) -> None:
@@ -210,43 +121,4 @@ async def test_history_hides_promotions_of_other_users(tmp_path: Path) -> None:
         assert "marie" not in result.lower()
 
 
-def list_offered_tools(one: Bench) -> set[str]:
-    return {tool["function"]["name"] for tool in one.model.bodies[-1].get("tools", ())}
-
-
-@pytest.mark.parametrize(("agent", "there"), [("writer", set(TOOLS)), ("reader", set()), (None, set())])
-async def test_only_agents_that_name_the_tools_have_them(tmp_path: Path, agent: str | None, there: set[str]) -> None:
-    async with bench(["ok"], agents=AGENTS, workspaces=WorkspaceSettings(path=str(tmp_path))) as one:
-        await one.ask("Hi", agent=agent)
-        assert list_offered_tools(one) == there
-
-
-async def test_custom_tool_replaces_the_built_in_one(tmp_path: Path) -> None:
-    def checkpoint() -> str:
-        """Do it elsewhere."""
-        return "own"
-
-    script = [make_reply(None, ("c", CHECKPOINT, {})), make_reply("done")]
-    async with bench(script, checkpoint, agents=AGENTS, workspaces=WorkspaceSettings(path=str(tmp_path))) as one:
-        await one.ask("Hi", agent="writer")
-        assert "own" in [entry.message.text for entry in await one.log()]
-
-
 # -- configuration -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "settings"),
-    [
-        ("{}", None),
-        ("hooks: {workspace_git: }", None),
-        ("hooks: {workspace_git: false}", None),
-        ("hooks: {workspace_git: {enabled: false, path: x}}", None),
-        ("hooks: {workspace_git: true}", WorkspaceSettings()),
-        ("hooks: {workspace_git: '${ON}'}", WorkspaceSettings()),
-        ("hooks: {workspace_git: {}}", WorkspaceSettings()),
-        ("hooks: {workspace_git: {path: x}}", WorkspaceSettings(path="x")),
-    ],
-)
-def test_configuration_is_read(text: str, settings: WorkspaceSettings | None) -> None:
-    assert build_workspace_settings(load(text, env={"ON": "true"}).hooks.workspace_git) == settings
