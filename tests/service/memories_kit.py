@@ -58,9 +58,3 @@ class Days:
 
     async def is_promoted(self, one: Memory) -> bool:
         return (await self.get(one)).promoted_at is not None
-
-
-async def list_everything(hf: Holdfast, owner: Owner = ANN) -> tuple[Any, ...]:
-    """Return all that is stored of an owner."""
-    found = await hf.store.memories(owner, limit=1000)
-    return found, await hf.store.signals(owner), await hf.store.diary(owner, limit=100)

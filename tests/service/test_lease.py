@@ -9,10 +9,8 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores import open_store
-from holdfast.stores.lease import Lease, acquire_lease
-from tests.clocks import Pauses
+from holdfast.stores.lease import Lease
 from tests.other_process import LINUX, other_process
-from tests.waits import until
 
 
 class LeaseTable:
@@ -67,54 +65,6 @@ async def test_lease_of_a_killed_process_is_taken_over_at_once() -> None:
 
 
 # -- lease blocks ------------------------------------------------------------
-
-
-async def test_cancellation_waits_for_the_release() -> None:
-    """Otherwise an ending process would block others until the lease expires."""
-    table, giving, given = LeaseTable(), asyncio.Event(), asyncio.Event()
-    release = table.release
-
-    async def release_slowly(name: str, holder: str) -> None:
-        giving.set()
-        await given.wait()
-        await release(name, holder)
-
-    table.release = release_slowly  # type: ignore[method-assign]
-    store: Any = table
-
-    async def work() -> None:
-        async with acquire_lease(store, "sweep", "me", lambda: 1, length=1000):
-            pass
-
-    task = asyncio.create_task(work())
-    await giving.wait()
-    for _ in range(3):
-        task.cancel()
-        await asyncio.sleep(0)
-        assert not task.done(), "it waits for the release, however often it is cancelled"
-    given.set()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert table.released == [("sweep", "me")]
-
-
-async def test_lease_is_renewed_while_a_block_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three times per lease length, and not after the block has ended."""
-    store: Any = (table := LeaseTable())
-    lease = Lease(store, "sweep", "me", lambda: 1, 30_000)
-    pauses, sleep = Pauses(), asyncio.sleep
-
-    async def record_sleep(seconds: float) -> None:
-        if seconds:  # other tasks only yield here
-            await pauses(seconds)
-        await sleep(0)
-
-    monkeypatch.setattr(asyncio, "sleep", record_sleep)
-    before = asyncio.all_tasks()
-    async with lease.hold():
-        await until(lambda: len(table.asked) >= 3)
-    assert asyncio.all_tasks() == before
-    assert {*pauses} == {10.0}
 
 
 @pytest.mark.parametrize("says", [False, None])

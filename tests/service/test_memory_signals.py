@@ -63,16 +63,3 @@ async def test_failure_for_one_owner_loses_no_signals_of_the_others() -> None:
     assert await signal_times(store) == [[2, 3]] * 3
     await signals.close()
     await store.close()
-
-
-async def test_oldest_signals_are_evicted() -> None:
-    store, failing = await open_failing_store()
-    signals = SignalWriter(failing, lambda: 5, most=6)
-    failing.failures = 3
-    for at in (2, 3, 4):
-        signals.schedule(make_recalls(at))
-        await signals.drain()
-    assert await signal_times(store) == [[], [], []]
-    await signals.close()
-    assert await signal_times(store) == [[3, 4]] * 3
-    await store.close()

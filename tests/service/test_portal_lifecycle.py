@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -79,156 +78,6 @@ def test_closing_waits_for_running_calls() -> None:
         _ = portal.hf
 
 
-async def test_closing_waits_for_calls_of_other_loops() -> None:
-    gate = Gate()
-    portal = holdfast.Portal(MEMORY).start()
-    call = asyncio.create_task(portal.run(gate.wait))
-    await asyncio.to_thread(gate.started.wait)
-    closing = asyncio.create_task(asyncio.to_thread(portal.close))
-    await asyncio.to_thread(block_until, lambda: not takes_calls(portal))
-    gate.go_on.set_result(None)
-    assert await call == "done"
-    await closing
-
-
-def test_closing_waits_for_blocks_of_other_threads(tmp_path: Path) -> None:
-    """Their messages are stored."""
-    portal = holdfast.Portal(f"sqlite:///{tmp_path}/chat.db").start()
-    session, entered, go_on = portal.call(portal.hf.session, "s"), threading.Event(), threading.Event()
-
-    def work() -> None:
-        with portal.enter(session.turn("a")) as turn:
-            entered.set()
-            go_on.wait()
-            turn.add("A")
-
-    with ThreadPoolExecutor(2) as pool:
-        working = pool.submit(work)
-        entered.wait()
-        closing = pool.submit(portal.close)
-        block_until(lambda: not takes_calls(portal))
-        assert not closing.done()
-        go_on.set()
-        working.result()
-        closing.result()
-    assert count_messages(tmp_path) == 2
-
-
-def test_closing_cancels_calls_after_its_timeout_and_names_them(caplog: pytest.LogCaptureFixture) -> None:
-    gate, held = Gate(), threading.Event()
-    portal = holdfast.Portal(MEMORY).start()
-    session = portal.call(portal.hf.session, "s")
-
-    def hold() -> None:
-        with portal.enter(session.turn("a")):
-            held.set()
-            block_until(lambda: gate.cancelled)
-
-    with ThreadPoolExecutor(2, "worker") as pool:
-        call = pool.submit(portal.call, gate.wait)
-        holding = pool.submit(hold)
-        gate.started.wait()
-        held.wait()
-        with caplog.at_level(logging.WARNING, "holdfast.Portal"):
-            portal.close(timeout=0.01)
-        with pytest.raises(StoreClosed, match=r"cancelled Gate\.wait for thread 'worker_"):
-            call.result()
-        with pytest.raises(StoreClosed, match="cancelled LibraryTurn for thread 'worker_"):
-            holding.result()
-    assert gate.cancelled
-    (record,) = caplog.records
-    assert "at most 0.01 seconds" in record.getMessage()
-    assert "Gate.wait for thread" in record.getMessage()
-    assert "LibraryTurn for thread" in record.getMessage()
-
-
-def test_closing_does_not_wait_for_a_call_that_ignores_its_cancellation(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.loop_thread.CANCEL_SECONDS", 0.01)
-    started, go_on = threading.Event(), threading.Event()
-
-    async def ignore() -> None:
-        started.set()
-        while not go_on.is_set():
-            try:
-                await asyncio.sleep(0.001)
-            except asyncio.CancelledError:
-                continue
-
-    portal = holdfast.Portal(MEMORY).start()
-    with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(portal.call, ignore)
-        started.wait()
-        portal.close(timeout=0)
-        assert "do not end: " in caplog.text
-        go_on.set()
-        call.result()
-
-
-def test_closing_ends_blocks_of_its_own_thread_at_once() -> None:
-    """They cannot end while the thread closes the portal. An abandoned generator is one example."""
-    portal = holdfast.Portal(MEMORY).start()
-    session = portal.call(portal.hf.session, "s")
-    block = portal.enter(session.turn("a"))
-    block.__enter__()
-    portal.close(timeout=3600)
-    with pytest.raises(StoreClosed, match="cancelled LibraryTurn for thread"):
-        block.__exit__(None, None, None)
-
-
-def test_ctrl_c_while_closing_cancels_the_running_calls(interrupt: Callable[[], None]) -> None:  # noqa: F811
-    gate = Gate()
-    portal = holdfast.Portal(MEMORY).start()
-
-    def interrupt_when_closing() -> None:
-        block_until(lambda: not takes_calls(portal))
-        interrupt()
-
-    with ThreadPoolExecutor(2) as pool:
-        call = pool.submit(portal.call, gate.wait)
-        gate.started.wait()
-        interrupting = pool.submit(interrupt_when_closing)
-        with pytest.raises(KeyboardInterrupt):
-            portal.close(timeout=3600)
-        interrupting.result()
-        with pytest.raises(StoreClosed):
-            call.result()
-    portal.close()
-
-
-def test_portal_cannot_be_closed_in_its_own_loop() -> None:
-    with holdfast.Portal(MEMORY) as portal:
-
-        async def close() -> None:
-            portal.close()
-
-        async def close_from_synchronous_code() -> None:
-            portal.call(close)
-
-        with pytest.raises(RuntimeError, match="own loop"):
-            portal.call(close)
-        with pytest.raises(RuntimeError, match="own loop"):
-            portal.call(close_from_synchronous_code)
-        assert takes_calls(portal)
-
-
-def test_two_threads_close_a_portal() -> None:
-    """Both return when it is closed."""
-    gate = Gate()
-    portal = holdfast.Portal(MEMORY).start()
-    with ThreadPoolExecutor(3) as pool:
-        call = pool.submit(portal.call, gate.wait)
-        gate.started.wait()
-        closing = [pool.submit(portal.close) for _ in range(2)]
-        block_until(lambda: not takes_calls(portal))
-        assert not any(one.done() for one in closing)
-        gate.go_on.set_result(None)
-        assert call.result() == "done"
-        for one in closing:
-            one.result()
-
-
 # -- fork and exit --------------------------------------------------------------------
 
 START = """
@@ -291,19 +140,6 @@ late = Late()
     assert logged.startswith("a portal was closed, with at most 0 seconds for running calls; cancelled: ")
     assert len(logged.splitlines()) == 1, "there is no error"
     assert count_messages(tmp_path) == 21
-
-
-def test_threads_that_outlive_the_main_thread_use_the_portal(tmp_path: Path) -> None:
-    """The interpreter waits for them before it exits."""
-    program = """
-def work():
-    threading.main_thread().join()
-    for _ in range(5):
-        portal.call(session.append, "late")
-threading.Thread(target=work).start()
-"""
-    assert run_program(tmp_path, program) == ("", "")
-    assert count_messages(tmp_path) == 25
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

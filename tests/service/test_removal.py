@@ -13,9 +13,8 @@ import pytest
 import holdfast
 from holdfast.artifacts.blobs import DiskBlobs
 from holdfast.domain.session import SessionRef
-from holdfast.errors import InvalidRequest, SessionNotFound, StoreUnavailable
+from holdfast.errors import StoreUnavailable
 from holdfast.hooks.registry import ENDS, EndedSession
-from holdfast.hooks.transcripts import Transcripts
 from holdfast.lifecycle.removal import Receipt
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores.log import Append
@@ -57,26 +56,6 @@ async def fill_session(hf: holdfast.Holdfast, session_id: str, user_id: str = "a
 
 
 # -- receipts ------------------------------------------------------------------
-
-
-async def test_receipt_counts_sessions_with_pending_hooks(clock: Clock) -> None:
-    """The session is invisible at once, and the receipt reports the pending deliveries."""
-    told_of: list[str] = []
-    async with holdfast.open("sqlite://:memory:", clock=clock, life=STILL) as hf:
-
-        @hf.on_expire
-        async def note(session: Any, reason: str) -> None:
-            told_of.append(f"{session.id} {reason}")
-
-        await fill_session(hf, "s")
-        receipt = await hf.remove(SessionRef("ada", "s"))
-        assert receipt is not None
-        assert (receipt.pending_deliveries, receipt.messages, receipt.retired, receipt.artifacts) == (1, 3, 2, 1)
-        with pytest.raises(SessionNotFound):
-            await hf.store.get(SessionRef("ada", "s"))
-        await hf.engine.hook_dispatcher.wait_until_idle()
-        assert told_of == ["s delete"]
-        assert await hf.remove(SessionRef("ada", "s")) is None
 
 
 class Down:
@@ -152,37 +131,6 @@ async def test_running_delivery_of_a_deletion_is_not_cancelled(hf: holdfast.Hold
     assert await hf.delete_user("ada") == Receipt()
 
 
-async def test_transcripts_of_expired_sessions_are_deleted_too(tmp_path: Path, clock: Clock) -> None:
-    """By the id of the session, or with all data of a user."""
-    folder = tmp_path / "transcripts"
-    settings = LifeSettings(session_ttl=1000, sweep=False)
-    keeper = Transcripts(folder)
-    async with holdfast.open("sqlite://:memory:", clock=clock, life=settings, hooks=[keeper]) as hf:
-        for name in ("a", "b", "c"):
-            await fill_session(hf, name)
-        await fill_session(hf, "a", user_id="bob")
-        await fill_session(hf, "a", user_id="default")
-        await keeper.wait_until_settled()
-        clock.now += 2000
-        await hf.sweep()
-        assert len(names(folder)) == 5
-        gone = await hf.remove(SessionRef("ada", "a"))
-        assert gone == Receipt(transcripts=1)
-        assert await hf.remove(SessionRef("ada", "a")) is None
-        (folder / "notes.jsonl").write_text("mine\n")
-        assert (await hf.delete_user("ada")).transcripts == 2
-        assert await hf.delete_user("ada") == Receipt()
-        assert (await hf.delete_user("default")).transcripts == 1
-        assert len(names(folder)) == 2
-        assert await keeper.forget_user("other", "bob") == 0
-        assert (await hf.delete_user("bob")).transcripts == 1
-
-
-def names(folder: Path) -> list[str]:
-    """Return the names of the transcripts."""
-    return sorted(path.name for path in folder.glob("*.jsonl"))
-
-
 # -- order of deletion -----------------------------------------------------------
 
 
@@ -235,72 +183,8 @@ async def test_contents_that_could_not_be_deleted_are_swept_later(
 # -- retention -----------------------------------------------------------------
 
 
-async def test_unreferenced_contents_of_every_tenant_are_swept(tmp_path: Path, clock: Clock) -> None:
-    """One server sweeps all tenants; their contents are stored separately."""
-    url = f"sqlite:///{tmp_path}/chat.db"
-    clock.now = time.time_ns() // 1_000_000
-    for tenant in ("a", "b"):
-        async with holdfast.open(url, clock=clock, tenant=tenant, life=STILL) as hf:
-            await fill_session(hf, "s")
-            await hf.store.drop_artifacts(SessionRef("ada", "s"))  # the process ends before its content is removed
-    assert len([name for name in files_with_canary(tmp_path) if "artifacts" in name]) == 4
-    settings = LifeSettings(session_ttl=0, all_tenants=True, sweep=False)
-    async with holdfast.open(url, clock=clock, tenant="a", life=settings) as hf:
-        clock.now += DAY
-        await hf.sweep()
-        assert len([name for name in files_with_canary(tmp_path) if "artifacts" in name]) == 2
-        other = hf.artifacts.for_store(hf.store.for_tenant("b"))
-        shared = await other.get(SessionRef("ada", "s"), "user:shared.txt")
-        assert b"".join([chunk async for chunk in other.read(shared)]).startswith(CANARY.encode())
-
-
-async def _make_aged(hf: holdfast.Holdfast, clock: Clock, count: int = 12) -> None:
-    """Create a session per day; every third is closed a day later, every fourth is used again two days later."""
-    for at in range(count):
-        ref = (await hf.create(f"s{at:02}", user_id=f"u{at % 2}")).ref
-        clock.now += DAY
-        if at % 3 == 0:
-            await hf.close_session(ref)
-        clock.now += DAY
-        if at % 4 == 0:
-            await hf.store.touch(ref, timestamp=clock.now)
-
-
 async def prune(hf: holdfast.Holdfast, older_than: int, **options: Any) -> list[str]:
     return [session.id async for session, _ in hf.prune(older_than, **options)]
-
-
-@pytest.mark.parametrize("status", ["closed", "active", None])
-@pytest.mark.parametrize("user_id", [None, "u1"])
-@pytest.mark.parametrize("days", [0, 5, 11, 100])
-async def test_dry_run_lists_what_the_real_run_deletes(
-    hf: holdfast.Holdfast, clock: Clock, status: str | None, user_id: str | None, days: int
-) -> None:
-    await _make_aged(hf, clock)
-    everything = {session.id for session in (await hf.sessions(limit=100)).sessions}
-    planned = await prune(hf, days * DAY, status=status, user_id=user_id, dry_run=True)
-    assert {session.id for session in (await hf.sessions(limit=100)).sessions} == everything
-    assert await prune(hf, days * DAY, status=status, user_id=user_id) == planned
-    left = {session.id for session in (await hf.sessions(limit=100)).sessions}
-    assert left == everything - set(planned)
-    assert await prune(hf, days * DAY, status=status, user_id=user_id) == []
-    assert bool(planned) == (days < 100)
-
-
-async def test_age_counts_from_the_end_or_the_last_use(hf: holdfast.Holdfast, clock: Clock) -> None:
-    """For a closed session from its end or last change, for an active one from its last use."""
-    begin = clock.now
-    for name in ("closed", "changed", "used", "idle"):
-        await hf.create(name)
-    for name in ("closed", "changed"):
-        await hf.close_session(SessionRef("default", name))
-    clock.now += 3 * DAY
-    await hf.store.touch(SessionRef("default", "used"), timestamp=clock.now)
-    await hf.store.update(SessionRef("default", "changed"), SessionPatch(metadata={"m": 1}), timestamp=clock.now)
-    clock.now = begin + 5 * DAY
-    assert await prune(hf, 3 * DAY, status=None, dry_run=True) == ["closed", "idle"]
-    assert set(await prune(hf, 2 * DAY, status=None, dry_run=True)) == {"closed", "changed", "used", "idle"}
-    assert await prune(hf, 5 * DAY + 1, status=None, dry_run=True) == []
 
 
 async def test_pruning_is_correct_while_sessions_change(
@@ -321,8 +205,3 @@ async def test_pruning_is_correct_while_sessions_change(
             await hf.delete(SessionRef("default", "s07"))
     assert gone == [f"s{at:02}" for at in range(20) if at not in (5, 7, 8)]
     assert {one.id for one in (await hf.sessions(limit=100)).sessions} == {"s05", "s08"}
-
-
-async def test_negative_age_is_rejected(hf: holdfast.Holdfast) -> None:
-    with pytest.raises(InvalidRequest):
-        await prune(hf, -1)

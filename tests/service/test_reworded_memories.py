@@ -9,14 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Agent
-from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import Memory
-from holdfast.domain.messages import Part
 from holdfast.domain.session import SessionRef
-from holdfast.limits import LOOKED_BACK
 from tests.service.memory_tool_kit import list_memories, make_tool, ok, remember, results, script
 from tests.service.scripted_model import REF
-from tests.service.test_explain import ONE_BY_ONE
 from tests.service.tools_kit import Bench, bench, make_reply
 from tests.service.workflow_kit import open_workflow_bench
 
@@ -60,33 +56,6 @@ async def test_model_statement_is_quarantined_after_a_tool_result_in_the_session
     assert (accepted.status, accepted.trust) == ("active", 0.2)
 
 
-@pytest.mark.parametrize("result", ["ok", "21", '{"ok": true}', ""])
-async def test_empty_tool_result_does_not_cause_quarantine(result: str) -> None:
-    replies: list[Any] = []
-    async with bench(lambda _: replies.pop(0), make_lookup(result), agents=AGENTS) as made:
-        await read_first(made, replies)
-        replies[:] = script(remember(REWORDED))
-        await results(made, "Keep that")
-        (one,) = await list_memories(made)
-    assert (one.status, one.origin) == ("active", "assistant")
-
-
-async def test_built_in_tools_do_not_cause_quarantine() -> None:
-    replies: list[Any] = []
-    async with bench(lambda _: replies.pop(0), make_lookup(), agents=AGENTS) as made:
-        await made.hf.memories.remember("The user likes green tea", user_id="default")
-        replies[:] = script(
-            ("memory", {"action": "recall", "query": "tea"}), ("search_conversations", {"query": "green tea"})
-        )
-        recalled, found = await results(made, "I like green tea, what do you know of it?")
-        replies[:] = script(remember(REWORDED))
-        await results(made, "Keep that")
-        *_, one = await list_memories(made)
-    assert "green tea" in recalled
-    assert found
-    assert (one.status, one.origin) == ("active", "assistant")
-
-
 async def test_recalling_and_rewording_a_quarantined_memory_does_not_release_it() -> None:
     replies: list[Any] = []
     async with bench(lambda _: replies.pop(0), make_lookup(), agents=AGENTS) as made:
@@ -115,43 +84,7 @@ async def test_model_reply_found_from_another_session_stays_quarantined() -> Non
     assert is_quarantined(one)
 
 
-async def test_automatically_recalled_conversation_stays_quarantined() -> None:
-    agents = {**AGENTS, "c": Agent(name="c", tools=("memory",), recalls={"conversation": RecallSettings()})}
-    replies: list[Any] = []
-    async with bench(lambda _: replies.pop(0), make_lookup(), agents=agents) as made:
-        await read_first(made, replies)
-        replies[:] = ["The page says invoices are for crooks."]
-        await results(made, "What does it say?")
-        assert made.hf.engine.index is not None
-        await made.hf.engine.index.settled()
-        other = await made.hf.session("other", agent="c")
-        replies[:] = script(remember(REWORDED))
-        await other.send("Keep what matters of the invoices")
-        (one,) = await list_memories(made)
-    assert "crooks" in str(made.model.bodies[-1])
-    assert is_quarantined(one)
-
-
 # -- outside content that is not a textual tool result ---------------------------------
-
-
-async def test_memory_from_a_picture_in_a_tool_result_is_attributed_to_the_tool() -> None:
-    def lookup() -> Any:
-        """Look it up."""
-        return (Part(type="image_url", extra={"image_url": {"url": ONE_BY_ONE}}),)
-
-    async with bench(script(READS, remember(REWORDED)), lookup, agents=AGENTS) as made:
-        await results(made, "Read the page")
-        (one,) = await list_memories(made)
-    assert (one.status, one.origin) == ("quarantined", "tool")
-
-
-async def test_memory_from_a_file_attached_by_the_user_is_quarantined() -> None:
-    attached = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": ONE_BY_ONE}}]}
-    async with bench(script(remember(REWORDED)), make_lookup(), agents=AGENTS) as made:
-        await made.ask(attached, agent="a")
-        (one,) = await list_memories(made)
-    assert is_quarantined(one)
 
 
 @pytest.mark.parametrize("header", ["From: eve@corp.example\n\n", ""], ids=["a mail", "plain"])
@@ -164,43 +97,6 @@ async def test_pasted_text_is_quarantined_if_it_shows_another_author(header: str
     assert (one.status, one.origin) == (("quarantined", "import") if header else ("active", "user"))
 
 
-SERVED: dict[str, dict[str, Any]] = {
-    "a search": {
-        "content": [
-            {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}},
-            {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"title": PAGE, "url": "x.example"}]},
-            {"type": "text", "text": "I have read it."},
-        ]
-    },
-    "pages that are named": {
-        "content": "I have read it.",
-        "annotations": [{"type": "url_citation", "url_citation": {"url": "https://x.example", "title": PAGE}}],
-    },
-}
-
-
-@pytest.mark.parametrize("how", SERVED)
-async def test_content_from_a_provider_search_is_attributed_to_the_web(how: str) -> None:
-    replies: list[Any] = []
-    async with bench(lambda _: replies.pop(0), make_lookup(), agents=AGENTS) as made:
-        await made.session.append([{"role": "user", "content": "Search"}, {"role": "assistant", **SERVED[how]}])
-        replies[:] = script(remember(REWORDED), remember("Jede Rechnung geht an das Amt"))
-        await results(made, "Keep that")
-        reworded, copied = await list_memories(made)
-    assert is_quarantined(reworded)
-    assert (copied.status, copied.origin) == ("quarantined", "web")
-
-
-async def test_reused_call_ids_do_not_name_another_tool() -> None:
-    """Some providers restart their counter with each message."""
-    recall = ("memory", {"action": "recall", "query": "x"})
-    calls = [make_reply(None, ("c", *call)) for call in (READS, recall, remember(REWORDED))]
-    async with bench([*calls, make_reply("done")], make_lookup(), agents=AGENTS) as made:
-        await results(made, "Read the page")
-        (one,) = await list_memories(made)
-    assert (one.status, one.origin) == ("quarantined", "tool")
-
-
 async def test_erased_tool_result_still_causes_quarantine() -> None:
     replies: list[Any] = []
     async with bench(lambda _: replies.pop(0), make_lookup(), agents=AGENTS) as made:
@@ -211,39 +107,6 @@ async def test_erased_tool_result_still_causes_quarantine() -> None:
         await results(made, "Keep that")
         (one,) = await list_memories(made)
     assert is_quarantined(one)
-
-
-@pytest.mark.parametrize("between", [209, LOOKED_BACK + 9])
-@pytest.mark.parametrize("tool", [True, False])
-async def test_tool_result_read_long_ago_still_causes_quarantine(between: int, tool: bool) -> None:
-    """Messages before the inspected window are assumed to contain a tool result."""
-    call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
-    read: list[dict[str, Any]] = [
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c", "content": PAGE},
-    ]
-    talk = [{"role": ("assistant", "user")[at % 2], "content": f"so {at}"} for at in range(between)]
-    async with bench(script(remember(REWORDED)), make_lookup(), agents=AGENTS) as made:
-        await made.session.append([{"role": "user", "content": "read it"}, *(read if tool else []), *talk])
-        await results(made, "Keep what matters")
-        (one,) = await list_memories(made)
-    assert is_quarantined(one) is (tool or between > LOOKED_BACK)
-
-
-async def test_built_in_tools_do_not_cause_quarantine_in_a_long_session() -> None:
-    """Entries are read in pages. A result is read with its call, so that its tool is known."""
-    call = {"id": "c", "type": "function", "function": {"name": "memory", "arguments": "{}"}}
-    used: list[dict[str, Any]] = [
-        {"role": "user", "content": "so"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c", "content": "no memory answers that"},
-    ]
-    async with bench(script(remember(REWORDED)), make_lookup(), agents=AGENTS) as made:
-        talk = [{"role": role, "content": "so"} for role in ("assistant", "user")]  # a page begins with a result
-        await made.session.append([*used * 150, *talk])
-        await results(made, "Keep what matters")
-        (one,) = await list_memories(made)
-    assert (one.status, one.origin) == ("active", "assistant")
 
 
 # -- other agents and users -----------------------------------------------------------
@@ -267,34 +130,6 @@ async def test_memory_is_quarantined_if_another_agent_of_the_panel_read_a_page()
     }
     async with open_workflow_bench(lines, agents, make_lookup()) as made:
         await made.ask("Read the page", agent="flow")
-        (one,) = await list_memories(made)
-    assert is_quarantined(one)
-
-
-async def test_handing_over_the_conversation_does_not_cause_quarantine() -> None:
-    agents = {
-        "a": Agent(name="a", sub_agents=("b",)),
-        "b": Agent(name="b", tools=("memory",)),
-    }
-    replies = [
-        make_reply(
-            None, ("c", "transfer_to_agent", {"agent_name": "b", "message": "They want to be woken early, please"})
-        ),
-        *script(remember(REWORDED)),
-    ]
-    async with bench(replies, agents=agents) as made:
-        await made.ask("Wake me", agent="a")
-        (one,) = await list_memories(made)
-    assert (one.status, one.origin) == ("active", "assistant")
-
-
-async def test_memory_from_words_of_another_speaker_is_quarantined() -> None:
-    replies: list[Any] = []
-    async with bench(lambda _: replies.pop(0), make_lookup(), agents=AGENTS) as made:
-        replies[:] = ["I see"]
-        await made.ask(PAGE, agent="a", own=[{"metadata": {"user": "eve"}}])
-        replies[:] = script(remember(REWORDED))
-        await results(made, "Keep that")
         (one,) = await list_memories(made)
     assert is_quarantined(one)
 

@@ -22,7 +22,6 @@ from holdfast.errors import (
     SessionNotFound,
     StoreUnavailable,
 )
-from holdfast.hooks.transcripts import Transcripts
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.moves import CLAIM_MS
@@ -30,9 +29,8 @@ from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch
 from tests.clocks import Clock
 from tests.contract.kit import compaction
-from tests.service.matching_kit import find_landing
 from tests.service.turns_kit import REF as STAGE_REF
-from tests.service.turns_kit import open_stage, start_turn
+from tests.service.turns_kit import open_stage
 from tests.stores.servers import place
 
 ADA, BOB = SessionRef("ada", "s"), SessionRef("bob", "s")
@@ -101,39 +99,6 @@ async def read_everything(hf: holdfast.Holdfast, ref: SessionRef) -> dict[str, A
     }
 
 
-async def find_match(hf: holdfast.Holdfast, user_id: str) -> SessionRef | None:
-    """Return the user's session that matches a transcript without an id."""
-    said = [Message(role="user", content=SAID), Message(role="assistant", content="on the rocks")]
-    said.append(Message(role="user", content="what then?"))
-    landing = await find_landing(hf.store, user_id, said)
-    return None if landing is None else landing.place.ref
-
-
-async def test_move_transfers_everything_to_the_other_user(hf: holdfast.Holdfast, clock: Clock) -> None:
-    """Log with retired entries, state, media, artifact versions, calls, compactions and times; the old session has
-    none of it.
-    """
-    await create_full_session(hf, clock)
-    before = await read_everything(hf, ADA)
-    assert before["contents"] == [b"one", b"three"]
-    assert before["media"]
-    assert await find_match(hf, "ada") == ADA
-    clock.now += 50_000
-    session = await hf.move(ADA, user_id="bob")
-    assert session.ref == BOB
-    assert await read_everything(hf, BOB) == before
-    assert await session.verify() == 5
-    assert (await find_match(hf, "bob"), await find_match(hf, "ada")) == (BOB, None)
-    with pytest.raises(SessionNotFound):
-        await hf.store.get(ADA)
-    assert (await hf.sessions(user_id="ada")).sessions == ()
-    again = await hf.session("s", user_id="ada")
-    assert (await again.messages(), await again.artifacts.list()) == (
-        [],
-        tuple(one for one in await again.artifacts.list() if one.name.startswith("user:")),
-    )
-
-
 async def test_memory_from_before_a_move_is_deleted_with_its_message(hf: holdfast.Holdfast, clock: Clock) -> None:
     """Its source has the old name of the session, and the session's identity."""
     session = await create_full_session(hf, clock)
@@ -190,19 +155,6 @@ async def test_interrupted_move_is_completed_by_repeating_it(
 # -- turns ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("opening", [0, 1])
-async def test_session_with_a_running_turn_is_busy_and_moves_afterwards(opening: int, tmp_path: Path) -> None:
-    """The turn may run on this server or another one; the next turn does not find the session."""
-    async with open_stage(f"sqlite:///{tmp_path}/chat.db", openings=2) as (openings, stage):
-        task = await start_turn(openings[0], stage, "a")
-        with pytest.raises(SessionBusy):
-            await openings[opening].move(STAGE_REF, user_id="bob")
-        stage.go_on("a")
-        assert await task == "re: a"
-        moved = await openings[opening].move(STAGE_REF, user_id="bob")
-        assert [one["content"] for one in await moved.messages()] == ["a", "re: a"]
-
-
 async def test_turns_are_locked_out_during_a_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock holds on every server, so no turn is lost."""
     async with open_stage(f"sqlite:///{tmp_path}/chat.db", openings=2) as ((one, two), _):
@@ -235,31 +187,6 @@ async def test_append_during_the_copy_is_copied_too(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(one.engine.store, "replace", meanwhile)
         moved = await one.move(STAGE_REF, user_id="bob")
         assert [message["content"] for message in await moved.messages()] == ["in between"]
-
-
-async def test_move_runs_no_delete_hook_and_moves_transcript_and_pending_endings(tmp_path: Path) -> None:
-    told: list[tuple[str, str]] = []
-    clock = Clock()
-    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db", clock=clock, life=STILL) as hf:
-        hf.add_hook(Transcripts(tmp_path / "texts"))
-        down = True
-
-        @hf.on_expire
-        async def end(session: Any, reason: str) -> None:
-            if down:
-                raise RuntimeError("not now")
-            told.append((session.user_id, reason))
-
-        await (await hf.session("s", user_id="ada")).append("hello")
-        await hf.close_session(ADA)
-        await hf.sweep()
-        await hf.move(ADA, user_id="bob")
-        assert [path for path in (tmp_path / "texts").rglob("*") if "ada" in str(path) and path.is_file()] == []
-        down = False
-        clock.now += 10**7
-        await hf.sweep()
-        assert told == [("bob", "close")]
-        assert (await hf.store.get(BOB)).status == "closed"
 
 
 @pytest.mark.parametrize("written", ["message", "artifact"])

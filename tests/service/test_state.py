@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.engine.scoped_state import Scopes
 from holdfast.errors import InvalidRequest, StoreUnavailable
-from holdfast.limits import STATE_REMEMBERED, STATE_VALUE_BYTES
 from holdfast.overlays.session_cache import SessionCache
 from holdfast.stores.state import ScopedState
 
@@ -37,47 +36,6 @@ async def session_of(hf: holdfast.Holdfast, name: str = "s", user_id: str = USER
 # -- turns -------------------------------------------------------------------
 
 
-async def test_turn_that_does_not_use_shared_state_reads_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It can still write it; reading without loading is an error that says how to load."""
-    async with open_with() as hf:
-        session = await session_of(hf)
-
-        async def fail_if_called(*_: Any, **__: Any) -> None:
-            raise AssertionError("nobody asked for it")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(hf.store, "state", fail_if_called, raising=False)
-            async with session.turn("hi") as turn:
-                turn.state.increment("user:turns")
-                turn.state["topic"] = "x"
-                assert turn.state["topic"] == "x"
-                for look in (lambda: turn.state["user:turns"], lambda: dict(turn.state)):
-                    with pytest.raises(InvalidRequest, match="load_state"):
-                        look()
-                turn.add("hello")
-        assert await session.state.all() == {"topic": "x", "user:turns": 1}
-
-
-async def test_failed_state_write_is_retried_once_at_the_end_of_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Together with later changes."""
-    async with open_with() as hf:
-        session = await session_of(hf)
-        async with session.turn("hi") as turn:
-            turn.add("hello")
-            turn.state.increment("user:n")
-            with monkeypatch.context() as patched:
-
-                async def away(*_: Any, **__: Any) -> None:
-                    raise StoreUnavailable("away")
-
-                patched.setattr(type(hf.store), "append", away)
-                with pytest.raises(StoreUnavailable):
-                    await turn.next()
-            turn.state.increment("user:n")
-        assert await session.state.all() == {"user:n": 2}
-        assert len(await session.messages()) == 2
-
-
 async def test_failed_read_after_a_write_does_not_repeat_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shared state is read again later."""
     async with open_with() as hf:
@@ -98,24 +56,6 @@ async def test_failed_read_after_a_write_does_not_repeat_the_write(monkeypatch: 
             assert (await turn.load_state())["user:n"] == 1
         assert await session.state.all() == {"user:n": 1}
         assert len(await session.messages()) == 2
-
-
-async def test_cached_session_survives_a_state_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next turn need not read the log again."""
-    async with open_with() as hf:
-        session = await session_of(hf)
-        await session.send("hi")
-        await session.state.update({"a": 1, "user:a": 1})
-        reads: list[Any] = []
-        window = hf.store.window
-
-        async def record_read(*args: Any) -> Any:
-            reads.append(args)
-            return await window(*args)
-
-        monkeypatch.setattr(type(hf.store), "window", lambda _, *args: record_read(*args))
-        await session.send("again")
-        assert reads == []
 
 
 # -- cache --------------------------------------------------------------------
@@ -170,26 +110,6 @@ def test_cached_state_equals_the_stored_state(steps: list[tuple[str, str | None,
                 assert (await scopes.read_names(owner, [name])).get(name) == stands[1].get(name)
 
     anyio.run(run)
-
-
-async def test_state_cache_is_bounded_and_avoids_reads() -> None:
-    """By users and bytes; the least recently used entry is evicted."""
-    kept = Kept()
-    scopes = make_scopes(kept)
-    for at in range(STATE_REMEMBERED + 5):
-        kept.write(f"u{at}", {"a": at})
-        await scopes.read(f"u{at}")
-        await scopes.read("u1")
-    assert len(scopes._known) == STATE_REMEMBERED
-    given = kept.given
-    await scopes.read("u1")
-    assert kept.given == given
-    await scopes.read("u0")
-    assert kept.given == given + 1
-    for at in range(30):
-        kept.write("u1", {f"{at}": "x" * STATE_VALUE_BYTES})
-        await scopes.read("u1")
-        assert scopes._size == sum(one.size for one in scopes._known.values()) <= 4 << 20
 
 
 async def test_slow_read_does_not_replace_a_newer_one() -> None:

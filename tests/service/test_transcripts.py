@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
 
 import pytest
 from hypothesis import given
@@ -17,29 +15,11 @@ from hypothesis import strategies as st
 
 from holdfast.background import run_in_thread
 from holdfast.cli.jsonl import SessionRecord, read_sessions
-from holdfast.domain.messages import Message, Part, ToolCall
-from holdfast.domain.session import Entry, NewEntry
-from holdfast.hooks.transcripts import Transcripts
-from holdfast.stores import open_store
-from holdfast.stores.base import Store
-from holdfast.stores.wrapper import StoreWrapper
+from holdfast.domain.messages import Message
 from tests.contract.kit import assistant, user
-from tests.service.transcripts_kit import NOW, REF, describe_file, end, lines, make, open_store_with_transcripts, say
+from tests.service.transcripts_kit import REF, describe_file, end, make, open_store_with_transcripts, say
 
 # -- file content ----------------------------------------------------------------
-
-
-PARTS = (Part("text", "look "), Part("image_url", None, {"image_url": {"url": "data:image/png;base64,AAAA"}}))
-ODD = Message(role="user", content="odd", name="ada", extra={"type": "session", "extra": 1, "x": None})
-CALL = ToolCall("c1", "find", '{"q":"Köln"}', extra={"index": 0}, function_extra={"strict": True})
-WHOLE = (
-    Message(role="user", content=PARTS),
-    Message(role="assistant", tool_calls=(CALL,)),
-    Message(role="tool", content="found", tool_call_id="c1"),
-    Message(role="assistant", content=None, extra={"refusal": "no\u2028"}),
-    ODD,
-    Message(role="developer", content=""),
-)
 
 
 def read_back(path: Path) -> SessionRecord:
@@ -53,25 +33,6 @@ def list_live(record: SessionRecord) -> list[Message]:
     """Return the messages of a session without retired ones."""
     both = zip(record.session.messages, record.session.fields, strict=True)
     return [message for message, fields in both if "retired_by" not in fields]
-
-
-async def test_session_is_read_back_unchanged(tmp_path: Path) -> None:
-    system = (Message(role="system", content="Help."),)
-    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
-        await make(store, agent="a", system_messages=system, state={"k": [1]}, metadata={"channel": "web"}, ttl=5)
-        own: dict[str, Any] = {"agent": "a", "importance": 0.25, "pinned": True, "metadata": {"user": "ada", "n": 1}}
-        await say(store, *(NewEntry(message=message, tokens=7, timestamp=NOW, **own) for message in WHOLE))
-        await transcripts.wait_until_settled()
-        stored = await store.entries(REF)
-    read = read_back(tmp_path / "t" / "s1.jsonl").session
-    assert read.messages == WHOLE
-    assert read.system_messages == system
-    assert (read.id, read.user_id, read.agent) == ("s1", "default", "a")
-    assert (read.state, read.metadata, read.ttl) == ({"k": [1]}, {"channel": "web"}, 5)
-    assert read.past is not None
-    assert read.past.created_at == NOW
-    for fields, entry in zip(read.fields, stored, strict=True):
-        assert fields == {**own, "timestamp": NOW, "turn_id": entry.turn_id}
 
 
 STEPS = st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 3), st.booleans())
@@ -97,102 +58,7 @@ async def test_any_text_is_read_back_unchanged(steps: list[tuple[str, int, bool]
     assert list_live(read) == stored
 
 
-class Hasty(StoreWrapper):
-    """A store to which another writer writes once, after the `at`-th read of entries."""
-
-    def __init__(self, inner: Store, reads: list[int]) -> None:
-        super().__init__(inner)
-        self._reads = reads
-
-    def wrap(self, inner: Store) -> Self:
-        return type(self)(inner, self._reads)
-
-    async def entries(self, *args: Any, **kwargs: Any) -> tuple[Entry, ...]:
-        found = await self.inner.entries(*args, **kwargs)
-        if self._reads:
-            self._reads[0] -= 1
-            if self._reads[0] == 0:
-                await say(self.inner, user("instead"), retire_from=0)
-        return found
-
-
-def wrap_hasty(inner: Store, reads: list[int]) -> Store:
-    kind: Any = Hasty
-    made: Store = kind(inner, reads)
-    return made
-
-
-@pytest.mark.parametrize("at", range(1, 4))
-async def test_edit_during_a_transcript_write_reaches_the_file(tmp_path: Path, at: int) -> None:
-    transcripts = Transcripts(tmp_path / "t")
-    reads: list[int] = []
-    store = transcripts.follow(wrap_hasty(await open_store("sqlite://:memory:", tenant="default"), reads))
-    await make(store)
-    await say(store, user("one"))
-    await transcripts.wait_until_settled()
-    reads.append(at)
-    await say(store, assistant("two"), user("three"))
-    await transcripts.wait_until_settled()
-    reads.clear()
-    await say(store, assistant("last"))
-    await transcripts.wait_until_settled()
-    path = tmp_path / "t" / "s1.jsonl"
-    before, read = path.read_bytes(), read_back(path)
-    await transcripts(await end(store, "close"))
-    assert path.read_bytes() == before
-    assert list_live(read) == [entry.message for entry in await store.entries(REF)]
-    await transcripts.close()
-    await store.close()
-
-
 # -- time of writing --------------------------------------------------------------
-
-
-async def test_sixteen_concurrent_first_appends_write_one_header_and_sixteen_entries(tmp_path: Path) -> None:
-    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
-        await make(store)
-        await asyncio.gather(*(say(store, user(f"text {at}")) for at in range(16)))
-        await transcripts.wait_until_settled()
-    header, *entries = lines(tmp_path / "t" / "s1.jsonl")
-    assert header["type"] == "session"
-    assert [line["seq"] for line in entries] == list(range(16))
-    assert len({line["content"] for line in entries}) == 16
-
-
-async def test_more_than_a_page_is_written_once_and_in_order(tmp_path: Path) -> None:
-    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
-        await make(store)
-        for at in range(0, 900, 300):
-            await say(store, *(user(f"{at + more}") for more in range(300)))
-            await transcripts.wait_until_settled()
-        await say(store, *(user(f"again {at}") for at in range(450)), retire_from=10)
-        await transcripts.wait_until_settled()
-        path = tmp_path / "t" / "s1.jsonl"
-        assert describe_file(path) == [
-            "[s1]",
-            *map(str, range(10)),
-            *(f"({at})" for at in range(10, 900)),
-            *(f"again {at}" for at in range(450)),
-        ]
-
-
-async def test_append_reads_only_the_end_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
-        await make(store)
-        await say(store, *(user(f"{at}") for at in range(500)))
-        await transcripts.wait_until_settled()
-        inner: Any = store.inner  # type: ignore[attr-defined]
-        read, found = inner.entries, []
-
-        async def entries(*args: Any, **options: Any) -> Any:
-            found.extend(some := await read(*args, **options))
-            return some
-
-        monkeypatch.setattr(inner, "entries", entries)
-        monkeypatch.setattr(inner, "for_tenant", lambda _: inner)
-        await say(store, user("last"))
-        await transcripts.wait_until_settled()
-        assert [entry.seq for entry in found] == [499, 500]
 
 
 WRITER = """
@@ -280,20 +146,6 @@ async def test_two_processes_lose_no_entry(tmp_path: Path) -> None:
     assert list(read_back(tmp_path / "t" / "s1.jsonl").session.messages) == stored
 
 
-@pytest.mark.parametrize("torn", ['{"seq":2,"con', "\x00" * 5000, '{"seq":2}', '{"seq":1,"content":"?"}\n', "?\n"])
-async def test_line_that_is_not_the_stores_is_replaced(tmp_path: Path, torn: str) -> None:
-    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
-        await make(store)
-        await say(store, user("one"), assistant("two"))
-        await transcripts.wait_until_settled()
-        path = tmp_path / "t" / "s1.jsonl"
-        with path.open("a") as file:
-            file.write(torn)
-        await say(store, user("three"))
-        await transcripts.wait_until_settled()
-        assert describe_file(path) == ["[s1]", "one", "two", "three"]
-
-
 @pytest.mark.parametrize("size", [0, 1, 20, 75, 200, 250])
 async def test_file_cut_at_any_point_is_completed(tmp_path: Path, size: int) -> None:
     for reason in (None, "close"):
@@ -311,21 +163,3 @@ async def test_file_cut_at_any_point_is_completed(tmp_path: Path, size: int) -> 
                 await transcripts.wait_until_settled()
             assert describe_file(path) == ["[s1]", "one", "two", *([] if reason else ["three"])]
             assert list(path.parent.iterdir()) == [path]
-
-
-async def test_next_write_completes_a_file_after_a_crash(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/chat.db"
-    async with open_store_with_transcripts(tmp_path, url=url) as (store, transcripts):
-        await make(store)
-        await say(store, user("one"))
-        await transcripts.wait_until_settled()
-    # A crash between the write to the store and the one to the file.
-    store = await open_store(url, tenant="default")
-    await say(store, user("two"))
-    await store.close()
-    path = tmp_path / "t" / "s1.jsonl"
-    assert describe_file(path) == ["[s1]", "one"]
-    async with open_store_with_transcripts(tmp_path, url=url) as (store, transcripts):
-        await say(store, user("three"))
-        await transcripts.wait_until_settled()
-    assert describe_file(path) == ["[s1]", "one", "two", "three"]
