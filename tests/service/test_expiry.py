@@ -12,11 +12,15 @@ from tests.clocks import Clock
 from tests.service.expiry_kit import (
     MEMORY,
     RecordingHook,
+    _place,
     file,
     life,
     ref,
     rows,
 )
+
+__all__ = ["_place"]
+
 
 # -- settings ------------------------------------------------------------------
 

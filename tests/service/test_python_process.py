@@ -8,8 +8,11 @@ import time
 import pytest
 
 from holdfast.tools.python.process import PythonProcess
-from tests.service.python_kit import Start, has_ended
+from tests.service.python_kit import Start, _start, has_ended
 from tests.waits import until
+
+__all__ = ["_start"]
+
 
 STUBBORN = """
 import signal, time

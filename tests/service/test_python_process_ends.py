@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.tools.python.process import PythonProcess
-from tests.service.python_kit import Start, sandboxed
+from tests.service.python_kit import Start, _start, sandboxed
+
+__all__ = ["_start"]
 
 
 class TestDeath:

@@ -13,7 +13,10 @@ from holdfast.errors import WorkspaceUnusable
 from holdfast.workspace import Workspace, Workspaces
 from tests.amounts import examples
 from tests.clocks import TickingClock
-from tests.service.workspace_kit import NEEDS_GIT, git
+from tests.service.workspace_kit import NEEDS_GIT, _kept, _one, git
+
+__all__ = ["_kept", "_one"]
+
 
 pytestmark = NEEDS_GIT
 

@@ -13,7 +13,10 @@ from holdfast.workspace import Workspace, Workspaces
 from tests.amounts import examples
 from tests.clocks import TickingClock
 from tests.fake_secrets import KEY
-from tests.service.workspace_kit import LARGE, NEEDS_GIT, check_repository, content, files, git
+from tests.service.workspace_kit import LARGE, NEEDS_GIT, _kept, _one, check_repository, content, files, git
+
+__all__ = ["_kept", "_one"]
+
 
 pytestmark = NEEDS_GIT
 

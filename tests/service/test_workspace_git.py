@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.workspace import Workspace
-from tests.service.workspace_kit import NEEDS_GIT, git
+from tests.service.workspace_kit import NEEDS_GIT, _kept, _one, git
+
+__all__ = ["_kept", "_one"]
+
 
 pytestmark = NEEDS_GIT
 

@@ -16,7 +16,10 @@ from holdfast.errors import (
 from holdfast.workspace import Workspace, Workspaces
 from holdfast.workspace.files import make_user_file_name
 from holdfast.workspace.repository import get_scratch_folder
-from tests.service.workspace_kit import NEEDS_GIT, check_repository, everything, files, git, subjects
+from tests.service.workspace_kit import NEEDS_GIT, _kept, _one, check_repository, everything, files, git, subjects
+
+__all__ = ["_kept", "_one"]
+
 
 pytestmark = NEEDS_GIT
 
