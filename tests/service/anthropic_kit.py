@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
-
-from holdfast.errors import ModelError
-from holdfast.models import AnthropicModel, Model, collect
+from holdfast.models import AnthropicModel
 from holdfast.testing import AnthropicUpstream
 from tests.clocks import Pauses
 
@@ -37,12 +33,3 @@ async def open_model(
             yield upstream, client, pauses
         finally:
             await client.close()
-
-
-async def get_failure(model: Model, request: Json = HI) -> ModelError:
-    """Return the error of a call; it must not contain the key."""
-    with pytest.raises(ModelError) as caught:
-        await collect(model.stream(request))
-    assert KEY not in repr(caught.value) + str(caught.value) + str(caught.value.body)
-    assert KEY not in "".join(traceback.format_exception(caught.value))
-    return caught.value

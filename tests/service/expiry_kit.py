@@ -32,11 +32,6 @@ def _place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return MEMORY if request.param == "memory" else file(tmp_path)
 
 
-def get_ended_state(place: str) -> str:
-    """Return the state of an ended session in that store."""
-    return "gone" if place == MEMORY else "closed"
-
-
 def ref(name: str, user: str = "default") -> SessionRef:
     """Return the reference of the session with that id."""
     return SessionRef(user, name)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from holdfast.agents import Roster
-from holdfast.domain.messages import Message, Part, ToolCall, encode_canonical
+from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Entry, NewEntry, SessionRef
 from holdfast.engine.engine import Engine
@@ -41,12 +41,6 @@ def tc(*ids: str, name: str = "f") -> Message:
 def t(id_: str, text: str = "seen") -> Message:
     """The tool result of the call `id_`."""
     return Message(role="tool", content=text, tool_call_id=id_)
-
-
-def picture(text: str, name: str = "cat") -> Message:
-    """A user message with an image."""
-    url = f"https://example.com/{name}.png"
-    return Message(role="user", content=(Part("text", text), Part("image_url", extra={"image_url": {"url": url}})))
 
 
 class Desk:
@@ -110,8 +104,3 @@ def run_at_desk(work: Callable[[Desk], Awaitable[T]]) -> T:
 
 
 LONG = [message for at in range(8) for message in (u(f"q{at}"), a(f"a{at}"))]
-
-
-def list_visible(messages: Sequence[Message]) -> list[bytes]:
-    """Return the messages that a client sees."""
-    return [encode_canonical(message) for message in messages if message.visible]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -56,22 +56,3 @@ async def open_rig(scorer: Scorer | Llm | None) -> AsyncIterator[Rig]:
 
 def user(text: str) -> Message:
     return Message(role="user", content=text)
-
-
-def by_length(messages: Sequence[dict[str, Any]]) -> list[float]:
-    return [min(1.0, len(str(message.get("content") or "")) / 100) for message in messages]
-
-
-class RecordingScorer:
-    """A scorer that records its requests and answers what the test says."""
-
-    def __init__(self, answer: Callable[[list[dict[str, Any]]], Any] = by_length) -> None:
-        self.batches: list[list[dict[str, Any]]] = []
-        self.answer = answer
-
-    async def __call__(self, messages: Sequence[dict[str, Any]]) -> Any:
-        self.batches.append(list(messages))
-        answer = self.answer(list(messages))
-        if isinstance(answer, Exception):
-            raise answer
-        return answer

@@ -89,31 +89,6 @@ async def test_gemini_count_request_format() -> None:
     assert request.keys() == {"model", "systemInstruction", "contents", "tools"}
 
 
-async def test_openai_count_request_format() -> None:
-    async with ScriptedUpstream(counts=lambda body: 7) as upstream:
-        async with open_counter(upstream) as (counter, _):
-            assert await counter.count_prompt(BODY) == 7
-        asked = upstream.counted[0]
-    assert asked.path == "/v1/responses/input_tokens"
-    assert asked.headers["authorization"] == f"Bearer {KEY}"
-    assert asked.body == {
-        "model": "m",
-        "input": [
-            {"role": "system", "content": "Be brief."},
-            {
-                "role": "user",
-                "content": [
-                    {"type": "input_text", "text": "Look."},
-                    {"type": "input_image", "image_url": PNG, "detail": "auto"},
-                ],
-            },
-            {"type": "function_call", "call_id": "c1", "name": "find", "arguments": '{"order": 7}'},
-            {"type": "function_call_output", "call_id": "c1", "output": "sent"},
-        ],
-        "tools": [{"type": "function", "name": "find", "parameters": {"type": "object"}}],
-    }
-
-
 # -- responses ------------------------------------------------------------------------
 
 

@@ -20,11 +20,6 @@ from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 
 
-def keep_nothing(units: Sequence[StrategyUnit], budget: int) -> Iterable[int]:
-    """Keep no unit."""
-    return ()
-
-
 @contextmanager
 def register_strategies(**functions: Callable[[Sequence[StrategyUnit], int], Iterable[int]]) -> Iterator[None]:
     """Register strategies for the duration of the block."""
@@ -74,19 +69,3 @@ def _check(entries: Sequence[Entry], budget: int, made: Strategy) -> None:
         else:
             assert not open_calls
             open_calls = [call.id for call in message.tool_calls]
-
-
-async def test_strategy_that_keeps_nothing_still_leaves_the_required_messages() -> None:
-    """The task, the pin, and the current message."""
-    async with holdfast.open("sqlite://:memory:", strategies={"nothing": keep_nothing}) as hf:
-        session = await hf.session("s")
-        await session.append({"role": "user", "content": "The task."})
-        await session.append({"role": "user", "content": "A pinned message."})
-        await session.annotate(1, pinned=True)
-        for at in range(30):
-            await session.append({"role": "user", "content": f"Question {at}: where is my order of last week?"})
-        shown = await session.context("nothing", budget=150)
-        texts = [message["content"] for message in shown.messages]
-        assert texts[:2] == ["The task.", "A pinned message."]
-        newest = range(30 - len(texts[2:]), 30)
-        assert texts[2:] == [f"Question {at}: where is my order of last week?" for at in newest]

@@ -11,12 +11,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.accounting import Owner, charge_to
 from holdfast.domain.session import SessionRef
-from holdfast.engine import deletion_journal
-from holdfast.engine.deletion_journal import DeletionJournal
-from holdfast.errors import InvalidRequest, SessionNotFound, StoreUnavailable
-from holdfast.lifecycle.removal import Receipt
+from holdfast.errors import SessionNotFound, StoreUnavailable
 from holdfast.lifecycle.settings import LifeSettings
 from tests.clocks import Clock
 from tests.waits import until
@@ -35,19 +31,6 @@ async def talk(hf: holdfast.Holdfast, user_id: str, session_id: str) -> None:
     """Create a session with one message."""
     session = await hf.session(session_id, user_id=user_id)
     await session.append([{"role": "user", "content": "hi"}])
-
-
-async def list_kinds(hf: holdfast.Holdfast, **options: Any) -> list[str]:
-    return [one.kind for one in (await hf.deletions(**options)).deletions]
-
-
-async def test_the_key_of_the_request_is_recorded(hf: holdfast.Holdfast, clock: Clock) -> None:
-    for key_id in ("k1", ""):
-        clock.now += 1
-        await talk(hf, "ada", "s")
-        with charge_to(Owner("default", f"{key_id}/", key_id)):
-            await hf.remove(SessionRef("ada", "s"))
-    assert [one.key_id for one in (await hf.deletions()).deletions] == [None, "k1"]
 
 
 async def test_a_failing_journal_undoes_no_deletion(
@@ -91,29 +74,3 @@ async def test_a_cancelled_caller_does_not_stop_the_journal(
 
 async def has_entries(hf: holdfast.Holdfast) -> bool:
     return bool((await hf.deletions()).deletions)
-
-
-async def test_the_newest_deletions_of_each_kind_are_kept(
-    hf: holdfast.Holdfast, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(deletion_journal, "DELETIONS", 5)
-    await talk(hf, "ada", "s")
-    await hf.delete_user("ada")
-    for _ in range(40):
-        clock.now += 1
-        await hf.engine.deletions.record("session", Receipt(sessions=1), user_id="ada", session_id="s")
-    kinds = await list_kinds(hf, limit=100)
-    assert (kinds.count("user"), 5 <= kinds.count("session") <= 5 + 16) == (1, True)
-
-
-async def test_processes_of_one_database_share_the_key(hf: holdfast.Holdfast, tmp_path: Path, clock: Clock) -> None:
-    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db", clock=clock) as other:
-        journals = [DeletionJournal(one.store, clock) for one in (hf, other)]
-        await asyncio.gather(*(one.record("user", Receipt(sessions=1), user_id="ada") for one in journals))
-        assert [len(await one.list(user_id="ada")) for one in journals] == [2, 2]
-
-
-async def test_a_cursor_must_be_an_id_of_a_deletion(hf: holdfast.Holdfast) -> None:
-    for wrong in ("", "x", "del_", "del_zzzzzzzzzzzz"):
-        with pytest.raises(InvalidRequest):
-            await hf.deletions(after=wrong)

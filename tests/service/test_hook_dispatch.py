@@ -24,50 +24,6 @@ from tests.service.expiry_kit import (
 # -- order, isolation, time ----------------------------------------------------
 
 
-async def test_hooks_run_in_order_and_failures_are_isolated(tmp_path: Path, clock: Clock) -> None:
-    """A hook that raises, cancels itself or hangs does not keep the others from running."""
-    async with life(file(tmp_path), clock) as hf:
-        change_schedule(hf, call_seconds=0.05)
-        order: list[str] = []
-
-        async def slow(session: EndedSession, reason: str) -> None:
-            order.append("slow begins")
-            for _ in range(10):  # a hook that did not wait for this one would begin meanwhile
-                await hf.store.ping()
-            order.append("slow ends")
-
-        async def wrong(session: EndedSession, reason: str) -> None:
-            order.append("wrong")
-            raise ValueError("no")
-
-        async def note_end(session: EndedSession, reason: str) -> None:
-            order.append("gone")
-            raise asyncio.CancelledError
-
-        async def hangs(session: EndedSession, reason: str) -> None:
-            order.append("hangs")
-            await asyncio.Event().wait()
-
-        async def last(session: EndedSession, reason: str) -> None:
-            order.append("last")
-
-        for function in (slow, wrong, note_end, hangs, last):
-            hf.on_expire(function, name=function.__name__)
-        await close_with_hooks(hf)
-        assert order == ["slow begins", "slow ends", "wrong", "gone", "hangs", "last"]
-        (left,) = await hf.engine.life.store.endings(due=2**50)
-        assert (left.hooks, left.attempts) == (("wrong", "note_end", "hangs"), 1)
-        assert left.error == "wrong: ValueError: no; note_end: it was cancelled; hangs: it took more than 0.05 s"
-        outcomes = hf.engine.hook_dispatcher.outcomes
-        assert dict(outcomes.keys()) == {
-            "slow": "told",
-            "wrong": "failed",
-            "note_end": "failed",
-            "hangs": "failed",
-            "last": "told",
-        }
-
-
 async def test_hook_that_ignores_cancellation_is_abandoned(tmp_path: Path, clock: Clock) -> None:
     """It delays neither the next hook nor the shutdown for long."""
     async with life(file(tmp_path), clock) as hf:

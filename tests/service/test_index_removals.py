@@ -78,31 +78,4 @@ async def test_entries_erased_elsewhere_are_not_found_and_leave_the_index(url: s
         ) == (*(0, 0, 0),)
 
 
-async def test_walk_removes_entries_deleted_elsewhere(url: str) -> None:
-    """The next complete walk is due after an hour."""
-    now = 1_700_000_000_000
-    async with (
-        holdfast.open(url, life=STILL, clock=lambda: now) as here,
-        holdfast.open(url, life=STILL, clock=lambda: now, index=None) as elsewhere,
-    ):
-        for name in ("s", "gone"):
-            session = await here.session(name, user_id="ada")
-            await session.append([{"role": "user", "content": "The gate code is 4711."}])
-        kept = await here.memories.remember("The code of the safe is 9876", user_id="ada")
-        index = here.engine.index
-        assert index is not None
-        await index.walk()
-        now += LATER
-        await elsewhere.erase(SessionRef("ada", "s"), 0)
-        await elsewhere.delete(SessionRef("ada", "gone"))
-        assert await elsewhere.memories.forget(kept.memory.id)
-        assert (await count_indexed(here, "4711", TALK), await count_indexed(here, "9876", KEPT)) == (2, 1)
-        assert (await index.walk()).whole
-        assert (await count_indexed(here, "4711", TALK), await count_indexed(here, "9876", KEPT)) == (0, 0)
-        now += LATER
-        assert (await index.walk()).whole, "the other's clock may be slow"
-        now += LATER
-        assert not (await index.walk()).whole
-
-
 # -- removal marks ---------------------------------------------------------------

@@ -19,37 +19,9 @@ from tests.service.turns_kit import (
     retry_at_once,
     say,
     start_turn,
-    wait_for_waiting,
 )
-from tests.service.voice_kit import MEMORY
 from tests.stores.servers import place
 from tests.waits import until
-
-
-async def test_waiting_turns_run_after_the_interruption() -> None:
-    """The interruption goes first and does not cancel them."""
-    async with open_stage(MEMORY) as ([hf], stage):
-        running = await start_turn(hf, stage, "a")
-        later = asyncio.create_task(say(hf, "b"))
-        await wait_for_waiting(hf, 1, running, later)
-        await hf.handle(await hf.store.get(REF)).interrupt()
-        assert await later == "re: b"
-        await asyncio.wait([running])
-        assert await log(hf) == ["a", "re:|", "b", "re: b"]
-
-
-async def test_interruptions_do_not_interrupt_each_other() -> None:
-    """Several at once, and a turn that interrupts: each completes."""
-    async with open_stage(MEMORY) as ([hf], stage):
-        running = await start_turn(hf, stage, "a")
-        session = hf.handle(await hf.store.get(REF))
-        both = [asyncio.create_task(session.interrupt()) for _ in range(2)]
-        turn = asyncio.create_task(say(hf, "b", session_queue="interrupt"))
-        done = await asyncio.gather(*both)
-        assert await turn == "re: b"
-        await asyncio.wait([running])
-        assert [one.stopped for one in done] == [True, True]
-        assert await log(hf) == ["a", "re:|", "b", "re: b"]
 
 
 @SHARED

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import pytest
-from anthropic.lib.tools._beta_builtin_memory_tool import BetaLocalFilesystemMemoryTool
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import holdfast
 from holdfast.errors import UsageError
-from tests.amounts import examples
-from tests.service.memory_files_kit import answer_of_sdk, remove_empty_folders
 
 Command = dict[str, Any]
 MEMORY = "sqlite://:memory:"
@@ -32,57 +25,6 @@ async def answer(files: holdfast.MemoryFiles, command: Command) -> tuple[str, st
         return "ok", await files.run(command)
     except (UsageError, holdfast.errors.Conflict) as exc:
         return "error", str(exc)
-
-
-PATHS = st.sampled_from(["a.md", "b.md", "notes/a.md", "notes/b.md", "notes/deep/c.md", "notes/x/y/z.md", ".hidden"])
-PATH = PATHS.map("/memories/{}".format)
-FOLDER = st.sampled_from(["/memories", "/memories/", "/memories/notes", "/memories/none", "/memories/.."]) | PATH
-TEXT = st.sampled_from(["one\ntwo\nthree\n", "one two two", "", "ä\r\nend", "x" * 1500, "\n\n", "日本\n語"])
-COMMANDS = st.one_of(
-    st.fixed_dictionaries(
-        {"command": st.just("view"), "path": FOLDER},
-        optional={"view_range": st.sampled_from([[1, 2], [2, -1], [0, 9], [3, 1], [5, 5]])},
-    ),
-    st.fixed_dictionaries({"command": st.just("create"), "path": PATH, "file_text": TEXT}),
-    st.fixed_dictionaries(
-        {
-            "command": st.just("str_replace"),
-            "path": FOLDER,
-            "old_str": st.sampled_from(["one", "two", "none", "\n"]),
-            "new_str": st.sampled_from(["ONE", "", "1\n2"]),
-        }
-    ),
-    st.fixed_dictionaries(
-        {
-            "command": st.just("insert"),
-            "path": FOLDER,
-            "insert_line": st.integers(-1, 5),
-            "insert_text": st.sampled_from(["new", "new\n", "a\nb", ""]),
-        }
-    ),
-    st.fixed_dictionaries({"command": st.just("delete"), "path": FOLDER}),
-    st.fixed_dictionaries({"command": st.just("rename"), "old_path": PATH, "new_path": PATH}),
-)
-
-
-@settings(max_examples=examples(1_700))
-@given(st.lists(COMMANDS, min_size=1, max_size=15))
-def test_answers_are_those_of_the_sdks_own_tool(commands: list[Command]) -> None:
-    """To the byte, for random sequences of commands. A sequence ends where the SDK fails with an error of the disk."""
-
-    async def compare(folder: str) -> None:
-        theirs = BetaLocalFilesystemMemoryTool(folder)
-        async with holdfast.open(MEMORY) as hf:
-            ours = open_files(hf)
-            for command in commands:
-                expected = answer_of_sdk(theirs, command)
-                if expected[1].startswith("uncaught"):
-                    return
-                remove_empty_folders(Path(folder) / "memories")
-                assert await answer(ours, command) == expected, command
-
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(compare(folder))
 
 
 TRAVERSALS = [

@@ -45,11 +45,3 @@ async def test_only_memories_of_the_user_the_agent_and_the_app_are_recalled() ->
             await made.hf.memories.remember(f"peanuts {fields}", **fields)
         seen = await ask_and_list(made, "peanuts?")
     assert sorted(seen) == ["peanuts {'agent': 'a'}", "peanuts {'app': True}", "peanuts {'user_id': 'default'}"]
-
-
-async def test_forgotten_memory_is_no_longer_recalled() -> None:
-    async with bench(lambda _: "ok", agents=AGENTS) as made:
-        one = (await made.hf.memories.remember("The user is allergic to peanuts", user_id="default")).memory
-        assert len(await ask_and_list(made, "peanuts?")) == 1
-        await made.hf.memories.forget(one.id)
-        assert await ask_and_list(made, "peanuts, again?") == []

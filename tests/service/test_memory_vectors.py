@@ -78,20 +78,6 @@ async def test_memories_of_other_owners_are_not_found_by_meaning(hf: Holdfast, m
         assert ids(await hf.memories.recall(QUESTIONS["dog"], mode=mode, **who)) == []
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_forgotten_superseded_and_rejected_memories_are_not_found_by_meaning(hf: Holdfast, mode: Any) -> None:
-    known = await remember_facts(hf)
-    await hf.memories.forget(known["dog"])
-    newer = await hf.memories.update(known["job"], content="Ada retired and paints all day")
-    held = await hf.memories.remember("Ada keeps two parrots", user_id="ada", origin="tool")
-    await hf.memories.review(held.memory.id, "reject")
-    await wait_for_index(hf)
-    for question in QUESTIONS.values():
-        found = ids(await hf.memories.recall(question, user_id="ada", mode=mode, limit=50))
-        assert not {known["dog"], known["job"], held.memory.id} & set(found)
-        assert newer.memory.id in found
-
-
 async def test_forgetting_deletes_vector_and_words_from_the_index_and_its_files(
     hf: Holdfast, tmp_path: Path, embedder: Any
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 import threading
@@ -140,46 +139,3 @@ late = Late()
     assert logged.startswith("a portal was closed, with at most 0 seconds for running calls; cancelled: ")
     assert len(logged.splitlines()) == 1, "there is no error"
     assert count_messages(tmp_path) == 21
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_forked_process_cannot_use_the_portal_of_its_parent(tmp_path: Path) -> None:
-    """Every use says so instead of waiting. The child can open a portal, also the same object, and the parent goes on.
-
-    The child opens no database that its parent has open: SQLite's locks would be in the state of the moment of the fork.
-    """
-    program = """
-import asyncio, os, warnings
-warnings.simplefilter("ignore", DeprecationWarning)  # of fork, in a process with threads
-block = portal.enter(session.turn("a"))
-block.__enter__()
-memory = holdfast.Portal("sqlite://:memory:").start()
-child = os.fork()
-if not child:
-    uses = (lambda: portal.hf, lambda: portal.call(session.append, "x"), lambda: asyncio.run(portal.run(session.append, "x")),
-        lambda: portal.enter(session.turn("x")), lambda: next(portal.iterate(session.records("orders").iterate())))
-    for use in uses:
-        try:
-            use()
-        except holdfast.errors.StoreClosed as error:
-            print(error)
-    block.__exit__(None, None, None)
-    portal.close()
-    memory.start()
-    portal = holdfast.Portal(sys.argv[1] + ".child").start()
-    for own in (memory, portal):
-        mine = own.call(own.hf.session, "t")
-        own.call(mine.append, "child")
-        print(len(own.call(mine.messages)), flush=True)
-    sys.exit(0)
-assert os.waitpid(child, 0)[1] == 0
-block.__exit__(None, None, None)
-portal.call(session.append, "parent")
-portal.close()
-"""
-    output, logged = run_program(tmp_path, program)
-    printed = output.splitlines()
-    assert logged == ""
-    assert all("before a fork: open portals in the child" in line for line in printed[:5])
-    assert printed[5:] == ["1", "1"]
-    assert count_messages(tmp_path) == 22

@@ -44,19 +44,6 @@ async def run_code(made: Kernels, key: tuple[str, str, str], code: str = "x", id
 # -- ownership --------------------------------------------------------------------
 
 
-async def test_calls_of_a_session_run_in_order(tmp_path: Path) -> None:
-    """One after the other; calls of another session run meanwhile."""
-    async with kernels(tmp_path) as (made, stage, _):
-        held = asyncio.ensure_future(run_code(made, A, "hold one"))
-        await until(lambda: stage.ran)
-        rest = [asyncio.ensure_future(run_code(made, A, f"x {number}")) for number in range(5)]
-        assert await run_code(made, B) == "1"
-        assert stage.ran == ["hold one", "x"]
-        stage.gate("one").set()
-        await asyncio.gather(held, *rest)
-        assert stage.ran[2:] == [f"x {number}" for number in range(5)]
-
-
 # -- limit of processes -----------------------------------------------------------
 
 

@@ -16,27 +16,6 @@ from tests.service.tools_kit import make_reply
 from tests.waits import until
 
 
-async def test_files_become_artifacts(tmp_path: Path) -> None:
-    """With type, author, call and path; changed files become new versions."""
-    script = [
-        code("write out/data.csv a,b"),
-        code("write out/data.csv a,b,c", "write notes.md hi"),
-        make_reply("Done."),
-    ]
-    async with open_python_bench(script, tmp_path) as (desk, _):
-        await desk.ask("go")
-        data = {"name": "out/data.csv", "artifact": "out,data.csv"}
-        assert [found["files"] for found in await results(desk)] == [
-            [{**data, "bytes": 3, "version": 0}],
-            [{**data, "bytes": 5, "version": 1}],
-            [{"name": "notes.md", "bytes": 2, "version": 0}],
-        ]
-        kept = await desk.session.artifacts.load("out,data.csv")
-        assert (kept.data, kept.artifact.mime_type, kept.artifact.author) == (b"a,b,c", "text/csv", "python")
-        assert kept.artifact.metadata == {"call_id": "c0", "path": "out/data.csv"}
-        assert (await desk.session.artifacts.load("notes.md")).artifact.mime_type == "text/markdown"
-
-
 @pytest.mark.parametrize("path", ["../out.txt", "/tmp/out.txt", "a/../../out.txt", "a/b\0c", "", "/".join("d" * 40), 7])
 async def test_files_are_restored_only_inside_their_folder(tmp_path: Path, path: Any) -> None:
     """Any path may be stored in a session, but none leads out of the folder."""

@@ -8,8 +8,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from holdfast.agents import Agent
 from holdfast.context.recalled import OPENING, RecallSettings
 from holdfast.indexes.settings import IndexSettings
@@ -17,7 +15,6 @@ from holdfast.recall.vectors import to_vector
 from tests.markers import strip_markers
 from tests.service.search_kit import DAY, Talks, open_talks
 
-MODES = ("vector", "hybrid")
 MANY = "Which admiral of the northern fleet sold his tin, furniture and lighthouse before the war?"
 """A question that has one word of many in common with what was said."""
 
@@ -50,13 +47,6 @@ def index_with(mode: Any, floor: float = 0.5) -> IndexSettings:
     return IndexSettings(embedder=Themes(floor), mode=mode)
 
 
-async def store_both(at: Talks) -> None:
-    """Store two earlier conversations."""
-    await at.add_messages("sea", "I like seaweed", "So do many.", "Dulse above all", "Noted.")
-    await at.add_messages("rail", "I like trains", "So do many.", "The slow ones", "Noted.")
-    at.clock.now += DAY
-
-
 # -- a search --------------------------------------------------------------------
 
 
@@ -76,14 +66,6 @@ async def recall_for(at: Talks, text: str) -> list[str]:
     await session.delete()
     await at.settled()
     return list_recalled(at.model.prompts[-1])
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_unrelated_message_recalls_nothing_into_the_prompt(mode: Any) -> None:
-    async with open_talks(index=index_with(mode)) as at:
-        await store_both(at)
-        assert await recall_for(at, "Who won the cup?") == []
-        assert "I like seaweed" in await recall_for(at, "Is there kelp?")
 
 
 async def test_one_common_word_recalls_nothing_into_the_prompt() -> None:
@@ -111,24 +93,9 @@ async def test_one_common_word_recalls_nothing_into_the_prompt() -> None:
 KEEPER = {"finder": Agent(name="finder", recalls={"memory": RecallSettings()})}
 
 
-async def remember_both(at: Talks) -> None:
-    """Remember two facts, neither about a cup."""
-    for fact in ("Ada likes seaweed", "Ada likes trains"):
-        await at.hf.memories.remember(fact, user_id="ada")
-    await at.settled()
-
-
 async def facts(at: Talks, question: str, **asked: Any) -> list[str]:
     """Return the recalled memories."""
     return [one.memory.content for one in (await at.hf.memories.recall(question, user_id="ada", **asked)).found]
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_unrelated_message_recalls_no_memory_into_the_prompt(mode: Any) -> None:
-    async with open_talks(index=index_with(mode), agents=KEEPER) as at:
-        await remember_both(at)
-        assert await recall_for(at, "Who won the cup?") == []
-        assert await recall_for(at, "Is there kelp?") == ["Ada likes seaweed"]
 
 
 async def test_one_common_word_recalls_no_memory_into_the_prompt() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.errors import InvalidRequest, SessionNotFound, TooLarge
+from holdfast.errors import SessionNotFound
 from holdfast.lifecycle.settings import LifeSettings
 from tests.clocks import Clock
 
@@ -66,38 +66,3 @@ async def test_a_handle_follows_a_session_that_lapsed_in_memory(clock: Clock) ->
         with pytest.raises(SessionNotFound):
             await records.put("k", 10)
         assert await other.records("x").get("k") is None
-
-
-async def test_exports_have_records(hf: holdfast.Holdfast, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = await hf.session("s1", user_id="ada")
-    await session.append({"role": "user", "content": "Hi."})
-    assert "records" not in await hf.export(session.ref)
-    await session.records(("x", "y")).put_many({"a": {"b": [None]}, "b": b"\0\xff", "c": None})
-    await session.records("x").put("short", 1, ttl=10)
-    await session.records("x").put("gone", 1, ttl=1)
-    clock.now += 1_000
-    export = await hf.export(session.ref)
-    assert [one["key"] for one in export["records"]] == ["short", "a", "b", "c"]
-    copy = await hf.import_(export, session_id="s2")
-    assert copy.changed
-    copied = hf.records(("x", "y"), session=copy.session.ref)
-    assert [one.value async for one in copied.iterate()] == [{"b": [None]}, b"\0\xff", None]
-    assert not (await hf.import_(export, session_id="s2")).changed
-    await copied.put("a", 2)
-    assert (await hf.import_(export, session_id="s2", replace=True)).changed
-    again = await copied.get("a")
-    assert (again and again.value) == {"b": [None]}
-    clock.now += 10_000
-    late = await hf.import_(export, session_id="s3")
-    assert len([one async for one in hf.records(session=late.session.ref).iterate(nested=True)]) == 3
-    for wrong in ({"key": "a"}, {"namespace": ["x"], "key": "a", "value": "!", "encoding": "base64"}, 3):
-        with pytest.raises(InvalidRequest, match=r"records\[0\]"):
-            await hf.import_({**export, "records": [wrong]}, session_id="s4")
-    with pytest.raises(InvalidRequest, match="label"):
-        await hf.import_({**export, "records": [{"namespace": [""], "key": "a", "value": 1}]}, session_id="s4")
-    monkeypatch.setattr("holdfast.stores.record_checks.RECORD_PAGE_BYTES", 4)
-    assert (await hf.export(session.ref))["records"] == export["records"][1:]
-    monkeypatch.setattr("holdfast.sessions.transfer.RECORDS_BYTES", 4)
-    with pytest.raises(TooLarge):
-        await hf.export(session.ref)
-    assert "records" not in await hf.export(session.ref, records=False)

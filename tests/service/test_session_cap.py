@@ -6,42 +6,10 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.clocks import Clock
-from tests.service.expiry_kit import MEMORY, _place, file, get_ended_state, life, ref, state, talk
+from tests.service.expiry_kit import MEMORY, _place, file, life, state, talk
 
 __all__ = ["_place"]
-
-
-async def test_update_at_the_cap_evicts_no_session(place: str, clock: Clock) -> None:
-    """By message, change or import. mistral.rs lost one of 128 sessions this way."""
-    async with life(place, clock, max_sessions=3) as hf:
-        for name in "abc":
-            await talk(hf, name)
-            clock.now += 1
-        for _ in range(5):
-            await talk(hf, "c")
-            await hf.store.update(ref("b"), SessionPatch(metadata={"a": 1}), timestamp=clock.now)
-            await hf.store.replace(NewSession(id="a", user_id="default", timestamp=clock.now), [])
-            clock.now += 1
-        assert await hf.engine.life.store.active() == 3
-
-
-async def test_ended_sessions_do_not_count_towards_the_cap(place: str, clock: Clock) -> None:
-    """Closed, deleted or expired."""
-    async with life(place, clock, max_sessions=3, session_ttl=1000) as hf:
-        await hf.create("short", ttl=1)
-        clock.now += 1
-        for name in "ab":
-            await talk(hf, name)
-            clock.now += 1
-        await talk(hf, "c")
-        assert [await state(hf, name) for name in ("short", "a", "b", "c")] == [get_ended_state(place), *["active"] * 3]
-        await hf.close_session(ref("a"))
-        await talk(hf, "d")
-        await hf.delete(ref("b"))
-        await talk(hf, "e")
-        assert [await state(hf, name) for name in "cde"] == ["active"] * 3
 
 
 async def test_cap_is_exact_in_one_process(place: str, clock: Clock) -> None:

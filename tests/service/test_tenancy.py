@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast.domain.session import SessionRef
-from holdfast.engine.engine import Engine
 from holdfast.engine.tenancy import Tenants
-from holdfast.errors import SessionNotFound, StoreClosed
+from holdfast.errors import SessionNotFound
 from holdfast.holdfast import Holdfast
 from tests.clocks import Clock
 
@@ -43,19 +41,6 @@ def limit_tenants(hf: Holdfast, most: int) -> Tenants:
     return tenants
 
 
-async def test_models_hooks_and_figures_are_shared_by_all_tenants() -> None:
-    """Also the guard and the sweeper."""
-    async with holdfast.open("sqlite://:memory:") as hf, hf.serve_tenant("t1") as one:
-        assert (one.roster, one.hooks, one.clock) == (hf.roster, hf.hooks, hf.clock)
-        assert one.engine.sweeper is hf.engine.sweeper
-        assert one.engine.hook_dispatcher is hf.engine.hook_dispatcher
-        assert one.engine.life.ended is hf.engine.life.ended
-        assert one.engine.compactor.outcomes is hf.engine.compactor.outcomes
-        assert one.engine.scoring.counts is hf.engine.scoring.counts
-        assert one.engine.warm is not hf.engine.warm
-        assert one.engine.learning is not hf.engine.learning
-
-
 async def test_least_recently_used_tenant_is_evicted_unless_in_use() -> None:
     """Its data is read again later."""
     async with holdfast.open("sqlite://:memory:") as hf:
@@ -83,31 +68,6 @@ async def test_more_concurrent_tenants_than_the_limit_are_served() -> None:
         views = [await stack.enter_async_context(hf.serve_tenant(f"t{at}")) for at in range(10)]
         await asyncio.gather(*(say(view, view.tenant) for view in views))
         assert [await texts(view) for view in views] == [[view.tenant] for view in views]
-
-
-async def test_closing_waits_for_writes_of_all_tenants(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/s.db"
-    gate = asyncio.Event()
-
-    async def late(engine: Engine) -> None:
-        await gate.wait()
-        await engine.store.update(REF, holdfast_patch(), timestamp=1)
-
-    async with holdfast.open(url) as hf:
-        async with hf.serve_tenant("t1") as one:
-            await say(one, "hi")
-            settling = one.engine.locks.begin(REF, late(one.engine))
-        asyncio.get_running_loop().call_soon(gate.set)
-    await settling
-    async with holdfast.open(url, tenant="t1") as hf:
-        assert (await hf.store.get(REF)).metadata == {"late": True}
-
-
-def holdfast_patch() -> Any:
-    """Return a change that can be recognised."""
-    from holdfast.stores.sessions import SessionPatch
-
-    return SessionPatch(metadata={"late": True})
 
 
 async def test_hooks_receive_ends_of_all_tenants() -> None:
@@ -143,13 +103,6 @@ async def test_sweep_does_not_end_a_session_of_another_tenant_in_use() -> None:
             await one.store.get(REF)
 
 
-async def test_short_ttl_of_a_tenants_session_shortens_the_sweep_interval() -> None:
-    async with holdfast.open("sqlite://:memory:", session_ttl="24h") as hf, hf.serve_tenant("t1") as one:
-        before = hf.engine.sweeper.interval
-        await one.create("s", ttl=4000)
-        assert hf.engine.sweeper.interval < before
-
-
 async def test_failure_while_closing_one_tenant_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The failure is logged."""
     async with holdfast.open("sqlite://:memory:") as hf, hf.serve_tenant("t1") as one, hf.serve_tenant("t2") as two:
@@ -160,14 +113,3 @@ async def test_failure_while_closing_one_tenant_does_not_affect_others(monkeypat
         monkeypatch.setattr(one.engine.learning, "close", fails)
         await say(two, "hi")
     assert not hf.is_open
-
-
-def test_closed_holdfast_serves_no_tenant() -> None:
-    """Neither before opening nor after closing."""
-
-    async def use() -> None:
-        hf = holdfast.open("sqlite://:memory:")
-        with pytest.raises(StoreClosed):
-            await hf.serve_tenant("t1").__aenter__()
-
-    asyncio.run(use())

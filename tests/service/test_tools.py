@@ -8,7 +8,6 @@ from enum import Enum
 from typing import Annotated, Any, Literal
 
 import msgspec
-import pytest
 
 from holdfast.artifacts import SessionArtifacts
 from holdfast.domain.messages import ToolCall
@@ -69,33 +68,6 @@ async def call_outcome(function: Any, arguments: Any, **limits: Any) -> CallOutc
     return await run(tools, ToolCall("c", next(iter(tools.tools)), text), make_context())
 
 
-def test_function_is_described_by_docstring_and_signature() -> None:
-    """Uses the docstring's first paragraph, the signature and the section Args."""
-    function = tool_from(order).definition["function"]
-    assert function["name"] == "order"
-    assert function["description"] == "Order something, and have it brought."
-    schema = function["parameters"]
-    assert schema["type"] == "object"
-    assert schema["required"] == ["number"]
-    assert schema["additionalProperties"] is False
-    assert list(schema["properties"]) == ["number", "kind", "to", "how", "most", "by"]
-    assert schema["properties"]["number"] == {"type": "integer", "description": "how many, at least one"}
-    assert schema["properties"]["kind"]["description"] == "the size: small or large"
-    assert schema["properties"]["kind"]["default"] == "small"
-    assert schema["properties"]["how"]["enum"] == ["post", "van"]
-    assert schema["properties"]["how"]["description"] == "how it comes"
-    assert schema["properties"]["most"] == {
-        "type": "integer",
-        "minimum": 1,
-        "maximum": 9,
-        "description": "boxes",
-        "default": 5,
-    }
-    assert schema["properties"]["by"]["anyOf"][0] == {"type": "string", "format": "date"}
-    assert set(schema["$defs"]) == {"Kind", "Place"}
-    msgspec.json.encode(schema)
-
-
 async def test_arguments_are_converted_to_their_annotations() -> None:
     """Arguments that the model omits take the function's default."""
     said = await call_outcome(order, {"number": 2, "kind": "large", "to": {"street": "x"}, "by": "2026-01-02"})
@@ -103,31 +75,7 @@ async def test_arguments_are_converted_to_their_annotations() -> None:
     assert (await call_outcome(order, {"number": 2})).content == "2 small None post 5 None s"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({}, "missing required field `number`"),
-        ({"number": "2"}, "Expected `int`, got `str` - at `$.number`"),
-        ({"number": 1, "kind": "huge"}, "Invalid enum value 'huge' - at `$.kind`"),
-        ({"number": 1, "most": 10}, "Expected `int` <= 9 - at `$.most`"),
-        ({"number": 1, "to": {"street": 5}}, "at `$.to.street`"),
-        ({"number": 1, "context": {}}, "unknown field `context`"),
-        ("", "missing required field `number`"),
-        ("null", "missing required field `number`"),
-        ("[" * 5000, "not valid JSON"),
-        ('{"number": 1e999}', "wrong arguments"),
-    ],
-)
-async def test_wrong_arguments_are_reported_with_their_path(arguments: Any, words: str) -> None:
-    """The model can then correct them."""
-    said = await call_outcome(order, arguments)
-    assert said.failed
-    assert isinstance(said.content, str)
-    assert words in msgspec.json.decode(said.content)["error"]
-
-
 def several(*a: int) -> None: ...
-def unknown(a: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821 - the same
 
 
 # -- state -----------------------------------------------------------------------

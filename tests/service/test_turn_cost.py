@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Llm, Roster
-from holdfast.context.settings import ContextSettings, parse
+from holdfast.context.settings import ContextSettings
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
-from holdfast.sessions.context_preview import rebuild_context
-from holdfast.sessions.preview_objects import PreviewRequest
 from holdfast.stores.logic.steps import Many, Steps
 from holdfast.stores.sessions import NewSession
 from holdfast.tokens import STORED
@@ -90,21 +88,6 @@ async def measure_cost(path: Path, settings: ContextSettings, length: int, *, wa
         return counting.statements, counting.rows, counting.written
 
 
-async def test_different_max_tokens_does_not_read_the_log_again(tmp_path: Path) -> None:
-    """`max_tokens` changes the room for a view, not the view itself, and adds no view."""
-    settings = ContextSettings("token_window", {"budget": 1024})
-    roster = Roster({"default": Llm(name="default", model="offline", client=OfflineModel())}, context=settings)
-    async with Holdfast(f"sqlite:///{tmp_path}/a.db", roster=roster) as hf:
-        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), make_log(2_000))
-        session = await hf.session("s", user_id="ada")
-        await session.send("the first turn after an import reads the log once")
-        counting = count_queries(hf)
-        for number in range(10):
-            hf.engine.warm.forget(REF)
-            await session.send(f"question {number}", max_tokens=100 + number)
-        assert counting.rows < 10 * 150
-
-
 def make_log(length: int) -> list[NewEntry]:
     """Return a log of questions and answers."""
     texts = ["Where is order A-17?", "It is on its way, and will be with you by Tuesday the 14th at the latest."]
@@ -125,54 +108,3 @@ async def test_turn_on_20_000_entries_costs_the_same_as_on_100(
     assert long[2] <= short[2] + 10
     assert abs(long[1] - short[1]) / 10 <= window
     assert long[1] / 10 <= 2 * window
-
-
-PREVIEWS = {
-    "own strategy": ("token_window", {"budget": 1024}),
-    "own budget": ("digest", {"budget": 2048}),
-    "own buffer": ("head_tail", {"window_size": 20}),
-    "the agent's, without a turn": (None, {}),
-}
-
-
-@pytest.mark.parametrize(("strategy", "options"), PREVIEWS.values(), ids=PREVIEWS.keys())
-async def test_context_outside_a_turn_reads_only_new_entries(
-    tmp_path: Path, strategy: str | None, options: dict[str, Any]
-) -> None:
-    """Only the first one reads the log, and another process continues from it; the result equals one from the whole
-    log.
-    """
-    path = f"sqlite:///{tmp_path}/a.db"
-    roster = Roster(
-        {"default": Llm(name="default", model="offline", client=OfflineModel())},
-        context=ContextSettings("digest", {"budget": 8192}),
-    )
-    async with Holdfast(path, roster=roster) as hf:
-        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), make_log(2_000))
-        await (await hf.session("s", user_id="ada")).context(strategy, **options)
-    async with Holdfast(path, roster=roster) as hf:
-        session = await hf.session("s", user_id="ada")
-        counting = count_queries(hf)
-        for number in range(10):
-            await session.append({"role": "user", "content": f"question {number}"})
-            carried_on = await session.context(strategy, **options)
-        assert counting.rows < 10 * 600
-        settings = parse({"strategy": strategy, **options}, where="", base=session.responder.context)
-        whole = PreviewRequest(responder=session.responder, settings=settings, explain=True)
-        assert (await rebuild_context(hf.engine, REF, whole)).built.hash == carried_on.hash
-
-
-async def test_context_outside_a_turn_does_not_change_what_turns_send(tmp_path: Path) -> None:
-    """It has a separate view: what a later turn sends can still be rebuilt from the log and the recorded calls."""
-    roster = Roster(
-        {"default": Llm(name="default", model="offline", client=OfflineModel())},
-        context=ContextSettings("digest", {"budget": 1024}),
-    )
-    async with Holdfast(f"sqlite:///{tmp_path}/a.db", roster=roster) as hf:
-        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), make_log(200))
-        session = await hf.session("s", user_id="ada")
-        await session.context(dialect="anthropic")
-        await session.send("Where is it?")
-        turn = (await hf.store.calls(REF))[0].turn_id
-        sent = await session.context(at_turn=turn)
-        assert sent.hash == sent.sent_hash

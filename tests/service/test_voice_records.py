@@ -10,26 +10,22 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agents import Llm
 from holdfast.context import recalled
-from holdfast.context.build import Request, WorkingSet, build, build_from_view
+from holdfast.context.build import WorkingSet, build
 from holdfast.context.dialects import CLOSING, OPENING, RECEIVED
-from holdfast.context.settings import STRATEGIES, ContextSettings
-from holdfast.context.strategies import make_strategy
+from holdfast.context.settings import STRATEGIES
 from holdfast.context.units import NO_RESULT
-from holdfast.context.view import decode_state, encode_state
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.models import OfflineModel
-from holdfast.tokens import STORED
 from holdfast.turns.interruptions import address_model
-from tests.unit.strategies import UNLIMITED, Log, events, log_of, logs, requests
+from tests.unit.strategies import events, log_of, requests
 
-HALF = settings(max_examples=settings().max_examples // 2)
 CUSTOM = Llm(name="voice", model="xxxx", client=OfflineModel(), records=True)
 _NUMBER = re.compile(r"#\d+")
 _NAMED = re.compile(r'(?:message |load_artifact\("result-)(\d+)(?: of the (?:session|log)|"\))')
@@ -108,91 +104,10 @@ def test_each_message_has_the_fields_of_its_entry(name: str, data: st.DataObject
     check(built, entries)
 
 
-def continue_view(request: Request, warm: WorkingSet | None, cold: WorkingSet) -> WorkingSet | None:
-    """Build the next view from the one in memory, as turns do; a reduced view is read again, here as `cold`."""
-    if warm is None or cold.reduced:
-        return None if cold.reduced else cold
-    return build_from_view(request, warm.view, reduced=False)
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-@HALF
-@given(data=st.data())
-def test_warm_and_saved_views_give_the_same_request(name: str, data: st.DataObject) -> None:
-    """One view is continued in memory, the other is read back at each step."""
-    request: Request = data.draw(requests(name))
-    warm = build_nothing(request)
-    saved: bytes | None = None
-    for log in logs(data.draw(events.filter(lambda drawn: all(event.kind != "retire" for event in drawn)))):
-        entries = with_times(log.entries)
-        if warm is not None:
-            warm.view.extend(entries[-1:])
-        state = decode_state(saved) if saved else None
-        kept = [entry for entry in entries if state and entry.seq in state.keep]
-        rest = [entry for entry in entries if state is None or entry.seq >= state.frontier]
-        try:
-            cold = build(request, state, kept, rest)
-        except BudgetTooSmall:
-            return
-        warm = continue_view(request, warm, cold)
-        if warm is not None:
-            assert request_body(warm)["messages"] == request_body(cold)["messages"]
-        check(cold, entries)
-        saved = encode_state(cold.state)
-
-
-def build_nothing(request: Request) -> WorkingSet | None:
-    """Return a view of an empty log, in memory."""
-    try:
-        return build(request, None, (), ())
-    except BudgetTooSmall:
-        return None
-
-
 # -- messages without an entry, and cut ones -----------------------------------------
 
 
-def log_with(*messages: Message) -> list[Entry]:
-    log = Log()
-    for message in messages:
-        log.append(message)
-    return with_times(log.entries)
-
-
-def request_for(strategy: str = "none", **options: Any) -> Request:
-    return Request(strategy=make_strategy(ContextSettings(strategy, options)), count=STORED, input_budget=UNLIMITED)
-
-
 # -- the request ---------------------------------------------------------------------
-
-
-def replies_with(*said: tuple[str, dict[str, Any] | None]) -> list[Entry]:
-    """Return a log of replies with metadata."""
-    entries = log_with(*(Message(role="assistant", content=text) for text, _ in said))
-    return [
-        msgspec.structs.replace(entry, metadata=metadata) for entry, (_, metadata) in zip(entries, said, strict=True)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("entries", "fields", "expected"),
-    [
-        ((), {}, True),
-        ((("a", None),), {}, True),
-        ((("a", {"interruptable": False}),), {}, False),
-        ((("a", {"interruptable": False}), ("b", None)), {}, True),
-        ((("a", {"interruptable": False}),), {"interruptable": True}, True),
-        ((("a", None),), {"interruptable": False}, False),
-        ((("a", None),), {"interruptable": None}, True),
-    ],
-)
-def test_interruptable_comes_from_the_request_then_the_last_reply_then_true(
-    entries: Any, fields: dict[str, Any], expected: bool
-) -> None:
-    built = build(request_for(), None, (), replies_with(*entries))
-    body = request_body(built, **fields)
-    assert body["interruptable"] is expected
-    assert (body["turn_id"], body["timestamp"], body["model"]) == (7, 1234, "xxxx")
 
 
 # -- in a turn -------------------------------------------------------------------------

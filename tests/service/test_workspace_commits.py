@@ -45,32 +45,6 @@ async def test_links_are_committed_as_links_and_not_followed(one: Workspace, tmp
     check_repository(one)
 
 
-NAMES = [
-    b"-rf",
-    b"--all",
-    b'q"uo\\te',
-    b"nl\nx",
-    b"tab\t",
-    b" ",
-    b"a b",
-    b"\xff\xfe",
-    "ü".encode(),
-    b":(top)x",
-    b"*",
-    b"[a]",
-]
-
-
-async def test_names_with_any_bytes_are_committed_unchanged(one: Workspace) -> None:
-    for name in NAMES:
-        (one.folder / os.fsdecode(name)).write_text("x")
-    await one.commit("a")
-    assert {os.fsencode(name) for name in files(one)} == {b".gitignore", b".gitattributes", *NAMES}
-    assert git(one.folder, "status", "--porcelain") == ""
-    assert await one.commit("b") is None
-    check_repository(one)
-
-
 @given(
     st.lists(
         st.dictionaries(

@@ -15,7 +15,6 @@ MEMORY = "sqlite://:memory:"
 NOW = START + 1
 HEARD = "Why did the scarecrow "
 """What was heard of the joke of `tests.unit.seed_voice`."""
-CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
 def user(text: str) -> dict[str, Any]:
@@ -24,14 +23,6 @@ def user(text: str) -> dict[str, Any]:
 
 def make_reply(text: str | None, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **more}
-
-
-def calls(text: str | None = None, *ids: str) -> dict[str, Any]:
-    return make_reply(text, tool_calls=[{**CALL, "id": name} for name in ids or ("c",)])
-
-
-def result(name: str = "c") -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": name, "content": "done"}
 
 
 @asynccontextmanager
@@ -45,13 +36,6 @@ async def open_session_and_holdfast(
             await session.append(list(messages))
         yield hf, session
         await session.verify()
-
-
-@asynccontextmanager
-async def open_session(*messages: dict[str, Any], **settings: Any) -> AsyncIterator[SessionHandle]:
-    """Open only the session."""
-    async with open_session_and_holdfast(*messages, **settings) as (_, session):
-        yield session
 
 
 async def describe_log(session: SessionHandle) -> list[tuple[Any, ...]]:
