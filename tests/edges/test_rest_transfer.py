@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from holdfast.domain.history import Past
 from holdfast.domain.session import ModelCall, SessionRef
@@ -60,39 +58,6 @@ async def put(served: Served, body: Any, url: str = ONE) -> Any:
     return response.json()
 
 
-async def test_export_is_complete() -> None:
-    """Schema, times, retired and erased messages, usage and calls."""
-    async with gateway([]) as (served, _):
-        await fill_session(served)
-        exported = await export_session(served)
-        assert exported["schema"] == SCHEMA
-        assert [one.get("retired_by") for one in exported["messages"]] == [None] * 5 + [7, 7, None]
-        erased = exported["messages"][4]
-        assert (erased["content"], erased["erased"], "digest" in erased) == ("[erased]", True, False)
-        full = await export_session(served, "?retired=true&calls=true&digests=true")
-        assert len(full["messages"][4].pop("digest")) == 32
-        assert full == exported
-        (image,) = exported["images"]
-        assert image.pop("sha256") == hashlib.sha256(b"\x89PNG\r\n\x1a\n").hexdigest()
-        assert image == {"seq": 6, "part": 0, "type": "image_url", "mime_type": "image/png", "bytes": 8}
-        assert exported["usage"]["prompt_tokens"] == exported["calls"][0]["prompt_tokens"] == 10
-        assert (exported["artifacts"], exported["ended_at"], exported["end_reason"]) == ([], None, None)
-        live = await export_session(served, "")
-        assert [one["seq"] for one in live["messages"]] == [0, 1, 2, 3, 4, 7]
-        assert "calls" not in live
-
-
-async def test_second_import_with_calls_but_without_retired_changes_nothing() -> None:
-    """So artifacts are kept, which a real import deletes."""
-    async with gateway(["an answer"]) as (served, _):
-        await served.chat("hello")
-        await served.http.put("/v1/sessions/s/artifacts/a.txt", content=b"x")
-        exported = (await served.http.get("/v1/sessions/s?retired=true&calls=true")).json()
-        assert exported["calls"]
-        assert (await put(served, exported, "/v1/sessions/s"))["imported"] is False
-        assert (await served.http.get("/v1/sessions/s/artifacts/a.txt")).content == b"x"
-
-
 BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"schema": 99}, 400, "schema"),
     ({"messages": [user("a"), {**user("b"), "tokens": "many"}]}, 400, "messages[1].tokens"),
@@ -106,26 +71,6 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "status", "param"), BAD, ids=[f"{at}-{one[2]}" for at, one in enumerate(BAD)])
-async def test_invalid_import_changes_nothing(change: dict[str, Any], status: int, param: str) -> None:
-    """The error names the invalid field by its path."""
-    async with gateway([]) as (served, _):
-        await fill_session(served)
-        before = await export_session(served)
-        response = await served.http.put(f"{ONE}?user_id=ada", json={**before, **change})
-        assert (response.status_code, response.json()["error"]["param"]) == (status, param)
-        assert await export_session(served) == before
-
-
-async def test_invalid_export_options_are_refused() -> None:
-    """Calls refer to messages by seq, so they need all messages."""
-    async with gateway([]) as (served, _):
-        await create_session(served)
-        for query, param in (("?calls=true", "calls"), ("?retired=yes", "retired")):
-            response = await served.http.get(ONE + query)
-            assert (response.status_code, response.json()["error"]["param"]) == (400, param)
-
-
 async def test_import_for_another_user_keeps_the_original() -> None:
     """The copy belongs to that user."""
     async with gateway([]) as (served, _):
@@ -137,69 +82,6 @@ async def test_import_for_another_user_keeps_the_original() -> None:
 
 
 # -- fork and rewind ---------------------------------------------------------
-
-
-async def test_fork() -> None:
-    """The new session is returned whole; the original is unchanged."""
-    async with gateway([]) as (served, _):
-        await fill_session(served)
-        before = await export_session(served)
-        response = await served.http.post(f"{ONE}/fork", json={"at_turn": 0, "id": "new"})
-        made = response.json()
-        assert (response.status_code, made["id"], made["user_id"], made["turns"]) == (201, "new", "ada", 1)
-        assert made["metadata"] == {"m": [2], "forked_from": {"id": "s", "turn": 0, "seq": 3}}
-        assert (made["state"], made["usage"]["calls"]) == ({"k": 1}, 0)
-        random = (await served.http.post(f"{ONE}/fork", json={})).json()
-        assert (random["id"][:5], random["message_count"]) == ("sess_", 6)
-        assert await export_session(served) == before
-
-
-async def test_erasing_a_message_erases_it_in_forks() -> None:
-    """The answer lists the copies."""
-    async with gateway([]) as (served, _):
-        await fill_session(served)
-        await served.http.post(f"{ONE}/fork", json={"id": "new"})
-        answer = await served.http.delete("/v1/sessions/new/messages/0", params={"user_id": "ada"})
-        assert answer.json()["copies"] == [{"session_id": "s", "seq": 0}]
-        again = await served.http.delete(f"{ONE}/messages/3")
-        assert (again.status_code, again.json()["copies"]) == (200, [{"session_id": "new", "seq": 3}])
-        for name in ("s", "new"):
-            kept = await served.hf.store.entries(SessionRef("ada", name))
-            assert [entry.seq for entry in kept if entry.erased] == [0, 3, 4]  # message 4 was erased before
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "status", "param"),
-    [
-        ("fork", {"at_turn": 9}, 400, "at_turn"),
-        ("fork", {"id": "s"}, 409, None),
-        ("rewind", {"at_turn": 9}, 400, "at_turn"),
-    ],
-)
-async def test_invalid_forks_and_rewinds_are_refused(path: str, body: Any, status: int, param: str | None) -> None:
-    """Nothing is created or changed."""
-    async with gateway([]) as (served, _):
-        await fill_session(served)
-        before = await export_session(served)
-        response = await served.http.post(f"{ONE}/{path}", json=body)
-        assert (response.status_code, response.json()["error"]["param"]) == (status, param)
-        assert await export_session(served) == before
-        assert len((await served.http.get("/v1/sessions")).json()["data"]) == 1
-        assert (await served.http.post(f"/v1/sessions/gone/{path}", json={"at_turn": 0})).status_code == 404
-
-
-async def test_rewind() -> None:
-    """In place; with `If-Match` only at that version; a second rewind to the same turn changes nothing."""
-    async with gateway([]) as (served, _):
-        await fill_session(served)
-        stale = await served.http.post(f"{ONE}/rewind", json={"at_turn": 0}, headers={"If-Match": "1"})
-        assert stale.status_code == 412
-        response = await served.http.post(f"{ONE}/rewind", json={"at_turn": 0})
-        after = response.json()
-        assert (after["retired"], after["message_count"], response.headers["etag"]) == (2, 4, f'"{after["version"]}"')
-        again = (await served.http.post(f"{ONE}/rewind", json={"at_turn": 0})).json()
-        assert (again["retired"], again["version"]) == (0, after["version"])
-        assert [entry["retired_by"] for entry in (await export_session(served))["messages"][4:]] == [8, 7, 7, 8]
 
 
 # -- deletion ----------------------------------------------------------------
