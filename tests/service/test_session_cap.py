@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from pathlib import Path
 
 from tests.clocks import Clock
-from tests.service.expiry_kit import MEMORY, _place, file, life, state, talk
+from tests.service.expiry_kit import MEMORY, _place, life, state, talk
 
 __all__ = ["_place"]
 
@@ -24,18 +23,3 @@ async def test_cap_is_exact_in_one_process(place: str, clock: Clock) -> None:
             assert await hf.engine.life.store.active() == 10
             ended = [name for name in names if await state(hf, name) != "active"]
             assert len(ended) >= 15
-
-
-async def test_sweep_enforces_the_cap_across_servers(tmp_path: Path, clock: Clock) -> None:
-    """Between sweeps each server counts only its own sessions."""
-    async with life(file(tmp_path), clock, max_sessions=5) as one, life(file(tmp_path), clock, max_sessions=5) as two:
-        for hf, name in ((one, "a"), (two, "b")):
-            await talk(hf, name)
-        for number in range(4):
-            for hf in (one, two):
-                await talk(hf, f"{id(hf)}-{number}")
-                clock.now += 1
-        assert await one.engine.life.store.active() > 5
-        swept = await one.sweep()
-        assert await one.engine.life.store.active() == 5
-        assert swept.evicted > 0

@@ -101,15 +101,3 @@ async def test_sweep_does_not_end_a_session_of_another_tenant_in_use() -> None:
         assert one.engine.warm.get(REF) is None
         with pytest.raises(SessionNotFound):
             await one.store.get(REF)
-
-
-async def test_failure_while_closing_one_tenant_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The failure is logged."""
-    async with holdfast.open("sqlite://:memory:") as hf, hf.serve_tenant("t1") as one, hf.serve_tenant("t2") as two:
-
-        async def fails() -> None:
-            raise ZeroDivisionError
-
-        monkeypatch.setattr(one.engine.learning, "close", fails)
-        await say(two, "hi")
-    assert not hf.is_open
