@@ -6,20 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.evaluation import prompt_sessions
 from benchmarks.evaluation.prompt_sessions import Run
-from benchmarks.evaluation.statements import prompts
 from benchmarks.evaluation.statements.conversations import Conversation, read_conversations
 from benchmarks.evaluation.statements.figures import Figures, Tally, find_asked, make_prompt
 from benchmarks.evaluation.statements.matching import Matcher, normalize
 from benchmarks.evaluation.statements.prompts import measure_statements
 from holdfast.domain.messages import Message
-from holdfast.holdfast import Holdfast
 from holdfast.replay import parse_spec
 
 LABELLED = Path(__file__).parents[2] / "benchmarks" / "statements"
@@ -62,18 +58,6 @@ def test_numbers_are_found_with_any_thousands_separator(number: int, mark: str) 
     for value in (f"{number:,}", str(number)):
         assert Matcher([value], ["price"]).is_with_topic(normalize(f"the price is {separated}."))
         assert not Matcher([value], ["price"]).is_present(normalize(f"the price is {number}7."))
-
-
-@given(st.text(min_size=1).filter(str.strip), st.text(), st.text())
-def test_any_phrase_between_spaces_is_found(phrase: str, before: str, after: str) -> None:
-    text = normalize(f"{before.replace(chr(92), '')} {phrase} {after.replace(chr(92), '')}")
-    if "\n" not in normalize(phrase) and normalize(phrase).strip() and chr(92) not in phrase:
-        assert Matcher([phrase], [phrase]).is_with_topic(text) or _touches_a_number(phrase)
-
-
-def _touches_a_number(phrase: str) -> bool:
-    """Return True for phrases with a digit at an end, since adjacent digits change the number."""
-    return phrase.strip()[0].isdecimal() or phrase.strip()[-1].isdecimal()
 
 
 @pytest.mark.parametrize("path", sorted(LABELLED.rglob("*.json")), ids=lambda path: path.stem)
@@ -177,40 +161,3 @@ async def test_all_statements_are_present_if_everything_is_sent(tmp_path: Path) 
     assert (told.stale, told.asked_stale, told.per_100_tokens, told.refused, told.late) == (0.0, 0.0, None, 0, 0)
     assert told.prompts == 1 + 5
     assert {one.statement: one.with_topic for one in told.findings}["s5"] is None
-
-
-@pytest.mark.parametrize("label", ["digest", "salience", "token_window", "head_tail", "clear_tool_results"])
-async def test_question_prompts_equal_those_of_a_continued_session(
-    label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.engine.engine.derive_marker", lambda secret, identity: prompt_sessions.MARKER)
-    talk, (run,) = read_conversation(tmp_path), runs(label, budget=400)
-    questions = [one.question for one in talk.statements]
-    async with prompts.open_conversation(talk, [run], lambda: None) as played:
-        await played.build_prompts()
-        await prompts.append_messages(played, talk, range(talk.last_user + 1, len(talk.messages)))
-        measured: list[Any] = []
-        for question in questions:
-            await played.ask(question)
-            measured += map(prompts.get_prompt, await played.build_prompts())
-    for question, prompt in zip(questions, measured, strict=True):
-        async with Holdfast("sqlite://:memory:", clock=lambda: 1_767_226_380_000) as hf:
-            session = await hf.session("other")
-            at = (1_767_225_600_000 + 60_000 * number for number in range(len(talk.messages)))
-            await session.append([{"role": role, "content": text, "timestamp": next(at)} for role, text in SAID])
-            async with session.turn(question, strategy=label, budget=400) as turn:
-                assert prompts.to_prompt(turn.working_set) == prompt
-
-
-async def test_a_prompt_with_a_late_search_is_rebuilt_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built, late = prompts.to_prompt, [True, True, False, False]
-
-    def make(working_set: Any) -> Any:
-        return msgspec.structs.replace(built(working_set), text="") if late[0] else built(working_set)
-
-    monkeypatch.setattr(prompts, "to_prompt", make)
-    monkeypatch.setattr(prompt_sessions, "is_late", lambda working_set: late.pop(0))
-    (told,) = await measure_statements([read_conversation(tmp_path)] * 2, runs("none", budget=1))
-    assert (told.prompts, told.late, told.all.with_topic) == (2, 1, 1.0)

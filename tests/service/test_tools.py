@@ -11,7 +11,6 @@ import msgspec
 
 from holdfast.artifacts import SessionArtifacts
 from holdfast.domain.messages import ToolCall
-from holdfast.domain.state import Extend, Increment, join_deltas
 from holdfast.tools.context import State, ToolContext, TurnState
 from holdfast.tools.functions import tool_from
 from holdfast.tools.tool import CallOutcome, ToolLimits, Toolset, run
@@ -75,30 +74,4 @@ async def test_arguments_are_converted_to_their_annotations() -> None:
     assert (await call_outcome(order, {"number": 2})).content == "2 small None post 5 None s"
 
 
-def several(*a: int) -> None: ...
-
-
 # -- state -----------------------------------------------------------------------
-
-
-def make_turn_state(own: dict[str, Any], user: dict[str, Any], app: dict[str, Any], temp: dict[str, Any]) -> TurnState:
-    """Build the state of a turn, by scope."""
-    made = TurnState(own, temp)
-    made.set_shared({"user": user, "app": app})
-    return made
-
-
-def test_increments_and_appends_are_committed_as_deltas() -> None:
-    """Deltas of several calls add up and do not overwrite those of others; an assignment stays an assignment."""
-    stands = make_turn_state({}, {"n": 5, "l": [1]}, {}, {})
-    calls = [State(stands), State(stands)]
-    for call in calls:
-        call.increment("user:n", 2)
-        call.append("user:l", "x")
-        call.append("user:l", "y", "z")
-    calls[1]["other"] = 1
-    calls[1].increment("other")
-    assert calls[0]["user:n"] == 7
-    assert calls[0]["user:l"] == [1, "x", "y", "z"]
-    delta = join_deltas(call.seal() for call in calls)
-    assert delta == {"user:n": Increment(4), "user:l": Extend(("x", "y", "z") * 2), "other": 2}

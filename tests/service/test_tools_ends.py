@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import msgspec
@@ -10,7 +9,6 @@ import pytest
 
 from holdfast.errors import ModelUnavailable
 from holdfast.stores.log import Append
-from holdfast.tools.tool import NOT_RUN
 from holdfast.turns.respond import respond
 from tests.service.scripted_model import REF
 from tests.service.tools_kit import bench, content, make_reply, shout
@@ -46,27 +44,6 @@ async def test_client_may_stop_at_any_chunk(streams: str) -> None:
         if ended:
             return
         at += 1
-
-
-async def test_calls_that_never_ran_get_a_result_that_says_so() -> None:
-    """The client disconnects between the end of a message and its tools."""
-    heard = asyncio.Event()
-
-    async def slow(request: dict[str, Any], *, headers: Any = None) -> Any:
-        for chunk in make_reply(None, ("a", "shout", {"text": "x"})):
-            yield chunk
-        heard.set()
-        await asyncio.Event().wait()
-
-    async with bench([], shout) as desk:
-        desk.model.stream = slow  # type: ignore[method-assign]
-        task = asyncio.create_task(desk.ask("go"))
-        await heard.wait()
-        task.cancel()
-        await asyncio.wait([task])
-        async with desk.hf.engine.locks.make_exclusive_lock(REF):
-            assert NOT_RUN in (await desk.describe_log())[-1]
-        assert (await desk.hf.store.get(REF)).tail.open_calls == ()
 
 
 @pytest.mark.parametrize("retry", ["the same message", "the same key", "the transcript"])
