@@ -26,6 +26,3 @@ async def test_running_turn_of_another_server_counts(kind: str, tmp_path: Any) -
             await running
             assert (await behind).entry is not None
             assert await log(two) == ["a", "re: a", "y"]
-
-
-# -- greeting ------------------------------------------------------------------

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import pytest
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.messages import Message
 from holdfast.domain.session import SessionRef
-from holdfast.errors import StaleSession, StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
@@ -59,42 +56,6 @@ async def test_reply_is_durable_before_its_last_chunk_is_sent() -> None:
         assert (await hf.store.get(REF)).usage.prompt_tokens == 3
 
 
-async def test_consumer_that_stops_leaves_a_reply_marked_as_interrupted() -> None:
-    """Closing the generator early stores the text sent so far and lets the next turn start."""
-    async with open_session(lambda _: "one two three four") as (hf, _):
-        chunks = respond(make_turn(hf, user("a")))
-        async for chunk in chunks:
-            if chunk["choices"][0]["delta"].get("content") == "two ":
-                break
-        await chunks.aclose()
-        _, partial = await hf.store.entries(REF)
-        assert partial.message.content == "one two "
-        assert partial.metadata is not None
-        assert partial.metadata["interrupted"] is True
-        assert await run_and_collect(make_turn(hf, user("b"))) == "one two three four"
-
-
-async def test_complete_reply_is_not_marked_if_the_client_misses_its_end() -> None:
-    """The turn is cancelled between the last word and the usage chunk."""
-    heard = asyncio.Event()
-
-    async def slow(request: dict[str, Any], *, headers: Any = None) -> AsyncIterator[dict[str, Any]]:
-        for chunk in make_chunks("one two"):
-            yield chunk
-        heard.set()
-        await asyncio.Event().wait()
-
-    async with open_session() as (hf, model):
-        model.stream = slow  # type: ignore[method-assign]
-        task = asyncio.create_task(run_and_collect(make_turn(hf, user("a"))))
-        await heard.wait()
-        task.cancel()
-        await asyncio.wait([task])
-        async with hf.engine.lock_between_turns(REF):
-            _, reply = await hf.store.entries(REF)
-        assert (reply.message.content, reply.metadata) == ("one two", None)
-
-
 async def test_write_in_progress_outlives_its_cancelled_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The write of the reply continues; the next turn and `close` wait for it."""
     async with open_session() as (hf, _):
@@ -128,27 +89,6 @@ async def test_write_in_progress_outlives_its_cancelled_turn(monkeypatch: pytest
         assert (await texts(hf))[-2:] == ["c", "ok"]
 
 
-async def test_reply_that_cannot_be_written_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The caller and the server log get the error, and the queue is free again."""
-    async with open_session() as (hf, _):
-        append = hf.store.append
-
-        async def full(ref: SessionRef, write: Any) -> Any:
-            if write.entries and write.entries[0].message.role == "assistant":
-                raise StoreUnavailable("the disk is full")
-            return await append(ref, write)
-
-        with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "holdfast"):
-            patch.setattr(hf.store, "append", full)
-            with pytest.raises(StoreUnavailable):
-                await run_and_collect(make_turn(hf, user("a")))
-            assert "could not be written" in caplog.text
-        assert await run_and_collect(make_turn(hf, user("a"))) == "ok"
-        assert await texts(hf) == ["a", "ok"]
-
-
 # -- races -------------------------------------------------------------------
 
 
@@ -169,32 +109,6 @@ async def test_transcript_is_reconciled_again_if_the_log_changed(monkeypatch: py
         await run_and_collect(make_turn(hf, user("a"), assistant("A"), user("b"), assistant("B"), user("c")))
         assert await texts(hf) == ["a", "A", "b", "B", "c", "ok"]
         assert await session.verify() == 6
-
-
-async def test_constantly_changing_log_raises_stale_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After some attempts the caller gets an error; nothing is partially written."""
-    async with open_session() as (hf, model):
-        session = await hf.session("s")
-        writing = False
-
-        def moving(read: Any) -> Any:
-            async def record_write(*args: Any) -> Any:
-                nonlocal writing
-                found = await read(*args)
-                if not writing:
-                    writing = True
-                    await session.append("x")
-                    writing = False
-                return found
-
-            return record_write
-
-        for name in ("get", "window"):
-            monkeypatch.setattr(hf.store, name, moving(getattr(hf.store, name)))
-        with pytest.raises(StaleSession):
-            await run_and_collect(make_turn(hf, user("a"), assistant("A"), user("b")))
-        assert set(await texts(hf)) == {"x"}
-        assert model.prompts == []
 
 
 async def test_two_servers_on_one_database_store_each_message_once(tmp_path: Path) -> None:

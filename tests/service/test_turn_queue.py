@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.errors import TurnInterrupted
-from tests.service.turns_kit import REF, Stage, get_claim, log, open_stage, say, start_turn, wait_for_waiting
+from tests.service.turns_kit import log, open_stage, say, wait_for_waiting
 
 MEMORY = "sqlite://:memory:"
 
@@ -46,14 +46,3 @@ async def test_interrupted_turn_completes_its_write(monkeypatch: pytest.MonkeyPa
             assert type((await asyncio.gather(first, second, return_exceptions=True))[0]) is outcome
         assert await log(hf) == ["a", "b", "re: b", "c", "re: c", "b", "re: b"]
         assert stage.asked == ["b", "c", "b"]
-
-
-async def test_abandoned_turn_leaves_no_claim() -> None:
-    stage = Stage()
-    async with open_stage(MEMORY, stage=stage) as ([hf], _):
-        running = await start_turn(hf, stage, "a")
-        running.cancel()
-        await asyncio.wait([running])
-        async with hf.engine.lock_between_turns(REF):
-            assert await get_claim(hf) is None
-        assert hf.engine.locks.is_empty
