@@ -126,22 +126,3 @@ def test_all_forms_of_beam_rows_give_the_same_sample(tmp_path: Path, row: dict[s
 
 
 # -- unanswerable questions of the plain form --------------------------------------
-
-
-def test_unanswerable_questions_and_kinds_of_the_plain_form(tmp_path: Path) -> None:
-    sample = {
-        "id": "bees",
-        "kind": "hobby",
-        "sessions": [{"messages": [{"role": "user", "content": "I keep bees.", "id": "b"}]}],
-        "questions": [
-            {"question": "Which animals?", "evidence": ["b"], "values": ["bees"], "role": "user"},
-            {"question": "Which cat?", "evidence": [], "type": "unanswerable"},
-            {"question": "Which dog?", "evidence": ["gone"], "type": "unanswerable"},
-        ],
-    }
-    dataset = read([write(tmp_path, sample)])
-    (found,) = dataset.samples
-    assert found.kind == "hobby"
-    assert found.queries == (Query("Which animals?", (0,), "none", role="user", values=("bees",)),)
-    assert [query.text for query in found.unanswerable] == ["Which cat?"]
-    assert (dataset.without_evidence, dataset.unknown) == (1, 1)
