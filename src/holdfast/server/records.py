@@ -126,15 +126,11 @@ class NewRecord(Request, kw_only=True):
     ttl: Lifetime = None
 
 
-class PutRecordChange(Request, tag_field="op", tag="put", kw_only=True):
+class PutRecordChange(NewRecord, tag_field="op", tag="put", kw_only=True):
     """Create a record, or replace its value."""
 
     namespace: Namespace
     key: RecordKey
-    value: Value
-    encoding: Encoding = "json"
-    text: SearchableText = None
-    ttl: Lifetime = None
     expect: Count | None = None
     """Version that the record must have; 0: there must be no such record; null: any."""
 

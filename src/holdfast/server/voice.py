@@ -142,21 +142,26 @@ class InterruptRequest(Request, kw_only=True):
     """True: include `session` in the response."""
 
 
-class Interruption(Answer, kw_only=True):
-    """Result of an interruption."""
+class SpokenChange(Answer, kw_only=True):
+    """What became of a session that speaks."""
 
-    object: Literal["interruption"] = "interruption"
     session_id: Id
     version: Count
     """Version of the session."""
-    interrupted: bool
-    """False if the whole reply was heard."""
     stopped: bool
     """True if a running turn was stopped."""
     entry: EntryJson | None
-    """The reply after the interruption; null if nothing was heard."""
+    """The reply after an interruption, or the recorded message; null if nothing was heard or said."""
     session: SessionObject | UnsetType = UNSET
     """With `return_session`: the session without its log."""
+
+
+class Interruption(SpokenChange, kw_only=True):
+    """Result of an interruption."""
+
+    object: Literal["interruption"] = "interruption"
+    interrupted: bool
+    """False if the whole reply was heard."""
 
 
 @routes.add("POST", f"{_ONE}/interrupt", "write", error_statuses=(*BODY, *OF_SESSION, 422), response_headers=ETAG)
@@ -204,21 +209,12 @@ class SpeakRequest(Request, kw_only=True):
     """True: include `session` in the response."""
 
 
-class Spoken(Answer, kw_only=True):
+class Spoken(SpokenChange, kw_only=True):
     """Result of a request to say a text."""
 
     object: Literal["speech"] = "speech"
-    session_id: Id
-    version: Count
-    """Version of the session."""
     spoken: bool
     """False if a turn was running, and the priority was `IGNORE`."""
-    stopped: bool
-    """True if a running turn was stopped."""
-    entry: EntryJson | None
-    """The recorded message; null if nothing was said."""
-    session: SessionObject | UnsetType = UNSET
-    """With `return_session`: the session without its log."""
 
 
 @routes.add("POST", f"{_ONE}/speak", "write", error_statuses=(*BODY, *OF_SESSION, 422), response_headers=ETAG)

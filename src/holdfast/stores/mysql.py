@@ -6,18 +6,17 @@ MySQL commits each schema change by itself. So an interrupted migration continue
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.recall.vectors import get_engine as get_scanner
 from holdfast.stores import checks
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.network import PATIENCE
-from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.mysql_connection import Connection, connect, get_error_code
 from holdfast.stores.sql.address import Address, parse_address, with_pool
 from holdfast.stores.sql.migrations import TABLE, Migration, list_pending, load_migrations, refuse_other_tables
-from holdfast.stores.sql.remote import INDEX_POOL, POOL, UPGRADING, Job, RemoteDatabase
+from holdfast.stores.sql.remote import INDEX_POOL, POOL, UPGRADING, Job, RemoteDatabase, RemoteStore
 from holdfast.stores.sql.statements import load_statements
 
 OPTIONS: Final = ("pool", "socket", "sslmode")
@@ -141,23 +140,12 @@ class _Database(RemoteDatabase[Connection]):
         return await find_pending_migrations(connection, self._name)
 
 
-class MySQLStore(LogicStore):
+class MySQLStore(RemoteStore):
     """A store (`holdfast.stores.base.Store`) of one tenant on a MySQL or MariaDB database."""
 
     dialect = "mysql"
-
-    @classmethod
-    async def open(cls, url: str, *, tenant: str) -> Self:
-        """Open the database at `url` as a store; create or upgrade its tables."""
-        checks.check_id(tenant, "tenant")
-        database = _Database(parse_address(url, options=OPTIONS))
-        await database.open()
-        return cls(database, tenant, owner=True)
-
-    @classmethod
-    async def find_pending_migrations(cls, url: str) -> tuple[Migration, ...]:
-        """Return the migrations that opening the database at `url` would apply. Nothing is changed."""
-        return await _Database(parse_address(url, options=OPTIONS)).find_pending_migrations()
+    _database = _Database
+    _options = OPTIONS
 
     @classmethod
     async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -25,7 +25,6 @@ from holdfast.stores import checks
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.network import PATIENCE
 from holdfast.stores.logic.steps import Query, Row, Rows, do_nothing
-from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.postgres_connection import Connection, connect, encode_params, get_schema_name, quote_identifier
 from holdfast.stores.sql import pgvector
 from holdfast.stores.sql.address import Address, parse_address, with_pool
@@ -38,6 +37,7 @@ from holdfast.stores.sql.remote import (
     Job,
     OutcomeUnknown,
     RemoteDatabase,
+    RemoteStore,
     Retryable,
 )
 from holdfast.stores.sql.statements import load_statements
@@ -274,23 +274,12 @@ class _IndexDatabase(_Database):
 # -- the store ---------------------------------------------------------------
 
 
-class PostgresStore(LogicStore):
+class PostgresStore(RemoteStore):
     """A store (`holdfast.stores.base.Store`) of one tenant on a PostgreSQL database."""
 
     dialect = "postgres"
-
-    @classmethod
-    async def open(cls, url: str, *, tenant: str) -> Self:
-        """Open the database at `url` as a store; create or upgrade its tables."""
-        checks.check_id(tenant, "tenant")
-        database = _Database(parse_address(url, options=OPTIONS))
-        await database.open()
-        return cls(database, tenant, owner=True)
-
-    @classmethod
-    async def find_pending_migrations(cls, url: str) -> tuple[Migration, ...]:
-        """Return the migrations that opening the database at `url` would apply. Nothing is changed."""
-        return await _Database(parse_address(url, options=OPTIONS)).find_pending_migrations()
+    _database = _Database
+    _options = OPTIONS
 
     @classmethod
     async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:

@@ -21,14 +21,17 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from time import monotonic
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.errors import HoldfastError, StoreClosed, StoreCorrupt, StoreUnavailable
+from holdfast.stores import checks
 from holdfast.stores.logic.network import NAME, PATIENCE, RECONNECTING, Turnstile, check_loop, make_unknown_outcome
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps, do_nothing
+from holdfast.stores.logic.store import LogicStore
+from holdfast.stores.sql.address import parse_address
 from holdfast.stores.sql.migrations import Migration
 from holdfast.stores.sql.pool import Pool, PooledConnection
 
@@ -411,3 +414,26 @@ async def run_steps(connection: Connection, steps: Steps[T]) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
+
+
+class RemoteStore(LogicStore):
+    """A store (`holdfast.stores.base.Store`) of one tenant on a database server."""
+
+    _database: ClassVar[type[Any]]
+    """The `RemoteDatabase`, which takes an `Address`."""
+    _options: ClassVar[tuple[str, ...]]
+    """Options that its URLs may have."""
+
+    @classmethod
+    async def open(cls, url: str, *, tenant: str) -> Self:
+        """Open the database at `url` as a store; create or upgrade its tables."""
+        checks.check_id(tenant, "tenant")
+        database: RemoteDatabase[Any] = cls._database(parse_address(url, options=cls._options))
+        await database.open()
+        return cls(database, tenant, owner=True)
+
+    @classmethod
+    async def find_pending_migrations(cls, url: str) -> tuple[Migration, ...]:
+        """Return the migrations that opening the database at `url` would apply. Nothing is changed."""
+        database: RemoteDatabase[Any] = cls._database(parse_address(url, options=cls._options))
+        return await database.find_pending_migrations()
