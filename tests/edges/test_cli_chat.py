@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import IO, Any
 
 import pytest
@@ -16,7 +15,6 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
 from holdfast.testing import Gate, Reply, ScriptedUpstream
-from tests.edges.server import Process
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -39,36 +37,6 @@ def export_messages(session_id: str, *args: str) -> list[dict[str, Any]]:
 # -- turns -----------------------------------------------------------------------
 
 
-def test_existing_session_is_continued() -> None:
-    assert chat("--session", "s", "--user", "ada", say="The word is kelp.\n").exit_code == 0
-    result = chat("--session", "s", say="what do you see?\n")
-    assert result.stdout.startswith("session s of user ada, 2 messages so far; the built-in offline model")
-    assert '1. user "The word is kelp."' in result.stdout
-
-
-def test_session_id_of_two_users_is_ambiguous() -> None:
-    for user in ("ada", "bob"):
-        chat("--session", "s", "--user", user, say="Hi\n")
-    result = chat("--session", "s", say="Hi\n")
-    assert result.exit_code == 1
-    assert "--user" in result.stderr
-
-
-def test_model_and_agent_options_are_used() -> None:
-    Path("holdfast.yaml").write_text(
-        "llms: {small: {model: tiny, base_url: '${UP}'}}\nagents: {guide: {llm: small, instruction: Guide them.}}\n"
-    )
-    with ScriptedUpstream(lambda body: f"I am {body['model']}.").in_thread() as upstream:
-        guided = chat("--agent", "guide", say="Hi\n", env={"UP": upstream.url})
-        large = chat("--agent", "guide", "--model", "large", say="Hi\n", env={"UP": upstream.url})
-    assert "I am tiny." in guided.stdout
-    assert "I am large." in large.stdout
-    assert upstream.requests[0].body["messages"][0] == {"role": "system", "content": "Guide them."}
-    wrong = chat("--agent", "guard", say="Hi\n", env={"UP": "http://127.0.0.1:9"})
-    assert wrong.exit_code == 2
-    assert "known: guide" in wrong.stderr
-
-
 def test_stored_and_streamed_text_cannot_control_the_terminal() -> None:
     pieces = ["a\x1b[2J", "b\r", "\nc\u202e"]
     chunks = [{"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]} for text in pieces]
@@ -79,29 +47,7 @@ def test_stored_and_streamed_text_cannot_control_the_terminal() -> None:
     assert not {"\x1b", "\u202e", "\r"} & set(result.stdout)
 
 
-def test_tool_calls_of_the_model_are_shown() -> None:
-    reply = Reply(text="Let me look.", tool_calls=[("find_order", {"order": "A-1733"})])
-    with ScriptedUpstream([reply]).in_thread() as upstream:
-        result = chat(say="Where is it?\n", env=upstream_environment(upstream))
-    assert 'Let me look.\n-> find_order {"order": "A-1733"}\n[' in result.stdout
-
-
 # -- failures ----------------------------------------------------------------------
-
-
-def test_failing_model_is_one_error_line_and_the_chat_continues() -> None:
-    script: list[Reply | str] = [Reply(status=400, error="no such \x1bmodel"), "Now it works."]
-    with ScriptedUpstream(script).in_thread() as upstream:
-        result = chat("--session", "s", say="Hi\nHi\n", env=upstream_environment(upstream))
-    assert result.exit_code == 1, "a script has to know"
-    (told,) = result.stderr.splitlines()
-    assert told.startswith("Error: ")
-    assert "no such \\x1bmodel" in told
-    assert "your message is saved" in told
-    assert "Now it works." in result.stdout
-    assert [one["content"] for one in export_messages("s")] == ["Hi", "Now it works."], (
-        "the same words again: a new try"
-    )
 
 
 def test_interrupted_reply_is_kept() -> None:
@@ -113,29 +59,10 @@ def test_interrupted_reply_is_kept() -> None:
     assert export_messages("s")[1]["metadata"]["interrupted"] is True
 
 
-def test_invalid_utf8_input_is_still_sent() -> None:
-    result = CliRunner().invoke(commands, ["chat", "--session", "s"], input=b"a\xffb\n")
-    assert result.exit_code == 0, result.stderr
-    assert export_messages("s")[0]["content"] == "a\ufffdb"
-
-
 # -- commands ----------------------------------------------------------------------
 
 
 # -- budget display --------------------------------------------------------------------
-
-
-def test_evictions_are_reported_when_they_happen() -> None:
-    Path("holdfast.yaml").write_text("context: {strategy: token_window, budget: 120}\n")
-    with ScriptedUpstream(lambda body: "kelp " * 20).in_thread() as upstream:
-        result = chat(say="".join(f"Question {at}\n" for at in range(6)), env=upstream_environment(upstream))
-    bars = [line for line in result.stdout.splitlines() if line.startswith("[")]
-    left = [line for line in result.stdout.splitlines() if line.startswith("  left: ")]
-    assert len(bars) == 6
-    assert all(" of 120 tokens" in one for one in bars)
-    assert left
-    assert len(left) == len(set(left)), "what left is told once"
-    assert "left out" in left[0]
 
 
 # -- Ctrl-C and terminals --------------------------------------------------------------
@@ -200,40 +127,3 @@ def test_terminal_shows_a_prompt_and_ctrl_d_ends_the_chat() -> None:
 
 
 # -- the configuration ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize("where", ["environment", "llms.default"])
-def test_model_that_is_a_holdfast_server_is_reported(tmp_path: Path, where: str) -> None:
-    """The server stores the conversation too, because the variable for its clients was set here."""
-    with Process(f"sqlite:///{tmp_path}/server.db") as server:
-        address = f"{server.url}/v1"
-        if where == "environment":
-            result = chat("--session", "s", say="Hi\n", env={"OPENAI_BASE_URL": address})
-        else:
-            Path("holdfast.yaml").write_text(f"llms: {{default: {{base_url: '{address}'}}}}")
-            result = chat("--session", "s", say="Hi\n")
-    assert result.exit_code == 0
-    assert f"Warning: {address} is a Holdfast server: the conversation is stored there too" in result.stderr
-    fix = (
-        "unset OPENAI_BASE_URL, or set it to"
-        if where == "environment"
-        else "set base_url (llms.default), or OPENAI_BASE_URL, to"
-    )
-    assert f"To store it once, {fix} the address of the model." in result.stderr
-
-
-def test_chat_uses_the_same_configuration_as_the_server() -> None:
-    """Tools, artifact path and index path: a chat uses the same sessions as `holdfast serve`."""
-    Path("holdfast.yaml").write_text(
-        "artifacts: {tools: true}\n"
-        "databases: {main: {driver: sqlite, path: folder/chat.db}}\n"
-        "storage: {artifacts: {path: kept}, memory: {vector_provider: {type: chromem, chromem: {persist_path: found}}}}\n"
-    )
-    calls = Reply(tool_calls=[("save_artifact", {"name": "plan.txt", "content": "To Rome."})])
-    with ScriptedUpstream([calls, "Saved."]).in_thread() as upstream:
-        result = chat("--session", "s", say="Save the plan\n", env=upstream_environment(upstream))
-    assert (result.exit_code, result.stderr) == (0, f"created the folder {Path('folder').absolute()}\n")
-    assert "Saved." in result.stdout
-    assert any(one.is_file() and one.read_bytes() == b"To Rome." for one in Path("kept").rglob("*"))
-    assert [one.name for one in Path("folder").iterdir() if one.suffix == ".db"] == ["chat.db"], "no index beside it"
-    assert Path("found/holdfast.index.db").exists()

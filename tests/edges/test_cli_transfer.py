@@ -55,90 +55,7 @@ def export_sessions(*args: str) -> dict[tuple[str, str], dict[str, Any]]:
 # -- round trips ---------------------------------------------------------------
 
 
-def test_every_supported_shape_is_imported() -> None:
-    Path("mixed.jsonl").write_text(
-        lines(
-            {"id": "recording", "messages": MESSAGES},
-            MESSAGES,
-            "",
-            {"session_id": "gathered", **MESSAGES[0]},
-            {"session_id": "gathered", "role": "user", "content": "one", "pinned": True},
-            {"id": 7, "messages": []},
-            {"session_id": "gathered", "role": "user", "content": "two"},
-        )
-    )
-    result = sessions("import", "mixed.jsonl")
-    assert result.stdout == "Imported 4 sessions, 4 messages.\n"
-    stored = {name: one for (_, name), one in export_sessions().items()}
-    assert set(stored) == {"recording", "mixed.jsonl:2", "7", "gathered"}
-    assert all(stored[name]["system_messages"] == MESSAGES[:1] for name in ("recording", "mixed.jsonl:2", "gathered"))
-    assert [one["content"] for one in stored["gathered"]["messages"]] == ["one", "two"]
-    assert stored["gathered"]["messages"][0]["pinned"] is True
-    assert all("session_id" not in one for one in stored["gathered"]["messages"])
-
-
-def test_user_option_and_recorded_users() -> None:
-    store({"id": "a", "messages": []}, {"id": "b", "user_id": "ada", "messages": []})
-    store({"id": "c", "user_id": "ada", "messages": []}, args=("--user", "bob"))
-    assert set(export_sessions()) == {("default", "a"), ("ada", "b"), ("bob", "c")}
-
-
-def test_json_reports_the_imported_sessions() -> None:
-    store(WHOLE)
-    given = lines(WHOLE, {"id": "new", "messages": MESSAGES})
-    result = sessions("import", "-", "--replace", "--json", input=given)
-    assert json.loads(result.stdout) == [
-        {"id": "support-42", "user_id": "ada", "messages": 2, "imported": False, "replaced": False},
-        {"id": "new", "user_id": "default", "messages": 1, "imported": True, "replaced": False},
-    ]
-    changed = sessions("import", "-", "--replace", "--json", input=lines({**WHOLE, "state": {}}))
-    assert [(one["imported"], one["replaced"]) for one in json.loads(changed.stdout)] == [(True, True)]
-
-
 # -- refused imports -------------------------------------------------------------
-
-
-def test_existing_id_is_named_and_nothing_is_written() -> None:
-    store(WHOLE)
-    given = lines({"id": "new", "messages": MESSAGES}, {**WHOLE, "messages": []})
-    result = sessions("import", "-", input=given)
-    assert result.exit_code == 1
-    assert "'support-42'" in result.stderr
-    assert "--replace" in result.stderr
-    assert set(export_sessions()) == {("ada", "support-42")}
-    assert sessions("import", "-", "--replace", input=given).exit_code == 0
-    assert export_sessions()["ada", "support-42"]["messages"] == []
-
-
-@pytest.mark.parametrize(
-    ("bad", "said"),
-    [
-        ("{no", "the line is not JSON"),
-        ('{"id": "x", "id": "y", "messages": []}', "the key 'id' appears twice"),
-        ({"schema": 2, "messages": []}, "schema is 2: a later release"),
-        ({"id": "x", "messages": [{"role": "user", "content": "", "tokens": "1"}]}, "messages[0].tokens must be"),
-        ({"id": "x", "agent": "x" * 600, "messages": []}, "agent must have 1 to 512 bytes"),
-        ({"id": "x", "messages": [{"role": "user", "content": "", "retired_by": 7}]}, "messages[0].retired_by is 7"),
-        ("7", "expected an object"),
-        ({"id": "x"}, "needs messages, or a role"),
-        ({"id": "x", "messages": [{"role": "robot", "content": ""}]}, "messages[0].role is 'robot'"),
-        ({"session_id": "x", "role": "user"}, "message.content is missing"),
-        ({"session_id": "x", "role": "user", "content": "", "pinned": 1}, "message.pinned must be true or false"),
-        ({"id": {"a": 1}, "messages": []}, "id must be a string"),
-        ({"id": "x" * 600, "messages": []}, "session_id must have 1 to 512 bytes"),
-        ({"id": "good", "messages": []}, "is already in f.jsonl:1"),
-        ('{"id": "x", "messages": [], "state": [' + "[" * 5000, "the line is not JSON"),
-    ],
-)
-def test_bad_line_is_named_and_nothing_is_written(bad: object, said: str) -> None:
-    Path("f.jsonl").write_text(lines({"id": "good", "messages": MESSAGES}, bad))
-    result = sessions("import", "f.jsonl")
-    assert result.exit_code == 1
-    assert "f.jsonl:2: " in result.stderr
-    assert said in result.stderr
-    assert result.stderr.count("\n") == 1
-    if Path("holdfast.db").exists():
-        assert export_sessions() == {}
 
 
 def test_gathered_messages_out_of_order_are_named_by_session() -> None:
@@ -222,20 +139,7 @@ def test_truncated_gzip_file_is_reported() -> None:
     assert export_sessions() == {}
 
 
-def test_nothing_to_import_is_an_error() -> None:
-    assert sessions("import", "-", input="\n").stderr == "Error: no sessions in -\n"
-    assert sessions("import", "nowhere.jsonl").exit_code == 2
-
-
 # -- export ----------------------------------------------------------------------
-
-
-def test_export_of_all_is_paged_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.stores.walk.PAGE", 2)
-    names = [f"s{at}" for at in range(7)]
-    for name in names:
-        store({"id": name, "messages": []})
-    assert [name for _, name in export_sessions()] == names
 
 
 def test_export_warns_about_sessions_too_large_to_import(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,15 +149,6 @@ def test_export_warns_about_sessions_too_large_to_import(monkeypatch: pytest.Mon
     result = sessions("export", "--all")
     assert "Warning: support-42 has " in result.stderr
     assert json.loads(result.stdout)["id"] == "support-42"
-
-
-def test_export_and_import_do_not_end_old_sessions() -> None:
-    """However long they were idle, and however many there are."""
-    Path("holdfast.yaml").write_text("short_term: {session_ttl: 1s, max_sessions: 2}\n")
-    old = {**WHOLE, "object": "session", "created_at": 5, "updated_at": 6, "status": "active", "ttl": None}
-    store(*({**old, "id": f"s{at}"} for at in range(4)))
-    assert [one["status"] for one in export_sessions().values()] == ["active"] * 4
-    assert [one["updated_at"] for one in export_sessions().values()] == [6] * 4
 
 
 def test_export_to_a_file_replaces_it_only_when_done(tmp_path: Path) -> None:
@@ -292,10 +187,3 @@ def test_export_is_one_line_per_session_and_safe_to_display() -> None:
     assert result.stdout.count("\n") == 1
     assert "\x9b" not in result.stdout
     assert json.loads(result.stdout)["messages"][0]["content"] == "Hi\x9b"
-
-
-def test_import_creates_the_folder_of_the_database() -> None:
-    """Like `serve`: a configuration may name a folder that does not exist yet."""
-    Path("in.jsonl").write_text(lines(WHOLE))
-    assert sessions("import", "in.jsonl", "--store", "sqlite:///new/folder/chat.db").exit_code == 0
-    assert Path("new/folder/chat.db").is_file()

@@ -15,25 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.domain.session import SessionRef
 from holdfast.errors import (
-    ArtifactNotFound,
-    CallNotFound,
-    InvalidRequest,
     MemoryNotFound,
     ServerError,
     ServerUnavailable,
     SessionBusy,
-    SessionExists,
     SessionNotFound,
-    StaleArtifact,
-    StaleSession,
     StoreClosed,
     UserNotFound,
     WrongEventLoop,
 )
 from holdfast.remote.connection import RemoteHoldfast
-from tests.clocks import Clock, Pauses
+from tests.clocks import Pauses
 from tests.edges.connect_kit import CONFIG, connect_without_pauses, open_remote
 from tests.edges.keys import create_stored_key
 from tests.edges.server import Served, gateway, run_server
@@ -147,16 +140,6 @@ async def test_without_a_user_another_users_session_is_not_found() -> None:
         mine = await hf.session("s")
         assert mine.user_id == "default"
         assert await mine.messages() == []
-
-
-async def test_the_connection_may_have_a_user() -> None:
-    async with gateway(lambda _: "ok") as (served, _), holdfast.connect(served.url, user_id="ada") as hf:
-        assert (await hf.session("s")).user_id == "ada"
-        assert (await hf.get("s")).ref == SessionRef("ada", "s")
-        await hf.memories.remember("Ada likes tea.")
-        assert [one.owner.id for one in (await hf.memories.list()).memories] == ["ada"]
-        await hf.session("t", user_id="bob")
-        assert [one.user_id for one in (await hf.sessions()).sessions] == ["ada"]
 
 
 async def test_a_key_that_only_reads_writes_nothing() -> None:
@@ -405,40 +388,6 @@ async def test_an_unknown_code_keeps_its_name_and_message() -> None:
     assert ServerError.code == "server_error"
 
 
-async def test_errors_have_the_classes_of_the_library() -> None:
-    async with open_remote() as hf:
-        session = await hf.session("s")
-        with pytest.raises(InvalidRequest) as caught:
-            await session.context("magic")
-        assert caught.value.param
-        with pytest.raises(StaleSession, match="is at version 0, not at 7"):
-            await session.append("a", expect=7)
-        await session.state.set("seat", "12A")
-        assert not await session.state.compare_and_set("seat", "1B", "2C")
-        with pytest.raises(ArtifactNotFound):
-            await session.artifacts.load("none.txt")
-
-
-@pytest.mark.parametrize(
-    ("url", "options"),
-    [
-        ("127.0.0.1:8377", {}),
-        ("ftp://host", {}),
-        ("http://user:word@host", {}),
-        ("http://host?key=x", {}),
-        (7, {}),
-        ("http://host", {"api_key": "a\nb"}),
-        ("http://host", {"api_key": ""}),
-        ("http://host", {"user_id": 5}),
-        ("http://host", {"timeout": 0}),
-        ("http://host", {"max_retries": -1}),
-    ],
-)
-def test_invalid_arguments_are_named(url: Any, options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidRequest, match=next(iter(options), "url")):
-        holdfast.connect(url, **options)
-
-
 async def test_it_is_used_while_open_and_in_its_own_loop() -> None:
     hf = holdfast.connect("http://127.0.0.1:1")
     with pytest.raises(StoreClosed, match="async with"):
@@ -456,114 +405,3 @@ async def test_it_is_used_while_open_and_in_its_own_loop() -> None:
 
 
 # -- contents --------------------------------------------------------------------------
-
-
-async def test_long_logs_are_read_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.remote.session.CONNECT_PAGE", 3)
-    async with open_remote() as hf:
-        session = await hf.session("s")
-        await session.append([str(number) for number in range(10)])
-
-        async def seqs(*given: Any, **options: Any) -> list[int]:
-            return [entry.seq for entry in await session.entries(*given, **options)]
-
-        assert await seqs() == [*range(10)]
-        assert await seqs(4, 5) == [*range(4, 9)]
-        assert await seqs(2, stop=8) == [*range(2, 8)]
-        assert await seqs(2, stop=8, descending=True) == [*range(7, 1, -1)]
-        assert await seqs(descending=True, limit=4) == [9, 8, 7, 6]
-        assert await seqs(limit=0) == []
-        assert await seqs(stop=0) == []
-
-
-@pytest.mark.parametrize("session_id", ["a/b", "../a", "...", "ä ö", "%2F", "?x#y"])
-async def test_ids_may_contain_any_character(session_id: str) -> None:
-    async with open_remote() as hf:
-        session = await hf.session(session_id, user_id="ada/&=")
-        await session.append("a")
-        assert session.ref == SessionRef("ada/&=", session_id)
-        assert len(await session.messages()) == 1
-
-
-async def test_artifacts_are_saved_loaded_and_deleted() -> None:
-    async with open_remote() as hf:
-        artifacts = (await hf.session("s")).artifacts
-        saved = await artifacts.save("plan.txt", "one", metadata={"x": 1}, author="me", expect=-1)
-        assert (saved.version, saved.mime_type, saved.metadata, saved.author) == (0, "text/plain", {"x": 1}, "me")
-        await artifacts.save("plan.txt", b"two")
-        with pytest.raises(StaleArtifact):
-            await artifacts.save("plan.txt", "three", expect=0)
-        assert (await artifacts.load("plan.txt")).data == b"two"
-        assert (await artifacts.load("plan.txt", 0)).data == b"one"
-        assert [one.version for one in await artifacts.versions("plan.txt")] == [0, 1]
-        await artifacts.save("user:all.bin", b"\0", mime_type="application/octet-stream")
-        assert [one.name for one in await artifacts.list()] == ["plan.txt", "user:all.bin"]
-        assert await artifacts.delete("plan.txt") == 2
-        with pytest.raises(ArtifactNotFound):
-            await artifacts.get("plan.txt")
-
-
-async def test_contexts_and_explanations_equal_those_of_the_library() -> None:
-    async with gateway(lambda _: "ok") as (served, _), holdfast.connect(served.url) as hf:
-        session = await hf.session("s", system="Be kind.")
-        await session.append(
-            [{"role": role, "content": "word " * 30} for _ in range(20) for role in ("user", "assistant")]
-        )
-        local = await served.hf.get("s")
-        options: dict[str, Any] = {"budget": 400}
-        there, here = await session.context("token_window", **options), await local.context("token_window", **options)
-        assert (there.messages, there.decisions, there.hash) == (here.messages, here.decisions, here.hash)
-        assert [(one.kind, [*one.seqs]) for one in there.sources] == [(one.kind, [*one.seqs]) for one in here.sources]
-        assert str(await session.explain(seq=3)) == str(await local.explain(seq=3))
-        info, own = await session.info(), await local.info()
-        assert (info.log_marker, info.turns, info.tokens, info.version) == (
-            own.log_marker,
-            own.turns,
-            own.tokens,
-            own.version,
-        )
-
-
-async def test_model_calls_and_their_prompts_equal_those_of_the_library() -> None:
-    async with gateway(lambda _: "ok") as (served, _), holdfast.connect(served.url) as hf:
-        session = await hf.session("s", system="Be kind.")
-        for text in ("one", "two", "three"):
-            await session.send(text)
-        local = await served.hf.get("s")
-        assert await session.calls(2) == await local.calls(2)
-        newest = await session.calls(2)
-        assert ([one.id for one in newest.calls], newest.has_more) == (["2.0", "1.0"], True)
-        rest = await session.calls(after=newest.calls[-1].id)
-        assert ([one.id for one in rest.calls], rest.has_more) == (["0.0"], False)
-        assert [one.id for one in (await session.calls(descending=False)).calls] == ["0.0", "1.0", "2.0"]
-        for call_id in ("2.0", "1", "next"):
-            there = await session.prompt(call_id, log_limit=10, dialect="anthropic")
-            assert there == await local.prompt(call_id, log_limit=10, dialect="anthropic")
-        assert (await session.prompt("1")).messages[-1].message["content"] == "two"
-        for handle in (session, local):
-            with pytest.raises(CallNotFound):
-                await handle.prompt("9.0")
-            with pytest.raises(InvalidRequest):
-                await handle.calls(after="x")
-
-
-async def test_a_session_is_created_removed_and_its_deletion_listed() -> None:
-    clock = Clock()
-    async with open_remote(clock=clock) as hf:
-        made = await hf.create("s", user_id="ada", system_messages="Be brief.", state={"city": "Rome"}, ttl=60_000)
-        assert (made.ref, made.ttl, made.state) == (SessionRef("ada", "s"), 60_000, {"city": "Rome"})
-        with pytest.raises(SessionExists):
-            await hf.create("s", user_id="ada")
-        between = clock() + 1
-        clock.now += 1000
-        await hf.create("t", user_id="ada")
-        assert [one.id for one in (await hf.sessions(until=between)).sessions] == ["s"]
-        assert [one.id for one in (await hf.sessions(since=between)).sessions] == ["t"]
-        receipt = await hf.remove(made.ref)
-        assert receipt is not None
-        assert (receipt.sessions, await hf.remove(made.ref)) == (1, None)
-        (deletion,) = (await hf.deletions(user_id="ada", session_id="s")).deletions
-        assert (deletion.kind, deletion.receipt, deletion.key_id) == ("session", receipt, None)
-        assert not (await hf.deletions(user_id="bob")).deletions
-        with pytest.raises(InvalidRequest, match="needs user_id"):
-            await hf.deletions(session_id="s")

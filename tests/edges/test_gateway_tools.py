@@ -19,7 +19,6 @@ from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.server import TOOL_SERVER, Process, config_text
 
 HI: list[Any] = [{"role": "user", "content": "Where is order 7?"}]
-THEIRS: list[Any] = [{"type": "function", "function": {"name": "open_door", "parameters": {"type": "object"}}}]
 SESSION = {"session_id": "s"}
 
 
@@ -72,16 +71,3 @@ async def test_server_killed_between_rounds_does_not_run_the_tool_again(tmp_path
         assert await verify(store, SessionRef("default", "s")) == 4
     finally:
         await store.close()
-
-
-async def test_serve_uses_the_configured_tool_limits(tmp_path: Path) -> None:
-    replies: list[Reply | str] = [Reply(tool_calls=[("count", {})]), "enough"]
-    async with ScriptedUpstream(replies) as upstream:
-        config = tmp_path / "holdfast.yaml"
-        config.write_text(config_text(upstream.url, "gateway: {max_tool_rounds: 1}"), encoding="utf-8")
-        env = {"TOOL_SERVER_COUNTS": str(tmp_path / "counts.db")}
-        with Process(f"sqlite:///{tmp_path}/s.db", config=config, env=env, program=TOOL_SERVER) as server:
-            async with httpx2.AsyncClient(base_url=server.url, trust_env=False, timeout=60) as client:
-                answer = await client.post("/v1/chat/completions", json={"messages": HI, **SESSION})
-        assert answer.json()["choices"][0]["message"]["content"] == "enough"
-        assert upstream.requests[1].body["tool_choice"] == "none"

@@ -6,7 +6,6 @@ import asyncio
 
 import httpx2
 import pytest
-from playwright.async_api import expect
 
 from holdfast.access import ID_RANDOM, SECRET_RANDOM, create_key
 from holdfast.server.access import is_same_origin
@@ -14,7 +13,6 @@ from holdfast.server.app import make_app
 from holdfast.server.inspector.frame import HEADERS
 from holdfast.server.inspector.routes import PAGE_ROUTES
 from holdfast.stores.keys import ApiKey, Role
-from tests.behaviour.kit.browser import NARROW, browse, check_page, needs_chromium
 from tests.edges.server import Served, gateway
 
 HTML = {"accept": "text/html"}
@@ -97,41 +95,6 @@ async def test_every_page_needs_its_role_and_has_the_security_headers() -> None:
                 assert answer.status_code == (303 if route.method == "GET" else 401), route.path
 
 
-@needs_chromium
-@pytest.mark.parametrize("script", [True, False])
-async def test_errors_keep_the_navigation_and_its_last_link_can_be_pressed(script: bool) -> None:
-    async with gateway([]) as (served, _):
-        key = await add_key(served)
-        async with browse(served.url, height=420, script=script, statuses=(404,)) as page:
-            await page.goto("/inspect/sessions/unknown")
-            await page.get_by_label("API key").fill(key)
-            await page.get_by_role("button", name="Sign in").click()
-            await expect(page.get_by_role("heading", name="Not found")).to_be_visible()
-            await expect(page.get_by_role("button", name="Sign out")).to_be_visible()
-            if script:
-                await check_page(page)
-            await page.get_by_role("link", name="Keys", exact=True).click()
-            await page.get_by_text("New key").click()
-            await page.mouse.wheel(0, 2_000)
-            link, version = page.get_by_role("link", name="Retention", exact=True), page.locator(".version")
-            boxes = [await one.bounding_box() for one in (link, version)]
-            assert boxes[0]
-            assert boxes[1]
-            assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]
-            await link.click()
-            await page.get_by_role("link", name="Overview").click()
-            await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
-
-
-async def test_error_of_a_caller_without_a_key_has_no_frame() -> None:
-    async with gateway([]) as (served, _):
-        await add_key(served)
-        answer = await served.http.post("/inspect/do", data={"action": "x"}, headers=HTML)
-        assert answer.status_code == 401
-        assert "Please sign in" in answer.text
-        assert 'class="side"' not in answer.text
-
-
 @pytest.mark.parametrize(("client", "status"), [("127.0.0.1", 200), ("10.1.2.3", 403)])
 async def test_without_keys_only_browsers_on_this_machine_see_pages(client: str, status: int) -> None:
     async with gateway([]) as (served, _):
@@ -140,34 +103,3 @@ async def test_without_keys_only_browsers_on_this_machine_see_pages(client: str,
             answer = await http.get("/", headers=HTML)
         assert answer.status_code == status
         assert ("holdfast keys create" in answer.text) == (status == 403)
-
-
-@needs_chromium
-@pytest.mark.parametrize(("width", "dark"), [(1440, False), (NARROW, True)])
-async def test_frame_is_accessible_and_used_by_keyboard(width: int, dark: bool) -> None:
-    async with gateway([]) as (served, _), browse(served.url, width=width, dark=dark) as page:
-        await page.goto("/")
-        await check_page(page)
-        await page.keyboard.press("Tab")
-        await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
-        await page.keyboard.press("Enter")
-        await expect(page.locator("#main")).to_be_focused()
-        await page.keyboard.press("/")
-        await expect(page.get_by_role("searchbox")).to_be_focused()
-        await page.keyboard.press("Escape")
-        await page.locator("#main").focus()
-        await page.keyboard.press("Control+k")
-        await page.keyboard.type("overv")
-        await page.keyboard.press("Enter")
-        await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
-        await page.locator("#main").focus()
-        await page.keyboard.press("?")
-        await expect(page.get_by_role("heading", name="Keys")).to_be_visible()
-        await check_page(page)
-
-
-async def test_commands_show_the_address_of_a_proxy_with_https() -> None:
-    async with gateway([]) as (served, _):
-        page = (await served.http.get("/", headers={**HTML, "x-forwarded-proto": "https"})).text
-        assert f"https://127.0.0.1:{served.port}/v1/chat/completions" in page
-        assert f"http://127.0.0.1:{served.port}" not in page

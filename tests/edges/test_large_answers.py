@@ -91,22 +91,6 @@ async def test_unread_large_pages_of_a_tenant_are_bounded(served: Served, monkey
         writer.transport.abort()
 
 
-async def test_records_are_returned_as_they_were_stored(served: Served) -> None:
-    """Large values too: JSON is not decoded on its way, and bytes are written in base64."""
-    values = {"list": [["é", None, {"a": 1.5}]] * 20_000, "text": "x\n" * 100_000}
-    for key, value in values.items():
-        body = await served.http.put(f"/v1/records/record?scope=tenant&namespace=a&key={key}", json={"value": value})
-        assert body.status_code == 200
-        assert (await served.http.get(f"/v1/records/record?scope=tenant&namespace=a&key={key}")).json()[
-            "value"
-        ] == value
-    encoded = {"value": "AP8A" * 50_000, "encoding": "base64"}
-    await served.http.put("/v1/records/record?scope=tenant&namespace=a&key=bytes", json=encoded)
-    found = (await served.http.get("/v1/records/record?scope=tenant&namespace=a&key=bytes")).json()
-    assert (found["value"], found["encoding"]) == (encoded["value"], "base64")
-    assert (await served.http.get("/v1/records/record?scope=tenant&namespace=a&key=byte")).status_code == 404
-
-
 async def test_damaged_json_is_not_returned(served: Served) -> None:
     await served.hf.records("a").put("k", msgspec.Raw(b'{"a": '))
     answer = await served.http.get("/v1/records/record?scope=tenant&namespace=a&key=k")

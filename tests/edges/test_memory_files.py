@@ -17,7 +17,6 @@ import pytest
 from anthropic.lib.tools._beta_builtin_memory_tool import BetaLocalFilesystemMemoryTool
 
 import holdfast
-from holdfast.domain.session import SessionRef
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from holdfast.wire.anthropic_tools import MEMORY_INSTRUCTION
 from tests.edges.apis import claude_gateway
@@ -63,121 +62,6 @@ def files(served: Served, user: str = "ada", *labels: str) -> holdfast.MemoryFil
 # -- who runs the calls ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_the_gateway_runs_the_calls_if_the_request_asks_for_it(streamed: bool) -> None:
-    """The client gets one reply without calls, and the model gets the answers of the SDK's tool."""
-    script = [Reply(tool_calls=[VIEW]), Reply(tool_calls=[NOTE]), "Noted."]
-    async with gateway(script) as (served, upstream):
-        message = await ask(served, streamed, tools=[NATIVE], metadata={"user_id": "ada"}, extra_headers=SERVER)
-        assert [block.type for block in message.content] == ["text"]
-        assert message.content[0].text == "Noted."
-        assert results(upstream) == [EMPTY, "File created successfully at: /memories/seats.md"]
-        assert await files(served).view("/memories/seats.md") == (
-            "Here's the content of /memories/seats.md with line numbers:\n     1\tWindow seats.\n     2\t"
-        )
-
-
-async def test_a_model_that_is_not_anthropics_gets_a_function_and_instructions() -> None:
-    """The function has the six commands, and the last system message says to look at the directory first."""
-    async with gateway(["Hi."]) as (served, upstream):
-        await ask(served, False, tools=[NATIVE], extra_headers=SERVER, system="Be brief.")
-        body = upstream.requests[0].body
-        (tool,) = body["tools"]
-        assert tool["function"]["name"] == "memory"
-        assert set(tool["function"]["parameters"]["properties"]["command"]["enum"]) == {
-            "view", "create", "str_replace", "insert", "delete", "rename",
-        }  # fmt: skip
-        assert [one["content"] for one in body["messages"] if one["role"] == "system"] == [
-            "Be brief.",
-            MEMORY_INSTRUCTION,
-        ]
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_without_the_setting_the_client_runs_the_calls(streamed: bool) -> None:
-    """A model that is not Anthropic's gets the function too, and the client gets its call as a `tool_use`."""
-    async with gateway([Reply(tool_calls=[VIEW]), "Done."]) as (served, upstream):
-        message = await ask(served, streamed, tools=[NATIVE])
-        (block,) = message.content
-        assert (block.type, block.name, block.input) == ("tool_use", "memory", VIEW[1])
-        assert message.stop_reason == "tool_use"
-        assert [tool["function"]["name"] for tool in upstream.requests[0].body["tools"]] == ["memory"]
-        assert upstream.requests[0].body["messages"][0]["content"] == MEMORY_INSTRUCTION
-        history: Any = [
-            {"role": "user", "content": "I like window seats."},
-            {"role": "assistant", "content": [block.to_dict()]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": block.id, "content": "empty"}]},
-        ]
-        answer = await ask(served, streamed, messages=history, tools=[NATIVE])
-        assert answer.content[0].text == "Done."
-        assert results(upstream) == ["empty"]
-
-
-@pytest.mark.parametrize("api", ["chat", "responses", "messages"])
-async def test_an_agent_has_the_tool_through_every_api(api: str) -> None:
-    """The client declares no tool. Its calls are run, and the client gets one reply."""
-    async with gateway([Reply(tool_calls=[NOTE]), "Noted."], PLANNER) as (served, upstream):
-        text = "I like window seats."
-        if api == "chat":
-            reply = await served.client.chat.completions.create(
-                model="planner", user="ada", messages=[{"role": "user", "content": text}]
-            )
-            assert (reply.choices[0].message.content, reply.choices[0].message.tool_calls) == ("Noted.", None)
-        elif api == "responses":
-            answer = await served.client.responses.create(model="planner", input=text, user="ada")
-            assert answer.output_text == "Noted."
-        else:
-            message = await ask(served, False, text, model="planner", metadata={"user_id": "ada"})
-            assert message.content[0].text == "Noted."
-        assert results(upstream) == ["File created successfully at: /memories/seats.md"]
-        assert await files(served, "ada", "planner").list_paths(9) == ["/memories/seats.md"]
-        assert await files(served).list_paths(9) == []
-
-
-async def test_the_body_field_and_the_header_say_the_same() -> None:
-    """`memory: server` in a body works like the header. Contradictions and unknown values are refused by name."""
-    async with gateway([Reply(tool_calls=[VIEW]), "Hi."]) as (served, upstream):
-        url, body = "/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "model": "gpt-4o"}
-        assert (await served.http.post(url, json={**body, "memory": "server"})).status_code == 200
-        assert results(upstream) == [EMPTY]
-        assert "memory" not in upstream.requests[0].body
-        for fields, headers, param in (
-            ({"memory": "both"}, {}, "memory"),
-            ({}, {"X-Memory": "yes"}, "X-Memory"),
-            ({"memory": "client"}, SERVER, "memory"),
-        ):
-            answer = await served.http.post(url, json={**body, **fields}, headers=headers)
-            assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
-
-
-async def test_a_request_can_keep_the_tool_at_the_client() -> None:
-    """`client` overrides the agent's setting: a request without the tool has none then."""
-    async with gateway(["Hi."], PLANNER) as (served, upstream):
-        answer = await served.http.post(
-            "/v1/chat/completions",
-            json={"model": "planner", "memory": "client", "messages": [{"role": "user", "content": "Hi"}]},
-        )
-        assert answer.status_code == 200
-        assert "tools" not in upstream.requests[0].body
-
-
-async def test_two_tools_of_one_name_are_refused() -> None:
-    """An agent with the tool for facts cannot have the tool for files. The configuration says so, too."""
-    async with gateway(["Hi."], "memory: {enabled: true}") as (served, upstream):
-        body = {"model": "gpt-4o", "memory": "server", "messages": [{"role": "user", "content": "Hi"}]}
-        answer = await served.http.post("/v1/chat/completions", json=body)
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "memory")
-        assert not upstream.requests
-    for text in (
-        "memory: {enabled: true, files: server}",
-        "memory: {enabled: true}\nagents: {planner: {memory: server}}",
-        "agents: {planner: {memory: server, tools: [memory]}}",
-    ):
-        with pytest.raises(holdfast.errors.HoldfastError, match=r"have the (same )?name"):
-            async with gateway([], text):
-                pass
-
-
 # -- Anthropic's models ------------------------------------------------------------
 
 
@@ -216,42 +100,6 @@ async def test_the_sdks_own_loop_has_nothing_to_run() -> None:
         assert chosen == [{"type": "function", "function": {"name": "memory"}}, "auto"]
         assert await files(served, "default").list_paths(9) == ["/memories/seats.md"]
         assert (await client.messages.count_tokens(**asked)).input_tokens > 200
-
-
-async def test_calls_of_one_message_run_in_their_order() -> None:
-    """A file is created, edited and shown by three calls of one message, as the client's loop would run them."""
-    edit = ("memory", {"command": "insert", "path": "/memories/seats.md", "insert_line": 0, "insert_text": "Seats:"})
-    show = ("memory", {"command": "view", "path": "/memories/seats.md"})
-    async with gateway([Reply(tool_calls=[NOTE, edit, show, VIEW]), "Noted."], PLANNER) as (served, upstream):
-        await ask(served, False, model="planner")
-        assert results(upstream) == [
-            "File created successfully at: /memories/seats.md",
-            "The file /memories/seats.md has been edited.",
-            "Here's the content of /memories/seats.md with line numbers:\n     1\tSeats:\n     2\tWindow seats.\n     3\t",
-            f"{EMPTY}\n21B\t/memories/seats.md",
-        ]
-
-
-@pytest.mark.parametrize("strategy", ["digest", "token_window"])
-async def test_the_files_are_named_again_when_messages_were_evicted(strategy: str) -> None:
-    """Models forget to look after a compaction. Before it, prompts do not name the files."""
-    words = "The harbour is quiet, and the boats lie still in the evening light. " * 12
-    more = f"context: {{strategy: {strategy}, budget: 1500}}"
-    async with gateway(lambda _: "Yes.", PLANNER, more) as (served, upstream):
-        await files(served, "ada", "planner").create("/memories/seats.md", "Window seats.")
-        named = []
-        for turn in range(12):
-            body = {"model": "planner", "session_id": "s", "user_id": "ada"}
-            said = [{"role": "user", "content": f"{turn}. {words}"}]
-            answer = await served.http.post("/v1/chat/completions", json={**body, "messages": said})
-            assert answer.status_code == 200, answer.text
-            sent = upstream.requests[-1].body["messages"]
-            named.append("/memories/seats.md" in str(sent))
-            if named[-1]:
-                assert "/memories/seats.md" in sent[-2]["content"]
-                assert sent[-1]["content"].startswith(f"{turn}. ")
-        assert named == sorted(named)
-        assert (named[0], named[-1]) == (False, True)
 
 
 async def test_served_answers_are_those_of_the_sdks_own_tool() -> None:
@@ -391,46 +239,6 @@ async def test_the_end_of_a_long_text_is_reviewed_too() -> None:
     ):
         await ask(served, False, model="planner")
         assert results(upstream) == ["File created successfully at: /memories/seats.md"]
-
-
-async def test_a_rejected_change_is_gone() -> None:
-    async with dictating_page() as (served, _):
-        own = files(served, "ada", "planner")
-        (held,) = await own.list_held()
-        assert await own.review(held.id, "reject") == ""
-        assert (await own.list_held(), await own.list_paths(9)) == ([], [])
-        with pytest.raises(holdfast.errors.RecordNotFound):
-            await own.review(held.id, "accept")
-
-
-async def test_review_can_be_turned_off() -> None:
-    """The change is made at once, and its version says where the words come from."""
-    async with dictating_page("agents: {planner: {memory: {files: server, review: false}}}") as (served, upstream):
-        assert results(upstream)[-1] == "File created successfully at: /memories/rules.md"
-        (version,) = await files(served, "ada", "planner").list_versions("/memories/rules.md")
-        assert version.source.origin == "web"
-
-
-async def test_versions_say_session_turn_and_agent() -> None:
-    edit = ("memory", {"command": "str_replace", "path": "/memories/seats.md", "old_str": "Window", "new_str": "Aisle"})
-    script = [Reply(tool_calls=[NOTE]), "Noted.", Reply(tool_calls=[edit]), "Changed."]
-    async with gateway(script, PLANNER) as (served, upstream):
-        more: Json = {"model": "planner", "metadata": {"user_id": "ada"}, "extra_headers": {"X-Session-Id": "trip"}}
-        await ask(served, False, **more)
-        await ask(served, False, "Aisle seats, I mean. I like aisle seats.", **more)
-        assert results(upstream)[-1].startswith("The memory file has been edited.")
-        own = files(served, "ada", "planner")
-        newest, first = await own.list_versions("/memories/seats.md")
-        assert [(one.number, one.operation, one.source.turn) for one in (first, newest)] == [
-            (1, "created", 0),
-            (2, "edited", 1),
-        ]
-        assert (newest.source.session_id, newest.source.agent) == ("trip", "planner")
-        await own.restore("/memories/seats.md", 1)
-        assert (await own.list_versions("/memories/seats.md"))[0].operation == "restored"
-        assert "Window seats." in await own.view("/memories/seats.md")
-        entries = await served.hf.store.entries(SessionRef("ada", "trip"))
-        assert entries[2].metadata == {"memory_file": True}
 
 
 # -- crashes -------------------------------------------------------------------------

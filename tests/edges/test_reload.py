@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
 
 from holdfast import config
 from holdfast.config.reference import list_rows
@@ -115,47 +114,6 @@ async def test_turn_fails_over_to_the_fallback_it_began_with(tmp_path: Path) -> 
             gate.open()
             assert (await asked).json()["choices"][0]["message"]["content"] == "b here"
         assert second.requests[0].body["model"] == "old-b"
-
-
-async def test_unsafe_changes_are_kept_back_and_reported(tmp_path: Path) -> None:
-    """Each time, until they are reverted; a flag or variable that overrides the file is no change."""
-    async with ScriptedUpstream(["one"]) as upstream, running_server(tmp_path, make_config(upstream)) as served:
-        more = (
-            "gateway: {port: 1, allowed_hosts: [x.example]}\nshort_term: {max_sessions: 3}\n"
-            f"hooks: {{transcripts_dir: t, webhooks: [{{url: 'https://x/', secret: {SECRET}}}]}}\n"
-            "dreaming: {interval: 12h}\nembedders: {a: {provider: local}}\n"
-        )
-        kept = [
-            "consolidation.interval",
-            "embedders.a",
-            "gateway.allowed_hosts",
-            "hooks.transcripts_dir",
-            "hooks.webhooks",
-        ]
-        kept += ["sessions.max_sessions"]
-        for says in ("Be B.", "Be C."):
-            told = await served.reload(make_config(upstream, says=says, more=more))
-            assert (told["kept"], told["changed"]) == (kept, ["agents.a.instruction"])
-        await asyncio.to_thread(served.server.until, "need a restart: " + ", ".join(kept))
-        told = await served.reload(make_config(upstream, says="Be C."))
-        assert told["kept"] == told["changed"] == []
-        assert (await served.post(make_request("s"))).status_code == 200
-        assert upstream.requests[0].body["messages"][0]["content"] == "Be C."
-
-
-async def test_dotenv_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A changed key in it is used."""
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    (tmp_path / ".env").write_text("THE_KEY=one\n")
-    async with ScriptedUpstream(["1", "2"]) as upstream:
-        written = make_config(upstream).replace(SECRET, "${THE_KEY}")
-        async with running_server(tmp_path, written) as served:
-            assert (await served.post(make_request("s"))).status_code == 200
-            (tmp_path / ".env").write_text("THE_KEY=two\n")
-            told = await served.reload(written)
-            assert told["changed"] == ["llms.default.api_key"]
-            assert (await served.post(make_request("s", "again"))).status_code == 200
-    assert [one.headers["authorization"] for one in upstream.requests] == ["Bearer one", "Bearer two"]
 
 
 def test_merge_takes_safe_keys_from_the_new_file_only() -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import limits
@@ -45,27 +43,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(':"\\{},ab', max_size=4), inner, max_size=4),
     max_leaves=20,
 )
-
-
-@given(JSON, st.booleans())
-def test_valid_json_is_not_reported_as_duplicate(data: Any, ascii_only: bool) -> None:
-    assert decode_json(json.dumps(data, ensure_ascii=ascii_only).encode()) == data
-
-
-@given(st.dictionaries(st.text(':"\\,ab3', max_size=3), JSON, min_size=1, max_size=4), st.data())
-def test_every_duplicate_key_is_found(data: dict[str, Any], draw: st.DataObject) -> None:
-    """At any depth and in any spelling."""
-    key = draw.draw(st.sampled_from(sorted(data)))
-    pairs = [*data.items(), (key, draw.draw(JSON))]
-    escaped = draw.draw(st.booleans())
-    names = [
-        '"' + "".join(f"\\u{ord(char):04x}" for char in name) + '"' if escaped else json.dumps(name)
-        for name, _ in pairs
-    ]
-    text = "{" + ",".join(f"{name}:{json.dumps(value)}" for name, (_, value) in zip(names, pairs, strict=True)) + "}"
-    wrapped = draw.draw(st.sampled_from(["{}", "[{}]", '{{"x": [1, {}]}}'])).format(text)
-    with pytest.raises(InvalidRequest, match="appears twice"):
-        decode_json(wrapped.encode())
 
 
 MANY = limits.VALUES + 10

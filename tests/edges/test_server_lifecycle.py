@@ -6,21 +6,14 @@ import asyncio
 import json
 import logging
 import os
-import re
-import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from holdfast.config import load_settings
-from holdfast.config.build import build_roster
-from holdfast.holdfast import Holdfast
 from holdfast.server.logs import JsonLines
-from holdfast.server.run import make_banner
 from holdfast.testing import Reply
 from tests.edges.server import CLIENT_KEY, PROGRAM, UPSTREAM_KEY, Process, gateway
 from tests.waits import until
@@ -32,73 +25,6 @@ SECRET = "the-secret-of-the-user"
 
 
 # -- banner ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "flags", "told"),
-    [
-        (
-            "",
-            {},
-            "model   offline (built in; set OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY to use a language model)",
-        ),
-        ("llms: {default: {provider: offline}}", {}, "model   offline (built in; chosen in llms.default)"),
-        ("llms: {one: {provider: offline}}", {}, "model   offline (built in; chosen in llms.one)"),
-        ("llms: {default: {base_url: 'http://x/v1'}}", {"model": "offline"}, "offline (built in; chosen with --model)"),
-        ("llms: {default: {base_url: 'http://x/v1', model: m}}", {}, "model   m at http://x/v1\n"),
-    ],
-)
-async def test_banner_says_which_model_answers_and_why(
-    tmp_path: Path, text: str, flags: dict[str, Any], told: str
-) -> None:
-    """It names environment variables only if they would change the model."""
-    (tmp_path / "holdfast.yaml").write_text(text)
-    settings = load_settings({"config": str(tmp_path / "holdfast.yaml"), **flags}, env={})
-    async with Holdfast("sqlite://:memory:", roster=build_roster(settings.config)) as hf:
-        assert told in make_banner(settings, hf, 1, requires_key=False)
-
-
-@pytest.mark.parametrize(
-    ("config", "key", "access"),
-    [
-        ("", False, "this machine only; create a key with `holdfast keys create`"),
-        ("auth: {required: true}", False, "a key is required; create a key with `holdfast keys create`"),
-        ("auth: {required: true}", True, "a key is required"),
-        ("auth: {jwt: {jwks_url: 'https://x/k', issuer: x, audience: x}}", False, "a key is required"),
-    ],
-)
-async def test_banner_says_how_to_create_the_first_key(tmp_path: Path, config: str, *, key: bool, access: str) -> None:
-    (tmp_path / "holdfast.yaml").write_text(config)
-    settings = load_settings({"config": str(tmp_path / "holdfast.yaml")}, env={})
-    requires_key = settings.config.auth.kind == "always"
-    async with Holdfast("sqlite://:memory:", roster=build_roster(settings.config)) as hf:
-        banner = make_banner(settings, hf, 1, requires_key=requires_key, has_key=key)
-    assert f"\n  access  {access}\n" in banner
-    assert ("\n  users   while there are no keys, " in banner) is (not config)
-
-
-async def test_banner_warns_about_models_without_a_key(tmp_path: Path) -> None:
-    (tmp_path / "holdfast.yaml").write_text("llms: {default: {provider: openai, model: gpt-4o}}")
-    for env, expected in (({}, 1), ({"OPENAI_API_KEY": "k"}, 0)):
-        settings = load_settings({"config": str(tmp_path / "holdfast.yaml")}, env=env)
-        async with Holdfast("sqlite://:memory:", roster=build_roster(settings.config)) as hf:
-            banner = make_banner(settings, hf, 1, requires_key=False)
-        assert (
-            banner.count("holdfast.yaml:1: llms.default: no API key: https://api.openai.com/v1 will refuse") == expected
-        )
-
-
-async def test_banner_lists_agents_and_an_example(tmp_path: Path) -> None:
-    """A request without an agent uses none of them, and recalls nothing."""
-    (tmp_path / "holdfast.yaml").write_text(
-        'agents: {"ada\'s": {}, desk: {memory: {enabled: true}}}\ngateway: {require_user: true}\n'
-    )
-    settings = load_settings({"config": str(tmp_path / "holdfast.yaml")}, env={})
-    async with Holdfast("sqlite://:memory:", roster=build_roster(settings.config)) as hf:
-        told = make_banner(settings, hf, 1, requires_key=False)
-    assert "\n  agents  ada's, desk  (select one with `model`)\n" in told
-    sent = json.loads(shlex.split(told.splitlines()[-1])[-1])
-    assert (sent["model"], sent["user"], sent["messages"][0]["role"]) == ("ada's", "ada", "user")
 
 
 # -- request ids and logs ----------------------------------------------------
@@ -128,32 +54,6 @@ async def test_log_line_has_request_and_session(caplog: pytest.LogCaptureFixture
 
 
 # -- health, metrics, description --------------------------------------------
-
-
-async def test_metrics_count_scored_messages() -> None:
-    """Messages, batches, errors and tokens, because a scoring model costs money."""
-
-    def answer(body: dict[str, Any]) -> str:
-        asked = re.search(r"(\d+) messages: a JSON list", str(body["messages"][-1]["content"]))
-        return json.dumps([7] * int(asked[1])) if asked else "ok"
-
-    config = "context: {strategy: salience, scorer: default}"
-    async with gateway(answer, config) as (served, _):
-        for _ in range(5):
-            await served.chat("hi", session_id="s")
-            await served.hf.engine.scoring.wait_until_idle()
-        text = (await served.http.get("/metrics")).text
-        assert "holdfast_ratings_total 10.0" in text
-        assert 'holdfast_rating_batches_total{outcome="asked"} 1.0' in text
-        assert 'holdfast_rating_batches_total{outcome="nonsense"} 0.0' in text
-        assert 'holdfast_rating_tokens_total{kind="prompt"} 10.0' in text
-
-
-async def test_front_page_links_exist() -> None:
-    async with gateway([]) as (served, _):
-        page = (await served.http.get("/")).json()
-        for method, url in (value.split(" ") for value in page.values() if " " in value):
-            assert (await served.http.request(method, url, json={})).status_code != 404
 
 
 # -- the process -------------------------------------------------------------

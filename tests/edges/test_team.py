@@ -12,14 +12,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.config import list_warnings, load
 from holdfast.domain.session import TRANSFER
-from holdfast.errors import ConfigError
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.apis import serve_apis
 from tests.edges.server import TOOL_SERVER, Process, Served, config_text, gateway
-from tests.service.turns_kit import SHARED
-from tests.stores.servers import place
 from tests.unit.blocks import TEAM
 
 
@@ -77,35 +73,6 @@ async def chat(served: Served, text: str, agent: str = "coordinator", **fields: 
 # -- Hector's example --------------------------------------------------------------------
 
 
-def test_hectors_block_loads_without_a_warning() -> None:
-    assert list_warnings(load(TEAM, env={})) == []
-
-
-@SHARED
-async def test_agents_share_the_session_with_separate_windows(kind: str, tmp_path: Path) -> None:
-    with place(kind, tmp_path) as url:
-        async with three(store=url) as (served, _, model):
-            reply = await chat(served, "hello")
-            assert reply["choices"][0]["message"]["content"] == "coordinator here, I say."
-            past = [{"role": "user" if at % 2 else "assistant", "content": f"message {at}"} for at in range(1, 42)]
-            posted = await served.http.post("/v1/sessions/s/messages", json={"messages": past})
-            assert posted.status_code == 200, posted.text
-            model.sent.clear()
-            reply = await chat(served, "this is for the researcher")
-            assert reply["choices"][0]["message"]["content"] == "To the researcher.\n\nresearcher here, I say."
-            assert (reply["session"]["agent"], reply["headers"]["x-session-agent"]) == ("researcher", "researcher")
-            assert model.sent == [("coordinator", 30), ("researcher", 20)]
-            model.sent.clear()
-            reply = await chat(served, "now a poem, this is for the writer")
-            assert (reply["session"]["agent"], model.sent) == ("writer", [("researcher", 20), ("writer", 20)])
-            reply = await chat(served, "another verse")
-            assert reply["session"]["agent"] == "writer"
-            assert model.sent[-1] == ("writer", 20)
-        async with three(store=url) as (served, _, model):  # another server
-            reply = await chat(served, "and one more")
-            assert (reply["session"]["agent"], [agent for agent, _ in model.sent]) == ("writer", ["writer"])
-
-
 # -- on the wire -------------------------------------------------------------------------
 
 
@@ -137,27 +104,6 @@ async def test_agent_with_another_providers_model_takes_over() -> None:
         assert sent["messages"][-1]["role"] == "user"
         again = await two.chat("y", session_id="s", model="a")
         assert again.content == "Back.\n\na again."
-
-
-async def test_exports_and_history_name_the_speaker() -> None:
-    async with three() as (served, _, _model):
-        await chat(served, "this is for the researcher")
-        export = (await served.http.get("/v1/sessions/s")).json()
-        assert [entry.get("agent") for entry in export["messages"]] == [
-            None,
-            "coordinator",
-            "coordinator",
-            "researcher",
-        ]
-        history = (await served.http.get("/v1/sessions/s/history")).json()["contents"]
-        assert [(one.get("agent"), one["content"]) for one in history] == [
-            (None, "this is for the researcher"),
-            (None, "To the researcher."),
-            ("researcher", "researcher here, I say."),
-        ]
-        put = await served.http.put("/v1/sessions/copy", json={**export, "id": "copy"})
-        assert put.status_code in (200, 201), put.text
-        assert (await chat(served, "go on", session_id="copy"))["session"]["agent"] == "researcher"
 
 
 # -- killed servers ----------------------------------------------------------------------
@@ -197,38 +143,3 @@ async def test_transfer_survives_a_killed_server(tmp_path: Path) -> None:
 
 
 # -- configuration -----------------------------------------------------------------------
-
-
-def test_impossible_agent_relations_are_reported_with_their_line() -> None:
-    text = """
-agents:
-  a:
-    sub_agents: [b, c]
-  b:
-    agent_tools: [a]
-  c:
-    sequence: [c]
-  d:
-    temperature: 1
-"""
-    with pytest.raises(ConfigError) as raised:
-        load(text, env={})
-    told = raised.value.problems
-    assert len(told) == 3
-    assert told[0].startswith("holdfast.yaml:6: agents.b.agent_tools: 'a' refers back to itself: a -> b -> a")
-    assert told[1].startswith("holdfast.yaml:8: agents.c.sequence: 'c' refers back to itself: c -> c")
-    assert "agents.d.temperature" in told[2]
-    with pytest.raises(ConfigError, match=r"holdfast.yaml:1: agents.c.sub_agents: 'd' is already below 'a', under 'b'"):
-        load("agents: {a: {sub_agents: [b, c]}, b: {sub_agents: [d]}, c: {sub_agents: [d]}, d: {}}", env={})
-
-
-async def test_unknown_agent_is_a_warning_and_its_turns_are_refused() -> None:
-    text = "agents: {a: {sub_agents: [resercher, researcher2], agent_tools: [x]}, researcher: {}}"
-    warned = list_warnings(load(text, env={}))
-    assert ["did you mean 'researcher'" in one for one in warned] == [True, True, False]
-    assert all("turns of 'a' are rejected" in one for one in warned)
-    async with gateway(["hi"], text) as (served, _):
-        refused = await served.chat("x", model="a")
-        assert (refused["status"], refused["error"]["param"]) == (400, "agent")
-        assert "refers to agents that do not exist: resercher, researcher2, x" in refused["error"]["message"]
-        assert (await served.chat("x", model="researcher"))["status"] == 200
