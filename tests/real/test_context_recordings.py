@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
 import pytest
 
 from holdfast.context.build import Request, WorkingSet, build
@@ -18,16 +17,14 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import BudgetTooSmall
 from holdfast.replay import chain_sessions, has_orphan, has_task
-from holdfast.tokens import STORED, TokenCounter, get_counter
+from holdfast.tokens import STORED, TokenCounter
 from holdfast.wire.openai import parse_messages, split_system
 from holdfast.wire.transcripts import Recording
 from tests.amounts import sampling_step
 from tests.unit.context_rules import check_refusal, check_rules
 from tests.unit.context_units import callable_behind, conversation_of
-from tests.unit.strategies import set_agent
 
 UNLIMITED = 10**9
-ESTIMATE = get_counter("claude")
 
 
 @pytest.fixture(scope="session")
@@ -117,16 +114,6 @@ def test_every_call_of_recorded_sessions(
     assert bool(refused) == (strategy == "none")
 
 
-@pytest.mark.parametrize("dialect", ["anthropic", "gemini"])
-def test_other_dialects_with_an_estimate(dialect: Dialect, logs: list[tuple[tuple[Message, ...], list[Entry]]]) -> None:
-    """The recordings use call ids again, and an estimate counts differently from what is stored: all rules hold."""
-    for system, entries in logs[::4]:
-        request = request_for("token_window", 900, system, ESTIMATE, dialect)
-        for seen, made in calls(request, entries):
-            assert isinstance(made, WorkingSet)
-            check_rules(request, made, seen)
-
-
 @pytest.mark.parametrize(
     ("strategy", "budget", "every", "number"),
     [("token_window", 8000, 25, 100), ("head_tail", 2048, 25, 100), ("digest", 4096, 10, 20)],
@@ -146,35 +133,3 @@ def test_all_sessions_as_one(strategy: str, budget: int, every: int, number: int
     assert largest < 60 * budget
     once = build(request, None, [], entries[:last])
     assert (once.messages, encode_state(once.state)) == (carried.messages, encode_state(carried.state))
-
-
-@pytest.mark.parametrize(
-    ("strategy", "budget"), [("none", 2048), ("buffer_window", 1024), ("token_window", 512), ("digest", 512)]
-)
-def test_an_agent_alone_is_sent_what_was_ever_sent(
-    strategy: str, budget: int, logs: list[tuple[tuple[Message, ...], list[Entry]]]
-) -> None:
-    """Byte for byte: an agent's view of a session that nobody else speaks in, whoever its entries say they are by."""
-    for system, entries in logs[::5]:
-        request = request_for(strategy, budget, system)
-        own = [msgspec.structs.replace(entry, agent="ada") for entry in entries]
-        for (_, plain), (_, made) in zip(calls(request, entries), calls(set_agent(request, "ada"), own), strict=True):
-            if isinstance(plain, BudgetTooSmall) or isinstance(made, BudgetTooSmall):
-                assert str(plain) == str(made)
-                continue
-            assert (made.hash, made.tokens, made.list_decisions()) == (plain.hash, plain.tokens, plain.list_decisions())
-            assert encode_state(made.state) == encode_state(plain.state)
-
-
-@pytest.mark.parametrize(("strategy", "budget"), [("token_window", 900), ("digest", 900), ("head_tail", 1024)])
-@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-def test_agents_that_take_turns(
-    dialect: Dialect, strategy: str, budget: int, logs: list[tuple[tuple[Message, ...], list[Entry]]]
-) -> None:
-    """Recorded sessions whose units two agents say by turns: all rules hold for one of them at each call."""
-    for system, entries in logs[::8]:
-        request = set_agent(request_for(strategy, budget, system, dialect=dialect), "ada")
-        said = [msgspec.structs.replace(entry, agent="bob" if entry.unit % 4 < 2 else "ada") for entry in entries]
-        for seen, made in calls(request, said, every=3):
-            assert isinstance(made, WorkingSet)
-            check_rules(request, made, seen)
