@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.evaluation.dataset import Dataset, Query, Sample, Turn
+from benchmarks.evaluation.dataset import Query, Sample, Turn
 from benchmarks.evaluation.direct import Direct
 from benchmarks.evaluation.evaluator import Evaluator
 from benchmarks.evaluation.library import Library
@@ -167,34 +167,6 @@ class Letters:
 
     async def close(self) -> None:
         pass
-
-
-async def test_all_modes_side_by_side(tmp_path: Path) -> None:
-    dataset = read([write_set(tmp_path, locomo())])
-    asked = 0
-
-    def count() -> None:
-        nonlocal asked
-        asked += 1
-
-    evaluator = Evaluator(dataset, Direct(dataset, embedder=Letters()))
-    for mode in ("bm25", "keyword", "vector", "hybrid"):
-        figures = await evaluator.run(mode, ks=[3], budgets=[100_000], on_question=count)
-        assert figures.mode == mode
-        assert figures.tokens["100000"] >= figures.turns["3"] > 0
-    assert asked == 4 * dataset.queries
-
-
-async def test_relative_dates_refer_to_the_time_of_the_question() -> None:
-    day = 86_400_000
-    turns = tuple(Turn(str(at), at, "user", None, "about the dog", at * day) for at in range(9))
-    sample = Sample(
-        "s", tuple(map(str, range(9))), turns, (Query("What did I say about the dog yesterday?", (4,), "t", 5 * day),)
-    )
-    dataset = Dataset((sample,))
-    assert (await Evaluator(dataset, Direct(dataset)).run("keyword", ks=[1])).turns == {"1": 1.0}
-    async with Library(dataset) as library:
-        assert (await Evaluator(dataset, library).run("keyword", ks=[1])).turns == {"1": 1.0}
 
 
 async def test_the_library_finds_the_same_turns_as_the_ranking_alone() -> None:
