@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -183,27 +181,3 @@ async def test_a_session_that_is_damaged(tmp_path: Path) -> None:
         assert (response.status_code, response.json()["error"]["code"]) == (500, "store_corrupt")
         assert "damaged" in response.json()["error"]["message"]
         assert (await served.http.get("/v1/sessions/t")).status_code == 200
-
-
-@pytest.mark.parametrize("spoil", ["newer", "damaged", "folder"])
-async def test_a_server_that_cannot_open_its_file(tmp_path: Path, spoil: str) -> None:
-    """It does not start, says why in one line and not by a traceback, and leaves the file alone."""
-    path = tmp_path / "s.db"
-    async with gateway([], store=f"sqlite:///{path}"):
-        pass
-    if spoil == "newer":
-        connection = apsw.Connection(str(path))
-        connection.execute("INSERT INTO holdfast_schema VALUES (42, 'later', '')")
-        connection.close()
-    elif spoil == "damaged":
-        path.write_bytes(b"\x00" * 8192)
-    else:
-        path = tmp_path / "file" / "s.db"
-        path.parent.write_bytes(b"no folder")
-    command = [sys.executable, "-m", "holdfast", "serve", "--port", "0", "--store", f"sqlite:///{path}"]
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
-    _, errors = await process.communicate()
-    assert process.returncode == 1
-    assert b"s.db" in errors
-    assert b"Traceback" not in errors

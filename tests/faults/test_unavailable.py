@@ -99,15 +99,6 @@ async def test_a_disk_that_fails_now_and_then(database: Path) -> None:
     assert await texts(database) == said
 
 
-async def test_a_folder_in_which_no_file_can_be_made(database: Path) -> None:
-    """Opening says so with the file's name."""
-    with (
-        faulty(refusing(apsw.CantOpenError, "open")),
-        pytest.raises(StoreUnavailable, match=r"holdfast\.db: .*cannot be opened.*folder"),
-    ):
-        await open_path(database)
-
-
 # -- the disk itself ---------------------------------------------------------
 
 
@@ -181,23 +172,6 @@ async def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         assert [entry.message.text for entry in await store.entries(REF)] == ["a", "c"]
         await store.close()
         assert await texts(disk / "holdfast.db") == ["a", "c"]
-
-
-async def test_no_room_to_make_a_database(tmp_path: Path) -> None:
-    """Opening says that the disk is full, and with room it opens."""
-    with small_disk(tmp_path / "small", "1m") as disk:
-        ballast = disk / "ballast"
-        with ballast.open("wb", buffering=0) as file:
-            try:
-                while True:
-                    file.write(b"x" * 4096)
-            except OSError:
-                pass
-        with pytest.raises(StoreUnavailable):
-            await open_path(disk / "holdfast.db")
-        ballast.unlink()
-        await (await make_store(disk / "holdfast.db")).close()
-        assert await texts(disk / "holdfast.db") == []
 
 
 # -- another program ---------------------------------------------------------
