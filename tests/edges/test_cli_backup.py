@@ -168,6 +168,19 @@ async def test_message_erased_during_a_backup_leaves_the_disk(monkeypatch: pytes
 # -- backup --------------------------------------------------------------------
 
 
+def test_backup_reports_its_content() -> None:
+    """One file that only its owner can read, complete without any other."""
+    fill_store("a", "b")
+    result = run("backup", "copy.db")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("Copied to copy.db: 2 sessions, 2 messages, ")
+    assert list_files() == {"holdfast.db", "copy.db"}
+    assert stat.S_IMODE(Path("copy.db").stat().st_mode) == 0o600
+    told = json.loads(run("backup", "other.db", "--json").stdout)
+    assert (told["path"], told["sessions"], told["messages"], told["kept"]) == ("other.db", 2, 2, None)
+    assert list_session_ids("sqlite:///copy.db") == {"a", "b"}
+
+
 def test_backup_does_not_replace_a_file_without_force() -> None:
     fill_store("a")
     Path("copy.db").write_text("precious")
@@ -176,6 +189,22 @@ def test_backup_does_not_replace_a_file_without_force() -> None:
     assert Path("copy.db").read_text() == "precious"
     assert run("backup", "copy.db", "--force").exit_code == 0
     assert list_session_ids("sqlite:///copy.db") == {"a"}
+
+
+def test_impossible_backups_are_refused() -> None:
+    """The error says what to do instead."""
+    fill_store("a")
+    assert run("backup", "holdfast.db").exit_code == 2
+    assert "is the database itself" in run("backup", "holdfast.db", "--force").stderr
+    for url in ("postgresql://localhost/x", "mysql://localhost/x"):
+        for command in ("backup", "restore"):
+            result = run(command, "holdfast.db", "--store", url)
+            assert result.exit_code == 2
+            assert "docs/operations.md" in result.stderr
+    assert "export its sessions" in run("backup", "copy.db", "--store", "sqlite://:memory:").stderr
+    assert "no such database" in run("backup", "copy.db", "--store", "sqlite:///no.db").stderr
+    assert run("backup", "no/such/folder.db").stderr.startswith("Error: ")
+    assert list_files() == {"holdfast.db"}
 
 
 def test_damaged_database_is_not_backed_up() -> None:
@@ -223,6 +252,16 @@ def test_restore_keeps_the_previous_database() -> None:
     assert list_session_ids("sqlite:///holdfast.db.before-restore") == {"old", "new"}
     assert stat.S_IMODE(Path("holdfast.db").stat().st_mode) == 0o640
     assert json.loads(run("restore", "copy.db", "--json").stdout)["kept"].endswith(".before-restore.2")
+
+
+def test_restore_without_an_existing_database() -> None:
+    fill_store("a")
+    run("backup", "copy.db")
+    Path("holdfast.db").unlink()
+    result = run("restore", "copy.db")
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1)
+    assert list_session_ids() == {"a"}
+    assert list_files() == {"holdfast.db", "copy.db"}
 
 
 async def test_database_in_use_is_not_replaced() -> None:
@@ -294,6 +333,20 @@ def test_invalid_backup_is_not_restored(spoil: Any, said: str) -> None:
     assert list_files() == {"holdfast.db", "copy.db"}
     assert "no such file" in run("restore", "gone.db").stderr
     assert "is the database itself" in run("restore", "holdfast.db").stderr
+
+
+def test_unreadable_database_is_replaced_only_with_force() -> None:
+    """A damaged header does not show whether the file is in use. The old file is kept."""
+    fill_store("a")
+    run("backup", "copy.db")
+    Path("holdfast.db").write_bytes(b"\0" * 5000)
+    result = run("restore", "copy.db")
+    assert result.exit_code == 1
+    assert "--force" in result.stderr
+    result = run("restore", "copy.db", "--force")
+    assert result.exit_code == 0, result.stderr
+    assert list_session_ids() == {"a"}
+    assert Path("holdfast.db.before-restore").read_bytes() == b"\0" * 5000
 
 
 def make_foreign_wal() -> bytes:
