@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, Self
 
 import pytest
 from hypothesis import given
@@ -16,8 +18,13 @@ from hypothesis import strategies as st
 from holdfast.background import run_in_thread
 from holdfast.cli.jsonl import SessionRecord, read_sessions
 from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry
+from holdfast.hooks.transcripts import Transcripts
+from holdfast.stores import open_store
+from holdfast.stores.base import Store
+from holdfast.stores.wrapper import StoreWrapper
 from tests.contract.kit import assistant, user
-from tests.service.transcripts_kit import REF, describe_file, end, make, open_store_with_transcripts, say
+from tests.service.transcripts_kit import REF, describe_file, end, lines, make, open_store_with_transcripts, say
 
 # -- file content ----------------------------------------------------------------
 
@@ -58,7 +65,66 @@ async def test_any_text_is_read_back_unchanged(steps: list[tuple[str, int, bool]
     assert list_live(read) == stored
 
 
+class Hasty(StoreWrapper):
+    """A store to which another writer writes once, after the `at`-th read of entries."""
+
+    def __init__(self, inner: Store, reads: list[int]) -> None:
+        super().__init__(inner)
+        self._reads = reads
+
+    def wrap(self, inner: Store) -> Self:
+        return type(self)(inner, self._reads)
+
+    async def entries(self, *args: Any, **kwargs: Any) -> tuple[Entry, ...]:
+        found = await self.inner.entries(*args, **kwargs)
+        if self._reads:
+            self._reads[0] -= 1
+            if self._reads[0] == 0:
+                await say(self.inner, user("instead"), retire_from=0)
+        return found
+
+
+def wrap_hasty(inner: Store, reads: list[int]) -> Store:
+    kind: Any = Hasty
+    made: Store = kind(inner, reads)
+    return made
+
+
+@pytest.mark.parametrize("at", range(1, 4))
+async def test_edit_during_a_transcript_write_reaches_the_file(tmp_path: Path, at: int) -> None:
+    transcripts = Transcripts(tmp_path / "t")
+    reads: list[int] = []
+    store = transcripts.follow(wrap_hasty(await open_store("sqlite://:memory:", tenant="default"), reads))
+    await make(store)
+    await say(store, user("one"))
+    await transcripts.wait_until_settled()
+    reads.append(at)
+    await say(store, assistant("two"), user("three"))
+    await transcripts.wait_until_settled()
+    reads.clear()
+    await say(store, assistant("last"))
+    await transcripts.wait_until_settled()
+    path = tmp_path / "t" / "s1.jsonl"
+    before, read = path.read_bytes(), read_back(path)
+    await transcripts(await end(store, "close"))
+    assert path.read_bytes() == before
+    assert list_live(read) == [entry.message for entry in await store.entries(REF)]
+    await transcripts.close()
+    await store.close()
+
+
 # -- time of writing --------------------------------------------------------------
+
+
+async def test_sixteen_concurrent_first_appends_write_one_header_and_sixteen_entries(tmp_path: Path) -> None:
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
+        await make(store)
+        await asyncio.gather(*(say(store, user(f"text {at}")) for at in range(16)))
+        await transcripts.wait_until_settled()
+    header, *entries = lines(tmp_path / "t" / "s1.jsonl")
+    assert header["type"] == "session"
+    assert [line["seq"] for line in entries] == list(range(16))
+    assert len({line["content"] for line in entries}) == 16
 
 
 WRITER = """
@@ -163,3 +229,21 @@ async def test_file_cut_at_any_point_is_completed(tmp_path: Path, size: int) -> 
                 await transcripts.wait_until_settled()
             assert describe_file(path) == ["[s1]", "one", "two", *([] if reason else ["three"])]
             assert list(path.parent.iterdir()) == [path]
+
+
+async def test_next_write_completes_a_file_after_a_crash(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    async with open_store_with_transcripts(tmp_path, url=url) as (store, transcripts):
+        await make(store)
+        await say(store, user("one"))
+        await transcripts.wait_until_settled()
+    # A crash between the write to the store and the one to the file.
+    store = await open_store(url, tenant="default")
+    await say(store, user("two"))
+    await store.close()
+    path = tmp_path / "t" / "s1.jsonl"
+    assert describe_file(path) == ["[s1]", "one"]
+    async with open_store_with_transcripts(tmp_path, url=url) as (store, transcripts):
+        await say(store, user("three"))
+        await transcripts.wait_until_settled()
+    assert describe_file(path) == ["[s1]", "one", "two", "three"]

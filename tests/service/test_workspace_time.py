@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
 import signal
 import subprocess
@@ -12,19 +14,33 @@ import pytest
 
 from holdfast.errors import (
     InvalidRequest,
+    WorkspaceUnavailable,
+    WorkspaceUnusable,
 )
 from holdfast.workspace import Workspace, Workspaces
 from holdfast.workspace.files import make_user_file_name
 from holdfast.workspace.repository import get_scratch_folder
+from tests.clocks import TickingClock
+from tests.fake_secrets import KEY
 from tests.service.workspace_kit import NEEDS_GIT, _kept, _one, check_repository, everything, files, git, subjects
+
+pytestmark = NEEDS_GIT
 
 __all__ = ["_kept", "_one"]
 
 
-pytestmark = NEEDS_GIT
-
-
 # -- concurrency and interruptions ----------------------------------------------------
+
+
+async def test_concurrent_commits_are_serialised(one: Workspace) -> None:
+    async def change(number: int) -> None:
+        await one.write(f"{number}.md", str(number))
+        await one.commit(str(number))
+
+    await asyncio.gather(*(change(number) for number in range(20)))
+    assert len(files(one)) == 22
+    assert len(await subjects(one)) <= 21
+    check_repository(one)
 
 
 WRITER = """
@@ -92,7 +108,81 @@ async def test_repository_is_valid_after_a_kill_at_any_moment(one: Workspace, ke
     check_repository(one)
 
 
+@pytest.mark.parametrize("name", ["index.lock", "refs/heads/main.lock", "index.holdfast-part.lock", "HEAD.lock"])
+async def test_stale_locks_of_a_killed_git_do_not_block(one: Workspace, name: str) -> None:
+    lock = one.folder / ".git" / name
+    lock.write_text("")
+    os.utime(lock, (1_000_000_000, 1_000_000_000))
+    await one.write("a.md", "x")
+    assert await one.commit("x")
+    assert lock.exists() is (name in {"index.lock", "HEAD.lock"}), "what is not in the way is not ours to remove"
+
+
+async def test_lock_of_a_running_git_is_respected(tmp_path: Path) -> None:
+    workspace = Workspaces(tmp_path, TickingClock()).workspace("default", "w")
+    await workspace.write("a.md", "x")
+    await workspace.open()
+    lock = workspace.folder / ".git" / "refs" / "heads" / "main.lock"
+    lock.write_text("")
+    with pytest.raises(WorkspaceUnavailable, match="another git process is using"):
+        await workspace.commit("x")
+    assert lock.exists()
+    lock.unlink()
+    assert await workspace.commit("x")
+
+
+async def test_scratch_folder_created_by_another_user_is_not_used(one: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    place = get_scratch_folder(one.folder)
+    place.symlink_to(tmp_path / "theirs")
+    try:
+        await one.write("a.md", "x")
+        assert await one.commit("x")
+        assert list((tmp_path / "theirs").iterdir()) == []
+    finally:
+        place.unlink()
+
+
+async def test_concurrent_commit_by_another_git_is_built_upon(one: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person's git does not know our lock, so the branch can move meanwhile."""
+    from holdfast.workspace.repository import Repository
+
+    listed, times = Repository.list_files, 0
+
+    async def meanwhile(self: Repository) -> list[bytes]:
+        nonlocal times
+        times += 1
+        if times == 1:
+            git(
+                one.folder,
+                *("-c", "user.name=U", "-c", "user.email=u@example.org"),
+                *("commit", "-q", "--allow-empty", "-m", "theirs"),
+            )
+        return await listed(self)
+
+    monkeypatch.setattr(Repository, "list_files", meanwhile)
+    await one.write("a.md", "x")
+    assert await one.commit("ours")
+    assert await subjects(one) == ["ours", "theirs", "workspace init"]
+
+
 # -- history -------------------------------------------------------------------------
+
+
+async def test_attributes_cannot_hide_changes_from_the_diff(one: Workspace) -> None:
+    """Attribute files are not read, so a FIFO in their place does not block either."""
+    await one.write("a.md", "first\n")
+    await one.commit("a")
+    (one.folder / ".gitattributes").write_text("* -diff\n")
+    (one.folder / "deep").mkdir()
+    os.mkfifo(one.folder / "deep" / ".gitattributes")
+    (one.folder / "deep" / "b.md").write_text("within\n")
+    await one.write("a.md", "second\n")
+    await one.commit("b")
+    diff = (await one.history(2, include_diff=True)).diff
+    assert diff is not None
+    assert "-first\n+second\n" in diff
+    assert "+within\n" in diff
 
 
 async def test_user_does_not_see_files_of_other_users(one: Workspace) -> None:
@@ -142,6 +232,39 @@ async def test_purged_text_is_nowhere_in_the_repository(one: Workspace) -> None:
     assert await one.commit("on")
 
 
+async def test_purge_leaves_out_a_secret_and_keeps_configuration_and_hooks(one: Workspace) -> None:
+    await one.write("MEMORY.md", "old")
+    await one.commit("old")
+    git(one.folder, "config", "own.key", "value")
+    (one.folder / ".git" / "hooks").mkdir()
+    (one.folder / ".git" / "hooks" / "pre-push").write_text("x")
+    os.mkfifo(one.folder / ".git" / "hooks" / "pipe")
+    await one.write("s.md", KEY)
+    outcome = await one.purge()
+    assert [left.name for left in outcome.left_out] == ["s.md"]
+    assert KEY.encode() not in everything(one)
+    assert git(one.folder, "config", "own.key") == "value\n"
+    assert (one.folder / ".git" / "hooks" / "pre-push").exists()
+    assert (one.folder / "s.md").read_text() == KEY
+
+
+@pytest.mark.parametrize("how", ["file", "link"])
+async def test_repository_located_elsewhere_is_not_purged(one: Workspace, tmp_path: Path, how: str) -> None:
+    own, other = one.folder / ".git", tmp_path / "other"
+    own.rename(other)
+    if how == "file":
+        own.write_text(f"gitdir: {other}\n")
+    else:
+        own.symlink_to(other)
+    with pytest.raises(WorkspaceUnusable, match="must be inside the workspace"):
+        await one.purge()
+    own.unlink()
+    other.rename(own)
+    await one.write("a.md", "x")
+    assert await one.commit("all is as it was")
+    assert await subjects(one) == ["all is as it was", "workspace init"]
+
+
 @pytest.mark.parametrize("state", ["new begun", "old away", "new in place", "init"])
 async def test_interrupted_purge_is_repaired(one: Workspace, state: str) -> None:
     """At each step there is one complete repository, and the next operation finds it."""
@@ -168,6 +291,38 @@ async def test_interrupted_purge_is_repaired(one: Workspace, state: str) -> None
 
 
 # -- files by name -------------------------------------------------------------------
+
+
+async def test_file_is_written_atomically_and_private(one: Workspace, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("theirs")
+    (one.folder / "MEMORY.md").symlink_to(outside)
+    assert await one.read("MEMORY.md") is None
+    await one.write("MEMORY.md", "a\n\ud800")
+    assert outside.read_text() == "theirs"
+    assert not (one.folder / "MEMORY.md").is_symlink()
+    assert await one.read("MEMORY.md") == "a\n?"
+    assert (one.folder / "MEMORY.md").stat().st_mode & 0o777 == 0o600
+    assert await one.read("none.md") is None
+    (one.folder / ".MEMORY.md.holdfast-part").write_text("what a killed process left")
+    await one.write("MEMORY.md", "b")
+    (one.folder / ".other.md.holdfast-part").write_text("what another one left")
+    await one.commit("x")
+    assert not list(one.folder.glob("*.holdfast-part"))
+    assert files(one) == {".gitignore", ".gitattributes", "MEMORY.md"}
+
+
+def count_open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+async def test_non_files_are_not_read_and_leave_nothing_open(one: Workspace) -> None:
+    (one.folder / "folder.md").mkdir()
+    os.mkfifo(one.folder / "pipe.md")
+    before = count_open_files()
+    for _ in range(5):
+        assert [await one.read(name) for name in ("folder.md", "pipe.md")] == [None, None]
+    assert count_open_files() == before
 
 
 @pytest.mark.parametrize(
