@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +13,7 @@ from msgspec import inspect
 
 from holdfast import config
 from holdfast.config import Config
-from holdfast.config.environment import load_variables, parse_dotenv
+from holdfast.config.environment import parse_dotenv
 from holdfast.config.gateway import Gateway
 from holdfast.errors import ConfigError
 from holdfast.limits import DOTENV_BYTES
@@ -121,18 +119,6 @@ def test_unknown_and_invalid_variables_are_rejected(name: str, value: str, messa
     assert message in problem
 
 
-def test_unrelated_holdfast_variables_are_ignored() -> None:
-    """Variables of the tests, the commands and container runtimes."""
-    names = ("CONFIG", "HOST", "KEY", "PORT", "STORE", "TEST_DATA", "SERVICE_HOST", "PORT_8377_TCP_ADDR", "MYSQL_PORT")
-    assert config.describe(load(**{f"HOLDFAST_{name}": "x" for name in names})) == config.describe(load())
-
-
-def test_a_variable_can_set_the_main_key_of_a_section() -> None:
-    found = load("memory: client", HOLDFAST_HOOKS__WORKSPACE_GIT="true", HOLDFAST_MEMORY__MAX_RESULTS="7")
-    assert found.hooks.workspace_git is not None
-    assert (found.hooks.workspace_git.enabled, found.memory.files, found.memory.max_results) == (True, "client", 7)
-
-
 def test_two_variables_for_one_key_are_rejected() -> None:
     """Otherwise one of them would win unpredictably."""
     found = problems(HOLDFAST_LLMS__A__PROVIDER="openai", HOLDFAST_LLMS__A__provider="openai")
@@ -191,11 +177,6 @@ def test_a_dotenv_line_is_parsed_in_linear_time(line: str) -> None:
     assert time.process_time() - began < 5, "quadratic parsing took minutes"
 
 
-@given(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="'\r")))
-def test_single_quoted_values_are_literal(value: str) -> None:
-    assert parse_dotenv(f"A='{value}'\nB=1")[0]["A"] == (1, value)
-
-
 @given(st.text(alphabet="AB=#'\" \n\\$x", max_size=40))
 def test_every_dotenv_line_is_parsed_or_reported(text: str) -> None:
     """Reported line numbers exist in the file."""
@@ -230,29 +211,6 @@ def test_a_dotenv_file_with_secrets_that_others_can_read_is_a_warning(
     assert report.exit_code == 0
 
 
-@pytest.mark.parametrize("file", [None, "own.yaml"])
-def test_a_working_directory_that_cannot_be_searched_is_ignored(
-    here: Path, monkeypatch: pytest.MonkeyPatch, file: str | None
-) -> None:
-    """For example the home directory of another user, from which `sudo -u` started the command."""
-    stat = os.stat
-
-    def refuse(path: os.PathLike[str] | str, **more: Any) -> os.stat_result:
-        if os.fspath(path) in (".env", "holdfast.yaml"):
-            raise PermissionError(13, "Permission denied", path)
-        return stat(path, **more)
-
-    (here / "own.yaml").write_text("gateway: {port: 9}")
-    monkeypatch.setattr(os, "stat", refuse)
-    assert config.load_settings({"config": file and str(here / file)}, env={}).port == (9 if file else 8377)
-
-
-def test_a_folder_named_dotenv_is_ignored(here: Path) -> None:
-    """Some people keep a virtual environment in a folder `.env`."""
-    (here / ".env").mkdir()
-    assert load_variables({"A": "1"}, (here,)) == {"A": "1"}
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -270,34 +228,3 @@ def test_invalid_dotenv_files_are_rejected(here: Path, data: bytes, message: str
 
 
 # -- everything at once --------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "only"),
-    [
-        ("databases: {a: {driver: postgresql, host: h, database: d, user: u}}", "driver"),
-        ("databases: {a: {driver: sqlite, path: 5}}", "path"),
-        ("databases: {a: {driver: postgres, host: '${NO}', database: d}}", "host"),
-        ("databases: {a: {url: 5}}", "url"),
-        ("storage: {sessions: {backend: sql, database: 5}}", "database"),
-        ("storage: {sessions: {backend: sqll}}", "backend"),
-        ("storage: {memory: {backend: vector, embedder: 5}}", "embedder"),
-        ("storage: {artifacts: {bucket: b, access_key: 5, secret_key: x}}", "access_key"),
-        ("llms: {a: {context_window: x, max_tokens: 100000}}", "context_window"),
-        ("mcp_servers: {a: {url: 5, headers: {a: b}}}", "url"),
-        ("mcp_servers: {a: {command: 5, args: [x]}}", "command"),
-        ("auth: {jwt: {jwks_url: 5, issuer: i, audience: a}}", "jwks_url"),
-        ("context: {strategy: summary_buffr}\nagents: {a: {context: {threshold: 0.5}}}", "strategy"),
-        ("context: {strategy: summary_buffer, threshold: '${NO}', target: 0.9}", "threshold"),
-        ("llms: {fast: {max_requests: -9}}\nagents: {a: {llm: fast}}", "max_requests"),
-        ("databases: {main: {driver: sqlit, path: x}}\nstorage: {sessions: {backend: sql, database: main}}", "driver"),
-        ("llms: 5\nagents: {a: {llm: fast}}", "llms"),
-    ],
-)
-def test_a_mistake_causes_no_follow_up_problems(here: Path, text: str, only: str) -> None:
-    """Only the cause is reported."""
-    (here / "holdfast.yaml").write_text(text)
-    report = config.check_config(None, {})
-    [problem] = report.data["problems"]
-    assert re.search(rf"\b{only}: ", problem)
-    assert [line for line in report.data["warnings"] if re.search("no llm|no database|not known", line)] == []

@@ -224,27 +224,6 @@ def test_the_range_holds_the_day_that_is_named(moment: datetime, zone: str, back
         assert 22 * 3_600_000 <= found.stop - found.start <= 26 * 3_600_000
 
 
-@given(moments, st.sampled_from(ZONES))
-def test_weeks_months_and_years_are_those_of_the_calendar(moment: datetime, zone: str) -> None:
-    today = moment.astimezone(ZoneInfo(zone)).date()
-    for unit, same in (
-        ("week", lambda one: one.isocalendar()[:2]),
-        ("month", lambda one: (one.year, one.month)),
-        ("year", lambda one: one.year),
-    ):
-        this = time_range(f"What did I ask this {unit}?", ms(moment), zone)
-        last = time_range(f"What did I ask last {unit}?", ms(moment), zone)
-        assert this is not None
-        assert last is not None
-        assert last.stop == this.start
-        assert this.start is not None
-        assert this.stop is not None
-        assert this.start <= noon(today, zone) < this.stop
-        first = datetime.fromtimestamp(this.start / 1000, ZoneInfo(zone)).date()
-        assert same(first) == same(today)
-        assert same(first - timedelta(days=1)) != same(today)
-
-
 @given(moments, st.dates(date(1990, 1, 1), date(2059, 12, 31)), st.sampled_from(ZONES))
 def test_written_days_in_every_form(moment: datetime, asked: date, zone: str) -> None:
     forms = [
