@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import ContextTooLong, ModelError, ModelRejected
 from holdfast.models.answer import AnswerReader
-from holdfast.models.failures import make_too_long_error, make_upstream_error
-from holdfast.models.overflow import Overflow, parse_overflow
+from holdfast.models.failures import make_upstream_error
 
 # Each: the words, the limit in them, the tokens of the prompt in them.
 WORDINGS: list[tuple[str, int | None, int | None]] = [
@@ -282,22 +281,6 @@ def test_rate_limits_are_not_overflows() -> None:
     assert not isinstance(make_upstream_error(429, {"message": WORDINGS[0][0]}, where="w"), ContextTooLong)
 
 
-BODIES: list[tuple[dict[str, Any], Overflow]] = [
-    ({"message": "no", "code": "context_length_exceeded"}, Overflow(None, None)),
-    ({"message": "no", "code": "model_context_window_exceeded"}, Overflow(None, None)),
-    (
-        {"message": "no", "type": "exceed_context_size_error", "n_ctx": 4_096, "n_prompt_tokens": 5_000},
-        Overflow(4_096, 5_000),
-    ),
-    ({"message": "no", "type": "exceed_context_size_error", "n_ctx": True}, Overflow(None, None)),
-]
-
-
-@pytest.mark.parametrize(("body", "told"), BODIES)
-def test_the_code_alone_and_the_fields_of_llama_cpp_are_enough(body: dict[str, Any], told: Overflow) -> None:
-    assert parse_overflow("no", body) == told
-
-
 def test_overflows_forwarded_by_a_router_are_recognized() -> None:
     raw = msgspec.json.encode({"error": {"message": WORDINGS[0][0], "code": 400}}).decode()
     body = {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw, "provider_name": "Nvidia"}}
@@ -339,12 +322,3 @@ def test_any_error_body_is_reported(words: str, body: dict[str, Any]) -> None:
 
 
 # -- the end of it -----------------------------------------------------------------------
-
-
-def test_giving_up_names_the_numbers() -> None:
-    refusal = make_upstream_error(400, {"message": MESSAGE, "type": "invalid_request_error"}, where="http://model")
-    assert isinstance(refusal, ContextTooLong)
-    error = make_too_long_error(refusal, [185_664, 167_097])
-    for said in ("185,664, 167,097", "200,000", "205,001", MESSAGE, "http://model"):
-        assert said in str(error)
-    assert (error.status, error.body, error.code) == (400, refusal.body, "context_length_exceeded")

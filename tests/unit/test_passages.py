@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.recall.passages import MAX_PASSAGES, Passage, PassageTable
+from holdfast.recall.passages import Passage, PassageTable
 from holdfast.recall.questions import parse_question
-from holdfast.recall.terms import extract_terms
 
 TALK = [
     ("user", "We have a boat. The boat is called Kittiwake, and her mooring costs 420 a month. It rains."),
@@ -49,25 +48,6 @@ def test_an_answer_is_found_through_its_question_and_returned_with_it() -> None:
     assert get_text(finding.question) == "What is your budget for the new sails?"
 
 
-def test_a_short_sentence_is_returned_with_its_neighbours() -> None:
-    made = make_table(*TALK)
-    assert get_text(made.add_context(find(made, "What does the mooring cost?")[0]).whole) == TALK[0][1]
-
-
-def test_covered_is_the_matched_share_of_the_question() -> None:
-    made = make_table(*TALK)
-    (mooring,) = [
-        one for one in find(made, "What does the mooring cost?") if get_text(one).startswith("The boat is called")
-    ]
-    (partly,) = [
-        one
-        for one in find(made, "the mooring, the tower and the abbey")
-        if get_text(one).startswith("The boat is called")
-    ]
-    assert mooring.covered > 0.9
-    assert partly.covered < 0.5
-
-
 def test_sentences_of_the_best_message_come_first() -> None:
     """Even if its matches are spread and another message has two matches in one sentence."""
     spread = "We moored Kittiwake at Tarrow. The fee is high. It is paid in May. The steward is called Moss."
@@ -81,11 +61,6 @@ def test_sentences_of_the_best_message_come_first() -> None:
     assert made.rank_entries(question, 5)[0] == (0, 1.0)
     assert [seq for seq, _ in made.rank_entries(question, 1)] == [0]
     assert find(made, question.text)[0].seq == 0
-
-
-def test_a_fragment_next_to_the_answer_is_not_a_separate_hit() -> None:
-    made = make_table(("user", "The gate code of the marina is 4711. QS-820."))
-    assert [one.start for one in find(made, "What is the gate code?")] == [0]
 
 
 def test_a_passage_comes_with_the_later_sentence_that_corrects_it() -> None:
@@ -118,26 +93,6 @@ def test_assistant_passages_have_no_correction() -> None:
 def test_the_newest_of_equal_passages_comes_first() -> None:
     made = make_table(*[("user", "The ferry leaves at nine.")] * 2)
     assert [one.seq for one in find(made, "When does the ferry leave?")] == [1, 0]
-
-
-def test_unknown_words_find_nothing() -> None:
-    assert find(make_table(*TALK), "xylophone") == []
-    assert find(PassageTable(), "mooring") == []
-
-
-def test_a_full_table_keeps_the_newest_and_reports_its_first_entry() -> None:
-    made = PassageTable()
-    for seq in range(MAX_PASSAGES + 10):
-        made.add(seq, "user", f"Number {seq} of the list.")
-    assert len(made) <= MAX_PASSAGES
-    assert made.begins > 0
-    assert made.begins - 1 not in made
-    assert MAX_PASSAGES + 9 in made
-    assert find(made, f"{MAX_PASSAGES + 9}")[0].seq == MAX_PASSAGES + 9
-
-
-def test_quotes_between_chinese_words_are_not_words() -> None:
-    assert "中" in extract_terms("中’中").counts  # noqa: RUF001 - a quote
 
 
 @given(

@@ -70,18 +70,6 @@ def test_three_recalls_of_three_questions_today_have_the_score_of_the_formula() 
     assert figures.score == pytest.approx(expected)
 
 
-def test_five_questions_and_five_days_are_enough() -> None:
-    figures = compute_figures(memory(), [recall(n, f"q{n}") for n in range(7)], NOW)
-    assert (figures.diversity, figures.consolidation) == (1.0, 1.0)
-
-
-def test_recency_halves_with_the_half_life_of_the_type() -> None:
-    project = memory(type="project")
-    assert compute_figures(project, [recall(90)], NOW).recency == pytest.approx(0.5)
-    assert compute_figures(memory(type="user"), [recall(90)], NOW).recency > 0.99
-    assert compute_figures(project, [recall(-5)], NOW).recency == 1.0, "a clock that runs ahead counts as now"
-
-
 @given(st.lists(st.floats(), min_size=1, max_size=5), st.floats(-1e6, 1e6))
 def test_figures_stay_between_0_and_1_for_any_recalls(scores: list[float], days: float) -> None:
     figures = compute_figures(memory(), [recall(days, f"q{n}", score) for n, score in enumerate(scores)], NOW)

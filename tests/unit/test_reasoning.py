@@ -6,76 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.dialects import Thought, find_call_signature, find_signature, parse_field_thoughts, parse_thoughts
-from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.context.dialects import Thought, find_call_signature, find_signature
+from holdfast.domain.messages import ToolCall
 
 CLAUDE, GOOGLE = "anthropic-claude-v1", "google-gemini-v1"
-
-
-@pytest.mark.parametrize(
-    ("extra", "found"),
-    [
-        ({}, []),
-        ({"thinking_blocks": [{"type": "thinking", "thinking": "hm"}]}, [Thought("hm", "anthropic")]),
-        (
-            {"thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": "s"}]},
-            [Thought("hm", "anthropic", "s")],
-        ),
-        ({"thinking_blocks": [{"type": "thinking", "signature": "s"}]}, [Thought("", "anthropic", "s")]),
-        (
-            {"thinking_blocks": [{"type": "redacted_thinking", "data": "d", "thinking": "no", "signature": "no"}]},
-            [Thought(vendor="anthropic", sealed="d")],
-        ),
-        (
-            {"reasoning_details": [{"type": "reasoning.text", "text": "hm", "summary": "h", "signature": "s"}]},
-            [Thought("hm", "anthropic", "s")],
-        ),
-        (
-            {"reasoning_details": [{"type": "reasoning.text", "text": "hm", "signature": "s", "format": CLAUDE}]},
-            [Thought("hm", "anthropic", "s")],
-        ),
-        (
-            {"reasoning_details": [{"type": "reasoning.summary", "summary": "in short", "format": GOOGLE}]},
-            [Thought("in short", "gemini")],
-        ),
-        ({"reasoning_details": [{"type": "reasoning.text", "signature": "s"}]}, [Thought("", "anthropic", "s")]),
-        ({"reasoning_details": [{"type": "reasoning.text", "text": "hm", "format": "other"}]}, [Thought("hm")]),
-        (
-            {"reasoning_details": [{"type": "reasoning.encrypted", "data": "d", "id": "c", "format": GOOGLE}]},
-            [Thought(vendor="gemini", sealed="d", call_id="c")],
-        ),
-        ({"reasoning_content": "hm", "reasoning": "other"}, [Thought("hm")]),
-        ({"reasoning_content": " \n", "reasoning": "hm"}, [Thought("hm")]),
-    ],
-)
-def test_each_reasoning_field_is_read(extra: dict[str, Any], found: list[Thought]) -> None:
-    """A summary replaces missing text; an unknown `format` has no provider."""
-    assert parse_thoughts(Message(role="assistant", content="ok", extra=extra)) == found
-
-
-def test_the_first_field_with_reasoning_is_used() -> None:
-    """Content parts, then blocks, details and plain text; the others repeat the same."""
-    blocks = {"thinking_blocks": [{"type": "thinking", "thinking": "in blocks"}]}
-    details = {"reasoning_details": [{"type": "reasoning.text", "text": "in details"}]}
-    plain = {"reasoning_content": "in words"}
-    everything = {**blocks, **details, **plain}
-    content = (Part("thinking", extra={"thinking": "in parts", "signature": "s"}), Part("text", "ok"))
-    said = Message(role="assistant", content=content, extra=everything)
-    assert parse_thoughts(said) == [Thought("in parts", "anthropic", "s")]
-    assert parse_field_thoughts(said) == []
-    for extra, text in ((everything, "in blocks"), ({**details, **plain}, "in details"), (plain, "in words")):
-        said = Message(role="assistant", content=(Part("text", "ok"),), extra=extra)
-        assert [thought.text for thought in parse_thoughts(said)] == [text]
-        assert parse_field_thoughts(said) == parse_thoughts(said)
-
-
-@pytest.mark.parametrize("empty", [[], [{}], ["?", 5], "?", None, [{"type": "thinking", "thinking": ""}]])
-def test_empty_fields_do_not_hide_others(empty: Any) -> None:
-    """Also fields of an unexpected type."""
-    said = {"thinking_blocks": empty, "reasoning_details": empty, "reasoning_content": 5, "reasoning": "hm"}
-    assert parse_thoughts(Message(role="assistant", content="ok", extra=said)) == [Thought("hm")]
-    sealed = {"thinking_blocks": [{"type": "redacted_thinking", "data": "d"}], "reasoning": "hm"}
-    assert parse_thoughts(Message(role="assistant", extra=sealed)) == [Thought(vendor="anthropic", sealed="d")]
 
 
 def test_reasoning_is_returned_to_the_provider_that_signed_it() -> None:

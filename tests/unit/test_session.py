@@ -8,7 +8,7 @@ from typing import Any, get_args
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.domain.log import erase_content, extend, rewind, to_sent_message
+from holdfast.domain.log import erase_content, extend, rewind
 from holdfast.domain.messages import GENESIS, Message, Part, ToolCall, chain, encode_canonical, make_alias
 from holdfast.domain.reconcile import Plan, reconcile_delta
 from holdfast.domain.session import (
@@ -99,26 +99,6 @@ def test_aliases_match_replies_as_the_client_received_them() -> None:
     assert no.alias == make_alias(yes.digest, a("no"), cut=True) != make_alias(yes.digest, a("no"))
 
 
-def test_to_sent_message_returns_the_part_sent_to_the_client() -> None:
-    """It has the returned calls and the preface; metadata of another shape belongs to other applications."""
-    calls = tc("x", "y", "z")
-    assert [call.id for call in to_sent_message(calls, {"returned": [0, 2]}).tool_calls] == ["x", "z"]
-    foreign: list[dict[str, Any]] = [
-        {},
-        {"returned": []},
-        {"returned": "02"},
-        {"preface": ""},
-        {"preface": ["Oh "]},
-    ]
-    for nothing in (None, *foreign):
-        assert to_sent_message(calls, nothing) == calls
-        assert to_sent_message(a("yes"), nothing) == a("yes")
-    assert to_sent_message(a("yes"), {"preface": "Oh "}) == a("Oh yes")
-    image = Part("image_url", extra={"image_url": {"url": "x"}})
-    shown = Message(role="assistant", content=(image,))
-    assert to_sent_message(shown, {"preface": "Oh "}).content == (Part("text", "Oh "), image)
-
-
 # -- rewinding --------------------------------------------------------------
 
 
@@ -165,13 +145,6 @@ def test_an_erased_message_has_no_content() -> None:
 
 
 # -- reconcile: a delta ------------------------------------------------------
-
-
-def test_a_delta_is_appended_to_the_log() -> None:
-    """Even if it equals an earlier message."""
-    log = log_of(u("yes"), a("sure?"))
-    assert reconcile_delta(log[-1:], [u("yes")]) == Plan("delta", (u("yes"),))
-    assert reconcile_delta([], [u("yes")]) == Plan("new", (u("yes"),))
 
 
 def test_a_retried_delta_is_stored_once() -> None:

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.log import erase_content, extend
-from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import NewEntry, Tail
 from holdfast.errors import InvalidMetadata
 from holdfast.wire.exports import parse_own_fields
@@ -51,33 +50,6 @@ def test_recorded_examples_round_trip() -> None:
 # -- export -----------------------------------------------------------------------
 
 
-def test_unspoken_messages_are_left_out() -> None:
-    """System messages, tools and messages without text; the text of a message with a call was spoken."""
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    log = make_entries(
-        {"role": "user", "content": "find it"},
-        {"role": "assistant", "content": "Let me look.", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c", "content": "found"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c", "content": "found"},
-        {"role": "system", "content": "be brief"},
-        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]},
-        {"role": "user", "content": "  "},
-        {"role": "assistant", "content": "Here.", "metadata": {"preface": "Let me look.\n\n", "returned": [0]}},
-    )
-    assert make_plain_records(log) == [
-        {"role": "user", "content": "find it"},
-        {"role": "assistant", "content": "Let me look."},
-        {"role": "assistant", "content": "Here."},
-    ]
-    assert [record["metadata"] for record in make_records(log)] == [
-        {"source": "message"},
-        {"source": "llm"},
-        {"source": "llm"},
-    ]
-    assert all(set(record) == {"role", "content", "turn_id", "timestamp", "metadata"} for record in make_records(log))
-
-
 def test_interruption_fields_are_exported_all_or_none() -> None:
     """Of a reply cut during generation, the content is the original; uninterrupted replies have no such fields."""
     user = {"role": "user", "content": "a"}
@@ -104,34 +76,7 @@ def test_an_erased_message_is_exported_as_erased() -> None:
     assert make_records([gone])[0]["content"] == "[erased]"
 
 
-def test_parts_are_exported_as_text() -> None:
-    parts = (Part("text", "a "), Part("image_url", extra={"image_url": {}}), Part("text", "b"))
-    log, _ = extend(Tail(), [NewEntry(message=Message(role="user", content=parts), tokens=1, timestamp=1)])
-    assert make_plain_records(log) == [{"role": "user", "content": "a b"}]
-
-
-def test_calls_without_text_are_not_exported() -> None:
-    message = Message(role="assistant", content="", tool_calls=(ToolCall("c", "f"),))
-    log, _ = extend(Tail(), [NewEntry(message=message, tokens=1, timestamp=1)])
-    assert make_records(log) == []
-
-
 # -- import ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("source", ALL)
-@pytest.mark.parametrize("role", ROLES)
-def test_allowed_sources_per_role(role: str, source: str) -> None:
-    """Other pairs are rejected with the field name and the allowed sources."""
-    if (role, source) in GOOD:
-        assert check_metadata(role, {"source": source}) == {"source": source}
-        return
-    with pytest.raises(InvalidMetadata) as refused:
-        check_metadata(role, {"source": source}, "messages[3]")
-    assert refused.value.param == "messages[3].metadata.source"
-    assert "messages[3].metadata.source" in str(refused.value)
-    if role in SOURCES:
-        assert all(good in str(refused.value) for good in SOURCES[role])
 
 
 CUT = {"interrupted": True, "interrupt_timestamp": 5, "original": "abc"}
