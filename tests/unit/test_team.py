@@ -1,0 +1,171 @@
+"""Teams of agents: allowed transfers, the agent of the next turn, and invalid relations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.agents import Agent, Roster
+from holdfast.agents.team import BELOW, CALLED, Team, find_wrong_relations
+from holdfast.errors import InvalidRequest
+from holdfast.limits import STATE_KEY_BYTES
+
+
+def make_agents(**fields: dict[str, Any]) -> dict[str, Agent]:
+    return {name: Agent(name=name, **own) for name, own in fields.items()}
+
+
+FIRM = make_agents(
+    boss={"sub_agents": ("desk", "lab", "line")},
+    desk={"sub_agents": ("clerk",)},
+    clerk={},
+    lab={},
+    line={"sequence": ("draft", "check")},
+    draft={"sub_agents": ("typist",)},
+    typist={},
+    check={},
+)
+
+
+def list_reachable_names(team: Team[Agent], name: str) -> list[str]:
+    return [one.name for one in team.list_reachable(name)]
+
+
+# -- reachable agents ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [
+        ("boss", ["desk", "lab", "line"]),
+        ("desk", ["clerk", "boss", "lab", "line"]),
+        ("clerk", ["desk"]),
+        ("lab", ["boss", "desk", "line"]),
+        ("line", []),
+        ("draft", []),
+        ("typist", []),
+        ("check", []),
+    ],
+)
+def test_an_agent_reaches_its_sub_agents_its_parent_and_its_peers(name: str, to: list[str]) -> None:
+    assert list_reachable_names(Team("boss", FIRM), name) == to
+
+
+def test_a_team_contains_only_agents_below_its_root() -> None:
+    team = Team("desk", FIRM)
+    assert ("clerk" in team, "boss" in team, len(team)) == (True, False, 2)
+    assert list_reachable_names(team, "desk") == ["clerk"]
+    with pytest.raises(KeyError):
+        team["boss"]
+
+
+# -- the agent of the next turn ---------------------------------------------
+
+
+def test_a_step_of_a_workflow_accepts_no_handover() -> None:
+    team = Team("boss", FIRM)
+    assert (team.resolve_handover("lab"), team.resolve_handover("line"), team.resolve_handover("draft")) == (
+        "lab",
+        "line",
+        "boss",
+    )
+
+
+# -- invalid relations ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [*BELOW, CALLED])
+def test_an_agent_below_itself_is_reported(key: str) -> None:
+    (wrong,) = find_wrong_relations(make_agents(a={key: ("a",)}))
+    assert (wrong.agent, wrong.key) == ("a", key)
+    assert "a -> a" in wrong.message
+
+
+def test_a_cycle_over_several_keys_is_reported_once() -> None:
+    found = find_wrong_relations(
+        make_agents(
+            a={"sub_agents": ("b",)}, b={"agent_tools": ("c",)}, c={"parallel": ("a",)}, d={"sub_agents": ("a",)}
+        )
+    )
+    assert [(one.agent, one.key) for one in found] == [("c", "parallel")]
+    assert "a -> b -> c -> a" in found[0].message
+
+
+def test_every_cycle_is_reported() -> None:
+    found = find_wrong_relations(
+        make_agents(a={"sub_agents": ("b", "a")}, b={"sub_agents": ("a",)}, c={"sequence": ("c",)})
+    )
+    assert [(one.agent, one.key) for one in found] == [("b", "sub_agents"), ("a", "sub_agents"), ("c", "sequence")]
+
+
+def test_an_agent_twice_below_a_root_is_reported() -> None:
+    found = find_wrong_relations(
+        make_agents(a={"sub_agents": ("b", "c")}, b={"sub_agents": ("d",)}, c={"sub_agents": ("d",)}, d={})
+    )
+    assert [(one.agent, one.key) for one in found] == [("c", "sub_agents")]
+    assert "under 'b'" in found[0].message
+    assert find_wrong_relations(make_agents(a={"sequence": ("b", "b")}, b={}))[0].agent == "a"
+
+
+def test_two_roots_may_share_an_agent_and_call_the_same_tool_agent() -> None:
+    shared = make_agents(
+        a={"sub_agents": ("x",)}, b={"sub_agents": ("x",), "agent_tools": ("y",)}, x={"agent_tools": ("y",)}, y={}
+    )
+    assert find_wrong_relations(shared) == []
+
+
+NAMES = [f"n{at}" for at in range(7)]
+REFERENCES = st.fixed_dictionaries(
+    {key: st.lists(st.sampled_from([*NAMES, "nobody"]), max_size=2).map(tuple) for key in (*BELOW, CALLED)}
+)
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(NAMES, REFERENCES)))
+def test_accepted_relations_form_trees(fields: dict[str, dict[str, Any]]) -> None:
+    """Each agent has one path to its root unless a cycle or a duplicate is reported."""
+    made = make_agents(**fields)
+    ways = {name: _list_descendants(made, name, (), BELOW) for name in made}
+    called = {name: _list_descendants(made, name, (), (*BELOW, CALLED)) for name in made}
+    endless = any(found is None for found in called.values())
+    doubled = any(found is not None and len(found) != len(set(found)) for found in ways.values())
+    assert bool(find_wrong_relations(made)) == (endless or doubled)
+    if not find_wrong_relations(made):
+        for name in made:
+            team = Team(name, made)
+            assert len(team) == len(ways[name] or ()) + 1
+            for one in ways[name] or ():
+                assert all(other.name in team for other in team.list_reachable(one))
+                assert team.resolve_next(one) in {one, name}
+
+
+def _list_descendants(
+    made: dict[str, Agent], name: str, path: tuple[str, ...], keys: tuple[str, ...]
+) -> list[str] | None:
+    """List all agents below an agent with repetitions, or None if there is a cycle."""
+    if name in path:
+        return None
+    found: list[str] = []
+    for other in [one for key in keys for one in getattr(made[name], key) if one in made]:
+        below = _list_descendants(made, other, (*path, name), keys)
+        if below is None:
+            return None
+        found += [other, *below]
+    return found
+
+
+# -- in a roster ---------------------------------------------------------------------
+
+
+def test_a_roster_rejects_invalid_agents() -> None:
+    with pytest.raises(InvalidRequest, match="agent 'a': sub_agents: 'a' refers back to itself"):
+        Roster(agents=make_agents(a={"sub_agents": ("a",)}))
+    with pytest.raises(InvalidRequest, match="belongs to a single turn"):
+        Roster(agents=make_agents(a={"state": {"temp:x": 1}}))
+    with pytest.raises(InvalidRequest, match="256"):
+        Roster(agents=make_agents(a={"output_key": "k" * (STATE_KEY_BYTES + 1)}))
+
+
+# -- the tool ------------------------------------------------------------------------
