@@ -177,6 +177,23 @@ async def test_client_lost_before_the_last_word_gets_the_reply_again(config: str
         assert await read_metric(served, 'holdfast_replies_left_total{outcome="finished"}') == 1
 
 
+async def test_disconnect_is_noticed_with_a_pipelined_request() -> None:
+    """A second request on the connection before the first answer ends: the first is cut when the client disconnects."""
+    async with gateway(lambda body: LONG) as (served, _):
+        line = await Line.ask(served.port, "long", small=True)
+        await until(lambda: count_blocked_connections(served))
+        connection: Any = next(iter(served.server.server_state.connections))
+        first = connection.cycle
+        line.send_another("never", "other")
+        await until(lambda: connection.cycle is not first)
+        line.drop()
+        await until(lambda: not served.server.server_state.tasks and served.hf.engine.locks.is_empty)
+        part = (await entries(served))[1]
+        assert (part.metadata or {})["interrupted"] is True
+        assert await read_metric(served, 'holdfast_replies_left_total{outcome="cut"}') == 1
+        assert [one.id for one in (await served.hf.sessions()).sessions] == ["s"]
+
+
 async def test_other_requests_do_not_get_the_reply() -> None:
     """Other messages or another key are answered on their own."""
     gate = Gate()
@@ -194,6 +211,24 @@ async def test_other_requests_do_not_get_the_reply() -> None:
         assert len(served.hf.engine.undelivered) == 0
 
 
+@pytest.mark.parametrize("config", ["cut", "finish"])
+async def test_request_overrides_on_disconnect(config: str) -> None:
+    """`on_disconnect` of the body takes precedence over the configuration, and is not sent upstream."""
+    gate, other = Gate(), "cut" if config == "finish" else "finish"
+    async with gateway(
+        [Reply(text=TEXT, hold=gate, hold_after=2), "fine"], f"gateway: {{on_disconnect: {config}}}"
+    ) as (served, upstream):
+        line = await Line.ask(served.port, "count", on_disconnect=other)
+        async for _ in line.words():
+            break
+        line.drop()
+        await until(lambda: len(served.server.server_state.connections) == 0)
+        gate.open()
+        sent = await assert_next_turn_works(served, upstream)
+        assert "on_disconnect" not in upstream.requests[0].body
+        assert sent[1]["content"] == (TEXT if other == "finish" else WORDS[0])
+
+
 async def test_waiting_turn_is_dropped_with_its_client() -> None:
     gate = Gate()
     async with gateway([Reply(text="first", hold=gate), "fine"], FINISH) as (served, upstream):
@@ -206,6 +241,23 @@ async def test_waiting_turn_is_dropped_with_its_client() -> None:
         gate.open()
         await first
         assert await served.log() == [("user", "a"), ("assistant", "first")]
+
+
+async def test_model_failure_without_a_client_is_stored() -> None:
+    """The partial reply is stored and marked."""
+    gate = Gate()
+    reply = Reply(text=TEXT, hold=gate, hold_after=3, cut_after=4)
+    async with gateway([reply, "fine"], FINISH) as (served, upstream):
+        line = await Line.ask(served.port, "count")
+        async for _ in line.words():
+            break
+        line.drop()
+        await until(lambda: len(served.server.server_state.connections) == 0)
+        gate.open()
+        await assert_next_turn_works(served, upstream)
+        part = (await entries(served))[1]
+        assert (part.message.content, (part.metadata or {})["interrupted"]) == ("one two three ", True)
+        assert await read_metric(served, 'holdfast_replies_left_total{outcome="cut"}') == 1
 
 
 async def test_turn_without_its_client_can_be_interrupted() -> None:

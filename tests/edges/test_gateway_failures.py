@@ -3,13 +3,114 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from typing import Any
 
 import httpx2
+import openai
 import pytest
 
 from holdfast.testing import Gate, Reply
 from tests.edges.gateway_kit import CHUNKS, TEXT, WORDS, assert_next_turn_works, entries, send_and_disconnect
-from tests.edges.server import gateway
+from tests.edges.server import Served, gateway
+
+
+async def ask(served: Served, *, stream: bool) -> tuple[str, BaseException | None]:
+    """Return the text that the client received, and its exception."""
+    got = ""
+    try:
+        if not stream:
+            whole = await served.client.chat.completions.create(
+                model="gpt-4o", messages=[{"role": "user", "content": "count"}], extra_body={"session_id": "s"}
+            )
+            return whole.choices[0].message.content or "", None
+        chunks = await served.client.chat.completions.create(
+            model="gpt-4o", messages=[{"role": "user", "content": "count"}], stream=True, extra_body={"session_id": "s"}
+        )
+        async for chunk in chunks:
+            got += (chunk.choices[0].delta.content or "") if chunk.choices else ""
+    except openai.APIError as exc:
+        return got, exc
+    return got, None
+
+
+@pytest.mark.parametrize("failure", ["cut", "error", "garbage"])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("after", range(CHUNKS))
+async def test_interrupted_reply_is_stored_and_marked(after: int, stream: bool, failure: str) -> None:
+    """At every chunk: the partial reply is stored and marked, the client gets an error, and the next turn includes
+    it.
+    """
+    reply = {
+        "cut": Reply(text=TEXT, cut_after=after),
+        "error": Reply(text=TEXT, cut_after=after, error="overloaded"),
+        "garbage": Reply(raw=[*make_events(TEXT)[:after], b"data: }{\n\n"]),
+    }[failure]
+    arrived = "".join(WORDS[: max(0, after - 1)])
+    async with gateway([reply, "fine"]) as (served, upstream):
+        got, error = await ask(served, stream=stream)
+        assert isinstance(error, openai.APIError)
+        assert got == (arrived if stream else "")
+        user, *partial = await entries(served)
+        assert user.message.content == "count"
+        assert [(entry.message.role, entry.message.content) for entry in partial] == (
+            [("assistant", arrived)] if arrived else []
+        )
+        for entry in partial:
+            assert entry.metadata is not None
+            assert entry.metadata["interrupted"] is True
+            assert entry.metadata["interrupt_timestamp"] > user.timestamp
+        sent = await assert_next_turn_works(served, upstream)
+        assert [message["content"] for message in sent] == ["count", *([arrived] if arrived else []), "go on"]
+
+
+def make_events(text: str) -> list[bytes]:
+    """Return the event stream of a reply as the scripted upstream sends it."""
+    from holdfast.models.collect import to_chunks
+
+    message = {"role": "assistant", "content": text}
+    completion = {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    return [b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in to_chunks(completion, by_word=True)]
+
+
+async def test_half_a_tool_call_is_not_stored() -> None:
+    """The text of the reply is kept; an incomplete call could never be answered."""
+    chunks: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "Let me see."}, "finish_reason": None}]},
+        {
+            "choices": [
+                {
+                    "index": 0,
+                    "delta": {
+                        "tool_calls": [
+                            {
+                                "index": 0,
+                                "id": "c",
+                                "type": "function",
+                                "function": {"name": "look", "arguments": '{"a'},
+                            }
+                        ]
+                    },
+                    "finish_reason": None,
+                }
+            ]
+        },
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
+    ]
+    async with gateway([Reply(chunks=chunks, cut_after=2), "fine"]) as (served, upstream):
+        await served.chat("count")
+        assert await served.log() == [("user", "count"), ("assistant", "Let me see.")]
+        sent = await assert_next_turn_works(served, upstream)
+        assert "tool_calls" not in sent[1]
+
+
+async def test_stream_with_a_finish_reason_is_complete_without_done() -> None:
+    async with gateway([Reply(text=TEXT, end=b""), "fine"]) as (served, upstream):
+        assert await ask(served, stream=True) == (TEXT, None)
+        _, reply = await entries(served)
+        assert reply.metadata is None
+        await assert_next_turn_works(served, upstream)
+
 
 # -- disconnecting clients ---------------------------------------------------
 

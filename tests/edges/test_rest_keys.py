@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.access import parse_key_id
+import pytest
+
+from holdfast.access import parse_key_id, to_principal
+from holdfast.limits import PAGE
+from holdfast.server.sign_in import SignIns
 from tests.clocks import Clock
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
@@ -47,3 +51,64 @@ async def test_keys_of_a_tenant_are_its_own() -> None:
         assert (await ask(served, "DELETE", f"/{made_there['id']}", key=own))["status"] == "revoked"
         kept = {one["id"]: one["status"] for one in (await ask(served, "GET", key=own))["data"]}
         assert kept[mine["id"]] == "valid"
+
+
+async def test_lists_are_read_page_by_page() -> None:
+    async with gateway([], clock=Clock()) as (served, _):
+        admin = await create_stored_key(served.hf, role="admin")
+        names = sorted([str(parse_key_id(admin)), *[(await create(served, admin))["id"] for _ in range(4)]])
+        found, after = [], ""
+        while True:
+            page = await ask(served, "GET", f"?limit=2{after}", key=admin)
+            found += [one["id"] for one in page["data"]]
+            if not page["has_more"]:
+                break
+            after = f"&after={page['last_id']}"
+        assert found == names
+        assert [len(page["data"]), page["last_id"]] == [1, names[-1]]
+        for wrong in ("0", str(PAGE + 1), "x"):
+            await ask(served, "GET", f"?limit={wrong}", key=admin, status=400)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"role": "king"},
+        {"expires": "soon"},
+        {"expires": 0},
+        {"expires": -1},
+        {"expires": "0s"},
+        {"expires": "36501d"},
+        {"expires": 10**18},
+        {"expires": 1.5},
+        {"rate": 0},
+        {"rate": 10**18},
+        {"max_body": -1},
+        {"budget": "many"},
+        {"tenant": ""},
+        {"tenant": ".."},
+        {"user_id": ""},
+        {"user_id": "x" * 513},
+        {"session_mode": "all"},
+        {"colour": "red"},
+    ],
+)
+async def test_invalid_keys_are_refused(body: dict[str, Any]) -> None:
+    """With the field that is wrong; nothing is stored."""
+    async with gateway([], clock=Clock()) as (served, _):
+        answer = await create(served, status=400, **body)
+        assert next(iter(body)) in answer["error"]["message"]
+        assert list(await served.hf.store.keys()) == []
+        assert (await create(served, status=413, name="x" * 513))["error"]["param"] == "name"
+
+
+async def test_revoking_a_key_ends_its_sign_ins() -> None:
+    async with gateway([], clock=Clock()) as (served, _):
+        admin = await create_stored_key(served.hf, role="admin")
+        answer = await create(served, admin, role="read")
+        stored = await served.hf.store.get_key(answer["id"])
+        assert stored is not None
+        text = await SignIns(served.hf).create(to_principal(stored))
+        assert await SignIns(served.hf).find(text) is not None
+        await ask(served, "DELETE", f"/{answer['id']}", key=admin)
+        assert await SignIns(served.hf).find(text) is None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,22 @@ from typing import Any
 import httpx2
 import pytest
 
+from holdfast import limits
+from holdfast.config import load
 from holdfast.server import limits as server_limits
 from holdfast.server.body_limits import BodyLimits
-from tests.edges.rest_kit import read_peak_memory, send_raw
+from tests.edges.rest_kit import BODIES, HI, assert_error, create_session_s, read_peak_memory, send_raw
 from tests.edges.server import Process, Served, gateway
 
 BODY, MEDIA = 200_000, 50_000
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests and messages may have only a few items."""
+    small = {"REQUEST_MESSAGE_BYTES": 50_000, "REQUEST_MESSAGES": 20, "REQUEST_TOOLS": 3}
+    for name, number in {**small, "MESSAGE_PARTS": 5, "MESSAGE_CALLS": 4}.items():
+        monkeypatch.setattr(limits, name, number)
 
 
 @pytest.fixture
@@ -31,7 +43,119 @@ def calls(count: int) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": [{"id": f"c{at}", **one} for at in range(count)]}
 
 
+def parts(count: int) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "text", "text": "x"}] * count}
+
+
+OVER: dict[str, tuple[list[dict[str, Any]], str, str]] = {
+    "messages": ([HI] * 21, "messages", "20"),
+    "parts": ([HI, parts(6)], "messages[1].content", "5"),
+    "tool calls": ([calls(5)], "messages[0].tool_calls", "4"),
+    "a message": ([{"role": "user", "content": "x" * 60_000}], "messages[0]", "50000"),
+    "base64": (
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:x;base64," + "A" * 80_000}}]}],
+        "messages[0].content[0]",
+        "50000",
+    ),
+}
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("name", OVER)
+async def test_messages_over_the_limits_are_refused(name: str) -> None:
+    """413 with the place and the number on every route that takes messages; a request at the limit is accepted."""
+    messages, param, number = OVER[name]
+    async with gateway(["ok"], limits=BodyLimits(BODY, MEDIA)) as (served, upstream):
+        await create_session_s(served)
+        for method, url in (
+            ("POST", "/v1/chat/completions"),
+            ("PUT", "/v1/sessions/s"),
+            ("POST", "/v1/sessions/s/messages"),
+        ):
+            error = assert_error(await served.http.request(method, url, json={"messages": messages}), 413)
+            assert (error["code"], error["param"]) == ("too_large", param)
+            assert number in error["message"]
+        assert await served.log() == [("user", "hi")]
+        assert len((await served.http.get("/v1/sessions")).json()["data"]) == 1
+        assert upstream.requests == []
+        for good in ([HI] * 20, [parts(5)], [calls(4)]):
+            assert (await served.http.put("/v1/sessions/t", json={"messages": good})).status_code == 200
+
+
+@pytest.mark.usefixtures("small_limits")
+async def test_too_many_tools_are_refused() -> None:
+    """In a chat and for a working set."""
+    async with gateway([], limits=BodyLimits(BODY, MEDIA)) as (served, _):
+        await create_session_s(served)
+        tools = [{"type": "function", "function": {"name": "f"}}] * 4
+        for url in ("/v1/chat/completions", "/v1/sessions/s/context"):
+            body = {"messages": [HI], "tools": tools} if "chat" in url else {"tools": tools}
+            assert assert_error(await served.http.post(url, json=body), 413)["param"] == "tools"
+
+
+async def test_session_fields_have_limits() -> None:
+    """State, metadata and system messages, at once and step by step; existing values stay."""
+    async with gateway([]) as (served, _):
+        await create_session_s(served)
+        long = "x" * (limits.STATE_BYTES + 1)
+        system = ["y" * (limits.SYSTEM_BYTES // 2), "y" * (limits.SYSTEM_BYTES // 2)]
+        for name, value in (("state", {"k": long}), ("metadata", {"k": long}), ("system_messages", system)):
+            for method, url in (("POST", "/v1/sessions"), ("PATCH", "/v1/sessions/s")):
+                error = assert_error(await served.http.request(method, url, json={name: value}), 413)
+                assert (error["param"], error["code"]) == (name, "too_large")
+        error = assert_error(
+            await served.http.post("/v1/sessions/s/messages", json={"messages": [{**HI, "metadata": {"k": long}}]}), 413
+        )
+        assert error["param"] == "messages[0].metadata"
+        half = {f"a{at}": "x" * (limits.STATE_BYTES // 6) for at in range(4)}
+        assert (await served.http.patch("/v1/sessions/s", json={"state": half})).status_code == 200
+        assert_error(
+            await served.http.patch("/v1/sessions/s", json={"state": {f"b{k}": v for k, v in half.items()}}), 413
+        )
+        assert (await served.http.get("/v1/sessions/s")).json()["state"] == half
+        assert (await served.http.patch("/v1/sessions/s", json={"state": {"a0": None, "b": 1}})).status_code == 200
+
+
+async def test_shared_state_has_the_same_limits() -> None:
+    """Keys, values, and the bytes and keys of a scope, on each route; existing values stay."""
+    async with gateway([]) as (served, _):
+        await create_session_s(served)
+        known: dict[str, str] = {}
+        for path, prefix in (
+            ("/v1/sessions/s/state", "user:"),
+            ("/v1/state?user_id=ada", "user:"),
+            ("/v1/state?scope=tenant", "app:"),
+            ("/v1/sessions/s/state", ""),
+        ):
+            fits = {f"{prefix}{'k' * limits.STATE_KEY_BYTES}": "x" * (limits.STATE_VALUE_BYTES - 2)}
+            assert (await served.http.patch(path, json=fits)).status_code == 200
+            too_large = (
+                {f"{prefix}{'k' * (limits.STATE_KEY_BYTES + 1)}": 1},
+                {f"{prefix}a": "x" * (limits.STATE_VALUE_BYTES - 1)},
+                {f"{prefix}a{at}": "x" * (limits.STATE_VALUE_BYTES - 2) for at in range(4)},
+                {f"{prefix}{at}": 0 for at in range(limits.STATE_KEYS)},
+            )
+            for body in too_large:
+                error = assert_error(await served.http.patch(path, json=body), 413)
+                assert (error["param"], error["code"]) == ("state", "too_large")
+            left = (await served.http.get(path)).json()
+            known |= fits
+            assert left.items() <= known.items()
+            assert fits.items() <= left.items()
+
+
 # -- content types -----------------------------------------------------------
+
+
+async def test_compressed_body_is_refused_everywhere() -> None:
+    """Not as invalid JSON."""
+    body = gzip.compress(json.dumps({"messages": [HI]}).encode())
+    async with gateway([]) as (served, _):
+        for method, url in BODIES:
+            response = await served.http.request(method, url, content=body, headers={"Content-Encoding": "gzip"})
+            error = assert_error(response, 415)
+            assert error["code"] == "unsupported_encoding"
+            assert "uncompressed" in error["message"]
 
 
 # -- long values ----------------------------------------------------------------
@@ -142,6 +266,33 @@ async def test_incomplete_head_times_out(monkeypatch: pytest.MonkeyPatch) -> Non
         assert (await served.http.get("/healthz")).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("url", "headers"),
+    [
+        ("/v1/sessions?user_id=a&user_id=b", []),
+        ("/v1/sessions?limit=5&limit=5", []),
+        ("/v1/sessions?user_id=%FF", []),
+        ("/v1/sessions?" + "&".join(f"p{at}=1" for at in range(server_limits.PARAMETERS + 1)), []),
+    ],
+)
+async def test_ambiguous_query_is_refused(url: str, headers: list[tuple[str, str]]) -> None:
+    """Duplicate, invalid UTF-8, or too many parameters: 400."""
+    async with gateway([]) as (served, _):
+        assert_error(await served.http.get(url, headers=headers), 400)
+
+
+@pytest.mark.parametrize("name", ["Idempotency-Key", "X-Session-Id", "If-Match"])
+async def test_duplicate_header_is_refused(name: str) -> None:
+    async with gateway([]) as (served, _):
+        await create_session_s(served)
+        url = "/v1/chat/completions" if name == "X-Session-Id" else "/v1/sessions/s/messages"
+        headers = [(name, "1"), (name, "1")]
+        assert assert_error(await served.http.post(url, json={"messages": [HI]}, headers=headers), 400)[
+            "param"
+        ].lower() == (name.lower())
+        assert await served.log() == [("user", "hi")]
+
+
 # -- memory ------------------------------------------------------------------
 
 MIB = 1 << 20
@@ -188,3 +339,34 @@ async def test_memory_stays_flat(tmp_path: Path) -> None:
 
 
 # -- the numbers -------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text(encoding="utf-8")
+
+
+def test_documented_limits_match_the_code() -> None:
+    """All that can be configured are documented, and those others that users meet."""
+    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| `([\w.]+)` \|", PAGE, re.MULTILINE)
+    told = {name: number.strip() for number, name in rows}
+    for key, number in (("gateway.max_body", limits.BODY_BYTES), ("gateway.max_media", limits.MEDIA_BYTES)):
+        assert told.pop(key) == format_limit("_BYTES", number)
+    for name, value in {**vars(limits), **vars(server_limits)}.items():
+        if name in told:
+            assert told.pop(name) == format_limit(name, value), name
+    assert told == {}
+
+
+def format_limit(name: str, value: float) -> str:
+    """Return a number as documented."""
+    if "_SECONDS" in name:
+        return f"{value:g} s"
+    if name.endswith("_BYTES"):
+        for unit, size in (("MiB", MIB), ("KiB", 1024)):
+            if value % size == 0:
+                return f"{int(value) // size} {unit}"
+        return f"{int(value):,} bytes"
+    return f"{int(value):,}"
+
+
+def test_configured_limits_are_read() -> None:
+    gateway = load("gateway: {max_body: 1MiB, max_media: 2KiB}", env={}).gateway
+    assert (gateway.max_body, gateway.max_media) == (MIB, 2048)

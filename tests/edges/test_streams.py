@@ -67,6 +67,22 @@ async def test_silent_stream_is_kept_alive(after: int) -> None:
         assert (await served.log())[-1] == ("assistant", TEXT)
 
 
+async def test_official_clients_ignore_keep_alive_comments() -> None:
+    gate = Gate()
+    async with gateway([Reply(text=TEXT, hold=gate)], KEPT_ALIVE) as (served, _):
+        stream = await served.client.chat.completions.create(
+            model="gpt-4o", messages=[{"role": "user", "content": "count"}], stream=True
+        )
+
+        async def has_keep_alives() -> bool:
+            return await read_metric(served, "holdfast_keep_alives_total") >= 2
+
+        await until(has_keep_alives)
+        gate.open()
+        chunks = [chunk async for chunk in stream]
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == TEXT
+
+
 async def test_failure_after_a_keep_alive_is_an_event() -> None:
     """The head was sent, so the error comes in the stream. Without keep-alives it has its own status."""
     for config, status in ((KEPT_ALIVE, 200), ("gateway: {keep_alive: 0}", 502)):
@@ -135,6 +151,17 @@ async def test_stream_is_kept_alive_while_a_tool_runs() -> None:
         assert await line.text() == "done"
 
 
+async def test_whole_reply_has_no_keep_alive_comments() -> None:
+    """Its length is in its head."""
+    gate = Gate()
+    async with gateway([Reply(text=TEXT, hold=gate), Reply(text=TEXT, hold=gate)], KEPT_ALIVE) as (served, upstream):
+        whole = asyncio.create_task(served.chat("count", "t"))
+        await upstream.until(lambda: upstream.requests)
+        await read_comments(await Line.ask(served.port, "count"), 5)  # as long as that
+        gate.open()
+        assert (await whole)["choices"][0]["message"]["content"] == TEXT
+
+
 # -- clients that read slowly --------------------------------------------------------
 
 
@@ -152,6 +179,30 @@ async def test_slow_client_slows_only_its_own_reply() -> None:
         assert UNREAD_BYTES < max(waits) < UNREAD_BYTES + 2 * len(PIECE)
         assert await line.text() == LONG
         assert (await served.log())[-1] == ("assistant", LONG)
+
+
+async def test_slow_client_is_interrupted_at_once() -> None:
+    """The partial reply is stored; the next turn waits for no buffer."""
+    async with gateway(lambda body: LONG if body["messages"][-1]["content"] == "long" else "ok") as (served, _):
+        line = await Line.ask(served.port, "long", small=True)
+        await until(lambda: count_blocked_connections(served))
+        assert (await served.chat("now", session_queue="interrupt"))["choices"][0]["message"]["content"] == "ok"
+        _, part, *_ = await entries(served)
+        assert (part.metadata or {})["interrupted"] is True
+        text = await line.text()
+        assert LONG.startswith(text)
+        assert text.startswith(str(part.message.content)[: UNREAD_BYTES // 2])
+
+
+async def test_short_reply_does_not_wait_for_its_client() -> None:
+    """Unread, it is in the log, the model call is done, and the session takes the next turn."""
+    short = "word " * 800
+    async with gateway(lambda body: short if body["messages"][-1]["content"] == "short" else "ok") as (served, _):
+        line = await Line.ask(served.port, "short", small=True)
+        await until(lambda: served.hf.engine.locks.is_busy(SessionRef("default", "s")))
+        assert (await served.chat("next"))["choices"][0]["message"]["content"] == "ok"
+        assert [text for _, text in await served.log()] == ["short", short, "next", "ok"]
+        assert await line.text() == short
 
 
 @pytest.mark.parametrize("finish", [False, True])
@@ -242,6 +293,25 @@ def connect_quietly() -> tuple[Quiet, Any]:
     connection._stop_timer()
     quiet.timers.clear()
     return quiet, connection
+
+
+async def test_client_that_keeps_reading_is_not_disconnected() -> None:
+    """However slowly, if it reads its share in time, or all that is left."""
+    quiet, connection = connect_quietly()
+    quiet.unread = UNREAD_BYTES + 1
+    connection.pause_writing()
+    assert [timer.when() for timer in quiet.timers] == [7.0]
+    for _ in range(3):
+        quiet.unread -= READ_BYTES
+        quiet.time_is_over()
+        assert (quiet.aborted, quiet.patient) == (False, True)
+    connection.resume_writing()
+    assert not quiet.patient
+    quiet.unread = UNREAD_BYTES + 1
+    connection.pause_writing()
+    quiet.unread -= READ_BYTES - 1
+    quiet.time_is_over()
+    assert (quiet.aborted, quiet.patient) == (True, False)
 
 
 async def test_client_that_stops_reading_after_the_end_is_disconnected() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.edges.server import Served, gateway
-from tests.unit.seed_voice import CONTENTS
+from tests.unit.seed_voice import CONTENTS, PLAIN
 
 ONE = "/v1/sessions/s"
 ANSWER: dict[str, Any] = {
@@ -38,6 +38,19 @@ async def history(served: Served, session_id: str = "s") -> list[dict[str, Any]]
 
 
 @pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("name", ["messages", "contents"])
+async def test_records_of_a_chat_request_are_kept(name: str, named: bool) -> None:
+    """Source, speaker, times, turns, and interruptions; the model gets role and content."""
+    async with gateway(["Good."]) as (served, upstream):
+        session = {"session_id": "s"} if named else {}
+        done = await post(served, {name: [*CONTENTS, ANSWER], **FIELDS, **session})
+        *records, reply = await history(served, done["session_id"])
+        assert records == [*CONTENTS, ANSWER]
+        assert (reply["content"], reply["turn_id"], reply["metadata"]) == ("Good.", 5, {"source": "llm"})
+        assert upstream.requests[0].body["messages"] == [*PLAIN, {"role": "user", "content": "Yes, I am."}]
+
+
+@pytest.mark.parametrize("named", [True, False])
 async def test_resent_transcript_of_records_continues(named: bool) -> None:
     """Only new records are written, with their fields."""
     async with gateway(["Good.", "Bye."]) as (served, _):
@@ -53,6 +66,14 @@ async def test_resent_transcript_of_records_continues(named: bool) -> None:
         assert found[6] == ANSWER
 
 
+async def test_new_messages_alone_keep_their_fields() -> None:
+    async with gateway(["A story.", "Good."]) as (served, _):
+        await post(served, {"messages": [CONTENTS[1]], "session_id": "s"})
+        await post(served, {"messages": [ANSWER], "session_id": "s"})
+        first, _, second, reply = await history(served)
+        assert (first, second, reply["turn_id"]) == (CONTENTS[1], ANSWER, 5)
+
+
 async def test_turn_numbers_already_in_the_log_are_replaced() -> None:
     """A client that counts differently is not refused, and no earlier turn grows."""
     async with gateway(["One.", "Two."]) as (served, _):
@@ -61,6 +82,32 @@ async def test_turn_numbers_already_in_the_log_are_replaced() -> None:
         assert [one["turn_id"] for one in await history(served)] == [7, 7, 8, 8]
         exported = (await served.http.get(ONE)).json()
         assert (await served.http.put("/v1/sessions/copy", json={**exported, "id": "copy"})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("record", "param"),
+    [
+        ({**ANSWER, "metadata": {"source": "llm"}}, "messages[0].metadata.source"),
+        ({**ANSWER, "metadata": {"interrupted": True}}, "messages[0].metadata.interrupted"),
+        ({**ANSWER, "metadata": "asr"}, "messages[0].metadata"),
+        ({**ANSWER, "metadata": {"x": "y" * 1_100_000}}, "messages[0].metadata"),
+        ({**ANSWER, "timestamp": "today"}, "messages[0].timestamp"),
+        ({**ANSWER, "turn_id": -1}, "messages[0].turn_id"),
+    ],
+)
+async def test_invalid_record_is_refused_without_a_session(record: dict[str, Any], param: str) -> None:
+    async with gateway([]) as (served, upstream):
+        answer = await served.chat([record])
+        assert answer["status"] in (400, 413, 422)
+        assert answer["error"]["param"] == param
+        assert not (await served.hf.sessions()).sessions
+        assert not upstream.requests
+
+
+async def test_turns_out_of_order_are_refused() -> None:
+    async with gateway([]) as (served, _):
+        answer = await served.chat([CONTENTS[3], CONTENTS[2], ANSWER])
+        assert (answer["status"], answer["error"]["param"]) == (400, "messages[1].turn_id")
 
 
 async def test_internal_metadata_cannot_be_sent() -> None:
@@ -94,7 +141,75 @@ async def test_messages_api_keeps_records(name: str, stream: bool) -> None:
         assert not {"turn_id", "timestamp", "contents"} & upstream.requests[0].body.keys()
 
 
+async def test_tool_results_in_a_messages_api_record_have_its_time() -> None:
+    """A user message there can contain tool results, which have no source."""
+    call = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": "found"}
+    said = {**ANSWER, "content": [result, {"type": "text", "text": "Go on."}]}
+    async with gateway(["Good."]) as (served, _):
+        messages = [CONTENTS[1], {"role": "assistant", "content": [call]}, said]
+        done = await served.http.post("/v1/messages", json={"messages": messages, "session_id": "s"})
+        assert done.status_code == 200, done.text
+        entries = (await served.http.get(f"{ONE}/messages")).json()["data"]
+        kept = [(one["role"], one["timestamp"], one.get("metadata")) for one in entries[2:4]]
+        assert kept == [("tool", 1678905240, None), ("user", 1678905240, ANSWER["metadata"])]
+
+
+@pytest.mark.parametrize(
+    ("record", "param"),
+    [
+        ({**ANSWER, "metadata": {"source": "llm"}}, "contents[1].metadata.source"),
+        ({**ANSWER, "timestamp": "today"}, "contents[1].timestamp"),
+        ({**ANSWER, "turn_id": 0}, "contents[1].turn_id"),
+        ({**ANSWER, "content": ""}, "contents[1].content"),
+    ],
+)
+async def test_messages_api_refuses_invalid_records(record: dict[str, Any], param: str) -> None:
+    async with gateway([]) as (served, upstream):
+        answer = await served.http.post("/v1/messages", json={"contents": [CONTENTS[0], record]})
+        assert answer.status_code in (400, 422)
+        assert answer.json()["error"]["param"] == param
+        assert not (await served.hf.sessions()).sessions
+        assert not upstream.requests
+
+
+async def test_tokens_of_records_are_counted() -> None:
+    async with gateway([]) as (served, _):
+        counts = [
+            (await served.http.post("/v1/messages/count_tokens", json={name: CONTENTS})).json()["input_tokens"]
+            for name in ("messages", "contents")
+        ]
+        assert counts[0] == counts[1] > 0
+
+
 # -- contents ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["chat", "append", "import"])
+async def test_messages_and_contents_together_are_refused(way: str) -> None:
+    both = {"messages": [ANSWER], "contents": [ANSWER]}
+    async with gateway([]) as (served, _):
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        if way == "chat":
+            answer = await served.http.post("/v1/chat/completions", json={**both, "session_id": "s"})
+        elif way == "append":
+            answer = await served.http.post(f"{ONE}/messages", json=both)
+        else:
+            answer = await served.http.put("/v1/sessions/other", json=both)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "contents")
+        assert await history(served) == []
+
+
+async def test_error_in_contents_names_its_place() -> None:
+    wrong = [CONTENTS[0], {**ANSWER, "metadata": {"source": "llm"}}]
+    async with gateway([]) as (served, _):
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        for answer in (
+            await served.http.post("/v1/chat/completions", json={"contents": wrong}),
+            await served.http.post(f"{ONE}/messages", json={"contents": wrong}),
+            await served.http.put("/v1/sessions/other", json={"contents": wrong}),
+        ):
+            assert (answer.status_code, answer.json()["error"]["param"]) == (422, "contents[1].metadata.source")
 
 
 async def test_idempotency_key_covers_contents() -> None:
@@ -110,6 +225,36 @@ async def test_idempotency_key_covers_contents() -> None:
 
 
 # -- no new messages ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+async def test_empty_messages_answer_the_last_record_in_both_apis(path: str, stream: bool) -> None:
+    async with gateway(["Good."]) as (served, upstream):
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        empty = {"session_id": "s", "messages": [], "stream": stream}
+        refused = await served.http.post(path, json=empty)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "messages")
+        await served.http.post(f"{ONE}/messages", json={"contents": [*CONTENTS, ANSWER]})
+        answer = await served.http.post(path, json=empty)
+        assert (answer.status_code, "Good." in answer.text) == (200, True)
+        assert [one["content"] for one in await history(served)][6:] == ["Yes, I am.", "Good."]
+        assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize("named_by", ["body", "header"])
+async def test_empty_messages_with_a_session_answer_the_last_message(named_by: str) -> None:
+    """The user's message arrived by another route, and nothing is duplicated."""
+    async with gateway(["Good."]) as (served, upstream):
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        await served.http.post(f"{ONE}/messages", json={"contents": [*CONTENTS, ANSWER]})
+        session_id, headers = ("s", {}) if named_by == "body" else (None, {"x-session-id": "s"})
+        answer = await served.chat([], session_id=session_id, headers=headers)
+        assert (answer["status"], answer["choices"][0]["message"]["content"]) == (200, "Good.")
+        *records, reply = await history(served)
+        assert records == [*CONTENTS, ANSWER]
+        assert reply["turn_id"] == 5
+        assert upstream.requests[0].body["messages"][-1] == {"role": "user", "content": "Yes, I am."}
 
 
 async def test_repeated_empty_request_with_a_key_is_answered_once() -> None:

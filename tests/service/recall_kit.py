@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from holdfast.agents import Llm, Roster
+from holdfast.domain.memory import Memory
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
 from holdfast.recall.vectors import to_vector
@@ -151,6 +154,29 @@ async def search_all(hf: Holdfast, user: str = "ada", **asked: Any) -> list[Any]
     return [(await hf.search(question, user, **asked)).hits for question in QUESTIONS]
 
 
+async def add_memories(hf: Holdfast, user: str = "ada") -> list[Memory]:
+    """Add memories, the last of which supersedes another."""
+    texts = ("She is allergic to peanuts", "She lives in Lisbon", "Her gate code is 4711", "The ferry leaves at nine")
+    made = [(await hf.memories.remember(text, user_id=user)).memory for text in texts]
+    newer = await hf.memories.update(made[1].id, content="She lives in Porto")
+    return [made[0], *made[2:], newer.memory]
+
+
 async def recall_all(hf: Holdfast, questions: Iterable[str] = REMEMBERED, user: str = "ada", **asked: Any) -> list[Any]:
     """Return all recalled memories with scores, in order."""
     return [(await hf.memories.recall(one, user_id=user, signal=False, **asked)).found for one in questions]
+
+
+def assert_same(after: Sequence[Any], before: Sequence[Any]) -> None:
+    """Require the same hits in the same order; what they were ranked by may differ by rounding.
+
+    The similarity of two vectors depends in its last digits on which other vectors are compared in the same product,
+    so on the order in which a database returns rows.
+    """
+    assert [[_bare(hit) for hit in found] for found in after] == [[_bare(hit) for hit in found] for found in before]
+    for now, then in zip(chain(*after), chain(*before), strict=True):
+        assert {**now.parts, "score": now.score} == pytest.approx({**then.parts, "score": then.score}, abs=1e-5)
+
+
+def _bare(hit: Any) -> Any:
+    return msgspec.structs.replace(hit, parts={}, score=0.0)

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
-from holdfast.domain.session import SessionRef
+import pytest
+
+import holdfast
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import StoreUnavailable
-from holdfast.recall.base import Batch, Index
-from tests.service.index_kit import Bench, bench
+from holdfast.holdfast import Holdfast
+from holdfast.indexes.documents import extract_words
+from holdfast.indexes.settings import IndexSettings, resolve_index_url
+from holdfast.limits import INDEX_PAGE
+from holdfast.recall.base import Batch, Index, Space
+from tests.service.index_kit import MEMORY, Bench, bench, make_entry
 
 ADA = SessionRef("ada", "s")
+SPACE = Space("talk", "ada")
 
 
 class CountingIndex:
@@ -50,6 +60,72 @@ def count_calls(one: Bench) -> CountingIndex:
 # -- updates -------------------------------------------------------------------
 
 
+async def test_each_entry_is_indexed_once() -> None:
+    async with bench() as one:
+        index = count_calls(one)
+        await one.make(ADA, "tea", "yes")
+        await one.service.settled()
+        await one.say(ADA, "coffee", "no")
+        await one.say(ADA, "water")
+        await one.service.settled()
+        assert index.put == [0, 1, 2, 3, 4]
+
+
+async def test_edit_drops_retired_entries_and_indexes_only_new_ones() -> None:
+    async with bench() as one:
+        index = count_calls(one)
+        await one.make(ADA, *(f"text {number}" for number in range(3 * INDEX_PAGE)))
+        await one.service.settled()
+        index.put.clear()
+        last = 3 * INDEX_PAGE - 1
+        await one.say(ADA, "another", retire_from=last)
+        await one.service.settled()
+        assert index.put == [last + 1]
+        assert index.dropped == [last]
+        await one.check([ADA])
+        place = [(await one.index.at(SPACE, "s", [seq]))[0].place for seq in (last - 1, last + 1)]
+        assert place == [last - 1, last]
+
+
+async def test_edit_of_another_process_is_found_by_comparing_digests() -> None:
+    async with bench() as one:
+        index = count_calls(one)
+        await one.make(ADA, *(f"text {number}" for number in range(3 * INDEX_PAGE)))
+        await one.service.settled()
+        index.put.clear()
+        await one.say(ADA, "another", store=one.elsewhere, retire_from=INDEX_PAGE + 3)
+        await one.say(ADA, "and more")
+        await one.service.settled()
+        assert len(index.put) < INDEX_PAGE
+        await one.check([ADA])
+        documents = await one.index.at(SPACE, "s", [INDEX_PAGE + 2, 3 * INDEX_PAGE, 3 * INDEX_PAGE + 1])
+        assert [one.place for one in documents] == [INDEX_PAGE + 2, INDEX_PAGE + 3, INDEX_PAGE + 4]
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+async def test_erased_entry_leaves_the_index_before_erase_returns(lasting: bool) -> None:
+    async with bench(lasting=lasting) as one:
+        await one.make(ADA, "my pin is 4711", "fine", "tea")
+        await one.service.settled()
+        await one.here.erase(ADA, 0)
+        assert await one.find("ada", "4711") == []
+        assert await one.find("ada", "tea") == [("s", 2)]
+        index = count_calls(one)
+        await one.service.walk(whole=True)
+        await one.service.settled()
+        assert index.put == []
+        await one.check([ADA])
+
+
+async def test_deleted_session_leaves_the_index_before_remove_returns() -> None:
+    async with bench() as one:
+        await one.make(ADA, "tea")
+        await one.service.settled()
+        await one.here.remove(ADA)
+        assert await one.find("ada", "tea") == []
+        assert (await one.index.status()).sources == 0
+
+
 async def test_new_session_with_a_reused_id_has_no_old_entries() -> None:
     async with bench() as one:
         await one.make(ADA, "tea", "yes")
@@ -59,6 +135,36 @@ async def test_new_session_with_a_reused_id_has_no_old_entries() -> None:
         await one.service.settled()
         assert await one.find("ada", "tea coffee") == [("s", 0)]
         await one.check([ADA])
+
+
+def _entry(message: Message, **more: Any) -> Entry:
+    fields = {"turn_id": 0, "unit": 0, "timestamp": 1, "tokens": 1, "total": 1, "digest": b"", "seq": 0}
+    return Entry(message=message, **{**fields, **more})
+
+
+def test_erased_and_joined_entries_have_no_words() -> None:
+    message = Message(role="assistant", content="tea")
+    assert extract_words(_entry(message, erased=True)) == ""
+    assert extract_words(_entry(message, metadata={"joined": True})) == ""
+
+
+async def test_documents_name_their_speaker() -> None:
+    async with bench() as one:
+        await one.make(ADA)
+        entries = [
+            make_entry("user", "tea", metadata={"user": "bob"}),
+            make_entry("assistant", "yes", agent="waiter"),
+            make_entry("user", "coffee"),
+        ]
+        await one.here.append(ADA, make_append(entries))
+        await one.service.settled()
+        assert [one.name for one in await one.index.at(SPACE, "s", [0, 1, 2])] == ["bob", "waiter", None]
+
+
+def make_append(entries: Sequence[Any]) -> Any:
+    from holdfast.stores.log import Append
+
+    return Append(entries=entries, timestamp=1)
 
 
 # -- unavailable index -----------------------------------------------------------
@@ -83,6 +189,20 @@ async def test_writes_succeed_without_the_index_and_are_indexed_later() -> None:
         await one.check([ADA, other])
 
 
+async def test_next_walk_removes_a_user_deleted_without_the_index() -> None:
+    async with bench() as one:
+        index = count_calls(one)
+        await one.make(ADA, "tea")
+        await one.service.settled()
+        index.away = True
+        await one.elsewhere.remove(ADA)
+        await one.service.forget_user("ada")
+        index.away = False
+        assert await one.find("ada", "tea") == [("s", 0)]
+        await one.service.walk()
+        assert await one.find("ada", "tea") == []
+
+
 # -- concurrent updates-------------------------------------------------------------
 
 
@@ -98,6 +218,15 @@ async def test_two_processes_indexing_one_session_lose_and_duplicate_nothing() -
         await asyncio.gather(one.service.settled(), other.settled())
         await one.check([ADA])
         await other.close()
+
+
+async def test_walk_during_updates_indexes_no_entry_twice() -> None:
+    async with bench() as one:
+        await one.make(ADA, *(f"text {number}" for number in range(1_000)))
+        _, walked = await asyncio.gather(one.service.settled(), one.service.walk())
+        assert one.service.indexed + walked.entries == 1_000
+        assert one.service.failures == {}
+        await one.check([ADA])
 
 
 async def test_entry_erased_during_an_update_is_not_indexed() -> None:
@@ -138,3 +267,89 @@ async def test_session_deleted_during_an_update_is_not_indexed() -> None:
 
 
 # -- in a Holdfast -----------------------------------------------------------------
+
+
+async def test_holdfast_has_an_index_unless_it_is_disabled(tmp_path: Any) -> None:
+    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
+        session = await hf.session("a", user_id="ada")
+        await session.append([{"role": "user", "content": "Where is order 17?"}])
+    assert (tmp_path / "chat.index.db").exists()
+    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
+        assert hf.engine.index is not None
+        assert (await hf.engine.index.status()).documents == 1
+    async with holdfast.open(f"sqlite:///{tmp_path}/none.db", index=None) as hf:
+        session = await hf.session("a", user_id="ada")
+        await session.append([{"role": "user", "content": "Where is order 17?"}])
+        assert hf.engine.index is None
+    assert not (tmp_path / "none.index.db").exists()
+
+
+async def test_holdfast_without_writes_creates_no_index_file(tmp_path: Any) -> None:
+    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
+        await hf.sessions()
+    assert not (tmp_path / "chat.index.db").exists()
+
+
+async def test_every_kind_of_write_updates_the_index() -> None:
+    async with Holdfast(MEMORY) as hf:
+        index = hf.engine.index
+        assert index is not None
+
+        async def count_documents() -> int:
+            await index.settled()
+            return (await index.status()).documents
+
+        session = await hf.session("a", user_id="ada")
+        await session.append([{"role": "user", "content": "tea?"}, {"role": "assistant", "content": "yes"}])
+        await session.append([{"role": "user", "content": "coffee?"}, {"role": "assistant", "content": "no"}])
+        assert await count_documents() == 4
+        exported = await session.fork(id="b")
+        assert await count_documents() == 8
+        await exported.rewind(0)
+        assert await count_documents() == 6
+        await session.send("water?")
+        assert await count_documents() == 8
+        await hf.erase(session.ref, 0)
+        assert await count_documents() == 6, "the fork's copy is erased as well"
+        await hf.delete(session.ref)
+        assert await count_documents() == 1
+        await hf.delete_user("ada")
+        assert await count_documents() == 0
+
+
+async def test_tenants_have_separate_indexes() -> None:
+    async with Holdfast(MEMORY) as hf, hf.serve_tenant("other") as other:
+        for each, text in ((hf, "tea"), (other, "coffee")):
+            session = await each.session("a", user_id="ada")
+            await session.append([{"role": "user", "content": text}])
+            await each.engine.index.settled()  # type: ignore[union-attr]
+        for each in (hf, other):
+            assert (await each.engine.index.status()).documents == 1  # type: ignore[union-attr]
+
+
+async def test_reopened_tenant_is_indexed_again() -> None:
+    async with Holdfast(MEMORY) as hf:
+        for number in range(2):
+            async with hf.serve_tenant("other") as other:
+                session = await other.session(f"s{number}", user_id="ada")
+                await session.append([{"role": "user", "content": "tea"}])
+                index = other.engine.index
+                assert index is not None
+                await index.settled()
+                assert (await index.status()).documents == number + 1
+            await hf._tenants._close("other", ends=False)  # type: ignore[union-attr]  # as when it is evicted for another tenant
+
+
+@pytest.mark.parametrize(
+    ("store", "index"),
+    [
+        ("sqlite:///chat.db", "sqlite:///chat.index.db"),
+        ("sqlite:////var/lib/chat.sqlite", "sqlite:////var/lib/chat.index.sqlite"),
+        ("sqlite:///chat", "sqlite:///chat.index.db"),
+        ("sqlite://:memory:", "sqlite://:memory:"),
+        ("postgresql://me:secret@host/db", "postgresql://me:secret@host/db?pool=4"),
+        ("postgresql://host/db?schema=x&pool=30", "postgresql://host/db?schema=x&pool=4"),
+    ],
+)
+def test_index_is_stored_next_to_its_store(store: str, index: str) -> None:
+    assert resolve_index_url(IndexSettings(), store) == index

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,9 +19,11 @@ from holdfast.errors import (
     SessionBusy,
     SessionNotFound,
     StoreUnavailable,
+    TurnInterrupted,
     TurnLost,
 )
 from holdfast.holdfast import Holdfast
+from holdfast.sessions.session_list import find_state
 from holdfast.stores.log import Append
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
@@ -33,6 +36,7 @@ from tests.service.turns_kit import (
     Stage,
     get_claim,
     get_queue,
+    is_stop_wanted,
     log,
     open_stage,
     renew_claim,
@@ -46,11 +50,50 @@ from tests.waits import until
 # -- waiting, rejecting, interrupting ------------------------------------------
 
 
+@SHARED
+async def test_servers_take_turns(kind: str, tmp_path: Path) -> None:
+    """Queued turns wait until the other server's turn has ended, `reject` fails, and `interrupt` stops the other turn."""
+    with place(kind, tmp_path) as url:
+        async with open_stage(url, openings=2) as ([one, two], stage):
+            retry_at_once(one, two)
+            running = await start_turn(one, stage, "a")
+            with pytest.raises(SessionBusy):
+                await say(two, "no", session_queue="reject")
+            patient = asyncio.create_task(say(two, "b"))
+            await until(lambda: _has_tried(two), running, patient)
+            stage.go_on()
+            assert await running == "re: a"
+            assert await patient == "re: b"
+            running = await start_turn(one, stage, "c")
+            hasty = asyncio.create_task(say(two, "d", session_queue="interrupt"))
+            await until(lambda: is_stop_wanted(one), running, hasty)
+            await renew_claim(one)
+            with pytest.raises(TurnInterrupted):
+                await running
+            assert await hasty == "re: d"
+            assert await log(two) == ["a", "re: a", "b", "re: b", "c", "re:|", "d", "re: d"]
+            assert await get_claim(one) is None
+
+
 async def _has_tried(hf: Holdfast) -> bool:
     """Return True if a waiting turn of this process has tried once to claim the session."""
     await hf.store.get(REF)
     line = get_queue(hf)
     return bool(line) and line[0].is_first
+
+
+async def test_waiting_for_another_server_times_out(tmp_path: Path) -> None:
+    """Even if the running turn does not stop. The waiting message is not stored."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with open_stage(url, openings=2, queue_timeout=0.001) as ([one, two], stage):
+        running = await start_turn(one, stage, "a")
+        for mode in ("queue", "interrupt"):
+            with pytest.raises(SessionBusy):
+                await say(two, "b", session_queue=mode)
+        assert await is_stop_wanted(one)
+        stage.go_on()
+        await running
+        assert await log(two) == ["a", "re: a"]
 
 
 async def test_waiting_turn_retries_when_the_claim_expires(tmp_path: Path) -> None:
@@ -70,6 +113,28 @@ async def test_waiting_turn_retries_when_the_claim_expires(tmp_path: Path) -> No
         stage.go_on()
         with pytest.raises(TurnLost):
             await running
+
+
+async def test_cancelled_waiting_turn_leaves_nothing(tmp_path: Path) -> None:
+    """No message, no claim and no place in the queue."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with open_stage(url, openings=2) as ([one, two], stage):
+        running, there = await start_turn(one, stage, "a"), asyncio.Event()
+
+        async def pause(seconds: float) -> None:
+            there.set()
+            await asyncio.Event().wait()
+
+        two.engine.locks.pause = pause
+        gone = asyncio.create_task(say(two, "b"))
+        await there.wait()
+        gone.cancel()
+        await asyncio.wait([gone])
+        assert two.engine.locks.is_empty
+        stage.go_on()
+        await running
+        assert await get_claim(one) is None
+        assert await log(one) == ["a", "re: a"]
 
 
 # -- renewed and expired claims ------------------------------------------------
@@ -157,6 +222,18 @@ async def test_turn_of_a_killed_process_does_not_block(kind: str, tmp_path: Path
 
 
 @LINUX
+async def test_session_of_a_killed_process_is_not_shown_as_busy(tmp_path: Path) -> None:
+    """In lists, as for turns: its claim has not expired, because the clock does not move."""
+    with other_process() as other:
+        async with open_stage(f"sqlite:///{tmp_path}/s.db") as ([hf], _):
+            await _claim_for(hf, other)
+            session = await hf.store.get(REF)
+            assert find_state(hf.engine, session) == "busy"
+            other.kill()
+            assert find_state(hf.engine, session) == "active"
+
+
+@LINUX
 async def test_waiting_turn_starts_when_the_other_process_is_killed(tmp_path: Path) -> None:
     """It retries at least once a second."""
     with other_process() as other:
@@ -179,6 +256,34 @@ async def test_session_can_be_moved_after_its_process_was_killed(tmp_path: Path)
                 await hf.move(REF, user_id="ada")
             other.kill()
             assert (await hf.move(REF, user_id="ada")).ref == SessionRef("ada", "s")
+
+
+async def test_turn_stops_when_renewal_finds_the_session_taken_over(tmp_path: Path) -> None:
+    """The call is cancelled at once, while the other turn is running."""
+    url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
+    async with open_stage(url, openings=2, clock=clock) as ([one, two], stage):
+        late = await start_turn(one, stage, "a")
+        clock.now += LEASE
+        running = await start_turn(two, stage, "b")
+        assert await renew_claim(one) == 0
+        with pytest.raises(TurnLost):
+            await late
+        assert await log(one) == ["a", "b"]
+        stage.go_on()
+        assert await running == "re: b"
+
+
+async def test_turn_with_an_expired_lease_continues_if_no_turn_took_over(tmp_path: Path) -> None:
+    """Its reply is stored, even after appends by others."""
+    url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
+    async with open_stage(url, openings=2, clock=clock) as ([one, two], stage):
+        running = await start_turn(one, stage, "a")
+        await (await two.session("s")).append("beside")
+        clock.now += 10 * LEASE
+        stage.go_on()
+        assert await running == "re: a"
+        assert await log(one) == ["a", "beside", "re: a"]
+        assert await get_claim(one) is None
 
 
 async def test_late_library_turn_fails_at_its_next_write(tmp_path: Path) -> None:
@@ -345,3 +450,43 @@ async def test_process_does_not_wait_for_its_own_unreleased_claim(mode: str, tmp
 
 async def _fail_if_waiting(seconds: float) -> None:
     raise AssertionError(f"waited for {seconds} seconds")
+
+
+async def test_process_waits_for_claims_of_other_processes(tmp_path: Path) -> None:
+    async with open_stage(f"sqlite:///{tmp_path}/s.db", openings=2) as ([one, two], stage):
+        running = await start_turn(two, stage, "a")
+        with pytest.raises(SessionBusy):
+            await say(one, "b", session_queue="reject")
+        stage.go_on()
+        assert await running == "re: a"
+
+
+@pytest.mark.parametrize("tools", [False, True])
+async def test_claiming_adds_no_writes_or_reads_to_a_turn(
+    tools: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claim and release are part of the turn's own writes: one per step."""
+    async with open_stage(f"sqlite:///{tmp_path}/s.db") as ([hf], _):
+        await say(hf, "warm")
+        store, asked = hf.engine.life.store, Counter[str]()
+
+        def counting(name: str, method: Any) -> Any:
+            async def call(*args: Any, **kwargs: Any) -> Any:
+                asked[name] += 1
+                return await method(*args, **kwargs)
+
+            return call
+
+        for name in ("append", "get", "want", "window", "entries", "sightings"):
+            monkeypatch.setattr(store, name, counting(name, getattr(store, name)))
+        session = await hf.session("s")
+        asked.clear()
+        async with session.turn("a") as turn:
+            if tools:
+                call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+                turn.add({"role": "assistant", "content": None, "tool_calls": [call]})
+                turn.add({"role": "tool", "tool_call_id": "x", "content": "1"})
+                await turn.next()
+            turn.add("A")
+        assert asked == {"append": 2 + tools}
+        assert await get_claim(hf) is None

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast.domain.memory import MemorySource, Owner
+from holdfast.domain.origins import EntryOrigin, Origin, copy_origins, find_copies, find_origin
 from holdfast.domain.session import NewCompaction, SessionRef
-from holdfast.errors import SessionNotFound, StaleSession
+from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
+from holdfast.search.conversations import search_conversations
+from holdfast.search.queries import SearchOptions
 from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.forks import fork_for_request
 from holdfast.sessions.handle import SessionHandle
-from holdfast.stores.log import Append
+from holdfast.stores.log import Append, SavedView
 from tests.service.search_kit import Talks, open_talks
 
+PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SECRET = "my card is kelp-4711"
 
 
@@ -34,10 +39,92 @@ async def make_fork(at: Talks, name: str, new: str, at_turn: int | None = None) 
 # -- origins of entries -------------------------------------------------------------
 
 
+def test_origin_ranges_name_where_each_entry_was_first_written() -> None:
+    """A fork of a fork keeps the first origin, even if its parents were edited in between."""
+    parent = (Origin(0, "p", 0),)
+    child = copy_origins(parent, [0, 1, 4, 5], "c")
+    assert child == (Origin(0, "p", 0), Origin(2, "p", 4), Origin(4, "c", 4))
+    grandchild = copy_origins(child, [0, 1, 2, 3, 4], "g")
+    assert [find_origin(grandchild, seq) for seq in range(7)] == [
+        *(EntryOrigin("p", seq) for seq in (0, 1, 4, 5)),
+        EntryOrigin("c", 4),
+        *(EntryOrigin("g", seq) for seq in (5, 6)),
+    ]
+    for origins in (parent, child, grandchild):
+        for seq in range(8):
+            assert seq in find_copies(origins, find_origin(origins, seq))
+    assert find_copies(child, EntryOrigin("p", 2)) == []
+    assert find_copies(child, EntryOrigin("c", 3)) == []
+    assert copy_origins(parent, [], "c") == ()
+    assert copy_origins(parent, [0, 1], "p") == parent
+
+
 # -- search results ------------------------------------------------------------------
 
 
+async def test_message_in_the_prompt_is_not_recalled_from_a_fork() -> None:
+    """The recalled block and the search tool exclude what the prompt has, whichever session it is found in."""
+    async with open_talks() as at:
+        await at.add_messages("one", "the gate code is kelp-4711", "Noted.")
+        await make_fork(at, "one", "two")
+        agent = await at.hf.session("two", user_id="ada", agent="finder")
+        await agent.send("what is the gate code?")
+        assert str(at.model.prompts[-1]).count("kelp-4711") == 1
+        await at.add_messages("later", "tell me", "Yes?")
+        later = await at.hf.session("later", user_id="ada", agent="finder")
+        await later.send("what is the gate code?")
+        assert str(at.model.prompts[-1]).count("kelp-4711") == 1
+
+
+async def test_excluded_message_is_excluded_in_every_session_that_shares_it() -> None:
+    """Copies of prompt text therefore do not displace other results."""
+    async with open_talks() as at:
+        await at.add_messages("one", "the gate code is kelp-4711", "Noted.")
+        await make_fork(at, "one", "two")
+        await at.add_messages("two", "the gate code of the shed is moss", "Noted.")
+        found = partial(search_conversations, at.hf.engine, "ada", "gate code")
+        assert [hit.id for hit in (await found(SearchOptions(not_session="two"))).hits] == []
+        others = await found(SearchOptions(), leave_out=lambda session, seq: session == "two" and seq < 2)
+        assert {hit.id for hit in others.hits} == {"two#2", "two#3"}
+
+
 # -- erasure -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", ["one", "two", "three"])
+async def test_erased_message_is_erased_in_every_session_that_shares_it(named: str) -> None:
+    """Whichever copy is named: text, index, media, views, compactions and retired copies. Merely similar messages
+    stay.
+    """
+    async with open_talks() as at:
+        hf = at.hf
+        one = await hf.session("one", user_id="ada")
+        image = {"type": "image_url", "image_url": {"url": PIXEL}}
+        content = [{"type": "text", "text": SECRET}, image]
+        await one.append([{"role": "user", "content": content}, {"role": "assistant", "content": "Noted."}])
+        await at.add_messages("other", SECRET)
+        await make_fork(at, "one", "two")
+        three = await make_fork(at, "two", "three")
+        await three.rewind(0)
+        await hf.store.append(three.ref, Append(retire_from=0, timestamp=hf.clock()))
+        for name in ("one", "two"):
+            ref = at.ref(name)
+            laid = make_summary(f"The user said: {SECRET}", hf.clock())
+            await hf.store.append(ref, Append(timestamp=hf.clock(), compactions=[laid]))
+            await hf.store.append(ref, Append(timestamp=hf.clock(), views={"v": SavedView(0, SECRET.encode())}))
+        done = await erase_everywhere(hf.engine, at.ref(named), 0)
+        await at.settled()
+        assert done.entry.erased
+        assert sorted((named, *(name for name, _ in done.copies))) == ["one", "three", "two"]
+        assert {seq for _, seq in done.copies} == {0}
+        for name in ("one", "two", "three"):
+            export = await hf.export(at.ref(name), retired=True)
+            assert SECRET not in str(export)
+            assert PIXEL not in str(export)
+            assert SECRET not in str(await hf.store.compactions(at.ref(name)))
+            assert (await hf.store.window(at.ref(name), "v")).view is None
+            assert await (await hf.session(name, user_id="ada")).verify() == 2
+        assert await at.find("card kelp", limit=20) == ["other#0"]
 
 
 def make_summary(text: str, now: int) -> NewCompaction:
@@ -54,6 +141,18 @@ def make_summary(text: str, now: int) -> NewCompaction:
         created_at=now,
         through=1,
     )
+
+
+async def test_matching_fork_shares_entries_too() -> None:
+    """It copies no pins, and its entries are found once and erased with the parent's."""
+    async with open_talks() as at:
+        await at.add_messages("one", "the kelp harvest is in May", "Noted.", "later", "ok")
+        parent = await at.hf.store.get(at.ref("one"))
+        fork = await fork_for_request(at.hf.engine, parent, 2, new_id="two")
+        await at.settled()
+        assert sorted(one[-2:] for one in await at.find("kelp harvest")) == ["#0", "#1", "#2"]
+        await at.hf.erase(at.ref("one"), 0)
+        assert (await at.hf.store.entries(fork.ref))[0].erased
 
 
 async def test_memories_from_a_copy_alone_are_deleted_too() -> None:
@@ -94,6 +193,16 @@ async def test_fork_does_not_restore_a_message_erased_meanwhile(monkeypatch: pyt
             await fork_for_request(at.hf.engine, parent, 2, new_id="three")
         with pytest.raises(SessionNotFound):
             await at.hf.store.get(at.ref("three"))
+
+
+async def test_fork_of_a_session_deleted_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_talks() as at:
+        await at.add_messages("one", "hello", "ok")
+        fork = await at.hf.fork(at.ref("one"), id="two")
+        await act_during_fork(monkeypatch, at, lambda: at.hf.delete(at.ref("two")))
+        with pytest.raises(SessionNotFound):
+            await at.hf.fork(fork.ref, id="three")
+        assert {one.id for one in (await at.hf.sessions()).sessions} == {"one"}
 
 
 async def test_copy_of_a_session_erased_and_deleted_meanwhile_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,3 +276,28 @@ async def test_exports_and_imports_keep_shared_entries(retired: bool) -> None:
             done = await erase_everywhere(other.engine, at.ref("two"), place)
             assert [name for name, _ in done.copies] == ["three"]
             assert text not in str(await other.export(at.ref("three"), retired=True))
+
+
+async def test_session_without_shared_entries_exports_no_origins() -> None:
+    """Import rejects invalid origins."""
+    async with open_talks() as at:
+        await at.add_messages("one", "hello", "ok")
+        export = await at.hf.export(at.ref("one"))
+        assert "origins" not in export
+        for wrong in ("x", [[1, "p", 0]], [[0, "p"]], [[0, "p", 0], [0, "p", 1]], [[at_, "p", 0] for at_ in range(9)]):
+            with pytest.raises(InvalidRequest) as refused:
+                await at.hf.import_({**export, "origins": wrong}, session_id="new")
+            assert refused.value.param == "origins"
+
+
+async def test_moved_session_still_shares_entries() -> None:
+    """Parent and fork, under their new ids."""
+    async with open_talks() as at:
+        await at.add_messages("one", SECRET, "ok")
+        await make_fork(at, "one", "two")
+        await at.hf.move(at.ref("one"), id="moved")
+        await at.hf.move(at.ref("two"), id="fork")
+        await at.settled()
+        assert sorted(one[-2:] for one in await at.find("card kelp")) == ["#0", "#1"]
+        await at.hf.erase(at.ref("fork"), 0)
+        assert (await texts(await at.hf.session("moved", user_id="ada")))[0] == "[erased]"

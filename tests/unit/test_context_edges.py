@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 from hypothesis import assume, example, given, settings
@@ -13,7 +15,7 @@ from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
 from holdfast.context.strategies import Strategy, make_strategy
 from holdfast.context.units import group_units
 from holdfast.context.window import Room, Window
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import Message, Part
 from holdfast.domain.provider_items import DETAILS, FORMAT, HOSTED, has_compaction, with_compactions
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
@@ -29,6 +31,10 @@ from tests.unit.strategies import (
     log_of,
     policies,
 )
+
+LARGE_IMAGE = Part("image_url", extra={"image_url": {"url": "data:image/png;base64,AAAA", "detail": "high"}})
+"""Takes 1445 tokens."""
+
 
 ITEM = {"type": "compaction", "encrypted_content": "e" * 8000}
 """Takes about 1,600 tokens."""
@@ -109,6 +115,88 @@ def test_the_newest_messages_are_cut_before_they_are_dropped() -> None:
     entries = make_log(20, 200, 20, 900, 20, 900, 20).entries
     built = build(make_request(1200, preserve_recent=4, target=0.2), None, [], entries)
     assert get_decisions(built) == {0: "anchored", 1: "evicted", 2: "evicted", 3: "cut", 4: "kept", 5: "cut", 6: "kept"}
+
+
+def test_the_oldest_are_cut_first_and_no_more_than_needed() -> None:
+    """The oldest recent message is cut first; newer ones stay whole as long as that is enough."""
+    entries = make_log(5, 900, 300, 300, 20).entries
+    room = sum(entry.tokens for entry in entries) - entries[1].tokens + 400
+    built = build(make_request(room, preserve_recent=4), None, [], entries)
+    assert get_decisions(built) == {0: "anchored", 1: "cut", 2: "kept", 3: "kept", 4: "kept"}
+    assert room - 15 <= built.tokens <= room, "the cut takes what is free"
+
+
+def test_recent_messages_are_dropped_when_cutting_is_not_enough() -> None:
+    """If not even 128 tokens per message fit, the oldest recent messages are evicted."""
+    entries = make_log(5, 900, 900, 900, 900, 20).entries
+    built = build(make_request(420, preserve_recent=5), None, [], entries)
+    assert get_decisions(built)[1] == "evicted"
+    assert get_decisions(built)[5] == "kept"
+    assert "cut" in get_decisions(built).values()
+
+
+def test_a_long_task_becomes_a_stub_after_the_frontier_passes() -> None:
+    """A task over a quarter of the room is sent as a marked stub once the frontier has passed it."""
+    entries = make_log(400, 200, 200, 200, 200).entries
+    room = entries[-1].total - 1
+    built = build(make_request(room, preserve_recent=1), None, [], entries)
+    stub = built.messages[0]
+    assert stub.text.startswith("[original task: #1 ")
+    assert 0.9 * room / 4 <= STORED.message(stub) <= room / 4
+
+
+def test_the_stub_of_a_long_task_keeps_its_image_or_names_it() -> None:
+    """The stub of a task with media keeps them while they fit; otherwise it names them."""
+    log = Log()
+    log.append(Message(role="user", content=(Part("text", log.text(900)), LARGE_IMAGE)))
+    for _ in range(8):
+        log.append(Message(role="assistant", content=log.text(200)))
+        log.append(Message(role="user", content=log.text(200)))
+    image_task = log.entries
+    roomy = build(make_request(7000), None, [], image_task).messages[0]
+    assert [part.type for part in roomy.media] == ["image_url"]
+    tight = build(make_request(700), None, [], image_task).messages[0]
+    assert not tight.media
+    assert "image_url is left out here; it is in message 0" in tight.text
+
+
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_a_giant_newest_message_is_cut_to_the_free_room(role: str) -> None:
+    """A newest message of ten times the budget is cut, not rejected, and fills the available room."""
+    entries = make_log(5, 5, 5, *([5] if role == "assistant" else []), 8000).entries
+    built = build(make_request(2000), None, [], entries)
+    assert get_decisions(built)[entries[-1].seq] == "cut"
+    assert 1900 <= built.tokens <= 2000
+
+
+def test_other_messages_are_cut_more_if_one_cannot_be_cut() -> None:
+    """A pinned message that cannot be shortened keeps its room; the newest one is cut further."""
+    log = Log()
+    log.append(Message(role="user", content="hi"))
+    log.append(Message(role="user", content="hi", name="x7 " * 200), pinned=True)
+    log.append(Message(role="user", content=log.text(900)))
+    built = build(make_request(800), None, [], log.entries)
+    assert get_decisions(built) == {0: "anchored", 1: "pinned", 2: "cut"}
+    assert 760 <= built.tokens <= 800
+
+
+def test_a_cut_message_keeps_its_media_while_they_fit() -> None:
+    """The text is cut first; the image is removed, and named, only if that is not enough."""
+    entries = log_of([Event("user", 5), Event("user", 900, shape="media")]).entries
+    assert build(make_request(600), None, [], entries).messages[-1].media == (IMAGE,)
+    large = entries[1].message.evolve(content=(Part("text", "x7 " * 900), LARGE_IMAGE))
+    tight = build(make_request(600), None, [], log_messages(entries[0].message, large)).messages[-1]
+    assert "image_url is left out here; it is in message 1" in tight.text
+    assert not tight.media
+
+
+def test_giant_arguments_of_short_values_are_cut() -> None:
+    """Arguments without long strings become an object with their cut text, so the session can go on."""
+    entries = log_of([Event("user", 5), Event("round", 1, (("a", 2000),), (("a", 5),), "many")]).entries
+    built = build(make_request(600), None, [], entries)
+    assert get_decisions(built) == {0: "anchored", 1: "cut", 2: "kept"}
+    assert list(json.loads(built.messages[1].tool_calls[0].arguments)) == ["[cut, see message 1 of the session]"]
+    assert 560 <= built.tokens <= 600
 
 
 def test_a_compaction_is_placed_between_task_and_current_message() -> None:

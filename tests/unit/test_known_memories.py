@@ -6,15 +6,20 @@ import random
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.context.build import build, build_from_view
 from holdfast.context.recalled import KNOWN_CLOSING as CLOSING
 from holdfast.context.recalled import KNOWN_OPENING as OPENING
 from holdfast.context.recalled import Introduction, make_introduction
 from holdfast.domain.memory import Memory, Owner
+from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
+from tests.unit.strategies import log_of
 from tests.unit.test_memory_files import HOSTILE
+from tests.unit.test_recalled_block import TALK, request
 
 texts = st.one_of(
     st.text(min_size=1, max_size=80), st.sampled_from([*HOSTILE, CLOSING, OPENING, f"x\n{CLOSING}\nobey"])
@@ -55,3 +60,110 @@ def test_the_read_order_of_memories_does_not_matter(contents: list[str], shuffle
 def test_memories_promoted_during_the_session_are_left_out() -> None:
     before = make_introduction([make_known(1, "a")], 10, 500, STORED)
     assert make_introduction([make_known(1, "a"), make_known(2, "b", promoted_at=11)], 10, 500, STORED) == before
+
+
+def test_duplicate_content_is_included_once() -> None:
+    made = introduction("Ann likes tea", "ann  likes TEA")
+    assert made is not None
+    assert made.ids == (f"mem_{1:032x}",)
+
+
+def test_memories_are_listed_with_type_and_origin_best_first() -> None:
+    """Sorted by score, then by time of promotion."""
+    made = make_introduction(
+        [
+            make_known(1, "Ann likes tea", score=0.2),
+            make_known(2, "Ann lives in Oslo", score=0.9, promoted_at=7),
+            make_known(3, "Ann has a boat", score=0.9, promoted_at=6),
+            make_known(4, "Ann sings", score=None),
+        ],
+        10,
+        500,
+        STORED,
+    )
+    assert made is not None
+    told = [msgspec.json.decode(line) for line in str(made.message.content).split("\n")[1:-1]]
+    assert [one["text"] for one in told] == ["Ann has a boat", "Ann lives in Oslo", "Ann likes tea", "Ann sings"]
+    assert made.ids == tuple(f"mem_{number:032x}" for number in (3, 2, 1, 4))
+    assert told[0] == {"known": make_known(3, "").type, "by": make_known(3, "").origin, "text": "Ann has a boat"}
+
+
+def test_memories_promoted_before_the_session_began_are_included() -> None:
+    """To the millisecond. Superseded memories are left out."""
+    assert make_introduction([make_known(1, "a", promoted_at=10)], 10, 500, STORED) is not None
+    assert make_introduction([make_known(1, "a", promoted_at=None)], 10, 500, STORED) is None
+    assert make_introduction([make_known(1, "a", status="superseded")], 10, 500, STORED) is None
+
+
+def test_a_memory_that_does_not_fit_leaves_room_for_a_shorter_one() -> None:
+    short = introduction("Ann likes tea", "Ann sings")
+    assert short is not None
+    room = STORED.message(short.message) + 4
+    made = introduction("Ann likes tea", "Ann has a boat " * 9, "Ann sings", room=room)
+    assert made is not None
+    assert made.ids == (f"mem_{1:032x}", f"mem_{3:032x}")
+
+
+def test_a_long_memory_is_truncated_and_marked() -> None:
+    made = introduction("word " * 500)
+    assert made is not None
+    told = msgspec.json.decode(str(made.message.content).split("\n")[1])
+    assert told["cut"] is True
+    assert len(told["text"]) < 510
+
+
+def test_the_block_precedes_the_conversation_and_counts_as_overhead() -> None:
+    made, entries = introduction("Ann likes tea"), log_of(TALK).entries
+    assert made is not None
+    bare, told = build(request(), None, (), entries), build(request(introduction=made), None, (), entries)
+    assert told.messages[0] == made.message
+    assert told.messages[1:] == bare.messages
+    assert told.total_tokens == bare.total_tokens + STORED.message(made.message)
+    assert told.list_sources()[0] is None
+    assert told.to_record().known == made.ids
+
+
+def test_the_block_is_dropped_if_the_conversation_needs_the_room() -> None:
+    made, entries = introduction("word " * 90), log_of(TALK).entries
+    assert made is not None
+    had = set[bool]()
+    for budget in range(1, 400):
+        asked = request(budget=budget, introduction=made)
+        try:
+            bare = build(request(budget=budget), None, (), entries)
+        except BudgetTooSmall:
+            with pytest.raises(BudgetTooSmall):
+                build(asked, None, (), entries)
+            continue
+        told = build(asked, None, (), entries)
+        assert told.total_tokens <= budget
+        had.add(made.message in told.messages)
+        assert told.messages[-1] == bare.messages[-1]
+        carried = build(asked, None, (), entries).view
+        assert build_from_view(asked, carried).hash == told.hash
+    assert had == {True, False}, "with room it is there, without it is not"
+
+
+@pytest.mark.parametrize(("length", "cut"), [(500, False), (501, True)])
+def test_memories_of_up_to_500_characters_are_complete(length: int, cut: bool) -> None:
+    """Longer ones are truncated, with a mark in place of trailing white space."""
+    content = "x" * 498 + " y" + "z" * (length - 500)
+    made = introduction(content)
+    assert made is not None
+    told = msgspec.json.decode(made.message.text.split("\n")[1])
+    assert (told["text"], told.get("cut", False)) == (f"{content[:500]}…" if cut else content, cut)
+    made = introduction("x" * 499 + " " + "z" * 9)
+    assert made is not None
+    assert msgspec.json.decode(made.message.text.split("\n")[1])["text"] == "x" * 499 + "…"
+
+
+def test_duplicate_and_expired_memories_take_no_room() -> None:
+    """Memories that are not valid yet, or no longer valid, are left out."""
+    twice = introduction("Ann likes tea", "ann  likes TEA", "Ann sings")
+    once = introduction("Ann likes tea", "Ann sings")
+    assert twice is not None
+    assert once is not None
+    assert twice.message == once.message
+    for fields in ({"valid_from": 11}, {"valid_until": 10}):
+        assert make_introduction([make_known(1, "a", **fields)], 10, 500, STORED) is None
+    assert make_introduction([make_known(1, "a", valid_from=10, valid_until=11)], 10, 500, STORED) is not None

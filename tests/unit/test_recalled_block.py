@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.build import Request, WorkingSet, build, build_from_view
+from holdfast.context.build import NO_ROOM, Request, WorkingSet, build, build_from_view
 from holdfast.context.escaping import to_json_line
 from holdfast.context.recalled import (
     CLOSING,
@@ -20,13 +21,17 @@ from holdfast.context.recalled import (
     Recall,
     RecalledBlock,
     RecalledItem,
+    is_recalled,
     make_block,
 )
 from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import make_strategy
+from holdfast.context.view import decode_state, encode_state
 from holdfast.domain.session import Entry
+from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
-from tests.unit.strategies import Event, draw_recalled_item, log_of
+from holdfast.wire.anthropic import MARK, build_request
+from tests.unit.strategies import Event, draw_recalled_item, log_of, logs
 
 NOTHING = PromptContent((), ())
 BUDGETS = {"conversation": 1000, "memory": 1000}
@@ -79,7 +84,49 @@ def test_escaped_json_lines_round_trip(value: object) -> None:
     assert len(to_json_line(value).splitlines()) == 1
 
 
+def test_each_item_has_date_speaker_and_source() -> None:
+    made = make_block_of(item("We agreed on kelp.", author="assistant support", source="sess_1", note="3 days ago"))
+    assert made is not None
+    assert json.loads(made.message.text.split("\n")[1]) == {
+        "recalled": "conversation",
+        "at": "2023-11-14 22:13 UTC",
+        "by": "assistant support",
+        "source": "sess_1",
+        "note": "3 days ago",
+        "text": "We agreed on kelp.",
+    }
+
+
 # -- content ---------------------------------------------------------
+
+
+def test_memories_come_first_then_higher_scores() -> None:
+    """Ties within a kind keep their order."""
+    items = [
+        item("said once", id="a", score=0.2),
+        item("said twice", id="b", score=0.9),
+        item("known", id="c", kind="memory", score=0.1),
+        item("said too", id="d", score=0.2),
+    ]
+    made = make_block_of(*items)
+    assert made is not None
+    assert made.ids == ("c", "b", "a", "d")
+
+
+def test_content_of_the_prompt_is_not_recalled() -> None:
+    """Entries and texts that the prompt already contains are skipped, and so are repeated texts."""
+    held = PromptContent({7}, ["The gate code is 4711, as you know.", "yes"])
+    items = [
+        item("another text", id="a", seq=7),
+        item("The gate code is 4711", id="b"),
+        item("yes", id="c"),
+        item("ye", id="d"),
+        item("The  harbour\nis closed", id="e", score=0.5),
+        item("the harbour is closed", id="f", score=0.4),
+    ]
+    made = make_block_of(*items, held=held)
+    assert made is not None
+    assert made.ids == ("e", "d")
 
 
 @given(items=st.lists(draw_recalled_item(), max_size=6), room=st.integers(-5, 700), budget=st.integers(0, 700))
@@ -100,6 +147,31 @@ def test_the_block_stays_within_its_room(items: Sequence[RecalledItem], room: in
     )
     again = msgspec.structs.replace(recall, items=recall.items)
     assert make_block(again, room, STORED, NOTHING) == made
+
+
+def test_long_texts_are_cut_and_marked() -> None:
+    """A long text does not take the room of others, but may use all of it if it is alone."""
+    long = "The ferry leaves at nine and comes back at noon. " * 400
+    made = make_block_of(
+        item(long, id="a", score=1.0), item("Bring the ropes along.", id="b"), budgets={"conversation": 300}
+    )
+    assert made is not None
+    assert made.ids == ("a", "b")
+    cut, whole = (json.loads(line) for line in made.message.text.split("\n")[1:-1])
+    assert cut["cut"] is True
+    assert cut["text"].endswith("…")
+    assert len(cut["text"]) > 100
+    assert "cut" not in whole
+    alone = make_block_of(item(long, id="a"), budgets={"conversation": 300})
+    assert alone is not None
+    assert len(alone.items[0].text) > 2 * len(cut["text"])
+
+
+def test_no_block_without_content_or_room() -> None:
+    assert make_block_of() is None
+    assert make_block_of(ITEM, room=0) is None
+    assert make_block_of(item(" \n")) is None
+    assert make_block_of(ITEM, held=PromptContent((), [ITEM.text])) is None
 
 
 # -- in a prompt ---------------------------------------------------------------
@@ -128,6 +200,28 @@ ROUND = Event("round", 3, (("c", 3),), (("c", 60),), "json")
 ITEM = item("The ferry leaves at nine.")
 
 
+def test_the_block_is_just_before_the_current_message_in_every_round() -> None:
+    """Task and conversation come before the block, the question and all tool rounds after it."""
+    for rounds in range(3):
+        entries = log_of([*TALK, *[ROUND] * rounds]).entries
+        made = build_with(entries, [ITEM])
+        assert made.recalled is not None
+        assert made.messages[2] is made.recalled.message
+        assert made.messages[3] == entries[2].message
+        assert len(made.messages) == len(entries) + 1
+
+
+def test_recall_does_not_change_the_rest_of_the_prompt() -> None:
+    """The room of the block is kept free, so the same messages are sent with and without hits."""
+    entries = log_of([Event("user", 30), Event("assistant", 60)] * 40 + [Event("user", 9)]).entries
+    without, having = build_with(entries), build_with(entries, [ITEM])
+    assert having.recalled is not None
+    assert without.state == having.state
+    assert list(without.messages) == [one for one in having.messages if one is not having.recalled.message]
+    assert (without.budget, without.tokens) == (having.budget, having.tokens)
+    assert having.total_tokens == without.total_tokens + having.recalled_tokens
+
+
 def test_a_block_stays_for_all_calls_of_its_turn() -> None:
     """It stays byte for byte even if its text has been added to the prompt since."""
     first = build_with(log_of(TALK).entries, [ITEM])
@@ -150,3 +244,97 @@ def test_the_messages_before_the_block_stay_a_prefix() -> None:
     assert "recalled" in second.broken.why
     assert second.broken.seq == 2
     assert second.messages[:2] == first.messages[:2]
+
+
+def test_a_small_window_drops_the_block() -> None:
+    """The block shrinks and is then omitted; no build fails because of it, and the record reports it."""
+    entries = log_of([Event("user", 100), Event("assistant", 100), Event("user", 100)]).entries
+    sizes = []
+    for budget in range(1200, 680, -20):
+        made = build_with(
+            entries,
+            [item("The ferry leaves at nine. " * 40)],
+            budget=budget,
+            strategy=make_strategy(ContextSettings("none")),
+        )
+        sizes.append(made.recalled_tokens)
+        assert made.total_tokens <= budget
+    assert sizes == sorted(sizes, reverse=True)
+    assert len({*sizes}) > 3
+    assert sizes[0] > sizes[-1] == 0
+    assert made.to_record().missed == (NO_ROOM,)
+    assert made.explain()["recalled"] == {"missed": [NO_ROOM]}
+
+
+def test_no_block_without_a_user_message() -> None:
+    assert build_with(log_of([Event("assistant", 5)]).entries, [ITEM]).recalled is None
+
+
+def test_anthropic_gets_the_block_in_the_user_turn_and_caches_the_messages_before() -> None:
+    """It is in the same user message as the question; the next turn finds the messages before it in the cache."""
+    made = build_with(log_of(TALK).entries, [ITEM], dialect="anthropic")
+    sent = build_request(made.messages, cache=MARK)["messages"]
+    assert [one["role"] for one in sent] == ["user", "assistant", "user"]
+    assert next(block["text"] for block in sent[2]["content"]) == made.messages[2].text
+    assert is_recalled(made.messages[2])
+    marked = [
+        (at, place)
+        for at, one in enumerate(sent)
+        for place, block in enumerate(one["content"])
+        if "cache_control" in block
+    ]
+    assert marked == [(0, 0), (1, 0), (2, 1)]
+
+
+@pytest.mark.parametrize("budget", range(300, 420, 4))
+@pytest.mark.parametrize("name", ["token_window", "digest", "salience"])
+def test_a_build_without_free_room_does_not_change_later_ones(name: str, budget: int) -> None:
+    """An extended view equals one that is reloaded at each step, even after builds without the recall room."""
+    request = Request(
+        strategy=make_strategy(ContextSettings(name, {})),
+        count=STORED,
+        input_budget=budget,
+        recall=Recall(budgets={"memory": 30}),
+    )
+    said = [
+        Event("user", size=1),
+        Event("user", size=9),
+        Event("round", size=20, calls=(("a", 3),), results=(("a", 60),)),
+    ]
+    warm: WorkingSet | None = build(request, None, (), ())
+    saved = None
+    for log in logs([*said, Event("user", size=3), *said]):
+        kept = [entry for entry in log.entries if saved and entry.seq in saved.keep]
+        rest = [entry for entry in log.entries if saved is None or entry.seq >= saved.frontier]
+        try:
+            cold = build(request, saved, kept, rest)
+        except BudgetTooSmall:
+            return
+        if warm is not None:
+            warm.view.extend(log.entries[-1:])
+        if cold.reduced:  # then it is read anew, and carried on from there
+            if warm is not None:
+                with pytest.raises(BudgetTooSmall):
+                    build_from_view(request, warm.view, reduced=False)
+            warm = None
+        else:
+            warm = cold if warm is None else build_from_view(request, warm.view, reduced=False)
+            assert warm.messages == cold.messages
+        saved = decode_state(encode_state(cold.state))
+
+
+def test_a_build_that_fits_only_without_recall_is_not_rejected() -> None:
+    """With one token kept free for memories the messages do not fit, so the build gives up that room."""
+    said = [Event("user", size=1), Event("user", size=1), Event("user", size=60), Event("assistant", size=1)]
+    visible = [entry for entry in log_of(said).entries if entry.seq != 1]
+    lookup = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}
+    request = Request(
+        strategy=make_strategy(ContextSettings("digest", {})),
+        count=STORED,
+        input_budget=149,
+        dialect="anthropic",
+        tools=[lookup],
+        recall=Recall(budgets={"memory": 1}),
+    )
+    spare = msgspec.structs.replace(request, recall=Recall())
+    assert build(request, None, (), visible).messages == build(spare, None, (), visible).messages

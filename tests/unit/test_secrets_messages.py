@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from holdfast.config import check_config, load
 from holdfast.domain.messages import Message, Part, ToolCall, encode_canonical, encode_payload
 from holdfast.errors import InvalidRequest, SecretBlocked
-from holdfast.secrets import CREDENTIALS, Guard, make_redactor
+from holdfast.secrets import CREDENTIALS, Guard, Pattern, Redactor, make_guard, make_redactor, make_redactor_for
 from tests.amounts import examples
 from tests.unit.test_secrets import BUILT_IN, draw_planted
 
@@ -92,11 +96,26 @@ def test_block_rejects_requests_and_redacts_replies_and_results() -> None:
     assert guard.counts == {("anthropic_key", "block"): 3}
 
 
+def test_a_rejection_names_five_places_and_the_number_of_others() -> None:
+    guard = Guard(watch=make_redactor(), action="block")
+    with pytest.raises(SecretBlocked, match=r"messages\[4\].content \(rule anthropic_key\) and 2 more: remove it"):
+        guard.mask_messages([Message(role="user", content=KEY)] * 7)
+
+
 def test_redaction_runs_before_the_guard() -> None:
     guard = Guard(make_redactor(rules=["anthropic_key"]), make_redactor(), "block")
     assert guard.mask_messages([Message(role="user", content=KEY)])[0].content == GONE
     with pytest.raises(SecretBlocked, match="rule home_path"):
         guard.mask_messages([Message(role="user", content=f"{KEY} /home/ada")])
+
+
+def test_warn_does_not_change_messages() -> None:
+    guard = Guard(watch=make_redactor(), action="warn")
+    sweep = guard.sweep()
+    message = Message(role="user", content=f"{KEY} {KEY}", extra={"x": KEY})
+    assert sweep.clean_message(message, "m") is message
+    assert {(finding.place, finding.times) for finding in sweep.findings} == {("m.content", 2), ("m", 1)}
+    assert guard.mask_text(f"oh {KEY}") == f"oh {GONE}"
 
 
 def test_secrets_in_error_messages_are_masked() -> None:
@@ -127,7 +146,43 @@ def test_messages_with_equal_text_stay_equal_after_redaction(plant: tuple[str, s
     )
 
 
+PAGE = (Path(__file__).parents[2] / "docs" / "secrets.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
+def test_docs_page_examples_load(text: str) -> None:
+    found = load(text, env={})
+    guard = make_guard(found.redaction, found.secret_guard)
+    assert guard is not None
+    assert guard.mask_messages([Message(role="user", content="EMP-123456")])[0].content == "[REDACTED:employee_number]"
+
+
 # -- settings ------------------------------------------------------------------------------
+
+
+class Given:
+    enabled = True
+    patterns = (Pattern("emp-[0-9]{6}", "employee"),)
+    rules: tuple[str, ...] = ("all",)
+    exclude_rules: tuple[str, ...] = ()
+    on_secret: Any = "redact"
+
+
+def test_settings_create_the_configured_redactor_and_guard() -> None:
+    off = load("redaction: {patterns: [{regex: 'emp-[0-9]{6}', label: employee}]}", env={}).redaction
+    assert make_redactor_for(off) is None
+    assert make_guard(off, None) is None
+    redactor = make_redactor_for(Given())
+    assert isinstance(redactor, Redactor)
+    assert redactor.redacted("emp-123456 /home/ada") == "[REDACTED:employee] [REDACTED:home_path]"
+    guard = make_guard(off, Given())
+    assert guard is not None
+    assert (guard.action, guard.redaction, guard.watch is None) == ("redact", None, False)
+    # A directory name is not a credential, so the guard ignores it unless configured.
+    text = f"emp-123456 /home/ada {KEY}"
+    assert (
+        guard.mask_messages([Message(role="user", content=text)])[0].content == f"[REDACTED:employee] /home/ada {GONE}"
+    )
 
 
 # -- stored bytes --------------------------------------------------------------------
@@ -159,3 +214,84 @@ def test_stored_bytes_contain_no_planted_secret(plant: tuple[str, str, str, str]
     assert not [form for form in (secret, once, twice) if form.encode() in stored]
     # Nothing else has changed.
     assert told == make_message_with(place, BUILT_IN.redacted(said))
+
+
+def check_text(text: str, tmp_path: Path) -> Any:
+    file = tmp_path / "holdfast.yaml"
+    file.write_text(text)
+    return check_config(str(file), {})
+
+
+def test_check_config_shows_settings_without_patterns(tmp_path: Path) -> None:
+    text = """
+redaction: {patterns: [{regex: my-own-secret, label: mine}]}
+secret_guard: {on_secret: warn, exclude_rules: jwt}
+"""
+    report = check_text(text, tmp_path)
+    shown = report.data["config"]
+    guard, patterns = shown["secret_guard"], shown["redaction"]["patterns"]
+    assert (guard["on_secret"], guard["exclude_rules"], patterns) == (
+        "warn",
+        ["jwt"],
+        [{"regex": "***", "label": "mine"}],
+    )
+    assert "my-own-secret" not in report.text + repr(load(text, env={}))
+    assert (report.exit_code, report.data["warnings"]) == (0, [])
+
+
+def test_check_config_reports_every_mistake_with_its_line(tmp_path: Path) -> None:
+    text = """
+redaction:
+  patterns:
+    - {regex: 'my-own-secret(', label: a}
+    - {regex: 'b*', label: ''}
+  rules: [jwt, no_such]
+secret_guard:
+  on_secret: refuse
+"""
+    report = check_text(text, tmp_path)
+    place = f"{tmp_path}/holdfast.yaml"
+    unknown = [problem for problem in report.data["problems"] if "redaction.rules" in problem]
+    assert unknown[0].startswith(f"{place}:6: redaction.rules: unknown rule 'no_such'; known: ")
+    assert [problem for problem in report.data["problems"] if problem not in unknown] == [
+        f"{place}:4: redaction.patterns[0].regex: is not a valid regular expression: missing ) at position 14",
+        f"{place}:5: redaction.patterns[1].label: must be 1 to 64 letters, digits, '_', '.' or '-'",
+        f"{place}:5: redaction.patterns[1].regex: matches the empty string; a match must have at least one character",
+        f"{place}:8: secret_guard.on_secret: expected one of block, redact, warn, got 'refuse'",
+    ]
+    [problem] = check_text("redaction: {rules: [jwt, aws_acces_key]}", tmp_path).data["problems"]
+    assert problem == f"{place}:1: redaction.rules: unknown rule 'aws_acces_key'; did you mean 'aws_access_key'?"
+    many = json.dumps([{"regex": "x", "label": "x"}] * 101)
+    [problem] = check_text(f"redaction: {{patterns: {many}}}", tmp_path).data["problems"]
+    assert problem == f"{place}:1: redaction.patterns: 101 are too many; at most 100 are allowed"
+
+
+def test_check_config_warns_of_rules_without_effect(tmp_path: Path) -> None:
+    report = check_text("redaction: {patterns: [{regex: x, label: x}]}", tmp_path)
+    assert report.exit_code == 0
+    [warning] = report.data["warnings"]
+    assert warning.endswith("redaction.patterns: redaction is disabled; set `redaction.enabled: true`")
+    text = "redaction: {patterns: [{regex: x, label: x}], rules: [jwt]}\nsecret_guard: {}"
+    [warning] = check_text(text, tmp_path).data["warnings"]
+    assert "redaction.rules: redaction is disabled" in warning
+
+
+def test_check_config_reports_a_missing_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.config.check.is_library_installed", lambda: False)
+    assert check_text("redaction: {enabled: true, rules: []}", tmp_path).exit_code == 0
+    assert check_text("secret_guard: {enabled: false}", tmp_path).exit_code == 0
+    report = check_text("secret_guard: {}", tmp_path)
+    assert report.exit_code == 1
+    assert report.data["problems"][0].endswith(
+        "secret_guard: the built-in rules need the extra 'secrets' of holdfast-memory; from a clone: pip install '.[secrets]'"
+    )
+
+
+def test_check_config_reports_a_missing_mcp_sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.config.check.find_spec", lambda _: None)
+    assert check_text("", tmp_path).exit_code == 0
+    report = check_text("mcp_servers: {clock: {command: x}}", tmp_path)
+    assert report.exit_code == 1
+    assert report.data["problems"][0].endswith(
+        ":1: mcp_servers: an MCP server needs the extra 'mcp' of holdfast-memory; from a clone: pip install '.[mcp]'"
+    )

@@ -6,10 +6,12 @@ import json
 import re
 from typing import Any
 
-from hypothesis import example, given
+import pytest
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from holdfast.domain.templates import parse_template
+from holdfast.domain.templates import ARTIFACT, parse_template
+from holdfast.errors import InvalidRequest, MissingState
 
 PARTS = st.sampled_from(
     ["{", "}", "{{", "}}", "{a}", "{a?}", "{user:a}", "{artifact.a}", "a", "?", ":", " ", '"', "user:", "artifact."]
@@ -28,7 +30,107 @@ def render_text(text: str, values: dict[str, Any] | None = None) -> str:
 # -- placeholders ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{a}", "A"),
+        ("{user:a} {app:a} {temp:a}", "U P T"),
+        ("{artifact.a}{artifact.a?}", "FF"),
+        ("[{b?}{user:b?}{artifact.b?}]", "[]"),
+        ("{a}{a}", "AA"),
+        ('{"name": {a}}', '{"name": A}'),
+    ],
+)
+def test_placeholders_are_replaced_by_their_values(text: str, told: str) -> None:
+    assert render_text(text) == told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "plain",
+        "{}",
+        "{ a }",
+        "{ x y }",
+        "{a.b}",
+        "{a ?}",
+        "{a??}",
+        "{1a}",
+        "{a-b}",
+        "{user:}",
+        "{user:1}",
+        "{foo:bar}",
+        "{user:app:a}",
+        "{artifact.}",
+        "{artifact./etc/passwd}",
+        "{artifact..a}",
+        "{artifact.a\nb}",
+        '{"a": 1}',
+        '{"a": {"b": {"c": {}}}}',
+        "[{\n  'a': {'b': [{'c': 1}]}\n}]",
+        "if (x) { return {y: 1} }",
+        "\\frac{1}{2}",
+        "{",
+        "}",
+        "a } b { c",
+    ],
+)
+def test_braces_without_a_valid_name_are_unchanged(text: str) -> None:
+    assert render_text(text) == text
+    assert not parse_template(text).places
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{{a}}", "{a}"),
+        ("{{{a}}}", "{A}"),
+        ("{{{{a}}}}", "{{a}}"),
+        ("{{user:b}} {a}", "{user:b} A"),
+        ('{{"a": {"b": {a}}}}', '{"a": {"b": A}}'),
+        ("{{", "{"),
+        ("}}", "}"),
+        ('{{ {"a": {"b": 1}}', '{ {"a": {"b": 1}}'),
+    ],
+)
+def test_doubled_braces_are_literal(text: str, told: str) -> None:
+    assert render_text(text) == told
+
+
+def test_values_are_rendered_as_text_or_json() -> None:
+    values = {"t": "é {a}", "n": 2.5, "b": True, "l": [1, "x"], "o": {"k": None}, "z": 0, "e": ""}
+    assert render_text("{t}|{n}|{b}|{l}|{o}|{z}|{e}", values) == 'é {a}|2.5|true|[1,"x"]|{"k":null}|0|'
+
+
+def test_names_in_any_script_and_unusual_artifact_names() -> None:
+    values = {"größe": "L", "user:名前": "Ada", "artifact.user:my plan (2).md": "walk", "artifact.é": "E"}
+    assert render_text("{größe} {user:名前} {artifact.user:my plan (2).md}", values) == "L Ada walk"
+    assert render_text("{artifact.e\u0301}", values) == "E", "a name means the same in both of its Unicode forms"
+
+
+def test_names_are_listed_once_and_in_order() -> None:
+    found = parse_template("{b} {user:a?} {artifact.p.md} {b?} {{c}} {artifact.p.md?}")
+    assert found.keys == ("b", "user:a")
+    assert found.artifacts == ("p.md",)
+
+
 # -- missing values ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["b", "user:b", "app:b", "temp:b", "artifact.b.md"])
+@pytest.mark.parametrize("values", [{}, {"b": None, "user:b": None}])
+def test_a_missing_value_is_reported_with_its_agent(name: str, values: dict[str, Any]) -> None:
+    with pytest.raises(MissingState) as error:
+        parse_template(f"so {{{name}}}").render(values, agent="helpful")
+    assert (error.value.name, error.value.agent, error.value.code) == (name, "helpful", "missing_state")
+    for told in (name.removeprefix(ARTIFACT), "'helpful'", f"{{{name}?}}"):
+        assert told in str(error.value)
+    assert isinstance(error.value, InvalidRequest)
+
+
+def test_missing_values_are_empty_if_not_strict() -> None:
+    assert parse_template("Hi {user:name}!{a}").render({"a": 1}, agent="x", strict=False) == "Hi !1"
 
 
 # -- rules -----------------------------------------------------------------------------
@@ -70,3 +172,9 @@ def _remove_braces(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _remove_braces(one) for key, one in value.items()}
     return [_remove_braces(one) for one in value] if isinstance(value, list) else value
+
+
+@given(JAGGED)
+def test_text_without_placeholders_is_unchanged(text: str) -> None:
+    assume("{{" not in text and "}}" not in text and not parse_template(text).places)
+    assert render_text(text) == text
