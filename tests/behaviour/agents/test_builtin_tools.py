@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Reply
-from tests.behaviour.kit import Served, gateway
+from tests.behaviour.kit import Served, assistant, calls, gateway, result, user
 
 Call = tuple[str, dict[str, Any]]
 NAMES = ["save_artifact", "load_artifact", "list_artifacts"]
@@ -83,6 +83,18 @@ async def test_what_was_saved_is_loaded_and_listed() -> None:
         assert [one["name"] for one in json.loads(some)["artifacts"]] == ["user:style.txt"]
         await served.chat("Hi", "t", model="a")
         assert [row["content"] for row in await served.entries("t") if row["role"] == "tool"] == ["brief"]
+
+
+async def test_a_long_result_of_a_tool_is_read_on() -> None:
+    """It is named by its place in the log, and each part says where the next one begins."""
+    lines = "\n".join(f"Line {number}." for number in range(6_000))
+    offsets = (0, 20_000, 40_000)
+    wanted = [("load_artifact", {"name": "result-2", "offset": offset, "limit": 10_000}) for offset in offsets]
+    async with gateway(calling(*wanted), AGENTS) as served:
+        await served.rest.given("s", user("Look."), calls(("c1", "look", {})), result("c1", lines), assistant("Yes."))
+        for offset, part in zip(offsets, await run(served), strict=True):
+            assert lines[offset + 10 : offset + 9_000] in part
+            assert lines[offset + 10_100 : offset + 10_200] not in part
 
 
 async def test_binary_content_is_described_and_a_picture_is_shown() -> None:

@@ -112,3 +112,17 @@ async def test_commands_of_the_tool_are_run_as_they_are_sent(world: World) -> No
         assert "one" in await files.run({"command": "view", "path": "/memories/a.md"})
         with pytest.raises(InvalidRequest, match="command"):
             await files.run({"command": "format", "path": "/memories/a.md"})
+
+
+async def test_changes_may_be_reviewed_in_any_order(world: World) -> None:
+    """After an older one was decided on, another change can be held beside the newer one."""
+    async with world.open() as hf:
+        files = files_of(hf)
+        for name in "ab":
+            await files.hold({"command": "create", "path": f"/memories/{name}.md", "file_text": name})
+        older, newer = await files.list_held()
+        await files.review(older.id, "reject")
+        await files.hold({"command": "create", "path": "/memories/c.md", "file_text": "c"})
+        assert [one.command["path"] for one in await files.list_held()] == ["/memories/b.md", "/memories/c.md"]
+        await files.review(newer.id, "accept")
+        assert list(await files.list_paths(10)) == ["/memories/b.md"]

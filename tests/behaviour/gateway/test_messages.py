@@ -12,7 +12,7 @@ import anthropic
 import pytest
 
 from holdfast.testing import Reply
-from tests.behaviour.kit import CLAUDE, CLIENT_KEY, answer_of, apis
+from tests.behaviour.kit import CLAUDE, CLIENT_KEY, answer_of, apis, gateway
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "prompt_tokens_details": {"cached_tokens": 64}}
 WEATHER: dict[str, Any] = {
@@ -398,3 +398,25 @@ async def test_media_are_checked_everywhere_in_a_request() -> None:
             body: Any = told.value.body
             assert body["error"]["param"] == place
         assert await both.rest.sessions() == []
+
+
+async def test_calls_that_a_model_streams_side_by_side_reach_the_client_whole() -> None:
+    """Anthropic's streams have one block at a time, so the parts of later calls wait until the earlier ones end."""
+    starts = [
+        {"index": at, "id": f"call_{at}", "type": "function", "function": {"name": name, "arguments": ""}}
+        for at, name in enumerate(("first", "second", "third"))
+    ]
+    parts = [{"index": at, "function": {"arguments": text}} for text in ('{"n":', " 1}") for at in (1, 2)]
+    deltas = [{"role": "assistant"}, {"tool_calls": starts}, *({"tool_calls": [part]} for part in parts), {}]
+    reasons = [*[None] * (len(deltas) - 1), "tool_calls"]
+    chunks = [
+        {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o",
+         "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+        for delta, reason in zip(deltas, reasons, strict=True)
+    ]  # fmt: skip
+    async with gateway([Reply(chunks=chunks)]) as served:
+        fields = {"model": "default", "max_tokens": 100, "messages": [{"role": "user", "content": "Go."}]}
+        async with served.anthropic.messages.stream(**fields) as events:
+            made = await events.get_final_message()
+        found = [(block.name, block.input) for block in made.content if block.type == "tool_use"]
+        assert found == [("first", {}), ("second", {"n": 1}), ("third", {"n": 1})]

@@ -516,6 +516,20 @@ async def test_one_of_several_items_of_a_message_is_deleted() -> None:
         assert [getattr(item, "call_id", item.type) for item in left] == ["a", "b", "message"]
 
 
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_pages_of_items_cover_all_items_of_a_message(order: Any) -> None:
+    names = ("a", "b", "c")
+    calls = [{"type": "function_call", "call_id": name, "name": "get_weather", "arguments": "{}"} for name in names]
+    async with gateway() as served:
+        text = {"type": "message", "role": "assistant", "content": "Wait."}
+        made = await served.openai.conversations.create(items=[{"role": "user", "content": "Hi."}, text, *calls])
+        items = served.openai.conversations.items
+        whole = [item.id async for item in items.list(made.id, order=order)]
+        assert len(whole) == 5
+        for limit in (1, 2, 3):
+            assert [item.id async for item in items.list(made.id, order=order, limit=limit)] == whole
+
+
 async def test_deleted_conversation_is_gone() -> None:
     """Its id is not found any more, and its session is deleted."""
     async with gateway(["Hello."]) as served:

@@ -400,3 +400,25 @@ async def test_the_provider_counts_if_the_configuration_says_so() -> None:
         (asked,) = served.upstream.counted
         assert (asked.path, asked.headers["x-api-key"]) == ("/v1/messages/count_tokens", UPSTREAM_KEY)
         assert asked.body["messages"][0]["content"][0]["text"] == "Hello"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_paused_reply_is_continued_ten_times(stream: bool) -> None:
+    """The client gets one reply, with all of its parts."""
+    searches = [
+        {"type": "server_tool_use", "id": f"srvtoolu_{at}", "name": "web_search", "input": {"query": str(at)}}
+        for at in range(10)
+    ]
+    paused = [
+        Reply(message={"content": [{"type": "text", "text": f"{at} "}, search]}, finish_reason="pause_turn")
+        for at, search in enumerate(searches)
+    ]
+    async with claude([*paused, "end."]) as served:
+        said: Any = {"model": "default", "messages": [user("Go on.")], "stream": stream}
+        made = await served.openai.chat.completions.create(**said)
+        if stream:
+            text = "".join([chunk.choices[0].delta.content or "" async for chunk in made if chunk.choices])
+        else:
+            text = made.choices[0].message.content
+        assert "".join(text.split()) == "0123456789end."
+        assert len(served.upstream.requests) == 11

@@ -263,6 +263,18 @@ async def test_several_sessions_are_exported_closed_and_deleted(tmp_path: Path) 
         assert "Delete 1 session" in everything.text
 
 
+async def test_only_the_chosen_session_of_two_users_is_closed() -> None:
+    async with gateway(store="file") as served:
+        for name in ("ada", "bob", "default"):
+            await served.rest.given("s", user("Hi."), user=name)
+        data = {"csrf": await read_csrf(served, LIST), "confirmed": "yes", "session": named("s", user_id="bob")}
+        await served.http.post(
+            "/inspect/bulk", data={**data, "operation": "close"}, headers=HTML, follow_redirects=True
+        )
+        found = {name: (await served.rest.session("s", name).info())["status"] for name in ("ada", "bob", "default")}
+        assert found == {"ada": "active", "bob": "closed", "default": "active"}
+
+
 async def test_a_session_with_a_running_turn_is_left_unchanged() -> None:
     async with gateway() as served:
         session = await served.native.session("busy")

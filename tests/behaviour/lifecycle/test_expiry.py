@@ -219,3 +219,26 @@ def test_durations_have_units_and_zero_is_never() -> None:
     assert (life.session_ttl, life.max_sessions, life.retention) == (5_400_000, 5, 1500)
     never = open_holdfast("sqlite://:memory:", session_ttl=None, max_sessions=None).life
     assert (never.session_ttl, never.max_sessions) == (0, 0)
+
+
+@through("library", "connect", "rest")
+async def test_a_write_may_expect_the_version_of_an_expired_session(world: World) -> None:
+    """Who has read it as closed has seen its newest version."""
+    async with world.open("sessions: {ttl: 1h}", store="file") as hf:
+        session = await hf.given("s", user("One."))
+        world.clock.now += 2 * HOUR
+        closed = await session.info()
+        assert closed["status"] == "closed"
+        await session.append(user("Two."), expect=closed["version"])
+        assert texts(await session.messages()) == ["One.", "Two."]
+        assert (await session.info())["status"] == "active"
+
+
+@through("library")
+async def test_a_closed_session_stays_for_the_whole_retention(world: World) -> None:
+    async with world.open("storage: {sessions: {retention: 2h}}", store="file") as hf:
+        await (await hf.given("s", user("One."))).close()
+        for passed, left in ((HOUR, 1), (HOUR - 1, 1), (1, 0)):
+            world.clock.now += passed
+            await world.native.sweep()
+            assert len(await hf.sessions()) == left

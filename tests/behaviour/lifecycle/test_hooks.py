@@ -337,3 +337,18 @@ async def test_sessions_are_restored_from_transcripts(world: World) -> None:
         restored = cli.session("s")
         assert texts(await restored.messages()) == ["One.", "Two.", "Drei."]
         assert (await restored.state()) == {"a": 1}
+
+
+@through("library")
+async def test_of_a_history_that_is_too_long_a_webhook_gets_the_newest_messages(world: World) -> None:
+    """A notice holds 16 MiB."""
+    async with receiver() as served, world.open(webhooks(served.url), store="file") as hf:
+        session = await hf.given("s")
+        for number in range(18):
+            await session.append(user(f"{number} " + "x" * 1_000_000))
+        await session.close()
+        await world.native.sweep()
+        contents = json.loads(served.bodies[-1])["payload"]["contents"]
+        shown = [message["content"].partition(" ")[0] for message in contents]
+        assert shown == [str(number) for number in range(18 - len(shown), 18)]
+        assert 14 <= len(shown) < 18

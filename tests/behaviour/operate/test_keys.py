@@ -166,3 +166,22 @@ async def test_a_token_of_the_issuer_names_its_user_and_role(
         if expected[1] == 201:
             rows = (await served.http.get("/v1/sessions", headers=bearer(text))).json()["data"]
             assert [row["user_id"] for row in rows] == ["ada"]
+
+
+async def test_a_key_of_one_user_does_not_change_the_state_of_all() -> None:
+    """Neither through a session of the user, nor directly, one key at a time or several."""
+    change, values = {"changes": [{"op": "set", "key": "app:version", "value": 2}]}, {"app:version": 2}
+    async with gateway() as served:
+        admin = (await create(served, role="admin"))["key"]
+        key = (await create(served, admin, user_id="ada", role="write"))["key"]
+        assert (await served.http.post("/v1/sessions", json={"id": "s"}, headers=bearer(key))).status_code == 201
+        for method, path, body in (
+            ("PATCH", "/v1/sessions/s/state", values),
+            ("PATCH", "/v1/state?session_id=s", values),
+            ("POST", "/v1/state?session_id=s", change),
+            ("PATCH", "/v1/state?scope=tenant", values),
+            ("POST", "/v1/state?scope=tenant", change),
+        ):
+            answer = await served.http.request(method, path, json=body, headers=bearer(key))
+            assert answer.status_code == 403, (method, path, answer.text)
+        assert (await served.http.get("/v1/state?scope=tenant", headers=bearer(admin))).json() == {}

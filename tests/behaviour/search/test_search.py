@@ -363,3 +363,19 @@ async def test_stored_text_cannot_control_the_terminal(world: World) -> None:
         wrong = await hf.run("search", "kelp", "--user", "ada", "--tz", "Nowhere/Land")
         assert wrong.code != 0
         assert "no time zone 'Nowhere/Land'" in wrong.err
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        assistant(None, audio={"id": "a1", "transcript": "The harbour is closed."}),
+        assistant([{"type": "text", "text": "The harbour is closed."}]),
+    ],
+    ids=["what an audio reply said", "a part"],
+)
+@CALLER
+async def test_words_are_found_wherever_a_message_has_them(world: World, message: dict[str, Any]) -> None:
+    async with world.open() as hf:
+        await hf.given("s", user("What is new?"), message, user="ada")
+        await hf.settle()
+        assert (await find(hf, "harbour"))[:1] == ["s#1"]

@@ -376,3 +376,18 @@ async def test_a_turn_block_is_stopped_and_an_earlier_reply_stays(world: World) 
         go_on.set()
         await running
         assert texts(await other.messages()) == ["a", "Why", "b", "kept"]
+
+
+@through("library", "connect", "rest")
+async def test_what_was_said_after_an_interrupted_reply_stays(world: World) -> None:
+    """A message that came in while the reply was spoken follows what was heard of it, whoever reports the interruption."""
+    for how in ("at once", "with the next turn"):
+        async with world.open() as hf:
+            said = (user("Tell me."), assistant("It was a dark and stormy night."), user("Wait."))
+            session = await hf.given("s", *said)
+            if how == "at once":
+                await session.interrupt(content="It was a dark")
+                assert texts(await session.messages()) == ["Tell me.", "It was a dark", "Wait."]
+            else:
+                await session.turn(user("Go on."), interrupt={"content": "It was a dark"}, reply="And then?")
+                assert texts(await session.messages()) == ["Tell me.", "It was a dark", "Wait.", "Go on.", "And then?"]
