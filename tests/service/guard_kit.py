@@ -23,6 +23,7 @@ CANARY = "c4n4ry" * 5
 KEY = f"sk-ant-{CANARY}"
 GONE = "[REDACTED:anthropic_key]"
 REDACTION = "redaction: {enabled: true}"
+GUARD = "secret_guard: {on_secret: %s}"
 
 
 def guard_from(text: str) -> Guard:

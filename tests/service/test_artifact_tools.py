@@ -6,16 +6,31 @@ import base64
 import json
 from typing import Any
 
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
 from holdfast.agents import Agent
 from holdfast.context.settings import parse
+from holdfast.errors import InvalidRequest, ModelUnavailable
+from holdfast.holdfast import Holdfast
+from holdfast.limits import LISTED_ARTIFACTS, LOADED_IMAGE_BYTES
 from holdfast.secrets import Guard, make_redactor
+from holdfast.tools.artifacts import ArtifactTools
+from holdfast.tools.context import State, ToolContext, TurnState
+from holdfast.tools.python.settings import PythonSettings
+from holdfast.tools.tool import ToolLimits
 from holdfast.turns.respond import respond
+from tests.amounts import examples
 from tests.fake_secrets import KEY
 from tests.markers import strip_markers
+from tests.service.scripted_model import REF
 from tests.service.tools_kit import Bench, bench, make_reply
+from tests.service.workflow_kit import agents, open_workflow_bench
 
 ALL = ("save_artifact", "load_artifact", "list_artifacts")
 AGENTS = {"a": Agent(name="a", tools=ALL), "b": Agent(name="b"), "c": Agent(name="c", tools=("load_artifact",))}
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 
 
 async def run_calls(made: Bench, *calls: tuple[str, Any], agent: str = "a", text: str = "Hi") -> list[str]:
@@ -38,13 +53,92 @@ async def run_in_new_session(*calls: tuple[str, Any], **how: Any) -> list[str]:
 # -- availability --------------------------------------------------------------------
 
 
+async def test_own_tool_replaces_a_built_in_artifact_tool() -> None:
+    def load_artifact(name: str) -> str:
+        """Load it from elsewhere."""
+        return f"own {name}"
+
+    async with bench(make_script(("load_artifact", {"name": "x"})), load_artifact, agents=AGENTS) as made:
+        assert await run_calls(made, ("load_artifact", {})) == ["own x"]
+    with pytest.raises(InvalidRequest, match="two tools are named 'load_artifact'"):
+        Holdfast(tools=[load_artifact], artifact_tools=True)
+
+
 # -- saving and loading ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given_", "kind"),
+    [
+        ({"name": "notes"}, "text/plain"),
+        ({"name": "rows.csv"}, "text/csv"),
+        ({"name": "rows.csv", "media_type": "text/plain"}, "text/plain"),
+        ({"name": "rows.csv", "media_type": None, "expect": None}, None),
+    ],
+)
+async def test_media_type_is_given_or_follows_the_name(given_: dict[str, Any], kind: str | None) -> None:
+    (told,) = await run_in_new_session(("save_artifact", {**given_, "content": "a,b"}))
+    if kind is None:
+        assert "wrong arguments" in told
+    else:
+        assert json.loads(told)["media_type"] == kind
+
+
+async def test_too_large_image_is_described() -> None:
+    async with bench(make_script(("load_artifact", {"name": "p.png"})), agents=AGENTS) as made:
+        await made.session.artifacts.save("p.png", PNG + bytes(LOADED_IMAGE_BYTES))
+        (told,) = await run_calls(made, ("", 0))
+        assert "4,194,304 bytes" in json.loads(told)["note"]
+
+
+async def test_text_in_another_charset_is_only_read_as_a_whole() -> None:
+    calls = [("load_artifact", {"name": "a.txt"}), ("load_artifact", {"name": "b.txt"})]
+    async with bench(make_script(*calls), agents=AGENTS, limits=ToolLimits(result=1024)) as made:
+        kind = "text/plain; charset=utf-16"
+        await made.session.artifacts.save("a.txt", "Olá".encode("utf-16"), mime_type=kind)
+        await made.session.artifacts.save("b.txt", ("Olá" * 900).encode("utf-16"), mime_type=kind)
+        short, long = await run_calls(made, *calls)
+        assert short == "Olá"
+        assert "save it in UTF-8" in json.loads(long)["note"]
 
 
 # -- long texts ------------------------------------------------------------------------
 
 
+@settings(max_examples=examples(25), deadline=None)
+@given(st.text(min_size=1, max_size=200), st.integers(min_value=16, max_value=64))
+@example("000\x80\x80\x80\x80\x80\U00010000", 16)
+async def test_parts_of_a_text_add_up_to_the_whole(text: str, limit: int) -> None:
+    """No character is lost or split, and the returned offset continues correctly."""
+    text = text.encode("utf-8", "replace").decode()
+    async with Holdfast("sqlite://:memory:", clock=lambda: 1) as hf:
+        session = await hf.session("s")
+        await session.artifacts.save("t.txt", text)
+        state = State(TurnState({}, {}))
+        context = ToolContext(session_id="s", user_id="default", agent=None, state=state, artifacts=session.artifacts)
+        parts, offset = "", 0
+        while True:
+            told = await ArtifactTools(None, 4096).load(context, "t.txt", offset=offset, limit=limit)
+            assert isinstance(told, str)
+            part, marker, about = told.rpartition("\n[bytes ")
+            parts += part if marker else about
+            if "offset=" not in about:
+                break
+            offset = int(about.partition("offset=")[2].removesuffix("]"))
+        assert parts == text
+
+
 # -- errors ----------------------------------------------------------------------------
+
+
+async def test_artifact_list_is_truncated() -> None:
+    async with bench(make_script(("list_artifacts", {}), ("list_artifacts", {"prefix": "b"})), agents=AGENTS) as made:
+        for at in range(LISTED_ARTIFACTS + 5):
+            await made.session.artifacts.save(f"a{at:04}", "x")
+        await made.session.artifacts.save("b", "x")
+        every, some = (json.loads(one) for one in await run_calls(made, *[("", 0)] * 2))
+        assert (len(every["artifacts"]), every["more"]) == (LISTED_ARTIFACTS, 6)
+        assert [one["name"] for one in some["artifacts"]] == ["b"]
 
 
 async def test_secrets_are_redacted_before_saving() -> None:
@@ -93,6 +187,22 @@ async def test_cleared_result_can_be_loaded_by_the_name_in_its_marker() -> None:
         assert (await made.log())[-2].message.text == (await made.log())[2].message.text == "word0 " * 200
 
 
+async def test_marker_without_the_tool_names_the_message() -> None:
+    async with bench([*LOOKS, make_reply("done")], many, agents=make_clearing_agents(("many",))) as made:
+        await made.ask("Hi", agent="a")
+        markers = [strip_markers(one["content"]) for one in made.model.prompts[-1] if one["role"] == "tool"]
+        assert markers[0].endswith("tokens, message 2 of the log]")
+
+
+async def test_views_with_and_without_the_tool_differ() -> None:
+    async with bench(
+        [], agents={**make_clearing_agents(("load_artifact",)), "b": make_clearing_agents(())["a"]}
+    ) as made:
+        responders = [made.hf.roster.find_responder(agent=name) for name in ("a", "b")]
+        assert [responder.loads for responder in responders] == [True, False]
+        assert responders[0].view_key != responders[1].view_key
+
+
 async def test_cut_result_says_how_to_load_it() -> None:
     context = parse({"strategy": "token_window", "budget": 400}, where="")
     load = make_reply(None, ("l", "load_artifact", {"name": "result-2", "limit": 100}))
@@ -131,6 +241,66 @@ async def test_only_live_results_of_this_session_can_be_loaded() -> None:
         assert "is not a tool result" in (await made.log())[-2].message.text, "it is retired"
 
 
+async def test_results_of_a_branch_can_only_be_loaded_in_it() -> None:
+    """Parallel agents do not see each other's messages, so they cannot load them either."""
+    names = ("hope", "doubt")
+    roster = agents(
+        Agent(name="panel", parallel=names),
+        *(Agent(name=name, instruction=f"I am {name}", tools=("many", "load_artifact")) for name in names),
+    )
+    load = make_reply(None, ("l", "load_artifact", {"name": "result-2"}))
+    lines = {
+        "hope": [LOOKS[0], make_reply("a"), load, make_reply("b")],
+        "doubt": [make_reply("c"), load, make_reply("d")],
+    }
+    async with open_workflow_bench(lines, roster, many) as made:
+        await made.ask("Hi", agent="panel")
+        await made.ask("Again", agent="panel")
+        told = {one.agent: one.message.text for one in await made.log() if one.message.tool_call_id == "l"}
+        assert told["hope"] == "word0 " * 200
+        assert "is not a tool result" in told["doubt"]
+
+
+async def test_loading_a_multipart_and_an_erased_result() -> None:
+    calls = [make_reply(None, ("l", "load_artifact", {"name": "result-2"})), "ok"] * 2
+    async with bench(calls, agents=AGENTS) as made:
+        picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}}
+        await made.session.append(
+            [
+                {"role": "user", "content": "Look"},
+                {"role": "assistant", "tool_calls": [_call()]},
+                {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "a map"}, picture]},
+                {"role": "assistant", "content": "Seen."},
+            ]
+        )
+        await made.ask("And?", agent="a")
+        assert (await made.log())[-2].message.text == "a map\n[and 1 that are not text: images, recordings or files]"
+        await made.hf.store.erase(REF, 2)
+        await made.ask("Again?", agent="a")
+        assert "is not a tool result" in (await made.log())[-2].message.text
+
+
+def _call() -> dict[str, Any]:
+    return {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+
+
+async def test_artifact_of_the_python_tool_can_be_loaded() -> None:
+    code = "open('out.csv', 'w').write('a,b\\n1,2\\n')"
+    agents = {"a": Agent(name="a", tools=("python", "load_artifact"))}
+    calls = [
+        make_reply(None, ("p", "python", {"code": code})),
+        make_reply(None, ("l", "load_artifact", {"name": "out.csv"})),
+        "ok",
+    ]
+    async with bench(calls, agents=agents, python=PythonSettings(unsandboxed=True)) as made:
+        turn = made.turn("Hi", agent="a")
+        async for _ in respond(turn):
+            pass
+        log = await made.log()
+        assert log[-2].message.text == "a,b\n1,2\n"
+        assert turn.summarize()["artifacts"] == [{"name": "out.csv", "version": 0}]
+
+
 # -- artifacts of a reply --------------------------------------------------------------------
 
 
@@ -140,3 +310,62 @@ async def ask(made: Bench, text: str = "Hi", **fields: Any) -> tuple[dict[str, A
     async for _ in respond(turn):
         pass
     return turn.summarize(), (await made.log())[-1].metadata
+
+
+async def test_reply_lists_artifacts_saved_in_its_turn() -> None:
+    def own(context: ToolContext) -> Any:
+        """Save by a function."""
+        return _save(context)
+
+    agents = {"a": Agent(name="a", tools=(*ALL, "own"))}
+    calls = [
+        make_reply(None, ("c", "save_artifact", {"name": "a.md", "content": "1"})),
+        make_reply(None, ("c", "save_artifact", {"name": "a.md", "content": "2"}), ("d", "own", {})),
+        make_reply("Saved."),
+        make_reply("Nothing new."),
+    ]
+    async with bench(calls, own, agents=agents) as made:
+        told, metadata = await ask(made, idempotency_key="k", fingerprint=b"f")
+        assert sorted(one["name"] for one in told["artifacts"]) == ["a.md", "own.txt"]
+        assert {"name": "a.md", "version": 1} in told["artifacts"]
+        assert metadata["artifacts"] == told["artifacts"]
+        assert (await ask(made, idempotency_key="k", fingerprint=b"f"))[0]["artifacts"] == told["artifacts"]
+        later, metadata = await ask(made, "And?")
+        assert "artifacts" not in later
+        assert not metadata
+
+
+async def _save(context: ToolContext) -> str:
+    await context.artifacts.save("own.txt", "x")
+    return "saved"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("See artifact:plan.md.", ["plan.md"]),
+        ("See artifact:plan.md, artifact:user:style.txt and artifact:none.md!", ["plan.md", "user:style.txt"]),
+        ("[the plan](artifact:plan.md) and (artifact:map(1).md)", ["plan.md", "map(1).md"]),
+        ("artifact:my%20plan.md `artifact:plan.md`", ["my plan.md", "plan.md"]),
+        ("artifact:plan.md artifact:plan.md", ["plan.md"]),
+        ("an artifact: plan.md, theartifact:plan.md, artifact:../etc artifact:", []),
+    ],
+)
+async def test_reply_lists_artifacts_it_mentions(text: str, named: list[str]) -> None:
+    async with bench([text], agents=AGENTS) as made:
+        for name in ("plan.md", "user:style.txt", "map(1).md", "my plan.md", "other.md"):
+            await made.session.artifacts.save(name, "x")
+        await made.session.artifacts.save("plan.md", "y")
+        told, metadata = await ask(made)
+        versions = [{"name": name, "version": int(name == "plan.md")} for name in named]
+        assert told.get("artifacts", []) == versions
+        assert (metadata or {}).get("artifacts", []) == versions
+
+
+async def test_failure_message_lists_artifacts_saved_before() -> None:
+    agents = {"a": Agent(name="a", tools=ALL, failure_message="Sorry.")}
+    calls = [make_reply(None, ("c", "save_artifact", {"name": "a.md", "content": "1"})), [ModelUnavailable("down")]]
+    async with bench(calls, agents=agents) as made:
+        told, metadata = await ask(made)
+        assert told["artifacts"] == metadata["artifacts"] == [{"name": "a.md", "version": 0}]
+        assert metadata["source"] == "llm_failure"

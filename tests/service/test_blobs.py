@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import obstore
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.artifacts import ArtifactSettings, open_blobs
 from holdfast.artifacts.blobs import (
@@ -22,9 +25,10 @@ from holdfast.artifacts.blobs import (
     DatabaseBlobs,
     DiskBlobs,
     TenantFolder,
+    rechunk,
 )
 from holdfast.artifacts.s3 import S3Blobs
-from holdfast.errors import HoldfastError, StoreCorrupt, StoreUnavailable
+from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreUnavailable
 from holdfast.limits import BLOB_PART_BYTES
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
@@ -113,6 +117,27 @@ async def test_range_can_be_read_across_part_boundaries(blobs: Blobs) -> None:
         assert await read(blobs, "k1", start, stop) == LARGE[start:stop]
 
 
+async def test_missing_content_raises_store_corrupt(blobs: Blobs) -> None:
+    """Only named contents are read, so it should exist."""
+    with pytest.raises(StoreCorrupt, match="missing"):
+        await read(blobs, "k1", 0, 5)
+    await blobs.put("k2", stream_chunks(b"there"))
+    with pytest.raises(StoreCorrupt, match="missing"):
+        await read(blobs, "k1", 0, 5)
+
+
+async def test_contents_are_deleted(blobs: Blobs) -> None:
+    """Deleting missing contents, or none, is allowed."""
+    await blobs.delete(["k1"])
+    for key in ("k1", "k2", "k3"):
+        await blobs.put(key, stream_chunks(b"there"))
+    await blobs.delete(["k1", "k3", "k9"])
+    await blobs.delete([])
+    assert await list_old_keys(blobs, now() + HOUR) == ["k2"]
+    with pytest.raises(StoreCorrupt):
+        await read(blobs, "k1", 0, 5)
+
+
 async def test_tenants_do_not_share_contents(tenant_blobs: Sequence[Blobs]) -> None:
     """The same key is another content."""
     mine, other = tenant_blobs
@@ -125,6 +150,15 @@ async def test_tenants_do_not_share_contents(tenant_blobs: Sequence[Blobs]) -> N
     assert await read(mine, "k1", 0, 4) == b"mine"
     assert await list_old_keys(mine, now() + HOUR) == ["k1"]
     assert await list_old_keys(other, now() + HOUR) == ["k2"]
+
+
+async def test_old_contents_are_listed(blobs: Blobs) -> None:
+    """By the time of the last write."""
+    assert await list_old_keys(blobs, now() + HOUR) == []
+    for key in ("k1", "k2"):
+        await blobs.put(key, stream_chunks(b""))
+    assert await list_old_keys(blobs, now() + HOUR) == ["k1", "k2"]
+    assert await list_old_keys(blobs, now() - HOUR) == []
 
 
 class BrokenStream(Exception):
@@ -147,6 +181,62 @@ async def test_content_whose_chunks_fail_is_not_stored(blobs: Blobs, after: int)
     assert [one for one in before.more(patience=0.5) if "part" in one or "artifacts" in one] == []
     await blobs.put("k1", stream_chunks(b"whole"))
     assert await read(blobs, "k1", 0, 5) == b"whole"
+
+
+@pytest.mark.parametrize("after", [0, 1, 40])
+async def test_cancelled_content_is_not_stored(blobs: Blobs, after: int) -> None:
+    """However much was written."""
+    reached = asyncio.Event()
+
+    async def endless() -> AsyncGenerator[bytes, None]:
+        for at in range(after):
+            yield LARGE[at * 100_000 : (at + 1) * 100_000]
+        reached.set()
+        await asyncio.Event().wait()
+        yield b""
+
+    task = asyncio.create_task(blobs.put("k1", endless()))
+    await reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await list_old_keys(blobs, now() + HOUR) == []
+
+
+async def test_reading_may_be_aborted(blobs: Blobs) -> None:
+    """Its resources are released."""
+    await blobs.put("k1", stream_chunks(LARGE))
+    before = HeldResources()
+    async with aclosing(blobs.get("k1", 0, len(LARGE))) as chunks:
+        async for chunk in chunks:
+            assert LARGE.startswith(chunk)
+            break
+    assert [one for one in before.more(patience=0.5) if "k1" in one] == []
+
+
+async def test_concurrent_writes_and_reads_do_not_mix(blobs: Blobs) -> None:
+    data = {f"k{at}": bytes([at]) * (200_000 + at) for at in range(20)}
+    await asyncio.gather(*(blobs.put(key, stream_chunks(content)) for key, content in data.items()))
+    found = await asyncio.gather(*(read(blobs, key, 0, len(content)) for key, content in data.items()))
+    assert found == list(data.values())
+
+
+@given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
+def test_rechunking_keeps_the_bytes(chunks: list[bytes], size: int) -> None:
+    """Every chunk but the last has the given size, and there is at least one."""
+
+    async def make_chunks() -> AsyncGenerator[bytes, None]:
+        for chunk in chunks:
+            yield chunk
+
+    async def rechunk_all() -> list[bytes]:
+        return [chunk async for chunk in rechunk(make_chunks(), size)]
+
+    found = asyncio.run(rechunk_all())
+    assert b"".join(found) == b"".join(chunks)
+    assert all(len(chunk) == size for chunk in found[:-1])
+    assert found
+    assert len(found[-1]) <= size
 
 
 # -- several databases -----------------------------------------------------------
@@ -221,6 +311,14 @@ async def test_files_are_private_to_their_owner(disk: DiskBlobs, root: Path, fol
     assert modes == [0o700, 0o700, 0o600]
 
 
+async def test_no_folder_is_created_before_the_first_content(disk: DiskBlobs, root: Path) -> None:
+    await disk.delete(["k1"])
+    assert await list_old_keys(disk, now() + HOUR) == []
+    with pytest.raises(StoreCorrupt):
+        await read(disk, "k1", 0, 1)
+    assert list(root.parent.iterdir()) == []
+
+
 async def test_symbolic_links_are_not_followed(disk: DiskBlobs, folder: Path, tmp_path: Path) -> None:
     """Not for a content, a partial file, or the tenant's folder."""
     outside = tmp_path / "outside"
@@ -243,6 +341,27 @@ async def test_symbolic_links_are_not_followed(disk: DiskBlobs, folder: Path, tm
     assert sorted(path.name for path in outside.iterdir()) == ["secret"]
 
 
+async def test_special_files_are_not_read(disk: DiskBlobs, folder: Path) -> None:
+    """Reading a pipe would block forever."""
+    await disk.put("k0", stream_chunks(b"x"))
+    os.mkfifo(folder / "k1")
+    (folder / "k2").mkdir()
+    for key in ("k1", "k2"):
+        with pytest.raises((StoreCorrupt, StoreUnavailable)):
+            await read(disk, key, 0, 1)
+
+
+async def test_partial_files_of_dead_processes_are_listed_as_old(disk: DiskBlobs, folder: Path) -> None:
+    """Other files in the folder are left alone."""
+    await disk.put("k1", stream_chunks(b"x"))
+    (folder / "k2.part").write_bytes(b"half")
+    (folder / "README.md").write_bytes(b"mine")
+    os.utime(folder / "k2.part", (5, 5))
+    assert await list_old_keys(disk, 6000) == ["k2"]
+    await disk.delete(["k2"])
+    assert list_names(folder) == ["README.md", "k1"]
+
+
 async def test_full_disk_raises_store_unavailable(
     disk: DiskBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,7 +379,33 @@ async def test_full_disk_raises_store_unavailable(
         assert list_names(folder) == ["k0"]
 
 
+async def test_unusable_folder_raises_store_unavailable(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "artifacts").write_text("a file")
+    with pytest.raises(StoreUnavailable, match="folder"):
+        await DiskBlobs(tmp_path / "artifacts", TenantFolder(store)).put("k1", stream_chunks(b"x"))
+
+
 # -- s3 ------------------------------------------------------------------------
+
+
+async def test_prefix_of_a_bucket_precedes_every_key(bucket_url: str, store: Store) -> None:
+    """Storage with another prefix, or without one, does not list these contents."""
+    below = S3Blobs(TenantFolder(store), f"{s3.BUCKET}/team/files/", endpoint=bucket_url, **s3.KEYS)
+    other, whole = (
+        S3Blobs(TenantFolder(store), bucket, endpoint=bucket_url, **s3.KEYS)
+        for bucket in (f"{s3.BUCKET}/team", s3.BUCKET)
+    )
+    await below.put("k1", stream_chunks(b"x"))
+    late = now() + 1_000_000_000_000
+    assert [key async for key in below.list_old(late)] == ["k1"]
+    for blobs in (other, whole):
+        assert [key async for key in blobs.list_old(late)] == []
+        with pytest.raises(HoldfastError):
+            await read(blobs, "k1", 0, 1)
+    found = [path async for some in obstore.list(whole._store) for path in (one["path"] for one in some)]  # noqa: SLF001
+    assert [path.rpartition("/")[2] for path in found if path.startswith("team/files/")] == ["k1"]
+    await below.delete(["k1"])
+    assert [key async for key in below.list_old(late)] == []
 
 
 async def test_unfinished_upload_is_aborted(bucket_url: str, store: Store) -> None:
@@ -298,3 +443,26 @@ async def test_unreachable_bucket_error_contains_no_keys(bucket_url: str, store:
 
 
 # -- defaults ------------------------------------------------------------------
+
+
+async def test_default_backend_depends_on_the_store(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Next to a SQLite file, otherwise in the database; an explicit setting wins."""
+    monkeypatch.chdir(tmp_path)
+
+    def kind(url: str, **said: Any) -> str:
+        return type(open_blobs(ArtifactSettings(**said), url, store, now)).__name__
+
+    assert kind("sqlite:///chat.db") == "DiskBlobs"
+    assert kind("sqlite://:memory:") == "DatabaseBlobs"
+    assert kind("postgresql://h/d") == kind("mysql://h/d") == "DatabaseBlobs"
+    assert kind("postgresql://h/d", path="x") == kind("postgresql://h/d", backend="disk", path="x") == "DiskBlobs"
+    assert kind("sqlite:///chat.db", backend="database") == "DatabaseBlobs"
+    assert kind("sqlite:///chat.db", bucket="b", region="us-east-1") == "S3Blobs"
+    for wrong in ({"backend": "disk"}, {"backend": "s3"}):
+        with pytest.raises(InvalidRequest):
+            kind("postgresql://h/d", **wrong)
+    blobs = open_blobs(ArtifactSettings(), "sqlite:///chat.db", store, now)
+    await blobs.put("k1", stream_chunks(b"x"))
+    assert (tmp_path / "chat.db.artifacts" / await TenantFolder(store).ensure_name() / "k1").read_bytes() == b"x"

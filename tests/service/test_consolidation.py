@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.memory import Memory, Owner
-from holdfast.errors import StoreUnavailable
+from holdfast.consolidation.sweeps import ConsolidationSettings
+from holdfast.domain.memory import Memory, MemoryDelta, Owner, Signal
+from holdfast.errors import InvalidRequest, StaleMemories, StoreUnavailable
+from holdfast.lifecycle.settings import LifeSettings
+from holdfast.memory.ranking import DAY
 from tests.clocks import Clock
 from tests.service.memories_kit import ANN, Days, open_holdfasts
 
@@ -60,6 +63,19 @@ async def keep_and_recall_on_three_days(
     return one
 
 
+async def test_all_owners_of_all_tenants_are_consolidated() -> None:
+    clock = Clock()
+    async with open_holdfasts("memory", clock=clock, life=LifeSettings(all_tenants=True)) as (hf,):
+        kept = []
+        async with hf.serve_tenant("acme") as other:
+            for server in (hf, other):
+                days = Days(server, clock)
+                for user in ("ann", "bob"):
+                    kept.append((days, await keep_and_recall_on_three_days(days, user_id=user)))
+            await hf.sweep()
+            assert [await days.is_promoted(one) for days, one in kept] == [True] * 4
+
+
 async def test_failed_consolidation_of_one_owner_is_retried_and_does_not_block_others(
     here: Days, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +115,86 @@ async def test_memory_changed_during_consolidation_is_decided_again(
     assert (dreamt.promotions, dreamt.written) == (0, False)
 
 
+async def test_continuous_writes_do_not_prevent_consolidation(days: Days) -> None:
+    one = await keep_and_recall_on_three_days(days)
+
+    async def others() -> None:
+        for number in range(30):
+            new = Memory(id=f"mem_{number:032x}", owner=ANN, content=f"fact {number}", created_at=0, updated_at=0)
+            await days.hf.store.change_memories(ANN, MemoryDelta(put=(new,)), timestamp=days.clock.now)
+
+    await asyncio.gather(days.hf.consolidation.consolidate(ANN), others())
+    assert await days.is_promoted(one)
+
+
+async def test_repeated_write_conflicts_raise_an_error(here: Days, monkeypatch: pytest.MonkeyPatch) -> None:
+    await keep_and_recall_on_three_days(here)
+
+    async def stale(*_: Any, **__: Any) -> Any:
+        raise StaleMemories(expected=1, version=2)
+
+    monkeypatch.setattr(here.hf.store, "change_memories", stale, raising=False)
+    with pytest.raises(StaleMemories):
+        await here.hf.consolidation.consolidate(ANN)
+
+
 # -- what is not promoted --------------------------------------------------------------
 
 
+async def test_superseded_and_expired_memories_are_not_promoted(here: Days) -> None:
+    old = await keep_and_recall_on_three_days(here, "Ann's favourite colour is blue")
+    new = (await here.hf.memories.update(old.id, content="Ann's favourite colour is green")).memory
+    over = await keep_and_recall_on_three_days(
+        here, "The train leaves at nine", valid_until=here.clock.now + 3 * DAY + 1
+    )
+    here.pass_(1)
+    await here.hf.consolidation.consolidate(ANN)
+    assert [await here.is_promoted(one) for one in (old, new, over)] == [False, False, False]
+
+
 # -- bounds and forgetting -------------------------------------------------------------------
+
+
+async def test_promotions_above_the_cap_wait_for_the_next_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("holdfast.consolidation.promotion.MAX_PROMOTIONS", 2)
+    async with open_holdfasts("memory", clock=clock) as (hf,):
+        days = Days(hf, clock)
+        kept = [await days.keep(f"Code word {word}") for word in ("zephyr", "quartz", "walnut")]
+        for ask in ("the word {}", "{} it is", "what is {}"):
+            days.pass_()
+            await days.ask(*(ask.format(one.content.split()[-1]) for one in kept))
+        await hf.sweep()
+        assert sum([await days.is_promoted(one) for one in kept]) == 2
+        days.pass_(1.1)
+        await hf.sweep()
+        assert all([await days.is_promoted(one) for one in kept])
+
+
+async def test_old_signals_are_deleted_by_the_next_sweep() -> None:
+    clock = Clock()
+    async with open_holdfasts("memory", clock=clock) as (hf,):
+        days = Days(hf, clock)
+        one = await keep_and_recall_on_three_days(days)
+        days.pass_(181)
+        await days.ask("peanuts, still?")
+        await hf.consolidation.consolidate(ANN)
+        assert not await days.is_promoted(one)
+        assert len(await hf.store.signals(ANN)) == 1
+
+
+async def test_report_of_many_memories_is_bounded(here: Days) -> None:
+    new = [Memory(id=f"mem_{n:032x}", owner=ANN, content=f"fact {n}", created_at=0, updated_at=0) for n in range(300)]
+    for start in (0, 150):
+        await here.hf.store.change_memories(ANN, MemoryDelta(put=tuple(new[start : start + 150])), timestamp=1)
+    signals = tuple(Signal(memory_id=one.id, at=here.clock.now, query=b"q", score=1.0) for one in new)
+    await here.hf.store.change_memories(ANN, MemoryDelta(signals=signals), timestamp=1)
+    report = (await here.hf.consolidation.consolidate(ANN)).report
+    assert report["verdicts"] == {"gated": 300}
+    assert len(report["candidates"]) == 200
+
+
+def test_too_short_interval_is_rejected_by_name() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        ConsolidationSettings(interval=0)
+    assert caught.value.param == "interval"

@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidMessage, ModelUnavailable
+from holdfast.domain.messages import Message
+from holdfast.errors import InvalidMessage, ModelUnavailable, SecretBlocked
 from holdfast.models import to_chunks
-from holdfast.secrets import Guard, make_redactor
+from holdfast.secrets import Guard, Sweep, make_redactor
 from holdfast.server.logs import JsonLines
-from tests.service.guard_kit import CANARY, GONE, KEY, REDACTION, assistant, desk, user
+from holdfast.tokens import STORED
+from tests.service.guard_kit import CANARY, GONE, GUARD, KEY, REDACTION, assistant, desk, user
+from tests.service.scripted_model import REF
 from tests.service.summary_kit import LABEL
 
 # -- redact --------------------------------------------------------------------------
+
+
+async def test_retry_with_a_secret_is_recognized(tmp_path: Path) -> None:
+    answers: list[Any] = [ModelUnavailable("away"), ModelUnavailable("away"), "now"]
+    async with desk(tmp_path, REDACTION, lambda _: [answers.pop(0)] if len(answers) > 1 else answers[0]) as at:
+        session = await at.hf.session("s")
+        for _ in range(2):
+            with pytest.raises(ModelUnavailable):
+                await session.send(f"take {KEY}")
+            # With a cached session, and with one read from the store.
+            at.hf.engine.warm.forget(REF)
+        await session.send(f"take {KEY}")
+        assert await at.texts() == [f"take {GONE}", "now"]
+        assert at.guard.counts == {("anthropic_key", "redact"): 1}
+
+
+async def test_tool_round_in_the_library_is_redacted(tmp_path: Path) -> None:
+    async with desk(tmp_path, REDACTION) as at:
+        session = await at.hf.session("s")
+        async with session.turn(f"find {KEY}") as turn:
+            assert turn.messages == [user(f"find {GONE}")]
+            function = {"name": "find", "arguments": json.dumps({"k": KEY})}
+            turn.add({"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]})
+            turn.add({"role": "tool", "tool_call_id": "c", "content": KEY})
+            messages = await turn.next()
+            assert json.loads(messages[1]["tool_calls"][0]["function"]["arguments"]) == {"k": GONE}
+            assert messages[2]["content"] == GONE
+            turn.add("found it")
+        assert await session.verify() == 4
+        at.check()
 
 
 async def test_interrupted_reply_is_redacted(tmp_path: Path) -> None:
@@ -63,6 +98,39 @@ async def test_summary_is_redacted_in_the_view(tmp_path: Path) -> None:
 
 
 # -- block ---------------------------------------------------------------------------
+
+
+async def test_block_in_an_open_turn_rejects_the_added_message(tmp_path: Path) -> None:
+    async with desk(tmp_path, GUARD % "block") as at:
+        session = await at.hf.session("s")
+        async with session.turn("hi") as turn:
+            with pytest.raises(SecretBlocked):
+                turn.add(user(KEY))
+            turn.add(f"no {KEY}")
+        assert await at.texts() == ["hi", f"no {GONE}"]
+
+
+async def test_block_over_http(tmp_path: Path) -> None:
+    async with desk(tmp_path, GUARD % "block") as at:
+        messages = [{"role": "system", "content": "be good"}, user("hi"), user(f"take {KEY}")]
+        answers = [
+            (await at.chat(*messages, session_id="fresh"), "messages[2].content"),
+            (await at.chat(*messages, session_id="fresh", stream=True), "messages[2].content"),
+            (await at.chat({"role": "system", "content": KEY}, user("x"), session_id="fresh"), "messages[0].content"),
+            (await at.http.post("/v1/sessions", json={"id": "fresh", "metadata": {"k": KEY}}), "metadata"),
+            (await at.http.post("/v1/sessions/s/messages", json={"messages": [user(KEY)]}), "messages[0].content"),
+            (await at.http.patch("/v1/sessions/s", json={"state": {"k": KEY}}), "state"),
+            (await at.http.put("/v1/sessions/fresh", json={"messages": [user(KEY)]}), "messages[0].content"),
+        ]
+        for reply, param in answers:
+            assert reply.status_code == 422, reply.text
+            error = reply.json()["error"]
+            assert (error["code"], error["param"], error["type"]) == ("secret_blocked", param, "invalid_request_error")
+            assert CANARY not in reply.text
+        assert (await at.http.get("/v1/sessions/fresh")).status_code == 404
+        assert await at.texts() == []
+        assert at.model.prompts == []
+        at.check()
 
 
 # -- warn ----------------------------------------------------------------------------
@@ -114,3 +182,49 @@ def test_log_lines_are_redacted() -> None:
 
 
 # -- combined, and large texts -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+@pytest.mark.parametrize("rules", ["rules: [home_path]", "rules: []", "exclude_rules: [anthropic_key]"])
+async def test_rules_of_redaction_do_not_apply_to_the_guard(tmp_path: Path, enabled: str, rules: str) -> None:
+    """A key that redaction leaves is refused, not stored."""
+    settings = f"redaction: {{enabled: {enabled}, {rules}}}\nsecret_guard: {{on_secret: block}}"
+    async with desk(tmp_path, settings) as at:
+        session = await at.hf.session("s")
+        with pytest.raises(SecretBlocked, match="anthropic_key"):
+            await session.append(f"my key is {KEY}")
+        assert await at.texts() == []
+    text = settings.replace("on_secret: block", "exclude_rules: [anthropic_key]")
+    (tmp_path / "other").mkdir()
+    async with desk(tmp_path / "other", text) as at:
+        await (await at.hf.session("s")).append(f"my key is {KEY}")
+        assert await at.texts() == [f"my key is {KEY}"]
+
+
+async def test_guard_finds_patterns_of_redaction_that_is_off(tmp_path: Path) -> None:
+    settings = "redaction: {patterns: [{regex: 'emp-[0-9]{6}', label: employee}]}"
+    async with desk(tmp_path, f"{settings}\nsecret_guard: {{}}") as at:
+        session = await at.hf.session("s")
+        with pytest.raises(SecretBlocked, match="employee"):
+            await session.append("emp-123456")
+
+
+async def test_long_messages_are_scanned_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"{'word ' * 40_000}{KEY} {'word ' * 40_000}"
+    here, looked = threading.get_ident(), set[tuple[bool, bool]]()
+    message = Sweep.clean_message
+
+    def record(sweep: Sweep, one: Message, place: str) -> Message:
+        looked.add((len(one.text) > 64_000, threading.get_ident() != here))
+        return message(sweep, one, place)
+
+    monkeypatch.setattr(Sweep, "clean_message", record)
+    async with desk(tmp_path, REDACTION) as at:
+        session = await at.hf.session("s")
+        others = [await at.hf.session(f"s{n}") for n in range(5)]
+        await asyncio.gather(session.send(text), *(other.send(f"hi {KEY}") for other in others))
+        assert looked == {(True, True), (False, False)}
+        entry = (await session.entries())[0]
+        assert entry.message.text == text.replace(KEY, GONE)
+        assert entry.tokens == STORED.message(entry.message)
+        at.check()

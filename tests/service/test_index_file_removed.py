@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,13 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.indexes import lazy_index
+from holdfast.indexes.backfill import Walker
 from holdfast.indexes.service import IndexService
+from holdfast.search.conversations import search_conversations
+from holdfast.search.queries import SearchOptions
 
 WHOLE = ("", "-wal", "-shm")
 """Suffixes of the files of an open SQLite database."""
@@ -78,6 +81,11 @@ async def test_next_search_finds_everything_after_the_file_is_removed(
     assert "the file of the index was removed" in caplog.text
 
 
+async def test_memories_are_recalled_after_the_file_is_removed(at: FileBench) -> None:
+    at.remove()
+    assert len((await at.hf.memories.recall("dulse", user_id="ada")).found) == 1
+
+
 async def test_old_index_does_not_damage_the_new_files(
     at: FileBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +109,29 @@ async def test_old_index_does_not_damage_the_new_files(
         assert await other.search("attic kelp") == ["the dulse is in the attic", "the kelp is in the cellar"]
 
 
+async def test_index_rebuilt_by_another_process_is_shared(at: FileBench, tmp_path: Path) -> None:
+    at.remove()
+    async with open_bench(tmp_path) as other:
+        assert await other.search("kelp") == ["the kelp is in the cellar"]
+        await at.add_message("the dulse is in the attic", "new")
+        assert await at.search("attic") == ["the dulse is in the attic"]
+        assert (await other.index.status()).documents == (await at.index.status()).documents == 3
+
+
+async def test_new_file_next_to_old_wal_files_is_rejected_with_instructions(at: FileBench) -> None:
+    """Two databases with one `-shm` damage each other, so neither is used. Writes and recall still work."""
+    at.remove("")
+    at.file.touch()
+    with pytest.raises(
+        StoreUnavailable, match=r"stop all programs that use it, delete chat\.index\.db, chat\.index\.db-wal and"
+    ):
+        await at.search("kelp")
+    await at.add_message("the dulse is in the attic", "new")
+    assert len((await at.hf.memories.recall("dulse", user_id="ada")).found) == 1
+    at.remove()
+    assert await at.search("attic kelp") == ["the dulse is in the attic", "the kelp is in the cellar"]
+
+
 @pytest.mark.parametrize("kept", [0, 4096], ids=["its beginning", "all but its beginning"])
 async def test_damaged_index_error_explains_how_to_fix_it(tmp_path: Path, kept: int) -> None:
     """Removing the files is enough: the index is rebuilt from the sessions, without a backup or a restart."""
@@ -115,4 +146,60 @@ async def test_damaged_index_error_explains_how_to_fix_it(tmp_path: Path, kept: 
             await at.search("kelp")
         assert len((await at.hf.memories.recall("dulse", user_id="ada")).found) == 1
         at.remove(*at.list_suffixes())
+        assert await at.search("kelp") == ["the kelp is in the cellar"]
+
+
+async def test_walk_across_two_indexes_is_not_recorded(at: FileBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the new index would count as complete after a partial walk."""
+    newest: Callable[..., Any] = Walker._iter_newest
+
+    async def remove_during_walk(walker: Walker, until: int | None) -> AsyncIterator[Any]:
+        at.remove()
+        monkeypatch.setattr(Walker, "_iter_newest", newest)
+        for session in tuple[Any, ...]():
+            yield session
+
+    monkeypatch.setattr(Walker, "_iter_newest", remove_during_walk)
+    await at.index.walk()
+    assert (await at.index.status()).walked_at is None
+    assert await at.search("kelp") == ["the kelp is in the cellar"]
+
+
+async def test_search_during_the_first_walk_reports_incomplete_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not wait for the rest. After the first walk there is no note."""
+    async with open_bench(tmp_path, index=None) as made:
+        await made.add_message("the kelp is in the cellar")
+    walk: Callable[..., Awaitable[Any]] = Walker.walk
+    may_continue = asyncio.Event()
+
+    async def slow(walker: Walker, **asked: Any) -> Any:
+        await may_continue.wait()
+        return await walk(walker, **asked)
+
+    monkeypatch.setattr(Walker, "walk", slow)
+    async with open_bench(tmp_path) as at:
+        await at.add_message("the dulse is in the attic", "new")
+        before = await search_conversations(at.hf.engine, "ada", "attic kelp", SearchOptions(fresh=0.5))
+        assert [hit.snippet for hit in before.hits] == ["the dulse is in the attic"]
+        assert before.notes == ("the index is being built: earlier messages may be missing",)
+        may_continue.set()
+        after = await search_conversations(at.hf.engine, "ada", "attic kelp", SearchOptions(fresh=10))
+        assert ([hit.session_id for hit in after.hits], after.notes) == (["new", "s"], ())
+
+
+async def test_failed_first_walk_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walk: Callable[..., Awaitable[Any]] = Walker.walk
+
+    async def fails(walker: Walker, **_: Any) -> Any:
+        monkeypatch.setattr(Walker, "walk", walk)
+        raise StoreUnavailable("away")
+
+    async with open_bench(tmp_path, index=None) as made:
+        await made.add_message("the kelp is in the cellar")
+    monkeypatch.setattr(Walker, "walk", fails)
+    async with open_bench(tmp_path) as at:
+        assert len((await at.hf.search("kelp", "ada")).notes) == 1
+        assert at.index.failures["walking"] == 1
         assert await at.search("kelp") == ["the kelp is in the cellar"]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.errors import EmbeddingFailed
 from holdfast.indexes import embeddings
+from holdfast.indexes.throttle import Leases
 from holdfast.recall.base import Lookup, Space
 from holdfast.recall.vectors import to_vector
 from tests.service.index_kit import bench
@@ -66,6 +70,31 @@ async def test_every_message_gets_a_vector_and_equal_texts_are_embedded_once() -
         assert nearest.candidate.seq in {2, 3, 4}
 
 
+async def test_tool_results_get_no_vector() -> None:
+    from holdfast.stores.log import Append
+    from tests.service.index_kit import make_entry
+
+    embedder = LetterEmbedder()
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA)
+        await one.here.append(ADA, Append(entries=[make_entry("user", "tea"), make_entry("tool", "17")], timestamp=1))
+        await one.service.settled()
+        assert embedder.given == ["tea"]
+
+
+async def test_next_process_embeds_what_has_no_vector(tmp_path: Path) -> None:
+    places = {"store": f"sqlite:///{tmp_path}/chat.db", "index": f"sqlite:///{tmp_path}/chat.index.db"}
+    async with bench(**places) as one:
+        await one.make(ADA, "tea", "yes")
+        await one.service.settled()
+    embedder = LetterEmbedder()
+    async with bench(**places, embedder=embedder) as one:
+        assert (await one.service.status()).pending == 2
+        await one.service.walk()
+        await one.service.settled()
+        assert sorted(embedder.given) == ["tea", "yes"]
+
+
 async def test_unavailable_endpoint_is_retried_while_word_search_works(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -92,6 +121,51 @@ async def test_unavailable_endpoint_is_retried_while_word_search_works(
         assert embedder.given == ["tea"]
 
 
+async def test_rejected_text_is_skipped_and_others_get_vectors() -> None:
+    embedder = LetterEmbedder()
+    embedder.refused = "poison"
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA, "tea", "poison", "coffee")
+        await one.service.settled()
+        await one.say(ADA, "water")
+        await one.service.settled()
+        status = await one.service.status()
+        assert (status.vectors, status.unembedded) == ({embedder.name: 3}, 1)
+        assert embedder.given.count("poison") == 1
+        assert await one.find("ada", "poison") == [("s", 1)]
+
+
+async def test_erased_text_is_removed_from_the_skipped_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a long-running process would reach the limit and stop embedding."""
+    monkeypatch.setattr(embeddings, "EMBEDDING_FAILURES", 1)
+    embedder = LetterEmbedder()
+    embedder.refused = "poison"
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA, "tea", "poison")
+        await one.service.settled()
+        assert (await one.service.status()).unembedded == 1
+        await one.here.erase(ADA, 1)
+        await one.say(ADA, "water")
+        await one.service.settled()
+        status = await one.service.status()
+        assert (status.vectors, status.unembedded) == ({embedder.name: 2}, 0)
+
+
+async def test_vectors_of_another_model_are_replaced_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = LetterEmbedder("test/first"), LetterEmbedder("test/second")
+    async with bench(embedder=first) as one:
+        await one.make(ADA, "tea", "yes")
+        await one.service.settled()
+        one.settings["embedder"] = second
+        other = one.another()
+        await other.walk()
+        await other.settled()
+        assert (await one.index.status()).vectors == {"test/second": 2}
+        assert sorted(second.given) == ["tea", "yes"]
+        assert "vectors of test/first are replaced by vectors of test/second" in caplog.text
+        await other.close()
+
+
 async def test_erased_message_loses_its_vector_and_is_not_embedded() -> None:
     embedder = LetterEmbedder()
     async with bench(embedder=embedder) as one:
@@ -111,3 +185,28 @@ async def test_erased_message_loses_its_vector_and_is_not_embedded() -> None:
         assert not any("4712" in text for text in embedder.given)
         assert (await one.index.status()).vectors == {embedder.name: 1}
         await other.close()
+
+
+async def test_process_ending_while_acquiring_the_lease_does_not_block_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example a command: the next process embeds at once, not a minute later."""
+    async with bench(embedder=LetterEmbedder()) as one:
+        store, asked, lease = one.elsewhere, asyncio.Event(), one.elsewhere.lease
+
+        async def acquire_slowly(*args: Any, **more: Any) -> bool:
+            await lease(*args, **more)
+            asked.set()
+            return await asyncio.Future()
+
+        ended = Leases(store, one.index, "ended", lambda: one.time)
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "lease", acquire_slowly)
+            task = asyncio.create_task(_can_hold(ended))
+            await asked.wait()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        assert await _can_hold(Leases(store, one.index, "next", lambda: one.time))
+
+
+async def _can_hold(leases: Leases) -> bool:
+    async with leases.hold("vectors") as kept:
+        return kept is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ import pytest
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import get_milliseconds
+from holdfast.indexes import rebuild
+from holdfast.indexes.throttle import Leases
 from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
+from holdfast.recall import terms
 from holdfast.recall.base import Lookup, Space
-from tests.service.index_kit import Bench, bench
+from tests.service.index_kit import TENANT, Bench, bench
 from tests.waits import until
 
 REFS = [SessionRef("ada", f"s{number}") for number in range(5)]
@@ -30,6 +34,35 @@ async def make_sessions(one: Bench, refs: list[SessionRef] = REFS, **more: Any) 
 # -- walks -----------------------------------------------------------------------
 
 
+async def test_first_walk_indexes_an_existing_store() -> None:
+    async with bench() as one:
+        await make_sessions(one)
+        walked = await one.service.walk()
+        assert (walked.sessions, walked.entries, walked.whole) == (5, 10, True)
+        await one.check(REFS)
+        assert (await one.service.walk()).sessions == 0
+
+
+async def test_walk_reads_only_sessions_changed_since_the_last_one() -> None:
+    async with bench() as one:
+        await make_sessions(one)
+        await one.service.walk()
+        one.time += 2 * INDEX_MARGIN
+        await one.service.walk()
+        one.time += 2 * INDEX_MARGIN
+        await one.say(REFS[2], "coffee", store=one.elsewhere)
+        looked: list[str] = []
+        progress = one.index.progress
+
+        async def record(space: Space, source_id: str) -> Any:
+            looked.append(source_id)
+            return await progress(space, source_id)
+
+        one.index.progress = record  # type: ignore[method-assign]
+        assert (await one.service.walk()).sessions == 1
+        assert set(looked) == {"s2"}
+
+
 async def test_whole_walk_finds_deletions_and_erasures() -> None:
     async with bench() as one:
         await make_sessions(one)
@@ -42,6 +75,49 @@ async def test_whole_walk_finds_deletions_and_erasures() -> None:
         walked = await one.service.walk()
         assert (walked.whole, walked.dropped) == (True, 1)
         await one.check(REFS)
+
+
+async def test_only_one_process_walks_at_a_time() -> None:
+    async with bench() as one:
+        await make_sessions(one)
+        other = one.another()
+        walked = await asyncio.gather(one.service.walk(), other.walk())
+        assert sorted(each.sessions for each in walked) == [0, 5]
+        await other.close()
+
+
+async def test_concurrent_processes_agree_on_the_name_of_a_new_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each would have its own leases, and all would walk and embed at once."""
+    async with bench() as one:
+        theirs, asked, go_on = one.index.for_tenant(TENANT), asyncio.Event(), asyncio.Event()
+        keep = theirs.keep_note
+
+        async def write_late(*args: Any, **more: Any) -> None:
+            asked.set()
+            await go_on.wait()
+            await keep(*args, **more)
+
+        monkeypatch.setattr(theirs, "keep_note", write_late)
+        other = asyncio.create_task(Leases(one.elsewhere, theirs, "other", lambda: one.time).get_name())
+        await asked.wait()
+        name = await Leases(one.elsewhere, one.index, "one", lambda: one.time).get_name()
+        go_on.set()
+        assert await other == name
+
+
+async def test_status_reports_the_lag_of_the_index() -> None:
+    async with bench() as one:
+        await make_sessions(one)
+        report = await one.service.status()
+        assert (report.behind, report.entries_behind, report.sources) == (5, 10, 0)
+        await one.service.walk()
+        one.time += 5_000
+        report = await one.service.status()
+        assert (report.behind, report.lag, report.sources, report.documents) == (0, 0, 5, 10)
+        await one.say(REFS[0], "coffee", store=one.elsewhere)
+        one.time += 7_000
+        report = await one.service.status()
+        assert (report.behind, report.entries_behind, report.lag) == (1, 1, 7_000)
 
 
 # -- rebuilds ----------------------------------------------------------------------
@@ -76,6 +152,70 @@ async def test_rebuilt_index_gives_the_same_answers() -> None:
         await one.check(REFS)
 
 
+async def test_lookups_work_during_a_rebuild() -> None:
+    async with bench() as one:
+        await make_sessions(one)
+        await one.service.walk()
+        before = await _run_lookups(one)
+        during: list[bool] = []
+        write = one.index.write
+
+        async def compare_and_write(*args: Any) -> Any:
+            during.append(_are_equal(before, await _run_lookups(one)))
+            return await write(*args)
+
+        one.index.write = compare_and_write  # type: ignore[assignment, method-assign]
+        await one.service.rebuild()
+        assert during
+        assert all(during)
+
+
+async def test_walk_resumes_the_rebuild_of_a_dead_process() -> None:
+    async with bench() as one:
+        await make_sessions(one)
+
+        def interrupt(*_: int) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            await one.service.rebuild(user="ada", progress=interrupt)
+        await one.another().walk()
+        assert (await one.service.status()).rebuilding is None
+
+
+async def test_new_analyzer_version_rebuilds_the_index(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with bench() as one:
+        await make_sessions(one)
+        await one.service.walk()
+        monkeypatch.setattr(rebuild, "VERSION", terms.VERSION + 1)
+        await one.service.walk()
+        epochs = {(await one.index.progress(SPACE, ref.id)).epoch for ref in REFS}  # type: ignore[union-attr]
+        assert epochs == {1}
+        assert "older version" in caplog.text
+        caplog.clear()
+        await one.service.walk()
+        assert "older version" not in caplog.text
+
+
+async def _change_notes(one: Bench, **changes: Any) -> dict[str, Any]:
+    """Change the stored state of rebuilds, as another release would. Return it."""
+    notes: dict[str, Any] = {**json.loads(await one.index.note(rebuild.NOTE) or b"{}"), **changes}
+    await one.index.keep_note(rebuild.NOTE, json.dumps(notes).encode())
+    return notes
+
+
+async def test_index_of_a_newer_release_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async with bench() as one:
+        await make_sessions(one)
+        await one.service.walk()
+        await _change_notes(one, version=terms.VERSION + 1)
+        await one.service.walk()
+        assert "older version" not in caplog.text
+        assert (await _change_notes(one))["version"] == terms.VERSION + 1
+
+
 # -- memories ------------------------------------------------------------------------
 
 OWNER = Owner("user", "ada")
@@ -95,6 +235,23 @@ async def _put(one: Bench, *memories: Memory, **more: Any) -> list[Memory]:
 
 async def _list_indexed(one: Bench) -> list[int]:
     return [seq for seq, _ in await one.index.list_digests(Space("user", "ada"), "")]
+
+
+async def test_memories_follow_the_owners_version() -> None:
+    async with bench() as one:
+        first, second, third = await _put(one, *(make_memory(number) for number in range(3)))
+        await one.service.index_memories(OWNER)
+        assert await _list_indexed(one) == [first.number, second.number, third.number]
+        found = await one.index.lookup(Lookup(space=Space("user", "ada"), terms=("tea",)))
+        assert [each.seq for each in found.found] == [first.number, second.number, third.number]
+        gone = MemoryDelta(forget=(first.id,))
+        await one.elsewhere.change_memories(OWNER, gone, timestamp=one.time)
+        await one.service.index_memories(OWNER)
+        assert await _list_indexed(one) == [second.number, third.number]
+        gone = MemoryDelta(forget=(second.id,))
+        await one.elsewhere.change_memories(OWNER, gone, timestamp=one.time)
+        await one.service.index_memories(OWNER, gone=[second.number])
+        assert await _list_indexed(one) == [third.number]
 
 
 async def test_memory_forgotten_during_an_update_is_not_indexed(
@@ -117,6 +274,31 @@ async def test_memory_forgotten_during_an_update_is_not_indexed(
         await one.service.index_memories(OWNER)
         assert await _list_indexed(one) == [second.number]
         await other.close()
+
+
+@pytest.mark.parametrize("status", ["superseded", "rejected"])
+async def test_inactive_memories_are_not_indexed(status: Any) -> None:
+    async with bench() as one:
+        (first,) = await _put(one, make_memory(1))
+        await one.service.index_memories(OWNER)
+        await _put(one, make_memory(1, number=first.number, status=status))
+        await one.service.index_memories(OWNER)
+        assert await _list_indexed(one) == []
+        await _put(one, make_memory(1, number=first.number, status="quarantined", content="likes coffee"))
+        await one.service.index_memories(OWNER)
+        assert await _list_indexed(one) == [first.number]
+
+
+async def test_whole_walk_and_rebuild_index_memories_and_deleting_a_user_removes_them() -> None:
+    async with bench() as one:
+        await _put(one, make_memory(1))
+        await one.service.walk(whole=True)
+        assert len(await _list_indexed(one)) == 1
+        await one.index.clear()
+        assert (await one.service.rebuild()).owners == 1
+        assert len(await _list_indexed(one)) == 1
+        await one.service.forget_user("ada")
+        assert await _list_indexed(one) == []
 
 
 # -- kill -9 ---------------------------------------------------------------------------
