@@ -274,18 +274,19 @@ async def test_nested_workflows(store: str) -> None:
         assert all(f"[agent {name}]: {name}!" in seen for name in ("plan", "facts", "hope", "left", "right"))
 
 
-async def test_a_client_tool_of_a_nested_workflow_resumes_the_outermost() -> None:
+@pytest.mark.parametrize("root", ["outer", "chief"])
+async def test_a_client_tool_of_a_nested_workflow_resumes_the_outermost(root: str) -> None:
+    """Also if the outermost workflow took over from an agent."""
     agents: dict[str, Any] = {"outer": {"sequence": ["inner", "end"]}, "inner": {"sequence": ["deep", "after"]}}
-    agents |= {
-        "deep": {"sequence": ["asks"]},
-        **{name: {"instruction": f"I am {name}"} for name in ("asks", "after", "end")},
-    }
-    lines = {"asks": [call("open_door"), "Opened."], "after": "After.", "end": "End."}
+    agents |= {"deep": {"sequence": ["asks"]}, "chief": {"instruction": "I am chief", "sub_agents": ["outer"]}}
+    agents |= {name: {"instruction": f"I am {name}"} for name in ("asks", "after", "end")}
+    lines: dict[str, Any] = {"asks": [call("open_door"), "Opened."], "after": "After.", "end": "End."}
+    lines |= {"chief": Reply(tool_calls=[("transfer_to_agent", {"agent_name": "outer"})])}
     model, opened = work(lines, f"agents: {json.dumps(agents)}")
     async with opened as served:
-        asked = (await say(served, "Go", "outer", tools=[DOOR]))["choices"][0]["message"]["tool_calls"][0]
-        assert answer_of(await say(served, [result(asked["id"], "opened")], tools=[DOOR])) == "End."
-        assert model.called == ["asks", "asks", "after", "end"]
+        asked = (await say(served, "Go", root, tools=[DOOR]))["choices"][0]["message"]["tool_calls"][0]
+        assert answer_of(await say(served, [result(asked["id"], "opened")], root, tools=[DOOR])) == "End."
+        assert model.called[-4:] == ["asks", "asks", "after", "end"]
 
 
 async def test_a_parallel_at_the_end_is_the_reply() -> None:

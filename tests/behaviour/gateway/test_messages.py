@@ -400,13 +400,14 @@ async def test_media_are_checked_everywhere_in_a_request() -> None:
         assert await both.rest.sessions() == []
 
 
-async def test_calls_that_a_model_streams_side_by_side_reach_the_client_whole() -> None:
+@pytest.mark.parametrize("given", [(1, 2), (2,), (0,), ()])
+async def test_calls_that_a_model_streams_side_by_side_reach_the_client_whole(given: tuple[int, ...]) -> None:
     """Anthropic's streams have one block at a time, so the parts of later calls wait until the earlier ones end."""
     starts = [
         {"index": at, "id": f"call_{at}", "type": "function", "function": {"name": name, "arguments": ""}}
         for at, name in enumerate(("first", "second", "third"))
     ]
-    parts = [{"index": at, "function": {"arguments": text}} for text in ('{"n":', " 1}") for at in (1, 2)]
+    parts = [{"index": at, "function": {"arguments": text}} for text in ('{"n":', " 1}") for at in given]
     deltas = [{"role": "assistant"}, {"tool_calls": starts}, *({"tool_calls": [part]} for part in parts), {}]
     reasons = [*[None] * (len(deltas) - 1), "tool_calls"]
     chunks = [
@@ -419,4 +420,6 @@ async def test_calls_that_a_model_streams_side_by_side_reach_the_client_whole() 
         async with served.anthropic.messages.stream(**fields) as events:
             made = await events.get_final_message()
         found = [(block.name, block.input) for block in made.content if block.type == "tool_use"]
-        assert found == [("first", {}), ("second", {"n": 1}), ("third", {"n": 1})]
+        assert found == [
+            (name, {"n": 1} if at in given else {}) for at, name in enumerate(("first", "second", "third"))
+        ]
