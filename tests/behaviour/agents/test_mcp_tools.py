@@ -106,8 +106,19 @@ async def test_a_server_that_does_not_start_leaves_other_tools() -> None:
 
 
 async def test_a_tool_that_appears_later_is_offered() -> None:
-    async with gateway([*calling([("learn", {})]), *calling([("late", {})])], stub()) as served:
+    """The server tells it in its own time."""
+    wanted = {"Go": "stub_learn", "And?": "stub_late"}
+
+    def answer(body: dict[str, Any]) -> Any:
+        name = wanted.get(body["messages"][-1]["content"]) if body["messages"][-1]["role"] == "user" else None
+        return Reply(tool_calls=[(name, {})]) if name else "Done."
+
+    async with gateway(answer, stub()) as served:
         await served.chat("Go", model="a")
+        for _ in range(200):
+            await served.chat("Is it there?", None, model="a")
+            if "stub_late" in names(served):
+                break
         await served.chat("And?", model="a")
         assert await results(served) == ["learnt", "late"]
         assert "stub_late" in names(served)
