@@ -24,7 +24,7 @@ class OpenAIModel(UpstreamClient):
         InvalidRequest: The address, the key or a header is invalid.
     """
 
-    path: ClassVar[str] = "/chat/completions"
+    _path: ClassVar[str] = "/chat/completions"
     """Path of the API below the base URL. Subclasses replace it."""
 
     def __init__(
@@ -36,7 +36,7 @@ class OpenAIModel(UpstreamClient):
         headers: Mapping[str, str] | None = None,
         **options: Unpack[Options],
     ) -> None:
-        url, where = parse_base_url(base_url, lambda path: path.removesuffix(self.path) + self.path)
+        url, where = parse_base_url(base_url, lambda path: path.removesuffix(self._path) + self._path)
         own = {"authorization": f"Bearer {check_api_key(api_key)}"} if api_key else {}
         super().__init__(url, where, model=model, headers=own | check_headers(headers or {}), **options)
 

@@ -35,7 +35,7 @@ class ResponsesModel(OpenAIModel):
     The arguments are those of `OpenAIModel`.
     """
 
-    path = "/responses"
+    _path = "/responses"
 
     async def _prepare_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
         long = len(request.get("messages") or ()) >= THREAD_MESSAGES

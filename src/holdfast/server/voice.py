@@ -143,7 +143,7 @@ class InterruptRequest(Request, kw_only=True):
 
 
 class SpokenChange(Answer, kw_only=True):
-    """What became of a session that speaks."""
+    """Result of a request that changes what the agent has said."""
 
     session_id: Id
     version: Count
