@@ -12,7 +12,6 @@ import httpx2
 
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.testing import ScriptedUpstream
-from holdfast.tools.context import ToolContext
 from holdfast.tools.functions import make_toolset
 from holdfast.tools.tool import ToolLimits
 from tests.edges.server import Served, gateway
@@ -65,28 +64,13 @@ async def send_and_disconnect(
                 return
 
 
-async def find_order(number: int) -> dict[str, Any]:
-    """Find an order.
-
-    Args:
-        number: the order's
-    """
-    return {"order": number, "status": "sent"}
-
-
-def note(context: ToolContext, text: str) -> str:
-    """Keep a note."""
-    context.state["note"] = text
-    return "kept"
-
-
 @asynccontextmanager
 async def gateway_with_tools(
     script: Sequence[Any] | Callable[[dict[str, Any]], Any], *tools: Any, more: Sequence[str] = (), **limits: Any
 ) -> AsyncIterator[tuple[Served, ScriptedUpstream]]:
     """Run a gateway whose model can call these tools."""
     async with gateway(script, *more) as (served, upstream):
-        served.hf.roster.tools = make_toolset(tools or (find_order, note), ToolLimits(**limits))
+        served.hf.roster.tools = make_toolset(tools, ToolLimits(**limits))
         yield served, upstream
 
 

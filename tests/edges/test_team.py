@@ -14,9 +14,9 @@ import pytest
 
 from holdfast.domain.session import TRANSFER
 from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.behaviour.kit.examples import TEAM
 from tests.edges.apis import serve_apis
 from tests.edges.server import TOOL_SERVER, Process, Served, config_text, gateway
-from tests.unit.blocks import TEAM
 
 
 def find_agent(body: dict[str, Any]) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.behaviour.kit.voice import CONTENTS, PLAIN
 from tests.edges.server import Served, gateway
-from tests.unit.seed_voice import CONTENTS, PLAIN
 
 ONE = "/v1/sessions/s"
 ANSWER: dict[str, Any] = {

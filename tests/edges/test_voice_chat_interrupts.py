@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Gate
+from tests.behaviour.kit.voice import CONTENTS, CUT, JOKE
 from tests.edges.server import Served, gateway
 from tests.edges.test_gateway_queue import script, start_stream
-from tests.unit.seed_voice import CONTENTS, CUT, JOKE
 
 HEARD = "Why did the scarecrow "
 ASKED, ANSWERED, THEN = CONTENTS[1], CONTENTS[2], CONTENTS[3]

@@ -12,9 +12,9 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply, ScriptedUpstream
+from tests.behaviour.kit.voice import CONTENTS, PLAIN
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import UPSTREAM_KEY, Served, gateway, serving
-from tests.unit.seed_voice import CONTENTS, PLAIN
 
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 """What every request to an upstream has: the reply is streamed, and its usage told."""

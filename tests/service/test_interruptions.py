@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.limits import PAGE
+from tests.behaviour.kit.voice import JOKE
 from tests.service.voice_kit import (
     HEARD,
     describe_log,
@@ -14,7 +15,6 @@ from tests.service.voice_kit import (
     open_session_and_holdfast,
     user,
 )
-from tests.unit.seed_voice import JOKE
 
 # -- records -------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from tests.clocks import START
 MEMORY = "sqlite://:memory:"
 NOW = START + 1
 HEARD = "Why did the scarecrow "
-"""What was heard of the joke of `tests.unit.seed_voice`."""
+"""What was heard of the joke of `tests.behaviour.kit.voice`."""
 
 
 def user(text: str) -> dict[str, Any]:

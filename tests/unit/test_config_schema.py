@@ -19,7 +19,7 @@ from holdfast.context.settings import STRATEGIES
 from holdfast.durations import format_duration, parse_duration
 from holdfast.errors import ConfigError
 from holdfast.sections import format_size, get_fields, parse_size
-from tests.unit.blocks import BLOCKS
+from tests.behaviour.kit.examples import BLOCKS
 
 SCHEMA = build_json_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -42,7 +42,7 @@ def test_the_schema_is_valid() -> None:
     assert SCHEMA["$schema"].endswith("2020-12/schema")
 
 
-@pytest.mark.parametrize("text", [*BLOCKS, *EXAMPLES])
+@pytest.mark.parametrize("text", [*BLOCKS.values(), *EXAMPLES])
 def test_blocks_that_load_are_valid(text: str) -> None:
     """Every collected block and every example in the documentation."""
     assert list_schema_errors(text) == []

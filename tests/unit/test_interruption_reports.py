@@ -19,7 +19,7 @@ from holdfast.domain.interruptions import (
 from holdfast.domain.log import extend, to_sent_message
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail
-from tests.unit.seed_voice import JOKE
+from tests.behaviour.kit.voice import JOKE
 
 HEARD = "Why did the scarecrow "
 

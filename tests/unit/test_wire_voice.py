@@ -17,7 +17,7 @@ from holdfast.errors import InvalidMetadata
 from holdfast.wire.exports import parse_own_fields
 from holdfast.wire.openai import parse_message
 from holdfast.wire.voice import SOURCES, check_metadata, make_plain_records, make_records
-from tests.unit.seed_voice import CONTENTS, PLAIN
+from tests.behaviour.kit.voice import CONTENTS, PLAIN
 
 ALL = ("asr", "message", "command", "llm", "greeting", "llm_failure", "silence")
 ROLES = ("system", "developer", "user", "assistant", "tool")

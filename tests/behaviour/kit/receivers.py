@@ -9,19 +9,16 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.web_apps import serve_app
+
 
 @asynccontextmanager
 async def serve_web(handler: Callable[[web.Request], Any]) -> AsyncIterator[str]:
     """Serve every request with one handler; the address."""
     app = web.Application(client_max_size=1 << 26)
     app.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with serve_app(app) as address:
+        yield address
 
 
 class Receiver:

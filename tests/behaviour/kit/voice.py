@@ -23,3 +23,13 @@ CONTENTS: list[dict[str, Any]] = [
     record("assistant", "Are you still there?", 4, 1678905236, source="command"),
 ]
 PLAIN: list[dict[str, str]] = [{"role": one["role"], "content": one["content"]} for one in CONTENTS]
+SOURCES: dict[str, tuple[str, ...]] = {
+    "asr": ("user",),
+    "message": ("user",),
+    "command": ("user", "assistant"),
+    "llm": ("assistant",),
+    "greeting": ("assistant",),
+    "llm_failure": ("assistant",),
+    "silence": ("assistant",),
+}
+"""Values of `metadata.source`, and the roles that a message with this source can have."""

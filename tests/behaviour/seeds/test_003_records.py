@@ -9,22 +9,13 @@ import pytest
 from holdfast.testing import Gate, Reply
 from tests.behaviour.kit import Served, World, assistant, calls, gateway, refused, result, system, texts, through, user
 from tests.behaviour.kit.rest import ask
-from tests.behaviour.kit.voice import CONTENTS, CUT, HEARD, JOKE
+from tests.behaviour.kit.voice import CONTENTS, CUT, HEARD, JOKE, SOURCES
 
 DOORS: Final = ("library", "connect", "rest")
 AGENT: Final = """agents:
   bot: {greeting: "How can I help you today?", silence_message: "Are you still there?", failure_message: Sorry.}"""
 NOW_MS: Final = range(10**12, 10**13)
 """Times with 13 digits."""
-SOURCES: Final = {
-    "asr": ("user",),
-    "message": ("user",),
-    "command": ("user", "assistant"),
-    "llm": ("assistant",),
-    "greeting": ("assistant",),
-    "llm_failure": ("assistant",),
-    "silence": ("assistant",),
-}
 
 
 def sources(history: list[dict[str, Any]]) -> list[Any]:

@@ -7,18 +7,9 @@ from typing import Any
 import pytest
 
 from tests.behaviour.kit import gateway
+from tests.behaviour.kit.voice import SOURCES
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mP8/x8AAwMCAO+ip1sAAAAASUVORK5CYII="
-SOURCES = {
-    "asr": ("user",),
-    "message": ("user",),
-    "command": ("user", "assistant"),
-    "llm": ("assistant",),
-    "greeting": ("assistant",),
-    "llm_failure": ("assistant",),
-    "silence": ("assistant",),
-}
-"""Values of `metadata.source`, and the roles that a message with this source can have."""
 CUT = {
     "role": "assistant",
     "content": "Why did the scarecrow ",
