@@ -11,7 +11,7 @@ import pytest
 from tests.behaviour.kit import DRIVERS, World
 from tests.behaviour.kit.world import MARK
 
-OVER_HTTP = {"agents", "gateway", "inspector", "operate", "refusals"}
+OVER_HTTP = {"agents", "exchanges", "gateway", "inspector", "operate", "refusals"}
 """Folders whose tests reach the product over HTTP if they name no driver. The others use the library."""
 
 
