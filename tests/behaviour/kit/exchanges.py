@@ -118,7 +118,9 @@ class Exchange:
             if value is not None
         }
         content = {} if body is None else {"content": body} if isinstance(body, bytes) else {"json": body}
-        answer = await self.served.http.request(method, path, params=params, headers=dict(headers or {}), **content)
+        answer = await self.served.http.request(
+            method, path, params=params or None, headers=dict(headers or {}), **content
+        )
         asked = path + ("?" + "&".join(f"{name}={value}" for name, value in params.items()) if params else "")
         self.write(
             f"> {method} {asked}", *([] if body is None else [body.decode() if isinstance(body, bytes) else body])
