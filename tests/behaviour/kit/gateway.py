@@ -124,21 +124,22 @@ async def gateway(
         config: lines or blocks of YAML.
         store: `memory`, `file`, `postgres`, `mysql`, or a URL; `""`: the one that `config` names.
         env: environment variables.
-        upstream: another server of `holdfast.testing` to use in place of a Chat Completions one.
+        upstream: another server of `holdfast.testing` to use in place of a Chat Completions one, or a function that makes one.
         llm: more fields of the model `default`, for example `provider`.
-        models: more models: a server of `holdfast.testing` and the fields of each, by name.
+        models: more models: a server of `holdfast.testing`, or a function that makes one, and the fields of each, by name.
         settings: settings of `holdfast.open` that a file does not have, for example `tools` or `clock`; `retries` of model calls (0).
     """
     clock = settings.setdefault("clock", Clock())
+    running = dict[str, Any](default=None)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if script is not None or upstream is not None:
-            upstream = upstream or ScriptedUpstream(script or ())
-            served = {"default": (upstream, llm or {}), **(models or {})}
+            served = {"default": (upstream or ScriptedUpstream(script or ()), llm or {}), **(models or {})}
             llms = {}
             for name, (server, fields) in served.items():
-                await stack.enter_async_context(server)
-                llms[name] = model_fields(server.url, **fields)
+                running[name] = await stack.enter_async_context(server() if callable(server) else server)
+                llms[name] = model_fields(running[name].url, **fields)
+            upstream = running["default"]
             given = "\n".join(config)
             if not (given.startswith("llms:") or "\nllms:" in given):
                 config = (f"llms: {json.dumps(llms)}", *config)
@@ -157,7 +158,7 @@ async def gateway(
             openai=AsyncOpenAI(base_url=f"{address}/v1", **key),
             anthropic=AsyncAnthropic(base_url=address, **key),
             upstream=upstream,
-            models={"default": upstream, **{name: server for name, (server, _) in (models or {}).items()}},
+            models=running,
             store=url,
             native=native,
             server=server,
