@@ -26,7 +26,7 @@ import pytest
 
 from tests.behaviour.kit.gateway import Served, gateway
 from tests.behaviour.kit.receivers import Receiver, receiver
-from tests.behaviour.kit.seams import run_command, settle
+from tests.behaviour.kit.seams import run_command, settle, steady_prompts
 
 Scenario: TypeAlias = "Callable[[Exchange], Awaitable[None]]"
 WIDTH: Final = 140
@@ -245,6 +245,7 @@ def steady(text: str, places: Mapping[str, str]) -> str:
 async def perform(scenario: Scenario, script: Any, config: Sequence[str], settings: Mapping[str, Any]) -> str:
     """Run a scenario; return its text."""
     async with AsyncExitStack() as stack:
+        stack.enter_context(steady_prompts())
         hook = await stack.enter_async_context(receiver())
         lines = [one.replace("$HOOK", hook.url) for one in config]
         served = await stack.enter_async_context(gateway(script, *lines, **settings))

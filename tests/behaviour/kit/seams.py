@@ -21,10 +21,12 @@ from click.testing import CliRunner, Result
 import holdfast
 from holdfast.cli import commands
 from holdfast.config import load_file
+from holdfast.engine import engine
 from holdfast.faults import inject
 from holdfast.models import LimitedModel
 from holdfast.server.inspector import live
 from holdfast.sessions.memory_files import open_memory_files
+from holdfast.turns import recall
 from tests.behaviour.kit.command_line import Printed
 from tests.clocks import Clock, Pauses
 from tests.edges.keys import bearer, create_stored_key
@@ -51,6 +53,7 @@ __all__ = [
     "read_schema",
     "run_command",
     "serve",
+    "steady_prompts",
     "sweep_pause",
     "tune_models",
     "until",
@@ -130,6 +133,22 @@ async def settle(hf: holdfast.Holdfast) -> None:
     await hf.engine.compactor.wait_until_idle()
     if hf.engine.index is not None:
         await hf.engine.index.settled()
+
+
+@contextmanager
+def steady_prompts() -> Iterator[None]:
+    """Let prompts be the same in each run: sessions have the same markers, and recall waits for as long as it takes."""
+    numbers: dict[str, int] = {}
+    real = engine.derive_marker
+
+    def derive(secret: bytes, identity: str) -> str:
+        return real(bytes(32), str(numbers.setdefault(identity, len(numbers))))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "derive_marker", derive)
+        patch.setattr(recall, "SESSION_RECALL_SECONDS", 60.0)
+        patch.setattr(recall, "RECALL_SECONDS", 60.0)
+        yield
 
 
 async def run_command(

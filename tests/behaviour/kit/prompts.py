@@ -1,0 +1,119 @@
+"""Prompts in pinned exchanges: conversations written as short texts, and what a strategy makes of them.
+
+    await talk(x, "s", "orders")                                 # appends `talks/orders.txt` to a session
+    await prompt(x, "s", strategy="token_window", budget=300)    # writes down the prompt and the decisions
+
+In a text each line is a message, `ROLE: WORDS`; `user*40: …` says its words 40 times, and `\\n` is a line end. `call find {"q": 1}` is a reply
+that calls a tool, `result: …` its result. Fields follow the role: `user {"pinned": true}: …`. A line of JSON is a message as it is.
+`~ hours=3` lets time pass.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tests.behaviour.kit.exchanges import Exchange, render
+
+TALKS: Final = Path(__file__).parent / "talks"
+SAID: Final = re.compile(
+    r"(?P<role>user|assistant|system|developer|result)(?:\*(?P<times>\d+))?(?: (?P<more>\{.*?\}))?: ?(?P<words>.*)"
+)
+CALL: Final = re.compile(r"call (?P<name>\w+) (?P<given>\{.*\})(?: \| (?P<words>.*))?")
+SHORT: Final = 80
+"""A message with more characters is written down whole once, and after that its number and beginning."""
+UNITS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
+
+
+def read_talk(name: str) -> Iterator[list[dict[str, Any]] | int]:
+    """Yield messages that are said at one time, and the milliseconds until the next ones."""
+    made: list[dict[str, Any]] = []
+    for number, line in enumerate((TALKS / f"{name}.txt").read_text(encoding="utf-8").splitlines()):
+        if line.startswith("~ "):
+            unit, _, amount = line[2:].partition("=")
+            yield made
+            yield int(float(amount) * UNITS[unit])
+            made = []
+        elif line.startswith("{"):
+            made.append(json.loads(line))
+        elif found := CALL.fullmatch(line):
+            function = {"name": found["name"], "arguments": found["given"]}
+            calls = [{"id": f"call_{number}", "type": "function", "function": function}]
+            made.append({"role": "assistant", "content": found["words"], "tool_calls": calls})
+        elif found := SAID.fullmatch(line):
+            words = " ".join([found["words"].replace("\\n", "\n")] * int(found["times"] or 1))
+            more = json.loads(found["more"] or "{}")
+            own = (
+                {"role": "tool", "tool_call_id": f"call_{number - 1}"}
+                if found["role"] == "result"
+                else {"role": found["role"]}
+            )
+            made.append({**own, "content": words, **more})
+        elif line:
+            raise ValueError(f"{name}: {line}")
+    yield made
+
+
+async def talk(x: Exchange, session_id: str, name: str, **fields: Any) -> None:
+    """Append a conversation to a session, which is created with `fields` if it does not exist; write down only which."""
+    x.lines.append(f"> {name} is said in {session_id}")
+    await x.served.http.post("/v1/sessions", json={"id": session_id, **fields})
+    for said in read_talk(name):
+        if isinstance(said, int):
+            x.served.clock.now += said
+        elif said:
+            answer = await x.served.http.post(f"/v1/sessions/{session_id}/messages", json={"messages": said})
+            assert answer.is_success, answer.text
+    await x.settle()
+
+
+async def prompt(x: Exchange, session_id: str, **options: Any) -> None:
+    """Build a prompt; write down its messages, tokens and decisions."""
+    x.served.clock.now += 1000
+    answer = await x.served.http.post(f"/v1/sessions/{session_id}/context", json={"explain": True, **options})
+    found = answer.json()
+    x.write(f"> the prompt of {session_id}", options)
+    if not answer.is_success:
+        x.write(f"< {answer.status_code}", found)
+        return
+    build = found["build"]
+    build.pop("hash")
+    facts = {
+        name: found[name]
+        for name in ("conversation_tokens", "total_tokens", "budget", "provider_count", "sent_hash", "system")
+        if name in found
+    }
+    x.write(
+        "< is of",
+        {
+            **facts,
+            **({} if "strategy" in options else {"strategy": build["strategy"]}),
+            **{name: one for name, one in build.items() if name not in ("strategy", "budget")},
+        },
+    )
+    for run in found["decisions"]:
+        x.lines.append(f"    {run['from']}-{run['to']} {run['decision']} ({run['tokens']}): {run['reason']}")
+    for one in found["messages"]:
+        lines = _outline(one)
+        text = "\n".join(lines)
+        known = text in x.seen
+        number = x.seen.setdefault(text, len(x.seen))
+        x.lines += (
+            [f"    | ={number} {lines[0][2:60]}"] if known and len(text) > SHORT else [f"    {line}" for line in lines]
+        )
+
+
+def _outline(message: Mapping[str, Any]) -> list[str]:
+    """Write a message: its role, its words, and its other fields as JSON."""
+    more = {name: value for name, value in message.items() if name not in ("role", "content") and value is not None}
+    words = message.get("content")
+    if isinstance(words, (list, Mapping)):
+        more, words = {"content": words, **more}, None
+    first, *rest = str(words or "").split("\n")
+    return [
+        f"| {message['role']}: {first}".rstrip(),
+        *(f"|   {line}" for line in [*rest, *(render(more) if more else [])]),
+    ]
