@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 import holdfast
 from holdfast.cli import commands
 from holdfast.config import load_file
-from holdfast.engine import engine
+from holdfast.context import escaping
 from holdfast.faults import inject
 from holdfast.models import LimitedModel
 from holdfast.server.inspector import live
@@ -139,13 +139,13 @@ async def settle(hf: holdfast.Holdfast) -> None:
 def steady_prompts() -> Iterator[None]:
     """Let prompts be the same in each run: sessions have the same markers, and recall waits for as long as it takes."""
     numbers: dict[str, int] = {}
-    real = engine.derive_marker
+    real = escaping.derive_marker
 
     def derive(secret: bytes, identity: str) -> str:
         return real(bytes(32), str(numbers.setdefault(identity, len(numbers))))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "derive_marker", derive)
+        patch.setattr("holdfast.engine.engine.derive_marker", derive)
         patch.setattr(recall, "SESSION_RECALL_SECONDS", 60.0)
         patch.setattr(recall, "RECALL_SECONDS", 60.0)
         yield
