@@ -5,30 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tests.behaviour.kit import assistant, system, user
+from tests.behaviour.kit.claude import MARK, PICTURE, SCHEMA, THOUGHT, ask, found, text, use
 from tests.behaviour.kit.exchanges import Exchange, exchange
 
-SCHEMA = {"type": "object", "properties": {"at": {"type": "integer"}}}
-LOOK = {"name": "look", "input_schema": SCHEMA}
+OURS = {"name": "look", "input_schema": SCHEMA}
 JSON = {"type": "json_schema", "schema": SCHEMA}
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-MARK: dict[str, Any] = {"cache_control": {"type": "ephemeral"}}
-
-
-def text(said: str, **more: Any) -> dict[str, Any]:
-    return {"type": "text", "text": said, **more}
-
-
-def use(call_id: str, name: str = "look", given: Any = None, **more: Any) -> dict[str, Any]:
-    return {"type": "tool_use", "id": call_id, "name": name, "input": {} if given is None else given, **more}
-
-
-def found(call_id: str, content: Any = None, **more: Any) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": call_id, **({} if content is None else {"content": content}), **more}
-
-
-async def ask(x: Exchange, said: Any = "Hi.", **fields: Any) -> Any:
-    messages = [user(said)] if isinstance(said, str) else said
-    return await x.post("/v1/messages", **{"max_tokens": 100, "messages": messages, **fields})
 
 
 @exchange(lambda _: "Yes.")
@@ -40,11 +21,11 @@ async def test_fields(x: Exchange) -> None:
         {"metadata": {"user_id": "ada"}},
         {"metadata": {"user_id": "ada"}, "user": "bo"},
         {"metadata": {"user_id": None}, "output_config": {"task_budget": None}, "container": None, "fallbacks": []},
-        {"tools": [LOOK, {**LOOK, "name": "b", "type": "custom", "strict": True, "description": "B.", **MARK}]},
-        {"tools": [LOOK], "tool_choice": {"type": "any"}},
-        {"tools": [LOOK], "tool_choice": {"type": "none", "disable_parallel_tool_use": False}},
-        {"tools": [LOOK], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
-        {"tools": [LOOK], "tool_choice": {"type": "tool", "name": "look", "disable_parallel_tool_use": "yes"}},
+        {"tools": [OURS, {**OURS, "name": "b", "type": "custom", "strict": True, "description": "B.", **MARK}]},
+        {"tools": [OURS], "tool_choice": {"type": "any"}},
+        {"tools": [OURS], "tool_choice": {"type": "none", "disable_parallel_tool_use": False}},
+        {"tools": [OURS], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+        {"tools": [OURS], "tool_choice": {"type": "tool", "name": "look", "disable_parallel_tool_use": "yes"}},
         {"tools": [{"type": "bash_20250124", "name": "bash"}], "tool_choice": {"type": "any"}},
         {"tools": [], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}, "system": ""},
         {"output_config": {"format": JSON}, "system": "Be brief."},
@@ -81,7 +62,7 @@ async def test_tools_that_anthropic_defines(x: Exchange) -> None:
     """Memory and text editor become functions; others are left out."""
     for tools in (
         [{"type": "memory_20250818", "name": "memory"}, {"type": "web_search_20250305", "name": "web_search"}],
-        [{"type": "text_editor_20250124", "name": "str_replace_editor", **MARK}, LOOK],
+        [{"type": "text_editor_20250124", "name": "str_replace_editor", **MARK}, OURS],
         [{"type": "text_editor_20250429", "name": "str_replace_based_edit_tool"}],
         [{"type": "text_editor_20250728", "name": "str_replace_based_edit_tool", "max_characters": 100}],
         [{"type": "text_editor_20250728"}],
@@ -97,7 +78,7 @@ async def test_wrong_fields(x: Exchange) -> None:
         {"stop_sequences": [1]},
         {"tools": "x"},
         {"tools": ["x"]},
-        {"tools": [LOOK, {"name": "x", "input_schema": {}, "type": 1}]},
+        {"tools": [OURS, {"name": "x", "input_schema": {}, "type": 1}]},
         {"tools": [{"name": "", "input_schema": {}}]},
         {"tools": [{"name": "x", "input_schema": []}]},
         {"tool_choice": "auto"},
@@ -141,9 +122,8 @@ async def test_wrong_fields(x: Exchange) -> None:
 @exchange(lambda _: "Yes.")
 async def test_blocks(x: Exchange) -> None:
     """What Chat Completions have is converted, and what only Anthropic can read is named."""
-    image = {"type": "base64", "media_type": "image/png", "data": PIXEL}
     for blocks in (
-        [text("Hi", citations=[{"cited_text": "x"}]), {"type": "image", "source": image, **MARK}],
+        [text("Hi", citations=[{"cited_text": "x"}]), {**PICTURE, **MARK}],
         [{"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}, "detail": "low"}],
         [{"type": "image", "source": {"type": "file", "file_id": "f1"}}, text(" ")],
         [{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}],
@@ -170,22 +150,20 @@ async def test_blocks(x: Exchange) -> None:
 @exchange(lambda _: "Yes.")
 async def test_replies_and_results(x: Exchange) -> None:
     """Calls, results with media, reasoning and blocks of server tools, of which some replies consist."""
-    thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
     asked = {"type": "server_tool_use", "id": "st1", "name": "web_search", "input": {"query": "kelp"}}
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
     for replied, results in (
         (
-            [thought, text("Wait."), use("a", caller={"type": "direct"}), use("b", "find", [1])],
+            [THOUGHT, text("Wait."), use("a", caller={"type": "direct"}), use("b", "find", [1])],
             [found("b", "two"), found("a")],
         ),
-        ([use("a", given={"at": 1}, **MARK)], [text("So?"), found("a", [image, text("one")], is_error=True, **MARK)]),
-        ([use("a"), use("b")], [found("a", [image]), found("b", [text("x"), image]), image]),
+        ([use("a", given={"at": 1}, **MARK)], [text("So?"), found("a", [PICTURE, text("one")], is_error=True, **MARK)]),
+        ([use("a"), use("b")], [found("a", [PICTURE]), found("b", [text("x"), PICTURE]), PICTURE]),
         ([use("a")], [found("a", [{"type": "tool_reference", "tool_name": "t"}]), text("And?")]),
-        ([thought], [text("And?")]),
+        ([THOUGHT], [text("And?")]),
         ([asked, {"type": "web_search_tool_result", "tool_use_id": "st1", "content": []}], [text("And?")]),
         ([text("Kelp."), asked, {"type": "redacted_thinking", "data": "x"}], [text("And?")]),
         ([], [text("And?")]),
     ):
-        await ask(x, [user("Go."), assistant(replied), user(results)], tools=[LOOK])
+        await ask(x, [user("Go."), assistant(replied), user(results)], tools=[OURS])
     await ask(x, [user("Go."), assistant("Wait."), system("Be brief."), user("Well?"), assistant("Ye")])
     await x.rows("/v1/sessions", "id", "turns")

@@ -36,7 +36,9 @@ HEADERS: Final = re.compile(
 RANDOM: Final = re.compile(
     r"\b(?:[a-z]{2,10}[-_])?(?=[0-9a-zA-Z]*[0-9])(?=[0-9a-zA-Z]*[a-zA-Z])[0-9a-zA-Z]{16,}\b|\b[0-9a-f]{8}-[0-9a-f-]{27}\b"
 )
-NOW: Final = re.compile(r"\b17[1-9]\d{10}\b|\b20(?:2[5-9]|[3-9]\d)-\d\d-\d\d[T ][0-9:.]+(?:Z|\+00:00)?")
+NOW: Final = re.compile(
+    r"\b17[1-9]\d{10}\b|\b(?:17[1-9]|18\d)\d{7}\b|\b20(?:2[5-9]|[3-9]\d)-\d\d-\d\d[T ][0-9:.]+(?:Z|\+00:00)?"
+)
 """Times of programs that have a clock of their own. That of the tests stands in 2023."""
 TIMES: Final = re.compile(r'("(?:latency_ms|duration_ms|first_token_ms|ms|seconds|uptime)": )[0-9.]+')
 
