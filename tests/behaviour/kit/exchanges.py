@@ -27,6 +27,7 @@ import pytest
 from tests.behaviour.kit.gateway import Served, gateway
 from tests.behaviour.kit.receivers import Receiver, receiver
 from tests.behaviour.kit.seams import run_command, settle, steady_prompts
+from tests.behaviour.kit.speakers import Speakers
 
 Scenario: TypeAlias = "Callable[[Exchange], Awaitable[None]]"
 WIDTH: Final = 140
@@ -52,7 +53,8 @@ def exchange(
     """Make a function a test whose exchange is pinned.
 
     Args:
-        script, config, settings: as for `gateway`; `$HOOK` in `config` is the URL of a receiver of webhooks.
+        script, config, settings: as for `gateway`; `$HOOK` in `config` is the URL of a receiver of webhooks. A script that is a dict
+            has the lines of `Speakers`.
         stores: where the same is said; `DATABASES`, or `["file"]` for scenarios that use the command line.
     """
 
@@ -250,6 +252,7 @@ async def perform(scenario: Scenario, script: Any, config: Sequence[str], settin
         stack.enter_context(steady_prompts())
         hook = await stack.enter_async_context(receiver())
         lines = [one.replace("$HOOK", hook.url) for one in config]
+        script = Speakers(script) if isinstance(script, dict) else script
         served = await stack.enter_async_context(gateway(script, *lines, **settings))
         x = Exchange(served, hook)
         await scenario(x)

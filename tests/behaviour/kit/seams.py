@@ -10,9 +10,11 @@ import asyncio
 import itertools
 import json
 import sys
+import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -137,14 +139,16 @@ async def settle(hf: holdfast.Holdfast) -> None:
 
 @contextmanager
 def steady_prompts() -> Iterator[None]:
-    """Let prompts be the same in each run: sessions have the same markers, and recall waits for as long as it takes."""
+    """Let prompts be the same in each run: sessions have the same markers and ids, and recall waits for as long as it takes."""
     numbers: dict[str, int] = {}
     real = escaping.derive_marker
+    ids = Random(1)
 
     def derive(secret: bytes, identity: str) -> str:
         return real(bytes(32), str(numbers.setdefault(identity, len(numbers))))
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
         patch.setattr("holdfast.engine.engine.derive_marker", derive)
         patch.setattr(recall, "SESSION_RECALL_SECONDS", 60.0)
         patch.setattr(recall, "RECALL_SECONDS", 60.0)
