@@ -22,8 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import msgspec
 import pytest
 
+from holdfast.errors import HoldfastError
 from tests.behaviour.kit.gateway import Served, gateway
 from tests.behaviour.kit.receivers import Receiver, receiver
 from tests.behaviour.kit.seams import run_command, settle, steady_prompts
@@ -90,19 +92,19 @@ class Exchange:
     lines: list[str] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
 
-    async def get(self, path: str, headers: Mapping[str, str] | None = None, **query: Any) -> Any:
+    async def get(self, path: str, headers: Any = None, **query: Any) -> Any:
         return await self.send("GET", path, None, query, headers)
 
-    async def post(self, path: str, headers: Mapping[str, str] | None = None, **body: Any) -> Any:
+    async def post(self, path: str, headers: Any = None, **body: Any) -> Any:
         return await self.send("POST", path, body, None, headers)
 
-    async def put(self, path: str, headers: Mapping[str, str] | None = None, **body: Any) -> Any:
+    async def put(self, path: str, headers: Any = None, **body: Any) -> Any:
         return await self.send("PUT", path, body, None, headers)
 
-    async def patch(self, path: str, headers: Mapping[str, str] | None = None, **body: Any) -> Any:
+    async def patch(self, path: str, headers: Any = None, **body: Any) -> Any:
         return await self.send("PATCH", path, body, None, headers)
 
-    async def delete(self, path: str, headers: Mapping[str, str] | None = None, **query: Any) -> Any:
+    async def delete(self, path: str, headers: Any = None, **query: Any) -> Any:
         return await self.send("DELETE", path, None, query, headers)
 
     async def send(
@@ -142,7 +144,7 @@ class Exchange:
         await self.settle()
         return found
 
-    async def rows(self, path: str, *fields: str, headers: Mapping[str, str] | None = None, **query: Any) -> list[Any]:
+    async def rows(self, path: str, *fields: str, headers: Any = None, **query: Any) -> list[Any]:
         """Get a list, and write down only these fields of its rows (of one field, only its values) and whether there are more."""
         found = await self.send("GET", path, None, query, headers, brief=fields)
         rows: list[Any] = found.get("data", [])
@@ -183,6 +185,15 @@ class Exchange:
     def note(self, label: str, value: Any) -> None:
         """Write down what a call of the library returned, as JSON."""
         self.write(f"= {label}", value)
+
+    async def attempt(self, label: str, work: Awaitable[Any]) -> Any:
+        """Write down what a call of the library returns, or the error that it raises."""
+        try:
+            found = await work
+        except (HoldfastError, LookupError) as exc:
+            return self.note(label, f"{type(exc).__name__}: {exc}")
+        self.note(label, msgspec.to_builtins(found))
+        return found
 
     def write(self, line: str, *values: Any) -> None:
         for value in values:
