@@ -164,12 +164,18 @@ class Exchange:
                 self.write(f"- {name} got", body)
             self.seen[name] = len(requests)
 
-    async def run(self, *arguments: str, given: str | None = None) -> Any:
-        """Run `holdfast ARGUMENTS` on the same database, which must be a file; return what it printed, decoded."""
+    @property
+    def folder(self) -> Path:
+        """The folder of the database and of `holdfast.yaml`, for scenarios with `stores=["file"]`."""
+        return Path(self.served.store.removeprefix("sqlite:///")).parent
+
+    async def run(self, *arguments: str, given: str | None = None, env: Mapping[str, str | None] | None = None) -> Any:
+        """Run `holdfast ARGUMENTS` with the same file of configuration and database, which must be a file; return what it printed."""
         self.served.clock.now += 1000
-        env = {"HOLDFAST_STORE": self.served.store}
-        printed = await run_command(arguments, given, env=env)
-        self.write(f"$ holdfast {' '.join(arguments)}", *([] if given is None else [given]))
+        usual = {"HOLDFAST_STORE": self.served.store, "HOLDFAST_CONFIG": str(self.folder / "holdfast.yaml")}
+        printed = await run_command(arguments, given, {**usual, **(env or {})}, self.served.clock)
+        told = "".join(f"{name}={value} " for name, value in (env or {}).items() if value is not None)
+        self.write(f"$ {told}holdfast {' '.join(arguments)}", *([] if given is None else [given]))
         self.write(f"< exit {printed.code}", *([_decode(printed.out)] if printed.out else []))
         self.lines += [f"    ! {line}" for line in printed.err.splitlines()]
         return _decode(printed.out)
@@ -270,5 +276,6 @@ async def perform(scenario: Scenario, script: Any, config: Sequence[str], settin
         await x.settle()
         places = {hook.url: "http://hook", served.url: "http://holdfast", served.url.partition("//")[2]: "holdfast"}
         places |= {model.url: f"http://{name}" for name, model in served.models.items() if model is not None}
-        places |= {served.store: "store"} if ":///" in served.store else {}
+        if ":///" in served.store:
+            places |= {served.store: "store", str(x.folder): "folder"}
         return steady("\n".join(x.lines) + "\n", places)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import secrets
 import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -148,6 +149,7 @@ def steady_prompts() -> Iterator[None]:
         return real(bytes(32), str(numbers.setdefault(identity, len(numbers))))
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secrets, "token_bytes", lambda size: ids.randbytes(size or 32))
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
         patch.setattr("holdfast.engine.engine.derive_marker", derive)
         patch.setattr(recall, "SESSION_RECALL_SECONDS", 60.0)
@@ -156,12 +158,19 @@ def steady_prompts() -> Iterator[None]:
 
 
 async def run_command(
-    arguments: Sequence[str], given: str | None = None, env: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    given: str | None = None,
+    env: Mapping[str, str | None] | None = None,
+    clock: Clock | None = None,
 ) -> Printed:
-    """Run `holdfast ARGUMENTS` in a thread of this process, with `given` as its input."""
+    """Run `holdfast ARGUMENTS` in a thread of this process, with `given` as its input, at the time of `clock`."""
 
     def run() -> Result:
-        return CliRunner().invoke(commands, [*arguments], prog_name="holdfast", input=given, env=env)
+        defaults: Any = holdfast.Holdfast.__init__.__kwdefaults__
+        with pytest.MonkeyPatch.context() as patch:
+            if clock is not None:
+                patch.setitem(defaults, "clock", clock)
+            return CliRunner().invoke(commands, [*arguments], prog_name="holdfast", input=given, env=env)
 
     # The thread must not inherit the context of this event loop, because the command runs one of its own.
     ran = await asyncio.get_running_loop().run_in_executor(None, run)
