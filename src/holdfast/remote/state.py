@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.context.standing_facts import Fact
-from holdfast.domain.state import Change, Extend, Increment, Scope, get_scope
+from holdfast.domain.state import Change, Extend, Increment, Scope, encode_value, get_scope
 from holdfast.errors import InvalidRequest
 from holdfast.remote.objects import decode
 from holdfast.remote.transport import Transport
@@ -24,7 +26,9 @@ def _to_operation(key: str, change: Change) -> dict[str, Any]:
         return {"op": "increment", "key": key, "by": change.by}
     if isinstance(change, Extend):
         return {"op": "append", "key": key, "values": list(change.values)}
-    return {"op": "delete", "key": key} if change is None else {"op": "set", "key": key, "value": change}
+    if change is None:
+        return {"op": "delete", "key": key}
+    return {"op": "set", "key": key, "value": msgspec.Raw(encode_value(key, change))}  # `inf` must not become null
 
 
 _PATH: Final = ("v1", "state")
