@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import holdfast
 from holdfast import ToolContext, tool_from
 from holdfast.testing import Reply
 from tests.behaviour.kit import user
@@ -45,11 +46,11 @@ async def test_limits(x: Exchange) -> None:
         await x.attempt("cleared", state.update(dict.fromkeys(key for key in found if key.startswith(p))))
 
 
-@exchange()
-async def test_calls_of_the_library(x: Exchange) -> None:
-    native = x.served.native
-    own = (await native.session("s", user_id="ada")).state
-    for state, p in ((own, ""), (own, "user:"), (native.user_state("ada"), "user:"), (native.app_state(), "app:")):
+async def call_everything(x: Exchange, hf: Any, owner: str) -> None:
+    """Call each method of the handles of state."""
+    own = (await hf.session("s", user_id=owner)).state
+    user_state, app_state = hf.user_state(owner), hf.app_state()
+    for state, p in ((own, ""), (own, "user:"), (user_state, "user:"), (app_state, "app:")):
         k = f"{p}k"
         x.note("state", repr(state))
         for label, work in {
@@ -68,8 +69,8 @@ async def test_calls_of_the_library(x: Exchange) -> None:
             "not replaced": state.compare_and_set(k, None, 1),
             "deleted if": state.compare_and_set(k, 0, None),
             "empty": state.set("", 1),
-            "no text": state.set(5, 1),  # type: ignore[arg-type]
-            "no mapping": state.update([("a", 1)]),  # type: ignore[arg-type]
+            "no text": state.set(5, 1),
+            "no mapping": state.update([("a", 1)]),
             "no JSON": state.set(k, object()),
             "endless": state.set(k, float("inf")),
             "half a letter": state.set(f"{p}\ud800", 1),
@@ -78,9 +79,20 @@ async def test_calls_of_the_library(x: Exchange) -> None:
             "all": state.all(),
         }.items():
             await x.attempt(label, work)
-    x.note("versions", [await native.user_state("ada").version(), await native.app_state().version()])
-    x.note("cleared", [await native.user_state("ada").clear(), await native.user_state("bob").clear()])
-    x.note("left", [await native.user_state("ada").version(), await own.all()])
+    user_state, app_state = x.served.native.user_state(owner), x.served.native.app_state()
+    await x.attempt("version", user_state.version())
+    await x.attempt("cleared", user_state.clear())
+    await x.attempt("cleared again", user_state.clear())
+    await x.attempt("version after it", user_state.version())
+    await x.attempt("all left", own.all())
+    await x.attempt("cleared app", app_state.clear())
+
+
+@exchange()
+async def test_calls_of_the_library(x: Exchange) -> None:
+    async with holdfast.connect(x.served.url) as remote:
+        for hf, owner in ((x.served.native, "ada"), (remote, "bob")):
+            await call_everything(x, hf, owner)
 
 
 async def start(context: ToolContext) -> str:

@@ -192,13 +192,14 @@ class Exchange:
         """Write down what a call of the library returned, as JSON."""
         self.write(f"= {label}", value)
 
-    async def attempt(self, label: str, work: Awaitable[Any]) -> Any:
-        """Write down what a call of the library returns, or the error that it raises."""
+    async def attempt(self, label: str, work: Awaitable[Any], shown: Callable[[Any], Any] = msgspec.to_builtins) -> Any:
+        """Write down what a call of the library returns, as `shown` says, or the error that it raises."""
+        self.served.clock.now += 1000
         try:
             found = await work
         except (HoldfastError, LookupError) as exc:
             return self.note(label, f"{type(exc).__name__}: {exc}")
-        self.note(label, msgspec.to_builtins(found))
+        self.note(label, shown(found))
         return found
 
     def write(self, line: str, *values: Any) -> None:
