@@ -18,74 +18,6 @@ HERE = ("library", "connect", "rest")
 NATIVE = ("library", "connect")
 
 
-async def test_a_prefix_decides_who_shares_a_key(world: World) -> None:
-    async with world.open() as hf:
-        for name, owner in (("s", "ada"), ("t", "ada"), ("s", "bob")):
-            await hf.given(name, user("Hi."), user=owner)
-        await State(hf, "s", "ada").set(**{"topic": "x", "user:theme": "dark", "app:version": [2, {"a": None}]})
-        shared = {"user:theme": "dark", "app:version": [2, {"a": None}]}
-        assert await State(hf, "s", "ada").all() == {"topic": "x", **shared}
-        assert await State(hf, "t", "ada").all() == shared
-        assert await State(hf, "s", "bob").all() == {"app:version": [2, {"a": None}]}
-        assert await State(hf, user="ada").all() == {"user:theme": "dark"}
-        assert await State(hf).all() == {"app:version": [2, {"a": None}]}
-        assert await State(hf, user="nobody").all() == {}
-
-
-async def test_null_deletes_a_key_in_every_scope(world: World) -> None:
-    async with world.open() as hf:
-        await hf.given("s", user("Hi."))
-        state = State(hf, "s", "default")
-        await state.set(**{"a": 0, "b": False, "user:a": "", "app:a": []})
-        assert await state.all() == {"a": 0, "b": False, "user:a": "", "app:a": []}
-        await state.set(**{"a": None, "user:a": None, "app:a": None, "missing": None})
-        assert await state.all() == {"b": False}
-
-
-async def test_numbers_grow_and_lists_get_longer(world: World) -> None:
-    async with world.open() as hf:
-        await hf.given("s", user("Hi."), user="ada")
-        for key, state in (("n", State(hf, "s", "ada")), ("user:n", State(hf, user="ada")), ("app:n", State(hf))):
-            assert [await state.increment(key), await state.increment(key, 2.5), await state.increment(key, -4)] == [
-                1,
-                3.5,
-                -0.5,
-            ]
-            places = key.replace("n", "l")
-            assert [await state.append(places, "Lisbon", 7), await state.append(places, {"a": 1})] == [2, 3]
-            assert (await state.all())[places] == ["Lisbon", 7, {"a": 1}]
-
-
-@through(*HERE)
-async def test_an_operation_on_a_value_of_another_type_changes_nothing(world: World) -> None:
-    async with world.open() as hf:
-        await hf.given("s", user("Hi."))
-        state = State(hf, "s", "default")
-        await state.set(word="w", yes=True, list=[])
-        for key in ("word", "yes", "list"):
-            with refused("invalid_request", key):
-                await state.increment(key)
-        with refused("invalid_request", "word"):
-            await state.append("word", 1)
-        assert await state.all() == {"word": "w", "yes": True, "list": []}
-
-
-@through(*HERE)
-async def test_a_value_is_set_only_if_it_is_the_expected_one(world: World) -> None:
-    async with world.open() as hf:
-        await hf.given("s", user("Hi."), user="ada")
-        for key, state in (
-            ("owner", State(hf, "s", "ada")),
-            ("user:owner", State(hf, user="ada")),
-            ("app:o", State(hf)),
-        ):
-            assert await state.compare_and_set(key, None, "first")
-            assert not await state.compare_and_set(key, None, "second")
-            assert not await state.compare_and_set(key, "other", "second")
-            assert await state.compare_and_set(key, "first", {"n": 1})
-            assert (await state.all())[key] == {"n": 1}
-
-
 @through(*HERE)
 async def test_concurrent_changes_of_two_sessions_are_all_kept(world: World) -> None:
     async with world.open() as hf:
@@ -98,46 +30,6 @@ async def test_concurrent_changes_of_two_sessions_are_all_kept(world: World) -> 
         found = await State(hf, user="ada").all()
         assert found.pop("user:visits") == 10
         assert found == {f"user:{at}{number}": number for number in range(5) for at in range(2)}
-
-
-@through(*HERE)
-async def test_a_temporary_key_exists_only_within_a_turn(world: World) -> None:
-    async with world.open() as hf:
-        await hf.given("s", user("Hi."))
-        await State(hf, "s", "default").set(**{"temp:x": 1})
-        assert await State(hf, "s", "default").all() == {}
-        assert (await hf.session("s").export())["state"] == {}
-
-
-@through("cli")
-async def test_the_command_line_says_that_temporary_keys_need_a_turn(world: World) -> None:
-    async with world.open() as hf:
-        await hf.given("s", user("Hi."))
-        with refused("", "only during a turn"):
-            await hf.call("state", "set", "temp:x", "1", "--session", "s")
-
-
-@through("library", "rest")
-async def test_a_scope_is_cleared_at_once(world: World) -> None:
-    async with world.open() as hf:
-        await hf.given("s", user("Hi."), user="ada")
-        await State(hf, "s", "ada").set(**{"a": 1, "user:a": 1, "user:b": 2, "app:a": 3})
-        assert [await State(hf, user="ada").clear(), await State(hf, user="ada").clear()] == [2, 0]
-        assert await State(hf, "s", "ada").all() == {"a": 1, "app:a": 3}
-        assert await State(hf).clear() == 1
-
-
-@through("library")
-async def test_a_scope_has_a_version_that_is_never_used_again(world: World) -> None:
-    async with world.open() as hf:
-        state = hf.native.user_state("ada")
-        assert await state.version() == 0
-        await state.set("user:a", 1)
-        await state.update({"user:a": 2, "user:b": 3})
-        assert await state.version() == 2
-        await state.clear()
-        await state.set("user:a", 1)
-        assert await state.version() > 2
 
 
 @through(*NATIVE)
@@ -153,29 +45,6 @@ async def test_one_value_is_read_by_its_key(world: World) -> None:
             await state["no"]
 
 
-WRONG: list[tuple[dict[str, Any], str, str]] = [
-    ({"": 1}, "invalid_request", "key"),
-    ({"user:": 1}, "invalid_request", "user:"),
-    ({"k" * 257: 1}, "too_large", "256"),
-    ({"big": "x" * (256 * 1024)}, "too_large", "big"),
-    ({f"k{number}": "x" * 250_000 for number in range(5)}, "too_large", "1,048,576"),
-    ({f"k{number}": 1 for number in range(10_001)}, "too_large", "at most"),
-]
-
-
-@through(*HERE)
-@pytest.mark.parametrize(("values", "code", "words"), WRONG, ids=[next(iter(values))[:8] for values, *_ in WRONG])
-async def test_what_exceeds_a_limit_is_refused_as_a_whole(
-    world: World, values: dict[str, Any], code: str, words: str
-) -> None:
-    async with world.open() as hf:
-        await hf.given("s", user("Hi."))
-        await State(hf, "s", "default").set(kept=1)
-        with refused(code, words):
-            await State(hf, "s", "default").set(**{"first": 1, **values})
-        assert await State(hf, "s", "default").all() == {"kept": 1}
-
-
 @through(*HERE)
 async def test_lists_and_exports_have_only_the_sessions_own_keys(world: World) -> None:
     async with world.open() as hf:
@@ -183,23 +52,6 @@ async def test_lists_and_exports_have_only_the_sessions_own_keys(world: World) -
         await State(hf, "s", "default").set(**{"a": 1, "user:a": 2, "app:a": 3})
         assert (await session.export())["state"] == {"a": 1}
         assert [row["state"] for row in await hf.sessions()] == [{"a": 1}]
-
-
-@through("library")
-async def test_a_value_may_be_64_levels_deep(world: World) -> None:
-    async with world.open() as hf:
-        await hf.given("s", user("Hi."))
-        await State(hf, "s", "default").set(deep=json.loads("[" * 64 + "]" * 64))
-        with refused("too_large", "deeper"):
-            await State(hf, "s", "default").set(deeper=json.loads("[" * 65 + "]" * 65))
-
-
-@through(*NATIVE)
-async def test_a_handle_of_one_scope_takes_only_its_keys(world: World) -> None:
-    async with world.open() as hf:
-        for state, key in ((State(hf, user="ada"), "word"), (State(hf, user="ada"), "app:b"), (State(hf), "user:b")):
-            with refused("invalid_request", "begin with"):
-                await state.set(**{key: 1})
 
 
 @through(*HERE)
@@ -215,51 +67,6 @@ async def test_state_of_a_deleted_session_is_gone_and_shared_state_stays(world: 
             await state.set(**{"user:a": 2, "temp:a": 2})
         await hf.given("s", user("Hi."), user="ada")
         assert await state.all() == {"user:a": 1}
-
-
-@through("rest")
-async def test_a_version_guards_state_over_http(world: World) -> None:
-    async with world.open() as hf:
-        await hf.given("s", user("Hi."))
-        for query in ({"session_id": "s"}, {"user_id": "ada"}, {"scope": "tenant"}):
-            key = {"session_id": "a", "user_id": "user:a", "scope": "app:a"}[next(iter(query))]
-            now = (await hf.http.get("/v1/state", params=query)).headers["etag"]
-            first = await hf.http.patch("/v1/state", params=query, json={key: 1}, headers={"if-match": now})
-            assert (first.status_code, first.json()) == (200, {key: 1})
-            grow = {"changes": [{"op": "increment", "key": key}]}
-            for answer in (
-                await hf.http.patch("/v1/state", params=query, json={key: 9}, headers={"if-match": now}),
-                await hf.http.post("/v1/state", params=query, json=grow, headers={"if-match": now}),
-            ):
-                assert (answer.status_code, answer.json()["error"]["code"][:5]) == (412, "stale")
-            fresh = {"if-match": first.headers["etag"]}
-            assert (await hf.http.post("/v1/state", params=query, json=grow, headers=fresh)).json()["values"] == {
-                key: 2
-            }
-        assert (await hf.http.patch("/v1/state?session_id=s", json={}, headers={"if-match": "x"})).status_code == 400
-
-
-@through("rest")
-async def test_operations_apply_in_order_and_together(world: World) -> None:
-    async with world.open() as hf:
-        await hf.given("s", user("Hi."), user="ada")
-        state = State(hf, "s", "ada")
-        made = await state.apply(
-            {"op": "set", "key": "user:n", "value": 1},
-            {"op": "increment", "key": "user:n", "by": 2.5},
-            {"op": "append", "key": "l", "values": ["a"]},
-            {"op": "append", "key": "l", "values": ["b", None]},
-            {"op": "delete", "key": "never"},
-        )
-        assert made == {"user:n": 3.5, "l": ["a", "b", None], "never": None}
-        await state.apply({"op": "expect", "key": "l", "value": ["a", "b", None]}, {"op": "increment", "key": "user:n"})
-        with refused("stale_state"):
-            await state.apply({"op": "expect", "key": "user:n", "value": 1}, {"op": "set", "key": "user:n", "value": 9})
-        with refused("invalid_request"):
-            await state.apply({"op": "expect", "key": "user:n", "value": 4.5}, {"op": "set", "key": "a", "value": 9})
-        with refused("invalid_request"):
-            await state.apply({"op": "increment", "key": "m"}, {"op": "increment", "key": "l"})
-        assert await state.all() == {"user:n": 4.5, "l": ["a", "b", None]}
 
 
 @through(*HERE)

@@ -85,13 +85,6 @@ class State:
         values: Row = made["values"]
         return values
 
-    async def clear(self) -> int:
-        """Delete a shared scope; return the number of keys."""
-        if isinstance(self.hf, RestDriver):
-            deleted: int = (await ask(self.hf.http, "DELETE", "/v1/state", **self._query()))["keys"]
-            return deleted
-        return int(await self._native("clear"))
-
     def _query(self) -> dict[str, Any]:
         if self.session is None and self.user is None:
             return {"scope": "tenant"}
@@ -121,15 +114,9 @@ class Records:
         self.hf, self.labels, self.user, self.session = hf, labels, user, session
         self.rest = isinstance(hf, RestDriver)
 
-    def below(self, *labels: str) -> Records:
-        return Records(self.hf, *self.labels, *labels, user=self.user, session=self.session)
-
     async def put(self, key: str, value: Any, *, expect: int | None = None, **options: Any) -> int:
         """Store JSON or bytes; return the version. Options: `text`, `ttl` in milliseconds."""
         return int((await self.change(("put", key, value, {"expect": expect, **options})))["version"])
-
-    async def delete(self, key: str, *, expect: int | None = None) -> None:
-        await self.change(("delete", key, None, {"expect": expect}))
 
     async def change(self, *changes: tuple[str, str, Any, dict[str, Any]]) -> Row:
         """Apply changes `(put or delete, key, value, options)`, all or none; return `version` and `existed`."""
@@ -196,13 +183,6 @@ class Records:
         query = {**self._owner(), **self._path(), **options}
         found = await ask(self.hf.http, "GET", "/v1/records/namespaces", **query)
         return [tuple(one["namespace"]) for one in found["data"]]
-
-    async def drop(self) -> int:
-        """Delete all records of the owner; return their number."""
-        if not self.rest:
-            with library_errors():
-                return int(await self._native().drop())
-        return int((await ask(self.hf.http, "DELETE", "/v1/records", **self._owner()))["records"])
 
     def _native(self) -> Any:
         ref = None if self.session is None else SessionRef(self.user or "default", self.session)
