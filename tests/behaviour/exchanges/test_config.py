@@ -81,6 +81,10 @@ MISTAKES: Final = (
     "agents: {a: {tools: [python, memory, run_python, gone, workspace_write], sub_agents: [B], llm: gpt-9, context: {strategy: summary_buffer, summarizer_llm: sml, scorer: smol}}, b: {}}\nllms: {small: {}}",
     "llms: {a: {model: gpt-4o, fallbacks: [a, b, b, c, gpt-4o-mini, zzz]}, b: {model: m, base_url: 'http://x/v1'}, c: {model: gpt-4o}}\ngateway: {upstream_auth: passthrough}",
     "llms: {a: {model: gpt-4o}, b: {provider: anthropic, headers: {X-Api-Key: k}}, c: {model: zzz, base_url: 'http://x/v1'}, d: {model: gpt-4o, api_key: k}}",
+    "llms: {a: {model: m, base_url: 'http://x/v1', api: responses, fallbacks: " + str([f"m{n}" for n in range(16)]) + "}}\nstorage: {memory: {backend: keyword}}\nsearch: {enabled: true}",
+    "agents: {a: {parallel: [b], llm: x}, b: {instruction: !!str 3, description: !x y, tools: !!set {a}}}",
+    "agents: " + "{a: " * 33 + "1" + "}" * 33, "agents: {a: {state: " + "{a: " * 27 + "1" + "}" * 27 + "}}", "agents: {a: {state: " + "{a: " * 28 + "1" + "}" * 28 + "}}", "agents: {a: {state: " + "{a: " * 29 + "1" + "}" * 29 + "}}",
+    "llms: {default: {api_key: [secret-1], model: {a: sk-2}}}\nhooks: {webhooks: {url: 3}}\nagents: {a: {tools: [1, true, null], instruction: 3, output_key: 1.5}}",
     "gateway: {host: 0.0.0.0}\nauth: {required: false}",
     "gateway: {host: '::1'}\nauth: {required: false}",
     "gateway: {host: '192.0.2.1'}",
@@ -115,6 +119,7 @@ VARIABLES: Final = (
     {"HOLDFAST_CONTEXT__BUDGET": "900", "HOLDFAST_CONTEXT__NOTHING": "1", "HOLDFAST_AGENTS__A__CONTEXT__WINDOW_SIZE": "3", "HOLDFAST_AGENTS__A__MEMORY": "server"},
     {"HOLDFAST_SESSIONS__TTL": "", "HOLDFAST_GATEWAY__port": "5", "HOLDFAST_GATEWAY__PORT": "6", "HOLDFAST_HOOKS__WORKSPACE_GIT": "true"},
     {"HOLDFAST_AGENTS__A__TOOLS": "memory, save_artifact,", "HOLDFAST_AGENTS__A__STATE__N": "2", "HOLDFAST_AGENTS__NEW__LLM": "x", "HOLDFAST_LLMS__DEFAULT__PARAMS__TOP_P": "0.5", "HOLDFAST_HOOKS__WEBHOOKS__0__URL": "https://x/", "HOLDFAST_HOOKS__WEBHOOKS__0__SECRET": "whsec-0123456789abcdef", "HOLDFAST_CONTEXT__BUDGET": "900", "HOLDFAST_AGENTS__A__CONTEXT__WINDOW_SIZE": "3", "HOLDFAST_AGENTS__BETA__MEMORY": "server", "HOLDFAST_HOOKS__WORKSPACE_GIT": "true"},
+    {"HOLDFAST_LLMS__DEFAULT__MAX_TOKENS": "3", "HOLDFAST_AGENTS__A__INSTRUCTION": "3", "HOLDFAST_GATEWAY__SINGLE_USER": "true", "HOLDFAST_SHORT_TERM__TTL": "2h", "HOLDFAST_HOOKS__WEBHOOKS__X__URL": "u", "HOLDFAST_AGENTS__A__STATE__M": "true"},
     {"HOLDFAST_STORE": "mysql://u:pw@h:1/d", "HOLDFAST_MODEL": "gpt-4o"},
 )  # fmt: skip
 DOTENV: Final = """# comment

@@ -13,6 +13,7 @@ texts instead of comparing them; then `git diff` shows what changed, and a commi
 from __future__ import annotations
 
 import difflib
+import html
 import json
 import os
 import re
@@ -46,6 +47,8 @@ NOW: Final = re.compile(
 TIMES: Final = re.compile(r'("(?:latency_ms|duration_ms|first_token_ms|ms|seconds|uptime)": )[0-9.]+')
 
 
+SILENT: Final = re.compile(r"<(script|style|svg|head)\b.*?</\1>|<input[^>]*type=\"hidden\"[^>]*>", re.DOTALL)
+"""Parts of a page that are not read."""
 DATABASES: Final = ("memory", "postgres", "mysql")
 
 
@@ -149,6 +152,24 @@ class Exchange:
         found = await self.send("GET", path, None, query, headers, brief=fields)
         rows: list[Any] = found.get("data", [])
         return rows
+
+    async def page(self, path: str) -> str:
+        """Get a page of the inspector, and write down its words, one line for each row; return its HTML."""
+        answer = await self.served.http.get(path, headers={"accept": "text/html"})
+        self.lines += [f"> PAGE {path}", f"< {answer.status_code}"]
+        body = re.sub(r"[0-9.]+ ms\b", "0 ms", SILENT.sub("", answer.text))
+        body = body[max(body.find("<main"), 0) :]
+        body = re.sub(r"<option[^>]* selected[^>]*>", "*", re.sub(r"<input[^>]* checked[^>]*>", "[x] ", body))
+        body = re.sub(
+            r'<(?:input|textarea)[^>]* value="([^"]+)"[^>]*type="(?:text|number|search)"[^>]*>', r"[\1]", body
+        )
+        body = re.sub(r"</(?:td|th|dt|button|option|label|a)>", " | ", re.sub(r"\s+", " ", body))
+        for line in re.sub(
+            r"</?(?:tr|li|p|h\d|dd|div|section|form|table|ul|summary|pre|nav|header)\b[^>]*>", "\n", body
+        ).splitlines():
+            words = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", line)).split()).strip("| ")
+            self.lines += [f"    {words[:300]}"] * bool(words)
+        return answer.text
 
     async def settle(self) -> None:
         """Wait for what goes on in the background, and write down what other servers got."""

@@ -1,0 +1,83 @@
+"""Pages of the inspector, as text: their rows, figures and orders."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
+
+from tests.behaviour.kit import assistant, bearer, calls, result, user
+from tests.behaviour.kit.exchanges import Exchange, exchange
+from tests.behaviour.kit.inspector import answer, fill, sign_in
+from tests.behaviour.kit.inspector_pages import PAGES
+
+
+@exchange(answer)
+async def test_each_page(x: Exchange) -> None:
+    await fill(x.served)
+    await x.settle()
+    x.lines = []
+    for path in PAGES:
+        await x.page(path)
+
+
+async def fill_lists(x: Exchange) -> None:
+    """Make sessions, memories, state and artifacts of several owners, whose names begin alike."""
+    for at, (id, owner, agent) in enumerate((("s", "ada", "clerk"), ("s", "bob", None), ("S", "ada", "chief"), ("s2", "adam", "clerk"), ("ü/1", "Ada", None))):  # noqa: A001  # fmt: skip
+        await x.post(
+            "/v1/sessions",
+            id=id,
+            user_id=owner,
+            agent=agent,
+            ttl=3_600_000 * (at + 1),
+            state={"n": at, "user:of": owner},
+        )
+        for n in range(at + 1):
+            said = [user(f"Word{n} of {owner}"), calls((f"c{n}", "find", {"n": n})), result(f"c{n}", "{}"), assistant(f"Reply {n}.")]  # fmt: skip
+            await x.post(f"/v1/sessions/{quote(id, safe='')}/messages?user_id={owner}", messages=said)
+        await x.post("/v1/memories", content=f"{owner} likes Word{at}", user_id=owner, type=("semantic", "episodic")[at % 2], tags=["t", owner], importance=at / 4)  # fmt: skip
+    await x.post("/v1/memories", content="All like Word1", scope="app")
+    await x.post("/v1/sessions/S/close?user_id=ada")
+    for name in ("b.txt", "a.txt", "B.txt"):
+        await x.served.http.put(f"/v1/sessions/s/artifacts/{name}?user_id=bob", content=name.encode(), headers={"content-type": "text/plain"})  # fmt: skip
+    for n, (id, owner) in enumerate((("s", "bob"), ("s2", "adam"), ("s2", "adam"))):  # noqa: A001
+        await x.post("/v1/chat/completions", session_id=id, user_id=owner, messages=[user(f"Asked {n}")])
+    x.lines = []
+
+
+LISTS: Final = (
+    *(f"sessions?{query}" for query in ("", "sort=turns", "sort=tokens&order=asc", "sort=sent_tokens", "sort=updated_at&order=asc", "sort=cached_share", "user_id=ada", "user_id=Ada", "agent=clerk", "status=closed", "status=active&user_id=ada", "since=2023-11-15", "until=2023-11-15&sort=turns&order=asc", "q=word1", "q=word1&user_id=ada", "q=nothing", "sort=zzz", "since=soon", "limit=2")),
+    *(f"memories?{query}" for query in ("", "scope=user&owner=ada", "scope=user&owner=ad", "scope=user&owner=ada&q=word0", "scope=user&owner=bob&status=active&type=episodic", "scope=user&owner=bob&tag=bob", "scope=agent&owner=clerk", "q=word1")),
+    "memories/held", "memories/diary?scope=user&owner=ada", "memories/diary?scope=all", "state?scope=user&user_id=ada", "state?session_id=s&user_id=bob", "state?session_id=s", "state?scope=zzz",
+    "sessions/s", "sessions/s?user_id=bob", "sessions/s?user_id=ada&q=find", "sessions/%C3%BC%2F1?user_id=Ada&at=9", "sessions/S/manage?user_id=ada", "sessions/s2/delete?user_id=adam", "sessions/s2/prompt?user_id=adam&call=next", "sessions/s2/turns/1?user_id=adam", "sessions/s2/state?user_id=adam",
+    "sessions/s/artifacts/a.txt?user_id=bob", "artifacts?session_id=s&user_id=bob", "artifacts?user_id=bob", "agents", "agents/clerk", "agents/nobody", "keys", "deletions", "retention", "playground?session_id=s2&user_id=adam", "nothing",
+)  # fmt: skip
+AGENTS: Final = "agents: {clerk: {instruction: Be brief., description: Writes., sub_agents: [chief], memory: {enabled: true}}, chief: {parallel: [left, right]}, left: {tools: []}, right: {llm: gpt-4o-mini, output_key: r}}"
+
+
+@exchange(answer, AGENTS, "sessions: {ttl: 2h}", stores=["file"])
+async def test_lists_of_sessions_memories_and_state(x: Exchange) -> None:
+    await fill_lists(x)
+    for path in LISTS:
+        await x.page(f"/inspect/{path}")
+    await x.later(hours=3)
+    await x.page("/inspect/sessions?sort=turns")
+    await x.page("/")
+    await x.page("/inspect/retention")
+    await x.served.http.delete("/v1/sessions/s?user_id=bob")
+    await x.served.http.delete("/v1/users/ada")
+    for path in ("deletions", "sessions", "memories", "memories?scope=user&owner=ada"):
+        await x.page(f"/inspect/{path}")
+
+
+@exchange(answer, AGENTS, stores=["file"])
+async def test_pages_for_each_role(x: Exchange) -> None:
+    await fill_lists(x)
+    keys = [await x.served.create_key(role=role, user_id=owner, name=f"{role} {owner}") for role, owner in (("admin", None), ("write", None), ("read", None), ("read", "ada"), ("write", "adam"))]  # fmt: skip
+    await x.page("/inspect/sessions")
+    for key in keys:
+        x.served.http.cookies.clear()
+        await sign_in(x.served, key)
+        for path in ("/", "/inspect/sessions", "/inspect/sessions/s", "/inspect/sessions/s2?user_id=adam", "/inspect/memories", "/inspect/state", "/inspect/keys", "/inspect/deletions", "/inspect/playground", "/inspect/retention"):  # fmt: skip
+            await x.page(path)
+        for path in ("/v1/sessions", "/v1/memories", "/v1/deletions"):
+            await x.rows(path, "id", "user_id", headers=bearer(key))
