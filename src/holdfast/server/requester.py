@@ -5,7 +5,7 @@ The headers are read only here, once per request.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, Self, cast, get_args
 from urllib.parse import unquote
@@ -16,7 +16,6 @@ from holdfast.context.dialects import Dialect
 from holdfast.context.settings import FREE_STRATEGIES
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import DEFAULT_USER, Session
-from holdfast.limits import ID_BYTES
 from holdfast.server.http import Call
 from holdfast.turns.turn import TurnWarning
 from holdfast.wire.request_fields import PROVIDER_FIELDS, find_misspelt_name, is_session_name
@@ -28,8 +27,6 @@ MATCHES: Final = ("on", "off")
 MODE_HEADER: Final = "X-Session-Mode"
 MEMORY_HEADER: Final = "X-Memory"
 MEMORY_PLACES: Final = ("client", "server")
-CONVERSATION: Final = "gen_ai.conversation.id"
-"""Name of the conversation id in OpenTelemetry baggage."""
 
 
 @dataclass(slots=True)
@@ -212,8 +209,7 @@ def get_memory_place(call: Call, body: Mapping[str, Any]) -> Literal["client", "
 def name_session(call: Call, body: Mapping[str, Any], rules: RequestRules) -> str | None:
     """Return the id of the session that a request names, or None.
 
-    The id can be in `session_id`, in `X-Session-Id`, and in the headers of `gateway.session_headers`. If none of these names a session,
-    the id comes from OpenTelemetry baggage. Baggage has the lowest precedence, because infrastructure may set it.
+    The id can be in `session_id`, in `X-Session-Id`, and in the headers of `gateway.session_headers`.
 
     Raises:
         InvalidRequest: `session_id` and the headers name different sessions.
@@ -224,7 +220,7 @@ def name_session(call: Call, body: Mapping[str, Any], rules: RequestRules) -> st
     if named and header and named != header:
         message = f"session_id and the header {_find_header(call, names)} (percent-decoded) name different sessions"
         raise errors.InvalidRequest(message, param="session_id")
-    return named or header or _find_conversation(call)
+    return named or header
 
 
 def _find_header(call: Call, names: tuple[str, ...]) -> str:
@@ -253,25 +249,6 @@ def _read_headers(call: Call, names: tuple[str, ...], what: str) -> str | None:
             raise errors.InvalidRequest(f"the headers {', '.join(names)} name different {what}", param=name)
         found = value
     return found
-
-
-def _find_conversation(call: Call) -> str | None:
-    """Return the conversation id in the request's baggage, or None if there is no valid one."""
-    for header in call.request.headers.getlist("baggage"):
-        for name, value in _parse_baggage(header):
-            if name == CONVERSATION and value and len(value.encode()) <= ID_BYTES:
-                return value
-    return None
-
-
-def _parse_baggage(header: str) -> Iterator[tuple[str, str]]:
-    """Parse a W3C Baggage header. Malformed members are skipped, because telemetry must not fail a request."""
-    for member in header.split(","):
-        name, equals, value = member.partition(";")[0].partition("=")
-        try:
-            yield name.strip() if equals else "", unquote(value.strip(), errors="strict")
-        except UnicodeDecodeError:
-            continue
 
 
 def decode_header(value: str, name: str) -> str:
