@@ -11,11 +11,12 @@ from typing import Annotated, Any, Final, Literal
 from holdfast import limits
 from holdfast.accounting import run_cpu
 from holdfast.domain.record import MISSING, Record, RecordChange, RecordInfo, RecordName, RecordPage
+from holdfast.domain.session import Session
 from holdfast.errors import InvalidRequest, RecordNotFound
 from holdfast.recall.base import SearchMode
 from holdfast.search.records import FoundRecord
-from holdfast.server.http import Call, get_session_by_id
-from holdfast.server.permissions import permit
+from holdfast.server.http import Call
+from holdfast.server.owners import OwnerQuery, find_owner
 from holdfast.server.routes import BODY, OF_SESSION, Order, PageLimit, Routes, describe_header, describe_headers
 from holdfast.sessions.records import Records
 from holdfast.stores.record_checks import count_page
@@ -57,17 +58,6 @@ SearchableText = Annotated[
 Lifetime = Annotated[
     int | None, json_schema(description="milliseconds after which the record is deleted; null: never", minimum=1)
 ]
-
-
-class OwnerQuery(Request, kw_only=True):
-    """Query parameters that name the owner of records: a session, a user, or the tenant."""
-
-    session_id: NonEmpty | None = None
-    """Session that owns the records."""
-    user_id: NonEmpty | None = None
-    """User that owns the records, or with `session_id`, user of the session."""
-    scope: Literal["tenant"] | None = None
-    """`tenant`: the tenant owns the records. Without `session_id` and `user_id`, it is required to write, and the default to read."""
 
 
 class ListQuery(OwnerQuery, kw_only=True):
@@ -431,26 +421,11 @@ def make_changes(
 
 
 async def _get_records(call: Call, query: OwnerQuery, namespace: str | None = None) -> Records:
-    """Return the records of the owner that the query names: a session, a user, or the tenant.
-
-    Raises:
-        SessionNotFound: there is no such session.
-        UserNotFound: the key belongs to another user.
-        Refused: the key belongs to a user, but records of the tenant belong to all users.
-    """
     labels = parse_path(namespace or "")
-    if query.scope is not None and (query.session_id is not None or query.user_id is not None):
-        raise InvalidRequest("scope cannot be used together with session_id or user_id", param="scope")
-    if query.session_id is not None:
-        session = await get_session_by_id(call.hf, query.session_id, call.get_owner(query.user_id))
-        return Records(call.hf.engine, session.ref, labels, identity=session.identity)
-    if query.user_id is not None:
-        return call.hf.records(labels, user_id=call.get_owner(query.user_id))
-    reads = call.request.method in ("GET", "HEAD")
-    permit(call.request.scope, "shared" if reads else "shared write")
-    if not reads and query.scope is None:
-        raise InvalidRequest("name the owner: session_id, user_id, or scope=tenant", param="scope")
-    return call.hf.records(labels)
+    owner = await find_owner(call, query, read="shared", write="shared write")
+    if isinstance(owner, Session):
+        return Records(call.hf.engine, owner.ref, labels, identity=owner.identity)
+    return call.hf.records(labels, user_id=owner)
 
 
 def _parse_name(path: str) -> RecordName:

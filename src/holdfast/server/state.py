@@ -10,8 +10,9 @@ from holdfast.domain.session import Session
 from holdfast.domain.state import Change, Extend, Increment, Scope, add_prefix, combine_changes
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.server import limits as server_limits
-from holdfast.server.http import Call, get_session_by_id
-from holdfast.server.permissions import check_app, permit
+from holdfast.server.http import Call
+from holdfast.server.owners import OwnerQuery, SharedQuery, find_owner, get_shared_owner
+from holdfast.server.permissions import check_app
 from holdfast.server.routes import (
     BODY,
     ETAG,
@@ -23,7 +24,7 @@ from holdfast.server.routes import (
     describe_header,
     describe_headers,
 )
-from holdfast.wire.objects import Answer, Count, JsonObject, NonEmpty, OpenObject, Request, json_schema
+from holdfast.wire.objects import Answer, Count, JsonObject, OpenObject, Request, json_schema
 
 routes = Routes("state")
 _SESSION: Final = "/v1/sessions/{session_id}/state"
@@ -50,14 +51,6 @@ Key = Annotated[
 ]
 Value = Annotated[
     Any, json_schema(description=f"any JSON, at most {limits.STATE_VALUE_BYTES} bytes; null for no value")
-]
-
-
-TenantScope = Annotated[
-    Literal["tenant"] | None,
-    json_schema(
-        description="`tenant`: the state of the app, which all users share. Without `session_id` and `user_id`, it is required to write, and the default to read"
-    ),
 ]
 
 
@@ -126,24 +119,6 @@ class DeletedState(Answer, kw_only=True):
     """Number of deleted keys."""
 
 
-class OwnerQuery(Request, kw_only=True):
-    """Query parameters that name the owner of state: a session, a user, or the app."""
-
-    session_id: NonEmpty | None = None
-    """Session whose state it is, with the state that it shares."""
-    user_id: NonEmpty | None = None
-    """User whose sessions share the state, or with `session_id`, user of the session."""
-    scope: TenantScope = None
-
-
-class UserQuery(Request, kw_only=True):
-    """Query parameters that name the owner of shared state: a user, or the app."""
-
-    user_id: NonEmpty | None = None
-    """User whose sessions share the state."""
-    scope: TenantScope = None
-
-
 # -- read and change -----------------------------------------------------------
 
 
@@ -156,13 +131,11 @@ async def get(call: Call, query: OwnerQuery | SessionQuery) -> JsonObject:
 
     The state of a session includes the shared state of its user (`user:`) and of the app (`app:`).
     """
-    session = await _find_session(call, query)
-    if session is None:
-        if query.user_id is not None and getattr(query, "scope", None) is not None:
-            raise InvalidRequest("scope cannot be used together with user_id", param="scope")
-        return await _read_scope(call, None if query.user_id is None else call.get_owner(query.user_id))
-    call.set_etag(session.version)
-    return await call.hf.engine.scopes.read_all(session)
+    owner = await (call.get_session() if isinstance(query, SessionQuery) else find_owner(call, query, write="tenant"))
+    if not isinstance(owner, Session):
+        return await _read_scope(call, owner)
+    call.set_etag(owner.version)
+    return await call.hf.engine.scopes.read_all(owner)
 
 
 @routes.add(
@@ -193,14 +166,13 @@ async def patch(call: Call, query: OwnerQuery | SessionQuery, body: JsonObject) 
     Either all keys are changed, or none. Null deletes a key. In a session, keys of the shared state (`user:`, `app:`) are allowed; `app:`
     keys need an API key without a user, or an admin key. `temp:` keys exist only during a turn: they are accepted and ignored.
     """
-    session = await _find_session(call, query)
-    if session is None:
-        user_id = _get_shared_owner(call, query)
-        await call.hf.engine.scopes.change_scope(user_id, body, version=call.get_expected_version())
-        return await _read_scope(call, user_id)
+    owner = await (call.get_session() if isinstance(query, SessionQuery) else find_owner(call, query, write="tenant"))
+    if not isinstance(owner, Session):
+        await call.hf.engine.scopes.change_scope(owner, body, version=call.get_expected_version())
+        return await _read_scope(call, owner)
     check_app(call.principal, body)
-    await call.hf.engine.scopes.change(session.ref, body, version=call.get_expected_version())
-    after = await call.hf.store.get(session.ref)
+    await call.hf.engine.scopes.change(owner.ref, body, version=call.get_expected_version())
+    after = await call.hf.store.get(owner.ref)
     call.set_etag(after.version)
     return await call.hf.engine.scopes.read_all(after)
 
@@ -221,53 +193,24 @@ async def change(call: Call, query: OwnerQuery, body: StateOperations) -> StateC
     `app:`), the keys of all other operations must have this scope too. The response has the new values of the changed keys.
     """
     changes, scopes = read_changes(body.changes), call.hf.engine.scopes
-    session = await _find_session(call, query)
+    owner = await find_owner(call, query, write="tenant")
     more: dict[str, Any] = {"expect": changes.expect, "version": call.get_expected_version()}
-    if session is None:
-        changed = await scopes.change_scope(_get_shared_owner(call, query), changes.delta, **more)
-    else:
+    if isinstance(owner, Session):
         check_app(call.principal, changes.delta)
-        changed = await scopes.change(session.ref, changes.delta, **more)
+        changed = await scopes.change(owner.ref, changes.delta, **more)
+    else:
+        changed = await scopes.change_scope(owner, changes.delta, **more)
     values = changed.values or {}
     call.set_etag(changed.version)
     return StateChanged(version=changed.version, values={key: values.get(key) for key in changes.delta})
 
 
 @routes.add("DELETE", _SHARED, "write", error_statuses=(*STORE, 404, 412), request_headers=(_SCOPE_MATCH,))
-async def drop(call: Call, query: UserQuery) -> DeletedState:
+async def drop(call: Call, query: SharedQuery) -> DeletedState:
     """Delete the state that all sessions of a user share, or the state of the app."""
-    user_id = _get_shared_owner(call, query)
-    return DeletedState(
-        user_id=user_id, keys=await call.hf.engine.scopes.drop(user_id, version=call.get_expected_version())
-    )
-
-
-async def _find_session(call: Call, query: OwnerQuery | SessionQuery) -> Session | None:
-    """Return the session that the path or the query names, or None for shared state."""
-    if isinstance(query, SessionQuery):
-        return await call.get_session()
-    if query.session_id is None:
-        return None
-    if query.scope is not None:
-        raise InvalidRequest("scope cannot be used together with session_id", param="scope")
-    return await get_session_by_id(call.hf, query.session_id, call.get_owner(query.user_id))
-
-
-def _get_shared_owner(call: Call, query: OwnerQuery | SessionQuery | UserQuery) -> str | None:
-    """Return the user whose shared state the request may change, or None for the app.
-
-    Raises:
-        InvalidRequest: neither a user nor the app is named. A client that loses a parameter must not change what all users share.
-        UserNotFound: the key belongs to another user.
-        Refused: the key belongs to a user, but the state of the app belongs to all users.
-    """
-    scope = getattr(query, "scope", None)
-    if query.user_id is not None and scope is None:
-        return call.get_owner(query.user_id)
-    permit(call.request.scope, "tenant")
-    if scope is None or query.user_id is not None:
-        raise InvalidRequest("name one owner: session_id, user_id, or scope=tenant", param="scope")
-    return None
+    owner = get_shared_owner(call, query, write="tenant")
+    keys = await call.hf.engine.scopes.drop(owner, version=call.get_expected_version())
+    return DeletedState(user_id=owner, keys=keys)
 
 
 async def _read_scope(call: Call, user_id: str | None) -> JsonObject:
