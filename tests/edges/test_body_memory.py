@@ -13,6 +13,7 @@ from holdfast.server.body_limits import BodyLimits
 from holdfast.server.limits import DRAIN_BYTES, LARGE_BYTES, LARGE_REQUESTS_OF_TENANT
 from holdfast.server.permissions import Refused
 from holdfast.testing import Gate, Reply
+from tests.behaviour.kit import count_waiting
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import gateway
 from tests.waits import until
@@ -90,7 +91,7 @@ async def test_waiting_turn_keeps_its_turn_of_large_requests_until_it_begins(mon
         await until(lambda: upstream.requests, first)
         assert not turns
         second = asyncio.create_task(ask(large))
-        await until(lambda: served.hf.engine.locks.has_waiting, second)
+        await until(lambda: count_waiting(served.hf), second)
         assert [one._value for one in turns] == [LARGE_REQUESTS_OF_TENANT - 1]
         gate.open()
         assert [await first, await second] == [200, 200]

@@ -116,7 +116,8 @@ async def wait_for_waiting(hf: Holdfast, number: int, *tasks: asyncio.Task[Any])
 
 def get_queue(hf: Holdfast) -> list[SessionLock]:
     """Return the running and waiting turns of `s` in a process."""
-    return hf.engine.locks.list_line(REF)
+    line = hf.engine.locks._lines.get(REF)  # noqa: SLF001  # the product does not need it
+    return [line.holder, *line.waiting] if line else []
 
 
 async def renew_claim(hf: Holdfast) -> int:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.digest.facts import name_call, read_lines
+from holdfast.context.digest.facts import name_call, read_unit
 from holdfast.context.digest.page import SentContext
 from holdfast.context.digest.pool import EMPTY, fold, render
 from holdfast.context.digest.speech import is_acknowledgement, is_courtesy, is_promise
 from holdfast.context.digest.texts import parse_listing
-from holdfast.context.salience import rate_units
+from holdfast.context.salience import Signals
 from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import make_strategy
 from holdfast.context.units import Unit, group_units
@@ -301,7 +301,7 @@ def test_a_default_budget_uses_200000_tokens_of_a_larger_window(strategy: str) -
 
 
 def test_messages_of_courtesies_alone_give_no_lines() -> None:
-    assert [line for unit in units(make_message("user", "Thank you so much!")) for line in read_lines(unit)] == []
+    assert [line for unit in units(make_message("user", "Thank you so much!")) for line in read_unit(unit).lines] == []
 
 
 # -- errors --------------------------------------------------------------------------
@@ -321,5 +321,5 @@ def test_salience_counts_a_promise_above_other_replies() -> None:
         make_message("assistant", "It is all as it was on that day."),
         make_message("assistant", "I will send it to you on that day."),
     ]
-    usual, promise = rate_units(units(*replies))
+    usual, promise = map(Signals(units(*replies)).compute_importance, range(2))
     assert promise > usual

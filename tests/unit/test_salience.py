@@ -58,7 +58,7 @@ def rate_rounds(*rounds: list[Message]) -> list[float]:
     """Return the importance of each round, with one unit per round."""
     units = group_units(entries_of(*rounds))
     assert len(units) == len(rounds)
-    return salience.rate_units(units)
+    return [*map(salience.Signals(units).compute_importance, range(len(units)))]
 
 
 def choose_evicted(window: Window, goal: int) -> list[Unit]:
@@ -75,13 +75,6 @@ NOW = user("And now?")
 
 
 # -- importance set by callers ---------------------------------------------------------------
-
-
-def test_the_highest_caller_importance_of_a_unit_applies() -> None:
-    entries = entries_of(user("Hello."), call("get", {}, ROWS), NOW)
-    entries[1] = replace(entries[1], importance=0.2)
-    entries[2] = replace(entries[2], importance=0.7)
-    assert salience.rate_units(group_units(entries))[1] == 0.7
 
 
 def test_the_least_important_are_evicted_first_and_ties_oldest_first() -> None:
@@ -278,7 +271,8 @@ def test_importance_does_not_depend_on_the_hash_seed() -> None:
 
 
 def importances_of(messages: Sequence[Message]) -> list[float]:
-    return salience.rate_units(group_units(entries_of(list(messages))))
+    units = group_units(entries_of(list(messages)))
+    return [*map(salience.Signals(units).compute_importance, range(len(units)))]
 
 
 @pytest.mark.parametrize(

@@ -279,21 +279,6 @@ def compute_target(room: int) -> float:
     return MOST_TARGET - (MOST_TARGET - LEAST_TARGET) * above
 
 
-def rate_units(units: Sequence[Unit]) -> list[float]:
-    """Return the importance of each of `units`, from 0 to 1, as long as none is evicted.
-
-    If a caller or a scorer rated messages of a unit, the importance is the highest of these ratings. Otherwise it is computed from the text.
-
-    Args:
-        units: all units of the window in order.
-    """
-    signals = Signals(units)
-    return [
-        signals.compute_importance(at) if (said := _get_given_importance(unit)) is None else said
-        for at, unit in enumerate(units)
-    ]
-
-
 def choose_units(window: Window, share: float | None) -> frozenset[int]:
     """Choose the units to keep, those most worth their tokens. Return the `Unit.first` of each.
 

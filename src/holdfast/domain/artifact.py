@@ -134,7 +134,7 @@ def _find_mistake(name: str) -> str | None:
     """Return the reason why the name is not allowed; None if it is allowed."""
     if not name:
         return "it is empty"
-    odd = next((sign for sign in name if not _is_allowed(sign)), None)
+    odd = next((sign for sign in name if not (sign in _MARKS or unicodedata.category(sign)[0] in "LMN")), None)
     if odd is not None:
         called = repr(odd) if odd.isprintable() else f"U+{ord(odd):04X}"
         return f"it has {called} in it"
@@ -146,10 +146,6 @@ def _find_mistake(name: str) -> str | None:
     if unicodedata.category(name[0])[0] == "M":
         return "it begins with a mark that belongs to a letter before it"
     return "it is the name of a device on Windows" if _RESERVED.fullmatch(name) else None
-
-
-def _is_allowed(sign: str) -> bool:
-    return sign in _MARKS or unicodedata.category(sign)[0] in "LMN"
 
 
 def fold_name(name: str) -> str:

@@ -279,7 +279,7 @@ def _split_segments(content: Content) -> list[Any]:
     segments: list[Any] = []
     for part in content if isinstance(content, tuple) else ():
         if part.text is None:
-            segments.append(_identify_media(part) or {"media": _hash_media(part)})
+            segments.append(build_identity(part.type, part.extra, part.held) or {"media": _hash_media(part)})
         elif segments and isinstance(segments[-1], str):
             segments[-1] += part.text
         else:
@@ -287,10 +287,6 @@ def _split_segments(content: Content) -> list[Any]:
     if segments and isinstance(segments[-1], str):
         segments[-1] = segments[-1].rstrip()
     return [segment for segment in segments if segment != ""]
-
-
-def _identify_media(part: Part) -> dict[str, Any] | None:
-    return build_identity(part.type, part.extra, part.held)
 
 
 def _hash_media(part: Part) -> str:

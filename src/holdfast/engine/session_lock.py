@@ -575,11 +575,6 @@ class SessionLocks:
         """Return a unique name for a new claim: the name of the process, `-`, and a number."""
         return f"{self._process}-{next(self._numbers)}"
 
-    def list_line(self, ref: SessionRef) -> list[SessionLock]:
-        """Return the queue of a session in this process: the lock that holds the session, followed by the waiting locks, in order."""
-        line = self._lines.get(ref)
-        return [line.holder, *line.waiting] if line else []
-
     def is_busy(self, ref: SessionRef) -> bool:
         """Return True if a turn of the session is running or waiting in this process."""
         line = self._lines.get(ref)
@@ -597,11 +592,6 @@ class SessionLocks:
     def is_empty(self) -> bool:
         """True if no lock is held or waits, and no write is in progress."""
         return not self._lines and not self._settling
-
-    @property
-    def has_waiting(self) -> bool:
-        """True if a lock waits in the queue of any session."""
-        return any(line.waiting for line in self._lines.values())
 
     async def enter(self, lock: SessionLock) -> None:
         """Add a lock to the queue of its session, and wait until it is first and the writes of the previous turn are done.

@@ -35,7 +35,7 @@ from holdfast.memory.checks import (
 )
 from holdfast.memory.lookup import IndexService, MemorySettings
 from holdfast.memory.reader import MemoryReader
-from holdfast.memory.similarity import Decision, Outcome, can_replace, decide_merge, is_same
+from holdfast.memory.similarity import Outcome, can_replace, decide_merge, is_same
 from holdfast.secrets import Guard
 from holdfast.stores.checks import check_new_id
 from holdfast.stores.memories import MemoryStore, OwnedMemories
@@ -418,7 +418,7 @@ class Memories(ForgettableMemories):
                     stale = exc
                     continue
                 await self._handle_change(new.owner)
-                return _make_remembered(decision, stored)
+                return Remembered(_get_stored(decision.memory, stored), decision.outcome, decision.others)
             raise stale
 
     async def _read_similar(self, new: Memory) -> tuple[int, list[Memory]]:
@@ -613,10 +613,6 @@ class Memories(ForgettableMemories):
         sweep.raise_if_blocked()
         self._guard.record(sweep.findings, "")
         return made
-
-
-def _make_remembered(decision: Decision, stored: OwnedMemories) -> Remembered:
-    return Remembered(_get_stored(decision.memory, stored), decision.outcome, decision.others)
 
 
 def _get_stored(memory: Memory, stored: OwnedMemories) -> Memory:

@@ -170,7 +170,7 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, rul
         *(system, separated.messages, key, requester, session_id),
         matches=should_match(call, body, requester, rules),
         mode=separated.mode,
-        queue=_get_queue_mode(hf, body),
+        queue=check_mode(body.get("session_queue")) or hf.queueing.mode,
         check=partial(_check_responder, settings, rules, parsed, unknown),
         fingerprint=fingerprint,
         stores_system=parsed.stores_system,
@@ -360,10 +360,6 @@ def _check_messages(parsed: ParsedRequest, session_id: str | None) -> None:
 def _choose_mode(agent: Agent | None, rules: RequestRules) -> Mode:
     """Return the session mode for requests to an agent, if neither the request nor its key specifies one."""
     return (agent.session_mode if agent else None) or rules.session_mode
-
-
-def _get_queue_mode(hf: Holdfast, body: Mapping[str, Any]) -> str:
-    return check_mode(body.get("session_queue")) or hf.queueing.mode
 
 
 def check_fields(body: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +12,7 @@ from holdfast.accounting import run_cpu
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.history import OldEntry, rebuild_log
 from holdfast.domain.media.parts import take_out_data
-from holdfast.domain.messages import NOTE, Message
+from holdfast.domain.messages import NOTE
 from holdfast.domain.origins import copy_origins
 from holdfast.domain.record import PutRecord, Record, RecordInfo, encode_record_text, encode_record_value
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
@@ -242,12 +242,8 @@ async def import_session(engine: Engine, ref: SessionRef, read: Imported, *, fre
 def _make_entries(read: Imported, now: int) -> list[OldEntry]:
     return [
         OldEntry(message=message, **{"tokens": STORED.message(message), "timestamp": now, **own})
-        for message, own in _iterate_messages(read)
+        for message, own in zip(read.messages, read.fields, strict=True)
     ]
-
-
-def _iterate_messages(read: Imported) -> Iterator[tuple[Message, dict[str, Any]]]:
-    return zip(read.messages, read.fields, strict=True)
 
 
 def _make_new_session(ref: SessionRef, read: Imported, now: int) -> NewSession:

@@ -70,7 +70,7 @@ async def find_last_reply(
         for entry in page:
             if not reply and entry.kind in ("user", "system"):
                 later.append(entry)
-            elif not reply or _is_part_of_reply(entry, reply[-1]):
+            elif not reply or (entry.turn_id == reply[-1].turn_id and entry.kind in ("calls", "result")):
                 reply.append(entry)
             else:
                 return LastReply(split_rounds(reply[::-1]), later[::-1])
@@ -79,11 +79,6 @@ async def find_last_reply(
         if len(later) > INTERRUPTED_BEHIND:
             raise NoReply(f"the last {INTERRUPTED_BEHIND} messages of session {session.id!r} contain no reply")
         stop = page[-1].seq
-
-
-def _is_part_of_reply(entry: Entry, following: Entry) -> bool:
-    """Return True if `entry` is a call or result of the same turn as `following`, the next entry of a reply."""
-    return entry.turn_id == following.turn_id and entry.kind in ("calls", "result")
 
 
 def find_cut(session: Session, last_reply: LastReply, heard: HeardReport, now: int) -> Cut | None:

@@ -6,7 +6,7 @@ docs/anthropic.md has the same table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from holdfast.errors import InvalidRequest
@@ -64,12 +64,8 @@ _CONVERTED: Final = frozenset({"effort", "format"})
 def parse_betas(header: str, given: Any = None) -> list[str]:
     """Return the names of beta features that an Anthropic model gets, from a header `anthropic-beta` and a list in the body."""
     listed = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
-    names = (name.strip() for text in (header, *listed) for name in text.split(","))
-    return list(dict.fromkeys(_drop_served(name for name in names if name)))
-
-
-def _drop_served(names: Iterable[str]) -> Iterable[str]:
-    return (name for name in names if name not in BETAS or BETAS[name].handling != "served")
+    names = dict.fromkeys(name.strip() for text in (header, *listed) for name in text.split(","))
+    return [name for name in names if name and (name not in BETAS or BETAS[name].handling != "served")]
 
 
 class _ThreadUnsupported(InvalidRequest):

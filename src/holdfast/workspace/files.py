@@ -211,7 +211,8 @@ class DraftBuilder:
         if path.endswith(b"/"):
             self._leave_out(path, "a nested repository")
             return
-        if _is_git_folder(path):
+        # The folder `.git`, as some file system could read it.
+        if any(_normalize(part) in {".git", "git~1"} for part in re.split(rb"[/\\]", path)):
             self._leave_out(path, "git reserves this name")
             return
         read = self._read(path)
@@ -381,11 +382,6 @@ def _read_entry(folder: int, name: bytes) -> _FileContent | int | None:
     if name.lower().endswith(_TEXTS) and b"\0" not in data:
         data = data.replace(b"\r\n", b"\n")
     return _FileContent(_PROGRAM if found.st_mode & stat.S_IXUSR else _FILE, data)
-
-
-def _is_git_folder(path: bytes) -> bool:
-    """Return True if any component of a path could be the folder `.git` on some file system."""
-    return any(_normalize(part) in {".git", "git~1"} for part in re.split(rb"[/\\]", path))
 
 
 def _normalize(part: bytes) -> str:

@@ -155,11 +155,6 @@ class _CachedReading(NamedTuple):
     idle: frozenset[str]
 
 
-def read_lines(unit: Unit) -> list[Line]:
-    """Return the facts of `unit`, one line per source, in order."""
-    return read_unit(unit).lines
-
-
 def read_unit(unit: Unit) -> Reading:
     """Return the facts of `unit`. The result is cached in `ANALYSES`."""
     if unit.instructs or unit.refused:
@@ -235,7 +230,9 @@ def _read_call(call: ToolCall, result: str, seq: int, by: str) -> Line:
                 fact.weight *= TRIED
     line = Line(
         handle,
-        handle if not rest else f"{handle}#{_hash(call.arguments)}",
+        handle
+        if not rest
+        else f"{handle}#{hashlib.blake2b(call.arguments.encode(errors='replace'), digest_size=6).hexdigest()}",
         seq,
         "call",
         deduplicate_facts((*given.facts, *answer.facts)),
@@ -252,10 +249,6 @@ def _read_call(call: ToolCall, result: str, seq: int, by: str) -> Line:
 def _format_owner(by: str) -> str:
     """Return the prefix of a handle that names another agent; empty if `by` is. Brackets, which would end the tool's name, are removed."""
     return f"agent {by.replace('(', '')}'s " if by else ""
-
-
-def _hash(text: str) -> str:
-    return hashlib.blake2b(text.encode(errors="replace"), digest_size=6).hexdigest()
 
 
 def _read_arguments(rest: dict[str, Any]) -> _LeafCollector:
@@ -435,7 +428,8 @@ class _LeafCollector:
             label = format_label(name)
             if isinstance(item, list):
                 self.walk(item, label, group, depth + 1)
-            elif isinstance(item, dict) and _is_row_name(name, len(nested)):
+            # Of many nested objects, or with a digit, the key is a value such as an id, and no name of a field.
+            elif isinstance(item, dict) and (len(nested) > 8 or any(map(str.isdigit, name))):
                 row = self.add_row(key)
                 self.facts.append(Fact("", label, row, OBJECT_KEY_FACTOR * weigh_value(label)))
                 inner = {
@@ -471,13 +465,3 @@ class _LeafCollector:
                 fact.key, fact.group = fact.key or key, group
                 if fact.weight >= PIECE or estimate_tokens(fact.value) >= PIECE_COST:
                     self.facts.append(fact)
-
-
-def _is_row_name(name: str, siblings: int) -> bool:
-    """Return True if the key of a nested object is a value, such as an identifier, and not the name of a field.
-
-    Args:
-        name: the key.
-        siblings: number of nested objects in the same object.
-    """
-    return siblings > 8 or any(map(str.isdigit, name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from typing import Final
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
@@ -77,7 +77,7 @@ def parse_address(url: str, *, options: Collection[str]) -> Address:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     address = Address(
         parts.scheme,
-        _decode_host(parts),
+        unquote(parts.hostname) if parts.hostname else None,
         port,
         _decode_part(parts.username),
         _decode_part(parts.password),
@@ -85,7 +85,9 @@ def parse_address(url: str, *, options: Collection[str]) -> Address:
         dict(pairs),
     )
     if not database or "/" in parts.path.removeprefix("/") or "\0" in database:
-        raise InvalidRequest(f"{address.name} names no database: {_format_example(parts.scheme)}", param="url")
+        raise InvalidRequest(
+            f"{address.name} names no database: {f'use {parts.scheme}://user:password@host:port/database'}", param="url"
+        )
     if unknown := sorted({*address.options, *(("#",) if parts.fragment else ())} - {*options}):
         supported = ", ".join(sorted(options))
         raise InvalidRequest(
@@ -97,16 +99,8 @@ def parse_address(url: str, *, options: Collection[str]) -> Address:
     return address
 
 
-def _decode_host(parts: SplitResult) -> str | None:
-    return unquote(parts.hostname) if parts.hostname else None
-
-
 def _decode_part(text: str | None) -> str | None:
     return None if text is None else unquote(text)
-
-
-def _format_example(scheme: str) -> str:
-    return f"use {scheme}://user:password@host:port/database"
 
 
 def with_pool(address: Address, size: int) -> Address:
