@@ -55,8 +55,8 @@ async def test_each_kind_of_reply_whole_and_streamed(x: Exchange) -> None:
     streams: list[dict[str, Any]] = [{}, {"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}]
     for name, how in zip("abc", streams, strict=True):
         for at in range(len(KINDS)):
-            n = {"n": 2} if at == len(KINDS) - 1 else {}
-            await x.post(CHAT, session_id=f"{name}{at}", messages=[user("Hi.")], **how, **n)
+            n = 1 + at // (len(KINDS) - 1)
+            await x.post(CHAT, session_id=f"{name}{at}", messages=[user("Hi.")], n=n, **how)
         await x.rows("/v1/sessions", "id", "turns", "usage", limit=len(KINDS))
     for at in range(len(KINDS)):
         await x.rows(
@@ -118,12 +118,13 @@ async def test_fields_and_headers_of_requests(x: Exchange) -> None:
         {"Idempotency-Key": "short"},
     ):
         await x.post(CHAT, headers, messages=[user("Hi.")])
-    for user_of in (
+    people: list[dict[str, Any]] = [
         {"user": "ada"},
         {"safety_identifier": "bob"},
         {"user_id": "eve", "user": "eve"},
         {"user": "a", "safety_identifier": "b"},
-    ):
+    ]
+    for user_of in people:
         await x.post(CHAT, session_id="s", messages=[user("Hi.")], **user_of)
     await x.rows("/v1/sessions", "id", "user_id", "turns", "agent", limit=50)
 

@@ -124,8 +124,8 @@ async def test_which_model_answers(x: Exchange) -> None:
         await x.post(CHAT, session_id=name, messages=[user(f"default:{name}")])
         await x.later(hours=2)
     for said in ("default:503;m1:400", "default:503;m1:503;m2:429 now", "default:429 late;m1:429 now;m2:400", "m1:503"):
-        for model in ({}, {"model": "m1"}):
-            await x.post(CHAT, session_id="t", messages=[user(said)], stream=True, **model)
+        for model in ("default", "m1"):
+            await x.post(CHAT, session_id="t", messages=[user(said)], stream=True, model=model)
             await x.later(hours=2)
         await x.rows("/v1/sessions/t/messages", "role", "content")
     await x.rows("/v1/sessions/t/calls", "model", "turn_id", "prompt_tokens")
