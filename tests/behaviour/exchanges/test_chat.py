@@ -112,8 +112,6 @@ async def test_fields_and_headers_of_requests(x: Exchange) -> None:
         {"X-Session-Id": "s%C3%A9", "X-User": "ada"},
         {"X-Thread": "t2"},
         {"X-Thread": "t2", "X-Session-Id": "t2", "X-Session-Mode": "delta"},
-        {"baggage": "a=b,gen_ai.conversation.id=bag;x=y"},
-        {"baggage": "gen_ai.conversation.id=bag", "X-Thread": "t3"},
         {"X-User": "ada", "Idempotency-Key": "short"},
         {"Idempotency-Key": "short"},
     ):
