@@ -16,7 +16,26 @@ from tests.behaviour.kit.library import to_row
 
 Step = tuple[str, Callable[[Any, Any, str], Any]]
 HIDDEN: Final = frozenset(
-    "identity tail build view hash tenant state_turns withdrawn reshaped damaged claim blob is_json unit total digest number type_of".split()
+    [
+        "identity",
+        "tail",
+        "build",
+        "view",
+        "hash",
+        "tenant",
+        "state_turns",
+        "withdrawn",
+        "reshaped",
+        "damaged",
+        "claim",
+        "blob",
+        "is_json",
+        "unit",
+        "total",
+        "digest",
+        "number",
+        "type_of",
+    ]
 )
 """Fields of structs whose values differ from run to run, or are the store's own."""
 
@@ -74,7 +93,7 @@ SESSIONS: Final[tuple[Step, ...]] = (
     ("explain a text", lambda hf, s, w: s.explain(text="find", before=4, limit=1, strategy="token_window", budget=600)),
     ("explain nothing", lambda hf, s, w: s.explain(seq=99)),
     ("annotate", lambda hf, s, w: s.annotate(0, pinned=True, importance=0.5, refused_by=["default"])),
-    ("annotate back", lambda hf, s, w: s.annotate(0, pinned=False, importance=None)),
+    ("annotate back", lambda hf, s, w: s.annotate(0, pinned=False, importance=None, refused_by=[])),
     ("annotate nothing", lambda hf, s, w: s.annotate(99, pinned=True)),
     ("replace", lambda hf, s, w: s.replace(1, assistant("Better."))),
     ("erase", lambda hf, s, w: hf.erase(ref(w), 4)),

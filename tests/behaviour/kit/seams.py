@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -152,6 +153,7 @@ def steady_prompts() -> Iterator[None]:
         patch.setattr(secrets, "token_bytes", lambda size: ids.randbytes(size or 32))
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
         patch.setattr("holdfast.engine.engine.derive_marker", derive)
+        patch.setattr("holdfast.replay.player.time", SimpleNamespace(perf_counter=lambda: 0.0))
         patch.setattr(recall, "SESSION_RECALL_SECONDS", 60.0)
         patch.setattr(recall, "RECALL_SECONDS", 60.0)
         yield
