@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import msgspec
 
 from holdfast.artifacts import LoadedArtifact
 from holdfast.domain.artifact import NOTHING, Artifact, check_name
 from holdfast.errors import ArtifactNotFound, InvalidRequest, TooLarge
 from holdfast.limits import ARTIFACT_BYTES, CONNECT_PAGE
 from holdfast.remote.objects import decode, parse_artifact, parse_artifacts
-from holdfast.remote.transport import Request, Transport
+from holdfast.remote.transport import Request, Transport, encode_body
 
 Data = bytes | bytearray | memoryview | str | Path | AsyncIterable[bytes]
 
@@ -49,7 +48,7 @@ class RemoteArtifacts:
         content = await _read(data)
         query = {**self._query, "author": author}
         if metadata is not None:
-            query["metadata"] = msgspec.json.encode(dict(metadata)).decode()
+            query["metadata"] = encode_body(dict(metadata)).decode()
         headers = {} if mime_type is None else {"content-type": mime_type}
         if expect == NOTHING:
             headers["if-none-match"] = "*"
@@ -126,6 +125,8 @@ async def _read(data: Any) -> bytes:
         raise InvalidRequest(f"data must be {kinds}, not {type(data).__name__}", param="data")
     whole = bytearray()
     async for piece in data:
+        if not isinstance(piece, bytes | bytearray | memoryview):
+            raise InvalidRequest(f"a content consists of bytes, not {type(piece).__name__}", param="data")
         whole += piece
         if len(whole) > ARTIFACT_BYTES:
             raise TooLarge(f"the content has more than {ARTIFACT_BYTES:,} bytes", param="data")

@@ -150,7 +150,7 @@ class Transport:
         sent = dict(headers or {})
         content = None
         if body is not UNSET:
-            content, sent["content-type"] = _encode(body), "application/json"
+            content, sent["content-type"] = encode_body(body), "application/json"
         again = (method == "GET" or KEY in sent) if repeatable is None else repeatable
         answer = await self.send(Request(method, path, query or {}, content, sent, again))
         try:
@@ -269,7 +269,8 @@ def _format(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _encode(body: Any) -> bytes:
+def encode_body(body: Any) -> bytes:
+    """Return a body as JSON. Raises `InvalidRequest` if it has no JSON form."""
     try:
         return msgspec.json.encode(body)
     except (TypeError, ValueError, RecursionError) as exc:
