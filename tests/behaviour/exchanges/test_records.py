@@ -91,6 +91,7 @@ async def test_names_and_lists(x: Exchange) -> None:
         {"namespace": "a", "nested": True, "prefix": "k"},
         {"namespace": "a", "limit": 0},
         {"namespace": "a//b"},
+        {"namespace": "a\n"},
     ):
         await x.get(ALL, **ada, **wrong)
     for bad in (
