@@ -23,6 +23,7 @@ SAID: Final = re.compile(
     r"(?P<role>user|assistant|system|developer|result)(?:\*(?P<times>\d+))?(?: (?P<more>\{.*?\}))?: ?(?P<words>.*)"
 )
 CALL: Final = re.compile(r"call (?P<name>\w+) (?P<given>\{.*\})(?: \| (?P<words>.*))?")
+REPEATED: Final = re.compile(r"(.{20,120}?)\1{2,}")
 SHORT: Final = 80
 """A message with more characters is written down whole once, and after that its number and beginning."""
 UNITS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
@@ -112,8 +113,13 @@ def _outline(message: Mapping[str, Any]) -> list[str]:
     words = message.get("content")
     if isinstance(words, (list, Mapping)):
         more, words = {"content": words, **more}, None
-    first, *rest = str(words or "").split("\n")
+    first, *rest = REPEATED.sub(_count, str(words or "")).split("\n")
     return [
         f"| {message['role']}: {first}".rstrip(),
         *(f"|   {line}" for line in [*rest, *(render(more) if more else [])]),
     ]
+
+
+def _count(found: re.Match[str]) -> str:
+    """Write repeated words once, with their number."""
+    return f"{found[1]}(×{len(found[0]) // len(found[1])}) "
