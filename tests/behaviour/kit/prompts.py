@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from tests.behaviour.kit.exchanges import Exchange, render
+from tests.behaviour.kit.seams import settle
 
 TALKS: Final = Path(__file__).parent / "talks"
 SAID: Final = re.compile(
@@ -27,6 +28,30 @@ REPEATED: Final = re.compile(r"(.{20,120}?)\1{2,}")
 SHORT: Final = 80
 """A message with more characters is written down whole once, and after that its number and beginning."""
 UNITS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
+
+
+WEEK_AGENTS: Final = """
+agents:
+  wide: {context: {strategy: token_window, budget: 330, target: 0.5}}
+  few: {context: {strategy: head_tail, window_size: 3}, instruction: "Answer {user:name?} about {topic?} as {app:house?} does."}
+  short: {context: {strategy: digest, budget: 400}}
+  long: {context: {strategy: digest, budget: 1200}}
+  chosen: {context: {strategy: salience, budget: 350}}
+  cleared: {context: {strategy: clear_tool_results, trigger: 150, keep: 1, clear_at_least: 20, budget: 500}}
+"""
+WEEK: Final = (
+    "Please plan my week in Bergen, and never book a flight.", "On Monday I meet Ida at 9:30 at 14 Quay Lane.", "My budget is 400 a day.", "And what about Tuesday?",
+    "I am vegetarian.", "No, the budget is 450 a day now.", "Ida moved to 10:15.", "Is the ferry HX-204 late?", "Where do I meet Ida, and when?",
+)  # fmt: skip
+
+
+def answer_at_length(body: dict[str, Any]) -> Any:
+    """Answer as a script of `gateway`: the longer the question, the longer."""
+    said = str(body["messages"][-1]["content"])
+    return (
+        f"About that ({said[:30]}) there is much to say, for the harbour, the market and the old town are near: "
+        + "see there; " * (len(said) % 7)
+    )
 
 
 def read_talk(name: str) -> Iterator[list[dict[str, Any]] | int]:
@@ -97,7 +122,42 @@ async def prompt(x: Exchange, session_id: str, **options: Any) -> None:
     )
     for run in found["decisions"]:
         x.lines.append(f"    {run['from']}-{run['to']} {run['decision']} ({run['tokens']}): {run['reason']}")
-    for one in found["messages"]:
+    _show(x, found["messages"])
+
+
+async def converse(x: Exchange, session_id: str, words: Iterable[str], **fields: Any) -> None:
+    """Run turns of which nothing is written down."""
+    for one in words:
+        x.served.clock.now += 1000
+        await x.served.chat(one, session_id, **fields)
+        await settle(x.served.native)
+    x.seen |= {name: len(model.requests) for name, model in x.served.models.items()}
+    x.lines.append(f"> talk in {session_id}")
+
+
+async def say(x: Exchange, session_id: str, words: Any, **fields: Any) -> Any:
+    """Run a turn of a session; write down what the answer says of it, and the prompts that models got."""
+    x.served.clock.now += 1000
+    body = {"session_id": session_id, "messages": [{"role": "user", "content": words}], **fields}
+    answer = await x.served.http.post("/v1/chat/completions", json=body)
+    await settle(x.served.native)
+    x.write(f"> say in {session_id}", fields)
+    x.lines.append(f"    {REPEATED.sub(_count, str(words))}")
+    for name, model in x.served.models.items():
+        requests = [one.body for one in model.requests]
+        for sent in requests[x.seen.get(name, 0) :]:
+            x.lines.append(f"- {sent['model']} got")
+            _show(
+                x, [*([{"role": "system", "content": sent["system"]}] if "system" in sent else []), *sent["messages"]]
+            )
+        x.seen[name] = len(requests)
+    found = answer.json()
+    x.write("<", found.get("session", found))
+    return found
+
+
+def _show(x: Exchange, messages: Iterable[Mapping[str, Any]]) -> None:
+    for one in messages:
         lines = _outline(one)
         text = "\n".join(lines)
         known = text in x.seen
@@ -122,4 +182,4 @@ def _outline(message: Mapping[str, Any]) -> list[str]:
 
 def _count(found: re.Match[str]) -> str:
     """Write repeated words once, with their number."""
-    return f"{found[1]}(×{len(found[0]) // len(found[1])}) "
+    return f"{found[1]}(x{len(found[0]) // len(found[1])}) "
