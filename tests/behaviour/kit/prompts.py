@@ -183,3 +183,21 @@ def _outline(message: Mapping[str, Any]) -> list[str]:
 def _count(found: re.Match[str]) -> str:
     """Write repeated words once, with their number."""
     return f"{found[1]}(x{len(found[0]) // len(found[1])}) "
+
+
+async def recalled(x: Exchange, session_id: str, questions: Iterable[str], **options: Any) -> None:
+    """Ask each question in a fork of a session; write down only what its prompt recalls."""
+    x.write(f"> questions in {session_id}", options)
+    for number, question in enumerate(questions):
+        fork = f"{session_id}-{len(x.lines)}-{number}"
+        await x.served.http.post(f"/v1/sessions/{session_id}/fork", json={"id": fork})
+        await x.served.http.post(
+            f"/v1/sessions/{fork}/messages", json={"messages": [{"role": "user", "content": question}]}
+        )
+        answer = await x.served.http.post(f"/v1/sessions/{fork}/context", json={"explain": True, **options})
+        found = answer.json()
+        x.write(f"? {question}", found.get("build", found).get("recalled"))
+        blocks = [
+            str(one["content"]) for one in found.get("messages", ()) if str(one["content"]).startswith("[recalled")
+        ]
+        x.lines += [f"    {line}" for block in blocks for line in block.split("\n")[1:-1]]

@@ -1,0 +1,50 @@
+"""What a prompt recalls of its own session and of other ones: for which questions, what, with which neighbours, and how much."""
+
+from __future__ import annotations
+
+from tests.behaviour.kit.exchanges import Exchange, exchange
+from tests.behaviour.kit.prompts import prompt, recalled, say, talk
+
+TTL = "sessions: {ttl: 0}"
+QUESTIONS = (
+    "What does the mooring cost?", "How much is the mooring per month now?", "When is my dentist appointment?", "Who is my dentist?", "Where does Ida work?", "And Ole?", "Where does her brother work?",
+    "What did I tell you yesterday?", "What did I say last week?", "What did we talk about on 2023-12-14?", "What happened three weeks ago?", "What did I do last Monday?", "What did I tell you in December?",
+    "What was the first thing I told you?", "Which bicycle was cheaper, the blue or the red one?", "List all the people I mentioned.", "How many bicycles do I have?", "What is the password?", "passport number?",
+    "NX-448812", "Thanks!", "Yes, please do that.", "Tell me a joke.", "When is high water at pier 7?", "小雪几岁？", "Wie heißt mein Zahnarzt?", "Is Ida older than Ole?", "when was ida born", "KITTIWAKE??",
+    "I paid the mooring again today.", "What is Ole's date of birth?", "Do you remember what Dr Berg's address is?", "What did you say about the tide?", "Between the 1st and the 10th of December, what did I say?",
+    "What did I say this morning?", "What did I tell you 2 days ago?", "Anything since Friday?", "What about my boat's name?",
+)  # fmt: skip
+
+
+@exchange((), TTL)
+async def test_questions_about_the_session(x: Exchange) -> None:
+    await talk(x, "s", "diary")
+    await recalled(x, "s", QUESTIONS, strategy="token_window", budget=600, recall="on")
+    for budget in (200, 450, 800):
+        await recalled(x, "s", QUESTIONS[:6], strategy="token_window", budget=budget, target=0.2, recall="on")
+    for budget in (300, 600):
+        await recalled(x, "s", QUESTIONS[:8], strategy="digest", budget=budget)
+    await recalled(x, "s", QUESTIONS[:4], strategy="salience", budget=400)
+    await recalled(x, "s", QUESTIONS[:2], strategy="buffer_window", window_size=4)
+    await recalled(x, "s", QUESTIONS[:4], strategy="head_tail", window_size=3, recall="on", budget=300)
+
+
+@exchange(["Yes."] * 60, "search: {enabled: true, max_results: 4, budget: 300}", "memory: {enabled: true}", TTL)
+async def test_recall_of_other_sessions(x: Exchange) -> None:
+    await talk(x, "diary", "diary")
+    await talk(x, "life", "life", user_id="ada")
+    for text in ("Ada lives in Lyon.", "Ada's boat club meets on Thursdays.", "Ada pays the mooring in cash."):
+        await x.post("/v1/memories", content=text)
+    for words in (
+        "What does the mooring cost?",
+        "What did I say last week?",
+        "When is my dentist appointment?",
+        "When does the boat club meet?",
+        "Thanks!",
+        "What must I not eat?",
+        "List all the people I mentioned.",
+    ):
+        await say(x, f"n{len(words)}", words)
+    await say(x, "ada", "What must I not eat?", user="ada")
+    await x.get("/v1/sessions/n27/calls/0")
+    await prompt(x, "n27", at_turn=0)
