@@ -40,7 +40,15 @@ async def ask(x: Exchange, label: str, messages: list[Any], session_id: str | No
 
 async def log(x: Exchange, session_id: str = "s", **query: Any) -> None:
     await x.rows(
-        f"/v1/sessions/{session_id}/messages", "seq", "role", "content", "retired_by", "turn_id", retired=True, **query
+        f"/v1/sessions/{session_id}/messages",
+        "seq",
+        "role",
+        "content",
+        "retired_by",
+        "turn_id",
+        retired=True,
+        limit=100,
+        **query,
     )
 
 
@@ -84,15 +92,15 @@ async def test_a_named_session_and_a_whole_history(x: Exchange) -> None:
 
 
 LOOK: Final = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
-CALLS: Final = {"tool_calls": [("look", {"at": "sea"}), ("look", {"at": "sky"})]}
+CALLS: Final = [("look", {"at": "sea"}), ("look", {"at": "sky"})]
 
 
 @exchange(
     [
-        Reply(**CALLS),
+        Reply(tool_calls=CALLS),
         "Blue.",
         "Blue again.",
-        Reply(text="I look.", **CALLS),
+        Reply(text="I look.", tool_calls=CALLS),
         "Grey.",
         "Shown.",
         "Next.",
