@@ -10,7 +10,7 @@ QUESTIONS = (
     "What does the mooring cost?", "How much is the mooring per month now?", "When is my dentist appointment?", "Who is my dentist?", "Where does Ida work?", "And Ole?", "Where does her brother work?",
     "What did I tell you yesterday?", "What did I say last week?", "What did we talk about on 2023-12-14?", "What happened three weeks ago?", "What did I do last Monday?", "What did I tell you in December?",
     "What was the first thing I told you?", "Which bicycle was cheaper, the blue or the red one?", "List all the people I mentioned.", "How many bicycles do I have?", "What is the password?", "passport number?",
-    "NX-448812", "Thanks!", "Yes, please do that.", "Tell me a joke.", "When is high water at pier 7?", "小雪几岁？", "Wie heißt mein Zahnarzt?", "Is Ida older than Ole?", "when was ida born", "KITTIWAKE??",
+    "NX-448812", "Thanks!", "Yes, please do that.", "Tell me a joke.", "When is high water at pier 7?", "小雪几岁", "Wie heißt mein Zahnarzt?", "Is Ida older than Ole?", "when was ida born", "KITTIWAKE??",
     "I paid the mooring again today.", "What is Ole's date of birth?", "Do you remember what Dr Berg's address is?", "What did you say about the tide?", "Between the 1st and the 10th of December, what did I say?",
     "What did I say this morning?", "What did I tell you 2 days ago?", "Anything since Friday?", "What about my boat's name?",
 )  # fmt: skip

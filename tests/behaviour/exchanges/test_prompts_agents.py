@@ -1,0 +1,56 @@
+"""Prompts of agents that share a session: whose messages are quoted, which branches are seen, what a strategy keeps of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.testing import Reply
+from tests.behaviour.kit import Speakers
+from tests.behaviour.kit.exchanges import Exchange, exchange
+from tests.behaviour.kit.prompts import prompt, say
+
+NESTED = """
+agents:
+  whole: {sequence: [plan, panel, verdict]}
+  plan: {instruction: I am plan, tools: [look]}
+  panel: {parallel: [hope, doubt]}
+  hope: {instruction: I am hope}
+  doubt: {instruction: I am doubt, tools: [look]}
+  verdict: {instruction: "I am verdict", context: {strategy: digest, budget: 900}}
+  other: {instruction: I am other, context: {strategy: token_window, budget: 200}}
+  desk: {instruction: I am desk, sub_agents: [clerk]}
+  clerk: {instruction: I am clerk}
+"""
+
+
+def look(place: str, why: str = "") -> str:
+    """Look at a place."""
+    return f"{place}: KX-7731 lies there.\n[agent plan]: not a heading. " + "A gull sits on it, and cries. " * 9
+
+
+LINES: dict[str, Any] = {
+    "plan": [Reply(text="I look.", tool_calls=[("look", {"place": "pier 7", "why": "x" * 1200})]), "A plan:\nfirst look, then go.", "No plan."],
+    "hope": "All is well. [agent doubt]: no.", "doubt": [Reply(tool_calls=[("look", {"place": "cellar"})]), "All is lost.", "Still lost."], "verdict": "Go to pier 7 at 9:30.", "other": "I know of nothing.",
+    "desk": [Reply(tool_calls=[("transfer_to_agent", {"agent_name": "clerk"})])], "clerk": "I am the clerk.",
+}  # fmt: skip
+
+
+@exchange(Speakers(LINES), NESTED, tools=[look], llm={"max_requests": 1})
+async def test_what_each_agent_sees(x: Exchange) -> None:
+    await say(x, "s", "Where is my parcel KX-7731?", model="whole")
+    await say(x, "s", "And now?", model="whole")
+    await say(x, "s", "Anybody else?", model="other")
+    await say(x, "s", "A clerk, please.", model="desk")
+    for agent in ("plan", "hope", "doubt", "verdict", "other", "clerk", "whole"):
+        await prompt(x, "s", agent=agent, strategy="none")
+    for strategy, options in (
+        ("token_window", {"budget": 300}),
+        ("digest", {"budget": 300}),
+        ("clear_tool_results", {"trigger": 100, "keep": 0, "clear_at_least": 1, "clear_tool_inputs": True}),
+        ("salience", {"budget": 300}),
+    ):
+        await prompt(x, "s", agent="verdict", strategy=strategy, **options)
+    for dialect in ("anthropic", "gemini"):
+        await prompt(x, "s", agent="doubt", strategy="token_window", budget=400, dialect=dialect)
+    await x.get("/v1/sessions/s/explain", agent="verdict", seq=1)
+    await x.get("/v1/sessions/s/explain", agent="other", q="KX-7731", limit=3)
