@@ -16,6 +16,14 @@ QUESTIONS = (
 )  # fmt: skip
 
 
+TIMES = (
+    "What did I say yesterday?", "What did I say today?", "What happened last Monday?", "What did I tell you on 20 December 2023?", "What did I say in November?", "What did I say two weeks ago?", "What did we discuss last month?",
+    "What did I say this week?", "What did I say on Wednesday?", "What did I say between 3 December and 15 December?", "What did I say since December 22nd?", "What did I say before December?", "What did I say this year?",
+    "What did I say last year?", "What did I say in the evening of 2023-12-23?", "What did I say 10 days ago?", "What did I say in the last 3 days?", "Was habe ich gestern gesagt?", "What did I say on 12/20?", "What did I say earlier today?",
+    "How many bicycles did I mention?", "Did I say anything about Ole and Ida?", "What about the boat on 14 November?", "What did you say about the password?",
+)  # fmt: skip
+
+
 @exchange((), TTL)
 async def test_questions_about_the_session(x: Exchange) -> None:
     await talk(x, "s", "diary")
@@ -29,7 +37,7 @@ async def test_questions_about_the_session(x: Exchange) -> None:
     await recalled(x, "s", QUESTIONS[:4], strategy="head_tail", window_size=3, recall="on", budget=300)
 
 
-@exchange(["Yes."] * 60, "search: {enabled: true, max_results: 4, budget: 300}", "memory: {enabled: true}", TTL)
+@exchange(["Yes."] * 90, "search: {enabled: true, max_results: 4, budget: 300}", "memory: {enabled: true}", TTL)
 async def test_recall_of_other_sessions(x: Exchange) -> None:
     await talk(x, "diary", "diary")
     await talk(x, "life", "life", user_id="ada")
@@ -45,6 +53,10 @@ async def test_recall_of_other_sessions(x: Exchange) -> None:
         "List all the people I mentioned.",
     ):
         await say(x, f"n{len(words)}", words)
+    for number, words in enumerate(TIMES):
+        found = await x.served.chat(words, f"t{number}")
+        x.note(words, found["session"].get("recalled"))
+    x.seen["default"] = len(x.served.upstream.requests)
     await say(x, "ada", "What must I not eat?", user="ada")
     await x.get("/v1/sessions/n27/calls/0")
     await prompt(x, "n27", at_turn=0)

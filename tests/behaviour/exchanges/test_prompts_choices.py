@@ -1,0 +1,60 @@
+"""What people and scorers choose: ratings, pins that change, messages that a provider refused, and a strategy of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tests.behaviour.kit.exchanges import Exchange, exchange
+from tests.behaviour.kit.prompts import WEEK, answer_at_length, prompt, say, talk
+
+PATH = "/v1/sessions/s/messages"
+SCORED = """
+agents:
+  rated: {context: {strategy: salience, budget: 300, scorer: mine, recall: off, facts: false}}
+  evens: {context: {strategy: evens, budget: 300, threshold: 0.8}}
+"""
+
+
+def rate(messages: Sequence[dict[str, Any]]) -> list[float]:
+    return [1.0 if "Ida" in str(one["content"]) and one["role"] == "user" else 0.2 for one in messages]
+
+
+def evens(units: Sequence[Any], budget: int) -> Iterable[int]:
+    return [one.seq for one in units if one.seq % 4 == 0 and one.tokens < budget]
+
+
+@exchange(answer_at_length, SCORED, scorers={"mine": rate}, strategies={"evens": evens})
+async def test_scorers_and_own_strategies(x: Exchange) -> None:
+    for agent in ("rated", "evens"):
+        for words in WEEK[:7]:
+            await say(x, agent, words, model=agent)
+        await x.rows(f"/v1/sessions/{agent}/messages", "seq", "importance")
+        await prompt(x, agent)
+        await prompt(x, agent, at_turn=5)
+
+
+@exchange()
+async def test_pins_and_refusals_change_prompts(x: Exchange) -> None:
+    await talk(x, "s", "orders")
+    shown = {"strategy": "token_window", "budget": 300}
+    for seq, choice in (
+        (7, {"pinned": True}),
+        (9, {"pinned": False}),
+        (20, {"importance": None}),
+        (5, {"importance": 1.0}),
+        (28, {"refused_by": ["default"]}),
+        (7, {"refused_by": ["default", "x"]}),
+        (24, {"refused_by": ["other"]}),
+        (29, {"refused_by": ["default"]}),
+    ):
+        await x.patch(f"{PATH}/{seq}", **choice)
+        await prompt(x, "s", **shown)
+    await prompt(x, "s", strategy="salience", budget=300)
+    await prompt(x, "s", strategy="none", dialect="anthropic")
+    await x.get("/v1/sessions/s/explain", seq=28)
+    await x.get("/v1/sessions/s/explain", strategy="token_window", budget=300)
+    await x.patch(f"{PATH}/7", refused_by=[])
+    await x.put(f"{PATH}/26", message={"role": "user", "content": "No longer a call."})
+    await x.delete(f"{PATH}/29")
+    await prompt(x, "s", **shown)
