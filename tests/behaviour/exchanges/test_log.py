@@ -188,6 +188,7 @@ ANNOTATED: list[tuple[int, dict[str, Any]]] = [
     (0, {"importance": 0.25}),
     (0, {"importance": None, "refused_by": ["b", "a"]}),
     (0, {"refused_by": ["c"]}),
+    (0, {"importance": 0.75}),
     (1, {"importance": 1, "pinned": True, "refused_by": ["a"]}),
     (1, {"pinned": False, "refused_by": []}),
     (1, {}),
@@ -206,6 +207,8 @@ async def test_annotated(x: Exchange) -> None:
     await x.post("/v1/sessions", id="s")
     await x.post(LOG, messages=[user("a", metadata={"m": 1}), assistant("b"), NOTE, user("c"), assistant("d")])
     await x.post(LOG, retire_from=3)
+    await x.post(LOG, {"If-Match": "1", "Idempotency-Key": "x"}, messages=[user("x")], copy_of=[0])
+    await x.post(LOG, {"If-Match": "1"}, messages=[user("x")], copy_of=[0])
     for seq, body in ANNOTATED:
         await x.patch(f"{LOG}/{seq}", **body)
     await show(x)

@@ -63,6 +63,9 @@ async def test_forks(x: Exchange) -> None:
     await x.delete("/v1/sessions/f1/messages/8", user_id="ada")
     for name in ("s", "f0", "f1", "fNone", "g", "h"):
         await x.rows(f"/v1/sessions/{name}/messages", "seq", "content", "pinned", user_id="ada", retired=True)
+    await x.post("/v1/sessions/s/messages?user_id=ada", messages=[NOTE])
+    await x.post(fork, id="noted")
+    await x.rows("/v1/sessions/noted/messages", "seq", "role", user_id="ada")
     await x.post("/v1/sessions", id="empty", user_id="ada")
     await x.post("/v1/sessions/empty/fork?user_id=ada", id="e")
     await x.post("/v1/sessions/empty/fork?user_id=ada", at_turn=0)

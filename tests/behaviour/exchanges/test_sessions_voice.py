@@ -60,6 +60,10 @@ async def test_heard(x: Exchange) -> None:
         await put(x, REPLY)
         await x.post(f"{S}/interrupt", chars=20)
         await x.get(f"{S}/history", view=view)
+    await put(x, [user("One?"), assistant("First."), user("Two?"), assistant("Second.")])
+    for report in ({"chars": 0}, {"chars": 2}, {}, {"chars": 2, "turn_id": 0}, {"chars": 3}):
+        await x.post(f"{S}/interrupt", **report)
+    await x.rows(f"{S}/messages", *KEPT, retired=True)
     await x.post("/v1/sessions/none/interrupt")
 
 
@@ -91,6 +95,14 @@ async def test_spoken(x: Exchange) -> None:
         await x.rows(f"{S}/messages", *KEPT, "agent", retired=True)
     await put(x, [])
     await x.post(f"{S}/speak", text="First.")
+    await x.post(f"{S}/messages", messages=[user("Task."), assistant("Yes."), user("More.")])
+    await x.post(f"{S}/context")
+    await x.post(f"{S}/messages", messages=[LOOK, result("c1", "r"), result("c2", "-")], retire_from=3)
+    await x.post(f"{S}/messages", retire_from=5)
+    await x.post(f"{S}/speak", text="Not yet.", priority="APPEND")
+    await x.post(f"{S}/messages", messages=[result("c2", "+")])
+    await x.post(f"{S}/speak", text="Now.", priority="APPEND")
+    await x.rows(f"{S}/messages", *KEPT)
 
 
 @exchange((), AGENTS, stores=DATABASES)
