@@ -180,7 +180,9 @@ class Exchange:
             for name, model in self.served.models.items()
             if model is not None
         }
-        got["hook"] = self.hook.payloads
+        # Ends of several sessions are reported side by side.
+        told = self.seen.get("hook", 0)
+        got["hook"] = [*self.hook.payloads[:told], *sorted(self.hook.payloads[told:], key=_name_session)]
         for name, requests in got.items():
             for body in requests[self.seen.get(name, 0) :]:
                 self.write(f"- {name} got", body)
@@ -258,6 +260,10 @@ def _outline(found: Any, fields: Sequence[str]) -> list[str]:
     rows = [[one.get(name) for name in fields] if len(fields) > 1 else one.get(fields[0]) for one in found["data"]]
     first, *rest = render(rows)
     return [first, *rest, *(["… and more"] if found.get("has_more") else [])]
+
+
+def _name_session(payload: Mapping[str, Any]) -> tuple[str, str]:
+    return payload["session_id"], payload["user_id"]
 
 
 def _drop_null(value: Any) -> Any:

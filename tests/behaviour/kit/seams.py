@@ -27,6 +27,7 @@ from holdfast.cli import commands
 from holdfast.config import load_file
 from holdfast.context import escaping
 from holdfast.faults import inject
+from holdfast.hooks.transcripts import find_transcripts
 from holdfast.models import LimitedModel
 from holdfast.server.inspector import live
 from holdfast.sessions.memory_files import open_memory_files
@@ -53,6 +54,7 @@ __all__ = [
     "fresh_store",
     "hide_mcp",
     "inject",
+    "numbered_keys",
     "open_library",
     "read_schema",
     "run_command",
@@ -132,7 +134,10 @@ def forget_attempts(hf: holdfast.Holdfast) -> None:
 
 
 async def settle(hf: holdfast.Holdfast) -> None:
-    """Wait until work in the background is done: ratings of messages, summaries and the index."""
+    """Wait until work in the background is done: transcripts, calls of hooks, ratings of messages, summaries and the index."""
+    if (transcripts := find_transcripts(hf.hooks)) is not None:
+        await transcripts.wait_until_settled()
+    await hf.engine.hook_dispatcher.wait_until_idle()
     await hf.engine.scoring.wait_until_idle()
     await hf.engine.compactor.wait_until_idle()
     if hf.engine.index is not None:
@@ -213,6 +218,21 @@ async def write_memory_files(
             await found.str_replace(path, old, new)
     for path, text in held.items():
         await found.hold({"command": "create", "path": path, "file_text": text})
+
+
+@contextmanager
+def numbered_keys() -> Iterator[None]:
+    """Give new API keys ids in the order in which they are made: `aaaaaaaaaaaaaaab`, then `aaaaaaaaaaaaaaac`."""
+    plain, numbers = secrets.token_bytes, itertools.count(1)
+
+    def make(size: int | None = None) -> bytes:
+        return next(numbers).to_bytes(10) + bytes(32) if size == 42 else plain(size)
+
+    secrets.token_bytes = make
+    try:
+        yield
+    finally:
+        secrets.token_bytes = plain
 
 
 @contextmanager
