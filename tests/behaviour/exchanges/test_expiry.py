@@ -178,7 +178,8 @@ async def test_a_ttl_that_changes_and_a_session_that_opens_again(x: Exchange) ->
 
 
 async def fill_beyond_the_cap(x: Exchange) -> None:
-    for name, fields in (("short", {"ttl": 300_000}), ("idle", {}), ("used", {}), ("last", {})):
+    made: tuple[tuple[str, Any], ...] = (("short", {"ttl": 300_000}), ("idle", {}), ("used", {}), ("last", {}))
+    for name, fields in made:
         await add(x, name, **fields)
         x.served.clock.now += 100_000
     await show(x)

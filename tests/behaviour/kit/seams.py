@@ -228,11 +228,9 @@ def numbered_keys() -> Iterator[None]:
     def make(size: int | None = None) -> bytes:
         return next(numbers).to_bytes(10) + bytes(32) if size == 42 else plain(size)
 
-    secrets.token_bytes = make
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secrets, "token_bytes", make)
         yield
-    finally:
-        secrets.token_bytes = plain
 
 
 @contextmanager
