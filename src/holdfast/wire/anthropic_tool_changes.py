@@ -94,8 +94,8 @@ def _parse_change(block: Mapping[str, Any], where: str) -> ToolChange:
     raise InvalidRequest(f"{where}.tool must be {allowed}; other references are not supported", param=f"{where}.tool")
 
 
-def apply_tool_changes(given: Sequence[Any] | None, changes: Iterable[ToolChange]) -> list[Any] | None:
-    """Return the tools of a request after the changes in its messages; None if none are left.
+def apply_tool_changes(given: Sequence[Any] | None, changes: Iterable[ToolChange]) -> list[Any]:
+    """Return the tools of a request after the changes in its messages.
 
     Raises:
         InvalidRequest: A change names a tool that the request does not have.
@@ -111,4 +111,4 @@ def apply_tool_changes(given: Sequence[Any] | None, changes: Iterable[ToolChange
             tools[name] = {key: value for key, value in tool.items() if key != "defer_loading"}
         else:
             removed[name] = tools.pop(name, tool)
-    return list(tools.values()) or None
+    return list(tools.values())
