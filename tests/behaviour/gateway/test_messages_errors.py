@@ -178,17 +178,6 @@ async def test_tokens_are_counted_without_a_call() -> None:
         assert await both.rest.sessions() == []
 
 
-async def test_models_are_listed_in_anthropics_form() -> None:
-    """With pages."""
-    async with apis((), (), "agents: {support: {instruction: Be kind.}}") as both:
-        names = ["support", "default", CLAUDE]
-        assert [model.id async for model in both.anthropic.models.list()] == names
-        assert [model.id async for model in both.anthropic.models.list(limit=1)] == names
-        last = await both.anthropic.models.list(limit=1, before_id=CLAUDE)
-        assert ([model.id for model in last.data], last.has_more) == (["default"], True)
-        assert [model.id async for model in both.openai.models.list()] == names
-
-
 @pytest.mark.parametrize("stream", [False, True])
 async def test_beta_client_works(stream: bool) -> None:
     """It calls the same route with an additional parameter and header."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from holdfast.testing import Reply, ResponsesUpstream
-from tests.behaviour.kit import Served, answer_of, assistant, calls, gateway, result, system, texts, user
+from tests.behaviour.kit import Served, answer_of, assistant, gateway, result, texts, user
 
 Row = dict[str, Any]
 SCHEMA = {"type": "object", "properties": {"at": {"type": "integer"}}}
 LOOK = {"type": "function", "function": {"name": "look", "parameters": SCHEMA}}
-FORM = {"type": "json_schema", "json_schema": {"name": "order", "schema": SCHEMA, "strict": True}}
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 
 
@@ -29,63 +27,6 @@ def kinds(served: Served) -> list[str]:
 
 
 # -- a model with the Responses API ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"max_tokens": 7}, {"max_output_tokens": 7}),
-        ({"max_completion_tokens": 8}, {"max_output_tokens": 8}),
-        ({"reasoning_effort": "low"}, {"reasoning": {"effort": "low"}}),
-        ({"response_format": FORM}, {"text": {"format": {"type": "json_schema", **FORM["json_schema"]}}}),  # type: ignore[dict-item]
-        ({"temperature": 0.3, "top_p": 0.4}, {"temperature": 0.3, "top_p": 0.4}),
-        ({"tools": [LOOK]}, {"tools": [{"type": "function", "name": "look", "parameters": SCHEMA}]}),
-        (
-            {"tools": [LOOK], "tool_choice": {"type": "function", "function": {"name": "look"}}},
-            {"tool_choice": {"type": "function", "name": "look"}},
-        ),
-        ({"tools": [LOOK], "parallel_tool_calls": False}, {"parallel_tool_calls": False}),
-        ({}, {"store": False, "include": ["reasoning.encrypted_content"]}),
-    ],
-)
-async def test_a_field_of_chat_completions_reaches_the_model(fields: Row, expected: Row) -> None:
-    async with native() as served:
-        assert (await served.chat("Hi", **fields))["status"] == 200
-        assert {name: served.sent.get(name) for name in expected} == expected
-
-
-@pytest.mark.parametrize("fields", [{"stop": "x"}, {"n": 2}, {"logit_bias": {"1": 2}}])
-async def test_what_the_api_does_not_have_is_refused_before_anything_is_sent(fields: Row) -> None:
-    async with native() as served:
-        answer = await served.chat("Hi", **fields)
-        assert (answer["status"], answer["error"]["param"]) == (400, next(iter(fields)))
-        assert served.upstream.requests == []
-
-
-async def test_a_conversation_becomes_items() -> None:
-    """Each call is before its output; media are input parts; ids and names are those that the API accepts."""
-    long = ["call_" + "x" * 80 + end for end in "ab"]
-    history = [
-        system("Be brief."),
-        user([{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": PICTURE}}]),
-        calls((long[0], "orders.find", {}), (long[1], "look", {"at": 1})),
-        result(long[0], "one"),
-        result(long[1], "two"),
-        assistant("Seen."),
-        user("And?"),
-    ]
-    async with native() as served:
-        assert (await served.chat(history, tools=[LOOK]))["status"] == 200
-        items = served.sent["input"]
-        told = [one["type"] for one in items if one["type"] != "message"]
-        assert told == [*["function_call"] * 2, *["function_call_output"] * 2]
-        called = [one for one in items if one["type"] == "function_call"]
-        outputs = [one for one in items if one["type"] == "function_call_output"]
-        assert [one["name"] for one in called] == ["orders_find", "look"]
-        assert [one["call_id"] for one in called] == [one["call_id"] for one in outputs]
-        assert {len(one["call_id"]) for one in called} == {64}
-        assert [one["output"] for one in outputs] == ["one", "two"]
-        assert PICTURE in json.dumps(items)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -113,24 +54,6 @@ async def test_calls_reasoning_and_usage_come_back(stream: bool) -> None:
         await other.rest.import_session(exported)
         await other.chat("And?", tools=[LOOK])
         assert "reasoning" not in kinds(other)
-
-
-@pytest.mark.parametrize(
-    ("reply", "status", "code"),
-    [
-        (Reply(status=429, error="slow down"), 429, "upstream_unavailable"),
-        (Reply(status=400, error="no"), 400, "upstream_rejected"),
-        (Reply(text="One two.", error="broken", cut_after=6), 502, "upstream_unavailable"),
-        (Reply(text="One two three.", cut_after=7), 502, "upstream_protocol_error"),
-        (Reply(text="{}", finish_reason="length"), 200, "length"),
-    ],
-    ids=["429", "400", "error in the stream", "cut", "truncated"],
-)
-async def test_failures_have_the_status_of_their_kind(reply: Reply, status: int, code: str) -> None:
-    async with native([reply]) as served:
-        answer = await served.chat("Hi")
-        assert answer["status"] == status, answer
-        assert code == (answer["choices"][0]["finish_reason"] if status == 200 else answer["error"]["code"])
 
 
 # -- items of a client for another model -----------------------------------------------------------
