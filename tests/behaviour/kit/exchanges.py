@@ -39,7 +39,7 @@ HEADERS: Final = re.compile(
 )
 RANDOM: Final = re.compile(
     r"\b(?:[a-z]{2,10}[-_])?(?=[0-9a-zA-Z]*[0-9])(?=[0-9a-zA-Z]*[a-zA-Z])[0-9a-zA-Z]{16,}\b|\b[0-9a-f]{8}-[0-9a-f-]{27}\b"
-    r"|(?<![0-9a-z])c?[0-9a-f]{32}(?![0-9a-z])|(?<=[0-9a-f]z)[0-9a-f]{12}(?![0-9a-f])"
+    r"|(?<![0-9a-z])c?[0-9a-f]{32}(?![0-9a-z])|(?<=[0-9a-f]z)[0-9a-f]{12}(?:[0-9a-f]{20})?(?![0-9a-f])"
     r'|(?<="upstream": ")[0-9a-f]{12}|(?<="upstream":")[0-9a-f]{12}'
 )
 NOW: Final = re.compile(
