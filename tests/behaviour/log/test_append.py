@@ -215,16 +215,6 @@ async def test_a_write_may_retire_and_change_the_state(world: World) -> None:
         assert texts(await session.messages()) == ["a", "d"]
 
 
-@through("rest")
-async def test_usage_of_a_reply_is_added_to_the_session(world: World) -> None:
-    async with world.open() as hf:
-        session = await hf.given("s")
-        for _ in range(2):
-            await session.append(user("a"), assistant("b"), usage={"prompt_tokens": 9, "completion_tokens": 2})
-        usage = (await session.info())["usage"]
-        assert (usage["prompt_tokens"], usage["completion_tokens"]) == (18, 4)
-
-
 @through("library", "connect", "rest")
 async def test_a_session_is_not_written_to_after_its_deletion(world: World) -> None:
     async with world.open() as hf:

@@ -32,30 +32,6 @@ async def test_entries_of_a_range(world: World) -> None:
                 await handle.entries(**wrong)
 
 
-@through("rest")
-async def test_pages_of_messages_have_no_gaps(world: World) -> None:
-    async with world.open() as hf:
-        session = await hf.given("s", *map(user, LETTERS))
-
-        async def pages(**options: Any) -> list[str]:
-            found, after = [], None
-            while True:
-                page = await session.ask("GET", "messages", limit=3, after=after, **options)
-                found.append("".join(texts(page["data"])))
-                assert (page["first_id"], page["last_id"]) == (page["data"][0]["seq"], page["data"][-1]["seq"])
-                if not page["has_more"]:
-                    return found
-                after = page["last_id"]
-
-        assert await pages() == ["abc", "def", "gh"]
-        assert await pages(order="desc") == ["hgf", "edc", "ba"]
-        await session.append(retire_from=6)
-        assert await pages() == ["abc", "def"]
-        assert await pages(retired=True) == ["abc", "def", "gh"]
-        with refused("invalid_request", param="after"):
-            await session.ask("GET", "messages", after="x")
-
-
 @pytest.mark.parametrize(
     ("log", "kind", "open_calls"),
     [
@@ -107,36 +83,6 @@ async def test_sessions_are_listed_by_user_agent_status_and_time(world: World) -
         assert await names(since=between) == ["c", "b"]
         assert await names(until=between) == ["a"]
         assert await names(limit=2) == ["c", "b"]
-
-
-@through("rest")
-async def test_pages_of_sessions_have_no_gaps(world: World) -> None:
-    async with world.open() as hf:
-        for name in LETTERS:
-            world.clock.now += 1
-            await hf.create(name, user="ada")
-        for order, expected in (("desc", LETTERS[::-1]), ("asc", LETTERS)):
-            found, after = "", None
-            while True:
-                options = {"user_id": "ada", "limit": 3, "order": order, "after": after}
-                page = await ask(hf.http, "GET", "/v1/sessions", **options)
-                found += "".join(row["id"] for row in page["data"])
-                if not page["has_more"]:
-                    break
-                after = page["last_id"]
-            assert found == expected
-
-
-@through("rest")
-async def test_the_short_routes_list_read_and_delete_a_session(world: World) -> None:
-    async with world.open() as hf:
-        await hf.given("s", user("a"), user="ada")
-        listed = await ask(hf.http, "GET", "/sessions", user_id="ada")
-        assert [set(one) for one in listed["sessions"]] == [{"id", "agent", "updated_at"}]
-        found = await ask(hf.http, "GET", "/sessions/s", user_id="ada")
-        assert (found["id"], texts(found["messages"])) == ("s", ["a"])
-        await ask(hf.http, "DELETE", "/sessions/s", user_id="ada")
-        assert await hf.sessions() == []
 
 
 @through("rest")
