@@ -58,3 +58,14 @@ async def test_pins_and_refusals_change_prompts(x: Exchange) -> None:
     await x.put(f"{PATH}/26", message={"role": "user", "content": "No longer a call."})
     await x.delete(f"{PATH}/29")
     await prompt(x, "s", **shown)
+
+
+@exchange()
+async def test_settings_that_are_refused(x: Exchange) -> None:
+    await x.post("/v1/sessions", id="s")
+    for body in (
+        {"strategy": "diget"}, {"strategy": "zzz"}, {"strategy": "none", "budget": 5}, {"budget": 0}, {"budget": 1.5}, {"target": 1.0}, {"target": 0}, {"window_size": 3}, {"recall": "maybe"}, {"facts": "yes"},
+        {"strategy": "summary_buffer", "threshold": 0.5}, {"strategy": "summary_buffer", "threshold": 0.5, "target": 2}, {"strategy": "summary_buffer", "target": 0.85}, {"strategy": "clear_tool_results", "keep": -1, "exclude_tools": "x"},
+        {"clear_tool_results": {"kept": 1}}, {"clear_tool_results": {"keep": 1, "trigger": 0}}, {"clear_tool_results": False}, {"dialect": "x"}, {"at_turn": -1}, {"at_turn": 0}, {"agent": "x"}, {"model": "x"}, {"tools": [1]}, {"system_messages": [7]},
+    ):  # fmt: skip
+        await x.post("/v1/sessions/s/context", **body)
