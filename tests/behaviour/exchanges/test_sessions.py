@@ -123,6 +123,7 @@ async def test_ends(x: Exchange) -> None:
     await x.post("/v1/sessions/s/close")
     await x.rows("/v1/sessions", "id", "status", "end_reason", "ended_at", "updated_at", "version")
     await x.patch("/v1/sessions/s", metadata={"still": "closed"})
+    await x.post(messages, changes=[{"op": "set", "key": "still", "value": "closed"}], return_session=True)
     await x.put(f"{messages}/1", message=assistant("One!"))
     await x.post(messages, messages=[user("More.")], return_session=True)
     for passed in (8999, 1):

@@ -78,7 +78,7 @@ async def test_exports(x: Exchange) -> None:
         "key": "k",
         "value": {"v": 1},
         "text": "find me",
-        "ttl": 60,
+        "ttl": 60_000,
     }
     await x.post(
         f"{S}/messages", messages=[*ENTRIES, LOOK, result("c1", "r")], records=[record], usage={"prompt_tokens": 3}
