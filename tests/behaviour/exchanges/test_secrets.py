@@ -1,0 +1,75 @@
+"""What is done with secrets, by rule, by place and by who sends them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.behaviour.kit import assistant, calls, result, system, user
+from tests.behaviour.kit.exchanges import Exchange, exchange
+
+KEY = "sk-ant-api03-" + "xKqz" * 12
+URL = "postgres://ada:hunter@db/chat"
+OWN = "EMP-123456"
+PATTERNS = "patterns: [{regex: 'EMP-\\d{6}', label: employee}, {regex: '(?i)password\\W{1,4}(?P<secret>\\S+)', label: password}]"
+
+
+async def send_secrets(x: Exchange) -> None:
+    turn = [
+        user(f"{KEY} {OWN}."),
+        calls(("c", "find", {"url": URL})),
+        result("c", f"password: {OWN} {KEY}"),
+        assistant(f"At {URL}."),
+    ]
+    for said in (
+        [user(f"Use {KEY}, please.")], [user([{"type": "text", "text": URL}])], [user("x", name=OWN)], [user("x", metadata={"k": KEY})],
+        [assistant(f"The {KEY}")], turn[1:], [user("clean"), user(f"{OWN}-{OWN}")], [user("/home/ada/a " + "ab12" * 16)],
+    ):  # fmt: skip
+        x.served.clock.now += 1000
+        await x.send("POST", "/v1/sessions/s/messages", {"messages": said})
+    for path, body in (
+        ("/v1/sessions", {"id": "t", "system_messages": [system(KEY)]}),
+        ("/v1/sessions", {"id": "u", "metadata": {"k": {OWN: URL}}}),
+        ("/v1/sessions", {"id": OWN, "state": {"a": KEY}}),
+        ("/v1/memories", {"content": f"The password: {OWN}", "user_id": "ada", "metadata": {"k": KEY}}),
+        ("/v1/chat/completions", {"session_id": "c", "messages": [user(f"{KEY} {OWN}")]}),
+        ("/v1/chat/completions", {"session_id": "c", "messages": [user("Once more.")]}),
+    ):
+        await x.send("POST", path, body)
+    changes: tuple[tuple[str, str, Any], ...] = (
+        ("PATCH", "/v1/sessions/s", {"metadata": {"m": KEY}}), ("PATCH", "/v1/sessions/s/state", {"user:a": URL, OWN: 1}),
+        ("PUT", "/v1/sessions/s/messages/0", {"role": "user", "content": f"Now {URL}"}), ("PUT", "/v1/sessions/i", {"messages": turn}),
+    )  # fmt: skip
+    for method, path, body in changes:
+        await x.send(method, path, body)
+    for name in ("s", "c", "i"):
+        await x.rows(
+            f"/v1/sessions/{name}/messages", "seq", "role", "name", "content", "tool_calls", "metadata", limit=100
+        )
+    await x.get("/v1/search", q="please")
+    lines = (await x.served.http.get("/metrics")).text.splitlines()
+    x.note("metrics", [line for line in lines if line.startswith("holdfast_secrets_total")])
+
+
+REPLIES = [f"I know {KEY} and {OWN}.", "Yes."]
+
+
+@exchange(REPLIES, f"redaction: {{enabled: true, rules: [anthropic_key, home_path], {PATTERNS}}}")
+async def test_secrets_are_replaced(x: Exchange) -> None:
+    await send_secrets(x)
+
+
+@exchange(REPLIES, "secret_guard: {on_secret: block}", f"redaction: {{{PATTERNS}}}")
+async def test_secrets_are_refused(x: Exchange) -> None:
+    await send_secrets(x)
+
+
+@exchange(REPLIES, "secret_guard: {on_secret: redact, exclude_rules: [basic_auth]}", f"redaction: {{{PATTERNS}}}")
+async def test_the_guard_replaces_secrets(x: Exchange) -> None:
+    await send_secrets(x)
+
+
+@exchange(
+    REPLIES, "secret_guard: {on_secret: warn}", "redaction: {enabled: true, exclude_rules: [basic_auth, anthropic_key]}"
+)
+async def test_secrets_are_stored_with_a_warning(x: Exchange) -> None:
+    await send_secrets(x)
