@@ -14,6 +14,7 @@ PATTERNS = "patterns: [{regex: 'EMP-\\d{6}', label: employee}, {regex: '(?i)pass
 
 
 async def send_secrets(x: Exchange) -> None:
+    await x.served.rest.given("s", user("Hello."))
     turn = [
         user(f"{KEY} {OWN}."),
         calls(("c", "find", {"url": URL})),
@@ -37,7 +38,7 @@ async def send_secrets(x: Exchange) -> None:
         await x.send("POST", path, body)
     changes: tuple[tuple[str, str, Any], ...] = (
         ("PATCH", "/v1/sessions/s", {"metadata": {"m": KEY}}), ("PATCH", "/v1/sessions/s/state", {"user:a": URL, OWN: 1}),
-        ("PUT", "/v1/sessions/s/messages/0", {"role": "user", "content": f"Now {URL}"}), ("PUT", "/v1/sessions/i", {"messages": turn}),
+        ("PUT", "/v1/sessions/s/messages/0", {"content": f"Now {URL}"}), ("PUT", "/v1/sessions/i", {"messages": turn}),
     )  # fmt: skip
     for method, path, body in changes:
         await x.send(method, path, body)
