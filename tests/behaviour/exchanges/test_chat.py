@@ -1,0 +1,213 @@
+"""Chat Completions: what each kind of reply and request becomes for the client, for the model, and in the log."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from holdfast.testing import Reply, ScriptedUpstream
+from tests.behaviour.kit import assistant, calls, result, system, user
+from tests.behaviour.kit.exchanges import Exchange, exchange
+
+CHAT: Final = "/v1/chat/completions"
+LOOK: Final = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+USAGE: Final = {
+    "prompt_tokens": 20,
+    "completion_tokens": 7,
+    "total_tokens": 27,
+    "prompt_tokens_details": {"cached_tokens": 4},
+    "completion_tokens_details": {"reasoning_tokens": 3},
+}
+LOGPROBS: Final = {"content": [{"token": "Yes", "logprob": -0.1, "bytes": [89, 101, 115], "top_logprobs": []}]}
+
+
+def chunk(*choices: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-7",
+        "object": "chat.completion.chunk",
+        "created": 7,
+        "model": "gpt-4o-7",
+        "choices": list(choices),
+        **more,
+    }
+
+
+KINDS: Final = [
+    Reply(text="Two words", usage=USAGE),
+    Reply(text="Cut", finish_reason="length", usage={}),
+    Reply(message={"refusal": "I cannot."}),
+    Reply(text="Deep.", message={"reasoning_content": "Let me think."}),
+    Reply(text="Both.", tool_calls=[("look", {"at": "sea"}), ("look", {"at": "sky"})]),
+    Reply(
+        chunks=[
+            chunk({"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}, system_fingerprint="fp"),
+            chunk({"index": 0, "delta": {"content": "Yes"}, "logprobs": LOGPROBS, "finish_reason": None}),
+            chunk({"index": 1, "delta": {"role": "assistant", "content": "No"}, "finish_reason": None}),
+            chunk({"index": 1, "delta": {}, "finish_reason": "content_filter"}),
+            chunk({"index": 0, "delta": {}, "finish_reason": "stop"}, service_tier="flex"),
+            chunk(usage=USAGE),
+        ]
+    ),
+]  # fmt: skip
+
+
+@exchange([*KINDS, *KINDS, *KINDS])
+async def test_each_kind_of_reply_whole_and_streamed(x: Exchange) -> None:
+    streams: list[dict[str, Any]] = [{}, {"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}]
+    for name, how in zip("abc", streams, strict=True):
+        for at in range(len(KINDS)):
+            n = 1 + at // (len(KINDS) - 1)
+            await x.post(CHAT, session_id=f"{name}{at}", messages=[user("Hi.")], n=n, **how)
+        await x.rows("/v1/sessions", "id", "turns", "usage", limit=len(KINDS))
+    for at in range(len(KINDS)):
+        await x.rows(
+            f"/v1/sessions/a{at}/messages", "role", "content", "tool_calls", "metadata", "reasoning", "refusal"
+        )
+        await x.rows(
+            f"/v1/sessions/c{at}/calls",
+            "model",
+            "finish_reason",
+            "prompt_tokens",
+            "completion_tokens",
+            "cached_tokens",
+            "error",
+        )
+
+
+@exchange(
+    ["Hi.", *(["Done."] * 40)],
+    "gateway: {pass_fields: [our_field], session_headers: [X-Thread], user_headers: [X-User]}",
+)
+async def test_fields_and_headers_of_requests(x: Exchange) -> None:
+    await x.post(
+        CHAT,
+        model="default",
+        messages=[system("Be kind."), user("Hi.")],
+        session_id="s",
+        temperature=0,
+        stop=["x"],
+        response_format={"type": "json_object"},
+        reasoning_effort="low",
+        max_completion_tokens=7,
+        logprobs=True,
+        metadata={"a": "b"},
+        store=False,
+        seed=7,
+        our_field=1,
+        their_field=2,
+        tools=[LOOK],
+        tool_choice="auto",
+        parallel_tool_calls=False,
+        session_queue="queue",
+        session_mode="auto",
+        session_match="on",
+        on_disconnect="finish",
+    )
+    for more in (
+        {"conversation_id": "c"},
+        {"thread": "t", "session_id": "t"},
+        {"stream_options": {"progress": True}, "stream": True},
+    ):
+        await x.post(CHAT, messages=[user("Hi.")], **more)
+    for headers in (
+        {"X-Session-Id": "s%C3%A9", "X-User": "ada"},
+        {"X-Thread": "t2"},
+        {"X-Thread": "t2", "X-Session-Id": "t2", "X-Session-Mode": "delta"},
+        {"X-User": "ada", "Idempotency-Key": "short"},
+        {"Idempotency-Key": "short"},
+    ):
+        await x.post(CHAT, headers, messages=[user("Hi.")])
+    people: list[dict[str, Any]] = [
+        {"user": "ada"},
+        {"safety_identifier": "bob"},
+        {"user_id": "eve", "user": "eve"},
+        {"user": "a", "safety_identifier": "b"},
+    ]
+    for user_of in people:
+        await x.post(CHAT, session_id="s", messages=[user("Hi.")], **user_of)
+    await x.rows("/v1/sessions", "id", "user_id", "turns", "agent", limit=50)
+
+
+WRONG: Final[list[tuple[dict[str, str], dict[str, Any]]]] = [
+    ({}, {"messages": None}),
+    ({}, {"messages": []}),
+    ({}, {"messages": [], "session_id": "new"}),
+    ({}, {"messages": [user("")]}),
+    ({}, {"messages": [user("Hi."), user([])]}),
+    ({}, {"messages": [result("c9", "what?")]}),
+    ({}, {"messages": [{"role": "wizard", "content": "Hi."}]}),
+    ({}, {"messages": "Hi."}),
+    *(({}, {field: value}) for field in ("model", "stream", "user", "session_id", "agent", "tools", "stream_options") for value in (7,)),
+    *(({}, {"n": value}) for value in (0, 129, 1.5)),
+    ({}, {"max_tokens": 0}),
+    ({}, {"max_completion_tokens": True}),
+    *(({}, {field: "odd"}) for field in ("session_mode", "session_queue", "on_disconnect", "session_match", "strategy", "agent", "budget", "recall")),
+    ({}, {"interrupt": 5}),
+    ({}, {"interrupt": {"letters": 5}}),
+    ({}, {"sesion_id": "s"}),
+    ({"X-Session-Mode": "odd"}, {}),
+    ({"X-Session-Mode": "delta"}, {"session_mode": "auto"}),
+    ({"X-Session-Match": "odd"}, {}),
+    ({"X-Session-Match": "on"}, {"session_match": "off"}),
+    ({"X-Session-Id": "a"}, {"session_id": "b"}),
+    ({"X-Session-Id": "%ff"}, {}),
+    ({"X-User": "a"}, {"user": "b"}),
+    ({}, {"user_id": "a", "user": "b"}),
+    ({"Idempotency-Key": "x" * 600}, {}),
+]  # fmt: skip
+
+
+@exchange(["Never."], "gateway: {user_headers: [X-User]}")
+async def test_wrong_requests_leave_nothing(x: Exchange) -> None:
+    for headers, fields in WRONG:
+        await x.post(CHAT, headers, **{"messages": [user("Hi.")], **fields})
+    for body in (b"", b"[]", b"{", b'{"messages": [], "messages": []}'):
+        await x.send("POST", CHAT, body, headers={"content-type": "application/json"})
+    await x.rows("/v1/sessions", "id", "user_id")
+
+
+TWO: Final = [("look", {"at": "sea"}), ("look", {"at": "sky"})]
+
+
+@exchange([Reply(tool_calls=TWO), "Blue.", Reply(tool_calls=TWO[:1]), "Late.", "After.", "Whole."])
+async def test_tools_of_the_client(x: Exchange) -> None:
+    for messages in (
+        [user("What is there?")],
+        [result("call_9_9", "nothing asked")],
+        [result("call_1_1", "sky"), result("call_1_0", "sea")],
+        [user("And now?")],
+        [user("Never mind.")],
+        [result("call_3_0", "late")],
+    ):
+        await x.post(CHAT, session_id="s", messages=messages, tools=[LOOK])
+    told = calls(("call_1_0", "look", {"at": "sea"}), ("call_1_1", "look", {"at": "sky"}))
+    whole = [user("What is there?"), told, result("call_1_0", "sea"), result("call_1_1", "sky"), assistant("Blue.")]
+    await x.post(CHAT, session_id="s", messages=[*whole, user("And now?"), user("So?")], tools=[LOOK])
+    await x.rows(
+        "/v1/sessions/s/messages", "seq", "role", "content", "tool_calls", "tool_call_id", "retired_by", retired=True
+    )
+
+
+AGENTS: Final = "agents: {zoe: {instruction: Be Zoe., llm: small, session_mode: delta}, abe: {instruction: Be Abe.}}"
+SMALL: Final = {"small": (lambda: ScriptedUpstream(["Small."] * 9), {"model": "gpt-small", "params": {"seed": 3}})}
+
+
+@exchange(["Large."] * 9, AGENTS, models=SMALL)
+async def test_models_and_agents_by_their_names(x: Exchange) -> None:
+    for query in ({}, {"limit": 0}, {"limit": 1001}, {"after": "default"}):
+        await x.get("/v1/models", **query)
+    for query in (
+        {},
+        {"limit": 1},
+        {"limit": 3},
+        {"limit": 4},
+        {"limit": 2, "after_id": "zoe"},
+        {"limit": 1, "before_id": "small"},
+        {"after_id": "small"},
+        {"after_id": "odd"},
+    ):
+        await x.get("/v1/models", {"anthropic-version": "2023-06-01"}, **query)
+    for name in ("default", "small", "abe", "zoe", "gpt-small", "gpt-4o", "odd", "Abe"):
+        await x.get(f"/v1/models/{name}")
+        await x.post(CHAT, model=name, messages=[user("Hi."), assistant("Ho."), user("So?")], user="ada")
+    await x.post(CHAT, model="small", agent="abe", messages=[user("Hi.")], user="ada")
+    await x.rows("/v1/sessions", "id", "agent", "turns", "message_count", limit=50)
