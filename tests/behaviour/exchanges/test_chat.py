@@ -195,7 +195,7 @@ SMALL: Final = {"small": (lambda: ScriptedUpstream(["Small."] * 9), {"model": "g
 async def test_models_and_agents_by_their_names(x: Exchange) -> None:
     for query in ({}, {"limit": 0}, {"limit": 1001}, {"after": "default"}):
         await x.get("/v1/models", **query)
-    for query in (
+    pages: list[dict[str, Any]] = [
         {},
         {"limit": 1},
         {"limit": 3},
@@ -204,8 +204,9 @@ async def test_models_and_agents_by_their_names(x: Exchange) -> None:
         {"limit": 1, "before_id": "small"},
         {"after_id": "small"},
         {"after_id": "odd"},
-    ):
-        await x.get("/v1/models", {"anthropic-version": "2023-06-01"}, **query)
+    ]
+    for page in pages:
+        await x.get("/v1/models", {"anthropic-version": "2023-06-01"}, **page)
     for name in ("default", "small", "abe", "zoe", "gpt-small", "gpt-4o", "odd", "Abe"):
         await x.get(f"/v1/models/{name}")
         await x.post(CHAT, model=name, messages=[user("Hi."), assistant("Ho."), user("So?")], user="ada")
