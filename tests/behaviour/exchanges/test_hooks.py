@@ -207,35 +207,6 @@ async def test_what_comes_between_an_end_and_its_calls(x: Exchange) -> None:
 
 
 @exchange((), "sessions: {ttl: 1h}", stores=["file"])
-async def test_an_expired_session_is_reported_by_the_request_that_meets_it(x: Exchange) -> None:
-    listen(x, "first")
-    for name in ("write", "field", "state", "close", "delete", "replaced", "same", "pin", "read", "fork"):
-        await add(x, name, "ada")
-    x.served.clock.now += HOUR
-    same = (await x.served.http.get("/v1/sessions/same?user_id=ada")).json()
-    for method, path, body in (
-        ("POST", "write/messages", {"messages": [user("Two.")]}),
-        ("PATCH", "field", {"metadata": {"a": 1}}),
-        ("PATCH", "state/state", {"a": 1}),
-        ("POST", "close/close", None),
-        ("DELETE", "delete", None),
-        ("PUT", "replaced?replace=false", {"messages": [user("No.")]}),
-        ("PUT", "replaced", {"messages": [user("Other.")]}),
-        ("PUT", "same", same),
-        ("PATCH", "pin/messages/0", {"pinned": True}),
-        ("GET", "read", None),
-        ("POST", "fork/fork", {"id": "forked"}),
-    ):
-        url = f"/v1/sessions/{path}{'&' if '?' in path else '?'}user_id=ada"
-        answer = await x.served.http.request(method, url, json=body)
-        x.lines.append(f"> {method} {path} {answer.status_code}")
-        await x.settle()
-    await x.rows("/v1/sessions", "id", "status", "end_reason", "version", "message_count")
-    await x.later(ms=1)
-    await count(x)
-
-
-@exchange((), "sessions: {ttl: 1h}", stores=["file"])
 async def test_a_server_that_stops_reports_what_it_wrote(x: Exchange) -> None:
     for name in ("before", "read", "expired"):
         await add(x, name)
