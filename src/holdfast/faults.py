@@ -21,29 +21,11 @@ from holdfast.errors import StoreUnavailable
 Action = BaseException | Callable[[], Awaitable[object] | None]
 """An error to raise, or a function to call. If it returns an awaitable, the point awaits it: `event.wait` stops the work there."""
 VARIABLE: Final = "HOLDFAST_FAULTS"
-POINTS: Final = frozenset(
-    [
-        "before-read",
-        "before-commit",
-        "after-commit",
-        "before-index-read",
-        "before-index-commit",
-        "after-index-commit",
-        "before-model-call",
-        "after-model-reply",
-        "before-tool-call",
-        "after-tool-call",
-        "before-chunk-sent",
-        "before-reply-sent",
-        "before-summary-stored",
-        "before-hook-call",
-        "after-hook-call",
-        "after-content-stored",
-        "before-message-erased",
-        "after-message-erased",
-        "before-claim-renewed",
-        "before-lease-renewed",
-    ]
+POINTS: Final = (
+    *("before-read", "before-commit", "after-commit", "before-index-read", "before-index-commit", "after-index-commit"),
+    *("before-model-call", "after-model-reply", "before-tool-call", "after-tool-call", "before-chunk-sent"),
+    *("before-reply-sent", "before-summary-stored", "before-hook-call", "after-hook-call", "after-content-stored"),
+    *("before-message-erased", "after-message-erased", "before-claim-renewed", "before-lease-renewed"),
 )
 
 
@@ -56,7 +38,7 @@ class Fault:
 
     def __init__(self, point: str, action: Action, at: int = 1, times: float = 1) -> None:
         if point not in POINTS:
-            raise ValueError(f"there is no failure point {point!r}; the points are {', '.join(sorted(POINTS))}")
+            raise ValueError(f"there is no failure point {point!r}; the points are {', '.join(POINTS)}")
         self.hits = 0
         self._action = action
         self._first, self._end = at, at + times

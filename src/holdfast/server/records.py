@@ -16,8 +16,17 @@ from holdfast.errors import InvalidRequest, RecordNotFound
 from holdfast.recall.base import SearchMode
 from holdfast.search.records import FoundRecord
 from holdfast.server.http import Call
-from holdfast.server.owners import OwnerQuery, find_owner
-from holdfast.server.routes import BODY, OF_SESSION, Order, PageLimit, Routes, describe_header, describe_headers
+from holdfast.server.routes import (
+    BODY,
+    OF_SESSION,
+    Order,
+    OwnerQuery,
+    PageLimit,
+    Routes,
+    describe_header,
+    describe_headers,
+    find_owner,
+)
 from holdfast.sessions.records import Records
 from holdfast.stores.record_checks import count_page
 from holdfast.wire.objects import Answer, Count, NonEmpty, Page, Request, Share, Time, json_schema

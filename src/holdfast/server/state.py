@@ -11,7 +11,6 @@ from holdfast.domain.state import Change, Extend, Increment, Scope, add_prefix, 
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.server import limits as server_limits
 from holdfast.server.http import Call
-from holdfast.server.owners import OwnerQuery, SharedQuery, find_owner, get_shared_owner
 from holdfast.server.permissions import check_app
 from holdfast.server.routes import (
     BODY,
@@ -19,10 +18,14 @@ from holdfast.server.routes import (
     MATCH,
     OF_SESSION,
     STORE,
+    OwnerQuery,
     Routes,
     SessionQuery,
+    SharedQuery,
     describe_header,
     describe_headers,
+    find_owner,
+    get_shared_owner,
 )
 from holdfast.wire.objects import Answer, Count, JsonObject, OpenObject, Request, json_schema
 
