@@ -26,9 +26,11 @@ def _to_operation(key: str, change: Change) -> dict[str, Any]:
         return {"op": "increment", "key": key, "by": change.by}
     if isinstance(change, Extend):
         return {"op": "append", "key": key, "values": list(change.values)}
-    if change is None:
-        return {"op": "delete", "key": key}
-    return {"op": "set", "key": key, "value": msgspec.Raw(encode_value(key, change))}  # `inf` must not become null
+    return {"op": "delete", "key": key} if change is None else {"op": "set", "key": key, "value": _encode(key, change)}
+
+
+def _encode(key: str, value: Any) -> msgspec.Raw:
+    return msgspec.Raw(encode_value(key, value))  # refuses `inf`, which would become null: a key that is missing
 
 
 _PATH: Final = ("v1", "state")
@@ -59,7 +61,7 @@ class RemoteState(StateHandle):
     async def _change(self, delta: Mapping[str, Change], *, expect: Mapping[str, Any] | None = None) -> dict[str, Any]:
         for key in delta:
             self._check(key)
-        changes = [{"op": "expect", "key": key, "value": value} for key, value in (expect or {}).items()]
+        changes = [{"op": "expect", "key": key, "value": _encode(key, value)} for key, value in (expect or {}).items()]
         changes += to_operations(delta)
         if not changes:
             return {}

@@ -73,6 +73,7 @@ async def call_everything(x: Exchange, hf: Any, owner: str) -> None:
             "no mapping": state.update([("a", 1)]),
             "no JSON": state.set(k, object()),
             "endless": state.set(k, float("inf")),
+            "endless expected": state.compare_and_set(k, float("inf"), 1),
             "half a letter": state.set(f"{p}\ud800", 1),
             "of another": state.get("app:other" if p != "app:" else "user:other"),
             "deleted": state.delete(f"{p}l"),
