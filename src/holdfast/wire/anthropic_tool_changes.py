@@ -100,7 +100,7 @@ def apply_tool_changes(given: Sequence[Any] | None, changes: Iterable[ToolChange
     Raises:
         InvalidRequest: A change names a tool that the request does not have.
     """
-    tools = {(tool.get("name") if isinstance(tool, Mapping) else None): tool for tool in given or ()}
+    tools = {tool.get("name") if isinstance(tool, Mapping) else None: tool for tool in given or ()}
     removed = dict[Any, Any]()
     for where, adds, name, definition in changes:
         tool = definition or tools.get(name) or removed.get(name)

@@ -230,9 +230,7 @@ def _read_call(call: ToolCall, result: str, seq: int, by: str) -> Line:
                 fact.weight *= TRIED
     line = Line(
         handle,
-        handle
-        if not rest
-        else f"{handle}#{hashlib.blake2b(call.arguments.encode(errors='replace'), digest_size=6).hexdigest()}",
+        handle if not rest else f"{handle}#{_hash(call.arguments)}",
         seq,
         "call",
         deduplicate_facts((*given.facts, *answer.facts)),
@@ -249,6 +247,10 @@ def _read_call(call: ToolCall, result: str, seq: int, by: str) -> Line:
 def _format_owner(by: str) -> str:
     """Return the prefix of a handle that names another agent; empty if `by` is. Brackets, which would end the tool's name, are removed."""
     return f"agent {by.replace('(', '')}'s " if by else ""
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=6).hexdigest()
 
 
 def _read_arguments(rest: dict[str, Any]) -> _LeafCollector:

@@ -85,9 +85,8 @@ def parse_address(url: str, *, options: Collection[str]) -> Address:
         dict(pairs),
     )
     if not database or "/" in parts.path.removeprefix("/") or "\0" in database:
-        raise InvalidRequest(
-            f"{address.name} names no database: {f'use {parts.scheme}://user:password@host:port/database'}", param="url"
-        )
+        example = f"{parts.scheme}://user:password@host:port/database"
+        raise InvalidRequest(f"{address.name} names no database: use {example}", param="url")
     if unknown := sorted({*address.options, *(("#",) if parts.fragment else ())} - {*options}):
         supported = ", ".join(sorted(options))
         raise InvalidRequest(
