@@ -31,15 +31,20 @@ async def count(x: Exchange) -> None:
 
 
 def listen(x: Exchange, name: str, *errors: BaseException | None, **how: Any) -> Callable[[Any, str], Any]:
-    """Register a hook. Its calls are written down like those of a webhook; the first ones fail with the errors."""
+    """Register a hook. Its calls are written down like those of a webhook; the first ones fail with the errors.
+
+    `reads=False` leaves out what differs if a write may open the session again before the hook reads it.
+    """
     left = [*errors]
 
     async def hear(session: Any, reason: str) -> None:
         error = left.pop(0) if left else None
         told = {"hook": name, "session_id": session.id, "user_id": session.user_id, "tenant": session.tenant}
-        told |= {"reason": reason, "status": session.session.status, "ended_at": session.ended_at, "error": error}
-        told |= {"attempt": session.attempt, "delivery_id": session.delivery_id}
-        told["entries"] = [[one.seq, one.message.text] async for one in session.entries(**how.get("entries", {}))]
+        reads = how.get("reads", True)
+        told |= {"reason": reason, "status": session.session.status if reads else None, "ended_at": session.ended_at}
+        told |= {"error": error, "attempt": session.attempt, "delivery_id": session.delivery_id}
+        if reads:
+            told["entries"] = [[one.seq, one.message.text] async for one in session.entries(**how.get("entries", {}))]
         x.hook.bodies.append(json.dumps({"payload": told}, default=repr).encode())
         if error:
             raise error
@@ -204,6 +209,35 @@ async def test_what_comes_between_an_end_and_its_calls(x: Exchange) -> None:
     await count(x)
     await x.rows("/v1/sessions", "id", "user_id", "status", "message_count")
     await x.rows("/v1/search", "session_id", "content", q="I am", user_id="ada")
+
+
+@exchange((), "sessions: {ttl: 1h}", stores=["file"])
+async def test_an_expired_session_is_reported_by_the_request_that_meets_it(x: Exchange) -> None:
+    listen(x, "first", reads=False)
+    for name in ("write", "field", "state", "close", "delete", "replaced", "same", "pin", "read", "fork"):
+        await add(x, name, "ada")
+    x.served.clock.now += HOUR
+    same = (await x.served.http.get("/v1/sessions/same?user_id=ada")).json()
+    for method, path, body in (
+        ("POST", "write/messages", {"messages": [user("Two.")]}),
+        ("PATCH", "field", {"metadata": {"a": 1}}),
+        ("PATCH", "state/state", {"a": 1}),
+        ("POST", "close/close", None),
+        ("DELETE", "delete", None),
+        ("PUT", "replaced?replace=false", {"messages": [user("No.")]}),
+        ("PUT", "replaced", {"messages": [user("Other.")]}),
+        ("PUT", "same", same),
+        ("PATCH", "pin/messages/0", {"pinned": True}),
+        ("GET", "read", None),
+        ("POST", "fork/fork", {"id": "forked"}),
+    ):
+        url = f"/v1/sessions/{path}{'&' if '?' in path else '?'}user_id=ada"
+        answer = await x.served.http.request(method, url, json=body)
+        x.lines.append(f"> {method} {path} {answer.status_code}")
+        await x.settle()
+    await x.rows("/v1/sessions", "id", "status", "end_reason", "version", "message_count")
+    await x.later(ms=1)
+    await count(x)
 
 
 @exchange((), "sessions: {ttl: 1h}", stores=["file"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote
 
-from tests.behaviour.kit import assistant, calls, result, user
+from tests.behaviour.kit import assistant, bearer, calls, result, user
 from tests.behaviour.kit.exchanges import Exchange, exchange
-from tests.behaviour.kit.inspector import answer, fill
+from tests.behaviour.kit.inspector import answer, fill, sign_in
 from tests.behaviour.kit.inspector_pages import PAGES
 
 
@@ -67,3 +67,17 @@ async def test_lists_of_sessions_memories_and_state(x: Exchange) -> None:
     await x.served.http.delete("/v1/users/ada")
     for path in ("deletions", "sessions", "memories", "memories?scope=user&owner=ada"):
         await x.page(f"/inspect/{path}")
+
+
+@exchange(answer, AGENTS, stores=["file"])
+async def test_pages_for_each_role(x: Exchange) -> None:
+    await fill_lists(x)
+    keys = [await x.served.create_key(role=role, user_id=owner, name=f"{role} {owner}") for role, owner in (("admin", None), ("write", None), ("read", None), ("read", "ada"), ("write", "adam"))]  # fmt: skip
+    await x.page("/inspect/sessions")
+    for key in keys:
+        x.served.http.cookies.clear()
+        await sign_in(x.served, key)
+        for path in ("/", "/inspect/sessions", "/inspect/sessions/s", "/inspect/sessions/s2?user_id=adam", "/inspect/memories", "/inspect/state", "/inspect/keys", "/inspect/deletions", "/inspect/playground", "/inspect/retention"):  # fmt: skip
+            await x.page(path)
+        for path in ("/v1/sessions", "/v1/memories", "/v1/deletions"):
+            await x.rows(path, "id", "user_id", headers=bearer(key))

@@ -12,7 +12,7 @@ from holdfast import ToolContext, tool_from
 from holdfast.errors import NotFound
 from holdfast.settings import ToolLimits
 from holdfast.testing import Reply
-from tests.behaviour.kit import result, user
+from tests.behaviour.kit import assistant, result, user
 from tests.behaviour.kit.exchanges import Exchange, exchange
 
 DOOR: Final = {
@@ -134,6 +134,49 @@ agents:
 
 
 @exchange(
+    {
+        "chief": [
+            made(how("count")), made(("helper", {"request": "Shorten kelp."}), said="Ask."), "C1",
+            *each(("deep", {"request": "x"}), ("helper", {"request": " "}), ("helper", {"request": 7})), "C2",
+            *each(("panel", {"request": "Both."}), how("look")), "C3", made(("helper", {"request": "Again."})), "C4",
+        ],
+        "helper": [made(how("list")), made(("deep", {"request": "Dig."}), said="Deep:"), "H1", "H2"],
+        "deep": [Reply(status=503, error="down"), "D2"],
+        "left": ["L"],
+        "right": ["R"],
+    },
+    CHIEF,
+    tools=[work],
+    stores=["file"],
+)  # fmt: skip
+async def test_agents_as_tools(x: Exchange) -> None:
+    await x.send("PATCH", "/v1/state", {"user:count": 4}, {"user_id": "ada"})
+    await x.post("/v1/sessions", id="s", user_id="ada", agent="chief", state={"given": True, "count": 1})
+    for text in ("One", "Two", "Three", "Four"):
+        await say(x, text, user_id="ada")
+    await show(x)
+    rows = await x.rows(
+        "/v1/sessions",
+        "id",
+        "user_id",
+        "agent",
+        "status",
+        "metadata",
+        "turns",
+        "usage",
+        "state",
+        user_id="ada",
+        order="asc",
+    )
+    for row in rows:
+        await x.rows(f"/v1/sessions/{row['id']}/messages", "seq", "agent", "role", "content", user_id="ada", limit=100)
+    await x.get("/v1/sessions/s/state", user_id="ada")
+    await x.get("/v1/state", user_id="ada")
+    await x.delete("/v1/sessions/s", user_id="ada")
+    await x.rows("/v1/sessions", "id", user_id="ada")
+
+
+@exchange(
     [
         *each(("stub_shout", {"text": "kelp"}), ("stub_boom", {}), ("stub_slow", {})), "One.",
         made(("stub_long", {"size": 2000})), "Two.", "Three.", "Four.",
@@ -184,3 +227,42 @@ def mem(command: str, **given: Any) -> tuple[str, Any]:
 
 def edit(command: str, path: str = "a.md", **given: Any) -> tuple[str, Any]:
     return ("text_editor", {"command": command, "path": path, **given})
+
+
+@exchange(
+    [
+        *each(note("remember", content="Ada likes tea", tags=["a"], importance=0.9), note("recall", query="Who likes tea?", limit=1), note("recall", content="x"), note("forget", id="mem_x")), "1.",
+        *each(note("remember", content="Ada likes tea"), note("remember", content="Ada does not like tea"), note("recall", query="kelp"), note("remember", content="x", limit=1)), "2.",
+        *each(find("ferry"), find("ferry", max_results=1), find("ferry", since="2023-11-15"), find("ferry", until="2023-11-15", session_id="old"), ("search_conversations", {})), "3.",
+        *each(edit("create", file_text="One\nTwo\nTwo"), edit("view"), edit("str_replace", old_str="Two", new_str="2"), edit("insert", insert_line=1, insert_text="half")), "4.",
+        *each(edit("view", view_range=[2, 3]), edit("view", path="b.md"), edit("str_replace", old_str="One", new_str="1"), edit("undo_edit"), edit("fly"), edit("view")), "5.",
+        *each(mem("create", path="/memories/a.md", file_text="Tea\nCake"), mem("view", path="/memories"), mem("view", path="/memories/a.md"), mem("str_replace", path="/memories/a.md", old_str="Tea", new_str="Rum")),
+        *each(mem("rename", old_path="/memories/a.md", new_path="/memories/b/c.md"), mem("delete", path="/memories/x"), mem("view", path="/etc"), mem("insert", path="/memories/b/c.md", insert_line=0, insert_text="Top")), "6.",
+        *each(mem("create", path="/memories/b/d.md", file_text="D"), mem("view", path="/memories/b/c.md")), "7.",
+    ],
+    "agents:",
+    "  a: {memory: {enabled: true, budget: 0}, search: {enabled: true, budget: 0}, tools: []}",
+    "  e: {tools: [text_editor]}",
+    "  f: {memory: {files: server, review: false}, tools: []}",
+    "  g: {memory: server, tools: []}",
+)  # fmt: skip
+async def test_tools_for_memory_search_and_texts(x: Exchange) -> None:
+    for one, text in (("old", "When does the ferry leave?"), ("older", "The ferry to Bergen leaves at noon.")):
+        await x.post("/v1/sessions", id=one)
+        await x.post(f"/v1/sessions/{one}/messages", messages=[user(text), assistant("Ok.")])
+    for text, model in (
+        ("One", "a"),
+        ("Two", "a"),
+        ("Three", "a"),
+        ("Four", "e"),
+        ("Five", "e"),
+        ("Six", "f"),
+        ("Seven", "g"),
+    ):
+        await say(x, text, model, "s" if model == "a" else model)
+    for session_id in "sefg":
+        await show(x, session_id)
+    await x.rows("/v1/memories", "content", "origin", "status", "sources", user_id="default")
+    for agent in "fg":
+        await x.get("/v1/users/default/memory_files", agent=agent)
+        await x.get("/v1/users/default/memory_files?path=/memories/b/c.md", agent=agent)

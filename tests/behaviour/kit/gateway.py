@@ -148,9 +148,7 @@ async def gateway(
         url = store if not store or "://" in store else stack.enter_context(fresh_store(store, folder))
         native = await stack.enter_async_context(open_library(file, url, env=env, **settings))
         address, server = await stack.enter_async_context(serve(native, file, env))
-        http = await stack.enter_async_context(
-            httpx2.AsyncClient(base_url=address, trust_env=False, timeout=60, verify=False)
-        )
+        http = await stack.enter_async_context(httpx2.AsyncClient(base_url=address, trust_env=False, timeout=60))
         key: dict[str, Any] = {"api_key": CLIENT_KEY, "max_retries": 0, "http_client": http}
         yield Served(
             url=address,

@@ -149,13 +149,14 @@ def steady_prompts() -> Iterator[None]:
     """Let prompts be the same in each run: sessions have the same markers and ids, and recall waits for as long as it takes."""
     numbers: dict[str, int] = {}
     real = escaping.derive_marker
-    ids = Random(1)
+    ids, others = Random(1), Random(2)
 
     def derive(secret: bytes, identity: str) -> str:
         return real(bytes(32), str(numbers.setdefault(identity, len(numbers))))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(secrets, "token_bytes", lambda size: ids.randbytes(size or 32))
+        patch.setattr(secrets, "token_bytes", lambda size: others.randbytes(size or 32))
+        patch.setattr("tests.edges.keys._numbers", itertools.count(1))
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
         patch.setattr("holdfast.engine.engine.derive_marker", derive)
         patch.setattr("holdfast.replay.player.time", SimpleNamespace(perf_counter=lambda: 0.0))

@@ -99,7 +99,7 @@ class World:
         if self.driver == "connect":
             client = await stack.enter_async_context(holdfast.connect(address, max_retries=0))
             return LibraryDriver(client, "connect")
-        http = httpx2.AsyncClient(base_url=address, trust_env=False, timeout=60, verify=False)
+        http = httpx2.AsyncClient(base_url=address, trust_env=False, timeout=60)
         return RestDriver(await stack.enter_async_context(http))
 
 
