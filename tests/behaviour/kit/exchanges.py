@@ -17,7 +17,7 @@ import html
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -176,18 +176,21 @@ class Exchange:
     async def settle(self) -> None:
         """Wait for what goes on in the background, and write down what other servers got."""
         await settle(self.served.native)
-        got = {
-            name: [one.body for one in model.requests]
-            for name, model in self.served.models.items()
-            if model is not None
-        }
+        for name, body in self.take_requests():
+            self.write(f"- {name} got", body)
+        payloads = self.hook.payloads
         # Ends of several sessions are reported side by side.
-        told = self.seen.get("hook", 0)
-        got["hook"] = [*self.hook.payloads[:told], *sorted(self.hook.payloads[told:], key=_name_session)]
-        for name, requests in got.items():
-            for body in requests[self.seen.get(name, 0) :]:
-                self.write(f"- {name} got", body)
-            self.seen[name] = len(requests)
+        for body in sorted(payloads[self.seen.get("hook", 0) :], key=_name_session):
+            self.write("- hook got", body)
+        self.seen["hook"] = len(payloads)
+
+    def take_requests(self) -> Iterator[tuple[str, Any]]:
+        """Yield each request that a model got since the last time, with the model's name."""
+        for name, model in self.served.models.items():
+            if model is not None:
+                requests = [*model.requests]
+                yield from ((name, one.body) for one in requests[self.seen.get(name, 0) :])
+                self.seen[name] = len(requests)
 
     @property
     def folder(self) -> Path:
@@ -240,9 +243,8 @@ def render(value: Any, width: int = WIDTH) -> list[str]:
     """Write JSON over as few lines as fit. Fields that are null are left out, because an answer has many."""
     if isinstance(value, str) and "\n" in value:
         return ["|", *(line for line in value.splitlines() if line)]
-    if isinstance(value, Mapping):
-        value = {name: one for name, one in value.items() if one is not None}
-    short = json.dumps(_drop_null(value), ensure_ascii=False, default=str)
+    value = _drop_null(value)
+    short = json.dumps(value, ensure_ascii=False, default=str)
     if len(short) <= width or not isinstance(value, (Mapping, list)) or not value:
         return [short]
     pairs = (

@@ -143,14 +143,9 @@ async def say(x: Exchange, session_id: str, words: Any, **fields: Any) -> Any:
     await settle(x.served.native)
     x.write(f"> say in {session_id}", fields)
     x.lines.append(f"    {REPEATED.sub(_count, str(words))}")
-    for name, model in x.served.models.items():
-        requests = [one.body for one in model.requests]
-        for sent in requests[x.seen.get(name, 0) :]:
-            x.lines.append(f"- {sent['model']} got")
-            _show(
-                x, [*([{"role": "system", "content": sent["system"]}] if "system" in sent else []), *sent["messages"]]
-            )
-        x.seen[name] = len(requests)
+    for _, sent in x.take_requests():
+        x.lines.append(f"- {sent['model']} got")
+        _show(x, [*([{"role": "system", "content": sent["system"]}] if "system" in sent else []), *sent["messages"]])
     found = answer.json()
     x.write("<", found.get("session", found))
     return found
