@@ -1,4 +1,4 @@
-"""Who gets what: keys, roles, users and tenants of keys, rates, and keys of models."""
+"""Access: keys, roles, users and tenants of keys, rates, and keys of models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sessions end by time and by number, what is seen of it, and what opens them again.
+"""Ends of sessions by time and by number: what is seen of them, and what opens sessions again.
 
 No ttl is shorter than some minutes, because a server sweeps by its own clock after a quarter of it.
 """

@@ -1,4 +1,4 @@
-"""What hooks get when sessions end: reasons, order, calls that fail, calls that nobody takes, transcripts."""
+"""Hooks of sessions that end: reasons, order, calls that fail, calls that nobody takes, transcripts."""
 
 from __future__ import annotations
 

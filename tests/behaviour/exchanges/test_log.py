@@ -106,7 +106,7 @@ CHANGED: Written = [
 
 @exchange((), stores=DATABASES)
 async def test_retired_and_changed(x: Exchange) -> None:
-    """What one write takes out of the conversation, and what else it changes; copies are erased together."""
+    """Writes that take messages out of the conversation, and their other effects; copies are erased together."""
     await x.post("/v1/sessions", id="s")
     await x.post(LOG, messages=[user("a"), assistant("b"), NOTE, user("c"), LOOK, result("c1", "d"), result("c2", "e")])
     for headers, body in CHANGED:

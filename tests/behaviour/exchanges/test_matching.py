@@ -1,4 +1,4 @@
-"""How the history of a client is matched with logs: which session answers, what is retired, and what the model gets."""
+"""Matching of a client's history with logs: which session answers, what is retired, and what the model gets."""
 
 from __future__ import annotations
 

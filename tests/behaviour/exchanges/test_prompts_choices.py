@@ -1,4 +1,4 @@
-"""What people and scorers choose: ratings, pins that change, messages that a provider refused, and a strategy of the program."""
+"""Choices of people and scorers: ratings, pins that change, messages that a provider refused, and a strategy of the program."""
 
 from __future__ import annotations
 

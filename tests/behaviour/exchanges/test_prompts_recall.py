@@ -1,4 +1,4 @@
-"""What a prompt recalls of its own session and of other ones: for which questions, what, with which neighbours, and how much."""
+"""Recall from the own session and from others: for which questions, with which neighbours, and how much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done with secrets, by rule, by place and by who sends them."""
+"""Treatment of secrets by rule, by place and by sender."""
 
 from __future__ import annotations
 

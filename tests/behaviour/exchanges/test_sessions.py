@@ -79,7 +79,7 @@ async def test_lists(x: Exchange) -> None:
 
 @exchange((), AGENTS, stores=DATABASES)
 async def test_fields(x: Exchange) -> None:
-    """What a new session has, what each change leaves alone, and which version it makes."""
+    """Fields of a new session; what each change leaves alone, and which version it makes."""
     await x.post(
         "/v1/sessions", id="s", user_id="ada", agent="kim", state={"a": 1, "user:b": 2, "app:c": 3, "temp:d": 4}
     )

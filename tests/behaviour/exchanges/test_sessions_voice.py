@@ -47,7 +47,7 @@ async def put(x: Exchange, messages: list[Any], **more: Any) -> None:
 
 @exchange((), AGENTS)
 async def test_heard(x: Exchange) -> None:
-    """How much of a reply is kept, and what becomes of calls and of what follows."""
+    """An interrupted reply is cut; calls and later messages follow it."""
     for messages, heard in HEARD:
         await put(x, messages)
         if "error" not in await x.post(f"{S}/interrupt", **heard):

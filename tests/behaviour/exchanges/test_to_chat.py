@@ -121,7 +121,7 @@ async def test_wrong_fields(x: Exchange) -> None:
 
 @exchange(lambda _: "Yes.")
 async def test_blocks(x: Exchange) -> None:
-    """What Chat Completions have is converted, and what only Anthropic can read is named."""
+    """Fields that Chat Completions have are converted; fields that only Anthropic reads are named."""
     for blocks in (
         [text("Hi", citations=[{"cited_text": "x"}]), {**PICTURE, **MARK}],
         [{"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}, "detail": "low"}],

@@ -94,7 +94,7 @@ async def test_tools(x: Exchange) -> None:
 
 @claude()
 async def test_what_is_refused(x: Exchange) -> None:
-    """What would change the answer is refused before anything is written."""
+    """Fields that would change the answer are refused before anything is written."""
     rows: list[Row] = [
         {"n": 2},
         {"functions": [{"name": "f"}]},

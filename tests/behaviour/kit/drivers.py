@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 Row = dict[str, Any]
@@ -147,8 +147,3 @@ class Driver(Protocol):
 
     async def delete_user(self, user: str) -> Row:
         """Delete everything of a user; return the receipt."""
-
-
-def fields_of(values: Sequence[Row], name: str) -> list[Any]:
-    """Return one field of each row."""
-    return [value.get(name) for value in values]
