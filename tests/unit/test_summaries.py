@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.context.settings import parse
@@ -275,7 +276,7 @@ TASK = Task(text=SOURCE, earlier=None, tokens=100)
         (Answer("I\u2019m unable to assist with this.", "stop"), "refusal"),
         (Answer("As an AI language model, I do not keep memories.", "stop"), "refusal"),
         (Answer("Bananas grow beneath silver lanterns whenever giraffes whistle loudly tonight.", "stop"), "nonsense"),
-        (Answer("cancel order W-12345 " + "again and again " * 80, "stop"), "nonsense"),
+        (Answer("cancel order W-12345 " + "again and again " * 80, "stop"), "repetition"),
         (Answer(PROMPT, "stop"), "echo"),
         (Answer(get_request_text(TASK)[-300:], "stop"), "echo"),
         (Answer(" ".join(f"Order W-12345 was fact number {n} and word {n * 7}." for n in range(60)), "stop"), "too_long"),
@@ -283,6 +284,12 @@ TASK = Task(text=SOURCE, earlier=None, tokens=100)
 )  # fmt: skip
 def test_unusable_answers_are_rejected(answer: Answer, wrong: Flaw | None) -> None:
     assert find_flaw(answer, TASK, STORED) == wrong
+
+
+def test_an_answer_that_is_far_too_short_is_rejected_even_with_an_identifier() -> None:
+    long = msgspec.structs.replace(TASK, text=TASK.text * 40)
+    assert find_flaw(Answer("Order W-12345.", "stop"), long, STORED) == "vacuous"
+    assert find_flaw(Answer("The user cancels order W-12345 and asks for a new one.", "stop"), long, STORED) is None
 
 
 def test_reasoning_and_fences_are_removed_from_a_summary() -> None:

@@ -237,10 +237,12 @@ async def _require_flawless(answer: Answer, task: Task, count: Count) -> str:
 _WRONG: Final[Mapping[str, str]] = {
     "empty": "the summary is empty",
     "cut_off": "the summary was cut off at the model's maximum reply length",
+    "thinking": "the answer is only reasoning, without a summary",
     "filtered": "the provider's content filter withheld the summary",
-    "tool_calls": "the summarizer called a tool instead of writing",
+    "tool_calls": "the summarizer wrote a tool call instead of a summary",
     "refusal": "the summarizer refused to write",
     "echo": "the summarizer repeated its task",
+    "repetition": "the answer repeats itself",
     "nonsense": "the answer has nothing in common with what it should summarize",
     "vacuous": "the summary contains almost nothing of what it should summarize",
     "too_long": "the summary is longer than its source",

@@ -184,6 +184,45 @@ async def test_a_bad_summary_is_refused_and_a_digest_is_sent(world: World, answe
         assert LABEL not in str(prompts[-1])
 
 
+CALL = '{"name": "find", "arguments": {"order": "ORD-0003"}}'
+
+
+@through("library")
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("<think>The user wants to know about ORD-0001, so", "only reasoning"),
+        ("<THINKING>\nORD-0001 is urgent.", "only reasoning"),
+        ("[THINK]ORD-0001[/THINK]", "empty"),
+        ("The user asks about ORD-0001.\n</think>\n\n", "empty"),
+        (CALL, "tool call"),
+        (f"I will look it up.\n```json\n{CALL}\n```", "tool call"),
+        (f"<tool_call>\n{CALL}\n</tool_call>", "tool call"),
+        (f"[{CALL[:40]}", "tool call"),
+        ('{"type": "function", "function": {"name": "find", "parameters": {}}}', "tool call"),
+        ("Sure! Here is the summary.", "almost nothing"),
+        (
+            "I have read the conversation between the user and the assistant and will now summarize it:",
+            "almost nothing",
+        ),
+        ("Gerne, hier ist die Zusammenfassung des Gesprächs.", "nothing in common"),
+        ("もちろんです。会話の要約は以下の通りです。", "almost nothing"),
+        ("The user asks about ORD-0001. " * 9, "repeats itself"),
+        (f"<think>Let me see.</think>\n{TELLING}", None),
+        (f"Let me see.\n</think>\n{TELLING}", None),
+        (f"Here is the summary:\n\n{TELLING}", None),
+    ],
+)
+async def test_a_text_that_is_no_summary_replaces_nothing(world: World, answer: str, why: str | None) -> None:
+    config = BUFFER.replace("facts", "summarizer_llm: mine, facts")
+    async with world.open(config, script=model(), summarizers={"mine": lambda *_, **__: answer}) as hf:
+        prompts = await run(hf, 12)
+        made = (await hf.session().compactions())[0]
+        assert made["status"] == ("failed" if why else "live")
+        assert (why or "") in (made["error"] or "")
+        assert (LABEL in str(prompts[-1]), DIGEST in str(prompts[-1])) == (why is None, why is not None)
+
+
 async def test_a_later_failure_keeps_the_earlier_summary(world: World) -> None:
     answers = iter([TELLING])
     async with world.open(BUFFER, script=model(lambda _: next(answers, ""))) as hf:
