@@ -83,7 +83,7 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
                 if opening:
                     has_begun = True
                     call.record_answer()
-                    await recovery.refusals.confirm()
+                    await recovery.confirm()
                 for chunk in opening:
                     yield chunk
                 while (chunk := await turn.lock.read(chunks)) is not END:
@@ -132,7 +132,8 @@ def _record_failure(turn: Turn, call: Call, error: ModelError | InvalidRequest) 
     turn.engine.activity.count_failed_call()
     fields: dict[str, Any] = {"llm": call.upstream.name, "model": turn.request.responder.llm.model, "code": error.code}
     fields |= {"status": error.status, "seconds": round((now - call.started) / 1000, 3)}
-    _log.warning("a model did not answer", extra={"fields": fields})
+    too_long = isinstance(error, ContextTooLong)
+    _log.warning("a model refused a prompt" if too_long else "a model did not answer", extra={"fields": fields})
 
 
 async def _build_body(turn: Turn) -> dict[str, Any]:
@@ -268,6 +269,19 @@ class Recovery:
         self._asked: list[Responder] = []
         self._failed: list[_Failed] = []
         self.refusals = Refusals(turn)
+
+    async def confirm(self) -> None:
+        """Record what was changed in the prompt before the model answered. Called when the model begins to answer."""
+        await self.refusals.confirm()
+        if self._refused:
+            turn = self._turn
+            assert turn.working_set is not None, "a prompt was sent"
+            sizes = " and ".join(f"{tokens:,}" for tokens in self._refused)
+            message = (
+                f"{turn.request.responder.llm.name} refused a prompt of {sizes} tokens (by Holdfast's count) as too long;"
+                f" one of {turn.working_set.total_tokens:,} tokens was sent instead"
+            )
+            turn.warnings.add(TurnWarning(ContextTooLong.code, message))
 
     async def settle(self) -> None:
         """Decide which model is called next: the current one, or a fallback if the current model's upstream is cooling down."""
