@@ -18,7 +18,7 @@ from msgspec import UNSET
 from holdfast.context.agent_view import Perspective
 from holdfast.context.build import Request
 from holdfast.context.dialects import Dialect
-from holdfast.context.recalled import CLOSING, OPENING, RECALLED_KINDS, ItemKind, Recall, RecalledItem
+from holdfast.context.recalled import CLOSING, OPENING, ItemKind, Recall, RecalledItem, RecalledKind
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
 from holdfast.context.strategies import Strategy, make_strategy
 from holdfast.domain.log import erase_content, extend, rewind
@@ -433,7 +433,7 @@ def draw_recalled_item(draw: DrawFn) -> RecalledItem:
 
 @st.composite
 def _recalls(draw: DrawFn) -> Recall:
-    budgets = draw(st.dictionaries(st.sampled_from(RECALLED_KINDS), st.integers(1, 600)))
+    budgets = draw(st.dictionaries(st.sampled_from(get_args(RecalledKind)), st.integers(1, 600)))
     items = draw(st.lists(draw_recalled_item(), max_size=5))
     return Recall(budgets=budgets, items=tuple(items), missed=draw(st.sampled_from([(), ("search: late",)])))
 

@@ -101,11 +101,7 @@ class ModelCount(Count, Protocol):
         """Return the number of tokens of tool schemas."""
 
 
-def _count_text(count: Count, piece: str) -> int:
-    return count.text(piece)
-
-
-count_piece = cast("Callable[[Count, str], int]", lru_cache(maxsize=4_096)(_count_text))
+count_piece = cast("Callable[[Count, str], int]", lru_cache(maxsize=4_096)(lambda count, piece: count.text(piece)))
 """Return the tokens of a line or a statement. Cached, because consecutive digests have most lines in common."""
 
 

@@ -22,8 +22,6 @@ from holdfast.domain.messages import Message
 from holdfast.durations import to_utc
 
 RecalledKind = Literal["memory", "conversation"]
-RECALLED_KINDS: Final[tuple[RecalledKind, ...]] = get_args(RecalledKind)
-"""The kinds of items that have a tool, in the order in which a block shows them."""
 ItemKind = Literal["memory", "conversation", "session"]
 """The kinds of items in a block. Items of the kind `session` quote the session itself: they have no tool, and use the conversation's
 budget."""

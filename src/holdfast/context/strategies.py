@@ -11,7 +11,7 @@ valid, complete and within its budget. See docs/custom-strategies.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -303,30 +303,6 @@ def _make_clearing(given: Any) -> Clearing | None:
     return Clearing(**keys)
 
 
-def _make_none(**common: Any) -> Strategy:
-    return Strategy(name="none", bounded=False, **common)
-
-
-def _make_buffer_window(**options: Any) -> Strategy:
-    return Strategy(name="buffer_window", anchored=False, **options)
-
-
-def _make_head_tail(**options: Any) -> Strategy:
-    return Strategy(name="head_tail", **options)
-
-
-def _make_token_window(**options: Any) -> Strategy:
-    return Strategy(name="token_window", **options)
-
-
-def _make_digest(**options: Any) -> Strategy:
-    return Strategy(name="digest", condense=True, **options)
-
-
-def _make_salience(**options: Any) -> Strategy:
-    return Strategy(name="salience", choose=_choose_important, **options)
-
-
 def _choose_important(window: Window, strategy: Strategy) -> Container[int]:
     return salience.choose_units(window, strategy.target)
 
@@ -360,12 +336,12 @@ def set_chooser(name: str, choose: Chooser | None) -> None:
 
 
 _MAKERS: Mapping[str, Callable[..., Strategy]] = {
-    "none": _make_none,
-    "buffer_window": _make_buffer_window,
-    "head_tail": _make_head_tail,
-    "token_window": _make_token_window,
-    "digest": _make_digest,
-    "salience": _make_salience,
+    "none": partial(Strategy, name="none", bounded=False),
+    "buffer_window": partial(Strategy, name="buffer_window", anchored=False),
+    "head_tail": partial(Strategy, name="head_tail"),
+    "token_window": partial(Strategy, name="token_window"),
+    "digest": partial(Strategy, name="digest", condense=True),
+    "salience": partial(Strategy, name="salience", choose=_choose_important),
     "summary_buffer": _make_summary_buffer,
 }
 

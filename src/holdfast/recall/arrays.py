@@ -89,7 +89,7 @@ class Sketches:
             ids: the ids, distinct and not negative.
             vectors: the concatenated vectors, in the order of the ids.
         """
-        rows = self._to_rows(vectors)
+        rows = np.frombuffer(vectors, "<f4").reshape(-1, self._dimension)
         if self._mean is None and len(rows):
             self._mean = rows.mean(axis=0)
         self.drop(ids)
@@ -123,9 +123,6 @@ class Sketches:
             used = used[np.argpartition(apart, count)[:count]]
         found: list[int] = used[used >= 0].tolist()
         return found
-
-    def _to_rows(self, vectors: bytes) -> Any:
-        return np.frombuffer(vectors, "<f4").reshape(-1, self._dimension)
 
     def _sketch(self, rows: Any) -> Any:
         """Return the sketches of some vectors as 64-bit integers: one column for each vector, one row for each integer of a sketch."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -219,7 +220,8 @@ class RemoteSession:
         """Explain if messages are in the prompt whole, in part or not at all. Arguments and errors: `SessionHandle.explain`."""
         query = {"seq": seq, "q": text, "turn": turn, "before": before, "limit": None if text is None else limit}
         query |= {"strategy": strategy, "budget": budget}
-        return await self._call("GET", "explain", query={**query, "agent": self._agent}, parse=_parse_explanation)
+        parse = partial(msgspec.json.decode, type=Explanation)
+        return await self._call("GET", "explain", query={**query, "agent": self._agent}, parse=parse)
 
     async def calls(self, limit: int = 20, *, after: str | None = None, descending: bool = True) -> CallPage:
         """Return a page of the session's recorded model calls, newest first. The arguments and errors are those of `SessionHandle.calls`."""
@@ -616,7 +618,3 @@ def _to_object(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidRequest(f"{name} must be an object, not {type(value).__name__}", param=name)
     return dict(value)
-
-
-def _parse_explanation(data: bytes) -> Explanation:
-    return msgspec.json.decode(data, type=Explanation)

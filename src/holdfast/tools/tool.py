@@ -174,7 +174,8 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
                 or the request asks for several choices (`n`).
         """
         if self.missing:
-            message = f"the agent's tools {', '.join(self.missing)} do not exist; available: {self._list_names()}"
+            available = ", ".join(self.tools) or "none"
+            message = f"the agent's tools {', '.join(self.missing)} do not exist; available: {available}"
             raise InvalidRequest(message, param="agent")
         if not self.tools:
             return
@@ -212,9 +213,6 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         declared = {found.name: tool for tool in served if (found := self.find(get_tool_name(tool)))}
         added = [declared.get(name) or (native and tool.native) or tool.definition for name, tool in self.tools.items()]
         return {**body, "tools": [*added, *own]}
-
-    def _list_names(self) -> str:
-        return ", ".join(self.tools) or "none"
 
 
 def get_tool_name(tool: Mapping[str, Any]) -> str | None:

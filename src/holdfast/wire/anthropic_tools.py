@@ -10,7 +10,6 @@ from typing import Any, Final
 
 Tool = Mapping[str, Any]
 MEMORY_TYPE: Final = "memory_20250818"
-MEMORY_NAME: Final = "memory"
 _MEMORY_BETA: Final = "context-management-2025-06-27"
 _EDITORS: Final = ("text_editor_20250124", "text_editor_20250429", "text_editor_20250728")
 EDITOR_TYPES: Final[frozenset[str]] = frozenset(_EDITORS)
