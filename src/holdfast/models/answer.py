@@ -11,6 +11,7 @@ from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.models.collect import to_chunks
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.models.sse import Event, EventReader, EventTooLong
+from holdfast.wire.openai import CallReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,7 +27,7 @@ class AnswerReader:
 
     The reader detects from the first bytes which of the two it is, because content types are often wrong. Call `feed` with each piece of
     data until `done` is true. Call `end` if the data ends before that. Chunks are returned as the upstream sent them, except that tool
-    calls without an id get one.
+    calls get missing ids and right numbers, and content in parts becomes text.
 
     Args:
         where: Address of the upstream, for error messages.
@@ -43,7 +44,8 @@ class AnswerReader:
         self._json: list[bytes] = []
         self._size = 0
         self._finished: dict[int, bool] = {}
-        self._seen_calls: set[tuple[int, int]] = set()
+        self._readers: dict[int, CallReader] = {}
+        """Readers of tool calls, by the index of their choice."""
         self.done = False
         """True once the answer is complete. Data after that is ignored."""
 
@@ -120,11 +122,12 @@ class AnswerReader:
         choices = completion.get("choices")
         if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
             raise ModelProtocolError(f"{self._where} answered with JSON that has no choices: {_quote_bytes(data)}")
-        for at, choice in enumerate(choices):
+        for choice in choices:
             self._check_choice(choice)
-            self._name_calls(at, choice)
+        for chunk in to_chunks(completion):
+            self._track_choices(chunk)
+            yield chunk
         self.done = True
-        yield from to_chunks(completion)
 
     def _read_events(self, events: Iterable[Event]) -> Iterator[dict[str, Any]]:
         for event in events:
@@ -137,6 +140,7 @@ class AnswerReader:
             if event.name == "error" or not isinstance(chunk, dict) or is_error(chunk):
                 raise self._make_error(chunk)
             self._track_choices(chunk)
+            chunk["object"] = "chat.completion.chunk"  # OpenAI's client skips chunks without it
             yield chunk
 
     def _track_choices(self, chunk: dict[str, Any]) -> None:
@@ -148,7 +152,7 @@ class AnswerReader:
             self._check_choice(choice)
             index = choice.get("index")
             index = index if isinstance(index, int) else 0
-            self._name_calls(index, choice)
+            self._normalize(index, choice)
             self._finished[index] = self._finished.get(index, False) or choice.get("finish_reason") is not None
 
     def _check_choice(self, choice: dict[str, Any]) -> None:
@@ -161,21 +165,19 @@ class AnswerReader:
                 if message is not None and not isinstance(message.get(name), kinds):
                     raise ModelProtocolError(f"{self._where} answered with {name} of an unexpected type")
 
-    def _name_calls(self, index: int, choice: dict[str, Any]) -> None:
-        """Give an id to each tool call that has none.
+    def _normalize(self, index: int, choice: dict[str, Any]) -> None:
+        """Give a choice the form that Chat Completions has: text as content, and calls with numbers, ids and arguments as text.
 
-        Tool results refer to this id, and the log must contain the same id that the client receives.
+        Tool results refer to a call by its id, and the log must contain the same id that the client receives.
         """
-        for key in ("delta", "message"):
-            for at, call in enumerate((choice.get(key) or {}).get("tool_calls") or ()):
-                tool = call.get("function") if isinstance(call, dict) else None
-                if not isinstance(tool, dict) or not tool.get("name"):
-                    continue
-                position = call.get("index")
-                place = (index, position if isinstance(position, int) else at)
-                if not call.get("id") and place not in self._seen_calls:
-                    call["id"] = f"call_{len(self._seen_calls)}"
-                self._seen_calls.add(place)
+        message = choice.get("delta", choice.get("message")) or {}
+        if isinstance(calls := message.get("tool_calls"), list):
+            reader = self._readers.setdefault(index, CallReader())
+            message["tool_calls"] = [reader.read(call) for call in calls if isinstance(call, dict)]
+        if isinstance(parts := message.get("content"), list) and all(map(_is_text, parts)):
+            message["content"] = "".join(str(part.get("text") or "") for part in parts)
+            if thought := "".join(_read_thought(part) for part in parts):
+                message["reasoning_content"] = f"{message.get('reasoning_content') or ''}{thought}"
 
     def _decode(self, data: bytes) -> Any:
         try:
@@ -186,6 +188,20 @@ class AnswerReader:
 
     def _make_error(self, data: Any) -> Exception:
         return make_upstream_error(None, find_error_object(scrub(data, self._secrets)), where=self._where)
+
+
+def _is_text(part: Any) -> bool:
+    """Return True for a part that a message of Chat Completions can have as text or as unsigned reasoning."""
+    return (
+        isinstance(part, dict) and part.get("type") in ("text", "output_text", "thinking") and "signature" not in part
+    )
+
+
+def _read_thought(part: dict[str, Any]) -> str:
+    """Return the reasoning in a part. Mistral sends it as a list of texts."""
+    given = part.get("thinking")
+    pieces = given if isinstance(given, list) else [given]
+    return "".join(str(piece.get("text") or "") if isinstance(piece, dict) else str(piece or "") for piece in pieces)
 
 
 def _quote_bytes(data: bytes) -> str:

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.errors import ModelProtocolError, ModelReplyTooLarge
 from holdfast.limits import MODEL_REPLY_BYTES, MODEL_REPLY_PARTS
-from holdfast.wire.openai import find_continued_call
+from holdfast.wire.openai import CallReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterator
@@ -79,7 +79,7 @@ def _split_message(message: dict[str, Any], *, by_word: bool) -> Iterator[dict[s
     """Yield the deltas of a message. Tool calls get an `index`, by which a client joins their deltas."""
     calls = message.get("tool_calls")
     if isinstance(calls, list):
-        calls = [{"index": at} | call for at, call in enumerate(calls)]
+        calls = [{"index": at} | call | {"index": at} for at, call in enumerate(calls) if isinstance(call, dict)]
         message = message | {"tool_calls": calls}
     if not by_word:
         yield message
@@ -211,13 +211,13 @@ class Collector:
 class _Choice:
     """One choice of a reply, as far as it has arrived."""
 
-    __slots__ = ("calls", "fields", "message", "positions")
+    __slots__ = ("calls", "fields", "message", "reader")
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {"finish_reason": None}
         self.message: dict[str, Any] = {}
-        self.calls: list[dict[str, Any]] = []
-        self.positions: list[int] = []
+        self.calls: dict[int, dict[str, Any]] = {}
+        self.reader = CallReader()
 
     @property
     def parts(self) -> int:
@@ -236,9 +236,7 @@ class _Choice:
     def to_dict(self, index: int) -> dict[str, Any]:
         message = {"role": "assistant", "content": None, **_join_pieces(self.message)}
         if self.calls:
-            # A stable sort: calls whose provider numbers them wrongly stay in the order of arrival.
-            order = sorted(range(len(self.calls)), key=self.positions.__getitem__)
-            message["tool_calls"] = [_join_pieces(self.calls[at]) for at in order]
+            message["tool_calls"] = [_join_pieces(self.calls[number]) for number in sorted(self.calls)]
         return {"index": index, "message": message, **_join_pieces(self.fields)}
 
     def _add_delta(self, delta: dict[str, Any]) -> None:
@@ -251,17 +249,10 @@ class _Choice:
                 _merge_field(self.message, key, value)
 
     def _add_call(self, delta: dict[str, Any]) -> None:
-        position = delta.get("index")
-        known = [(place, call.get("id")) for place, call in zip(self.positions, self.calls, strict=True)]
-        at = find_continued_call(delta, known)
-        if at is None:
-            at = len(self.calls)
-            self.calls.append({})
-            last = self.positions[-1] if self.positions else -1
-            self.positions.append(position if isinstance(position, int) else last + 1)
-        for key, value in delta.items():
-            if key != "index":
-                _merge_field(self.calls[at], key, value)
+        read = self.reader.read(delta)
+        call = self.calls.setdefault(read.pop("index"), {})
+        for key, value in read.items():
+            _merge_field(call, key, value)
 
 
 # -- values that grow ----------------------------------------------------------

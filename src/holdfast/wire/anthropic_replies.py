@@ -17,7 +17,7 @@ from holdfast.context.dialects import THINKING, Thought, parse_arguments, parse_
 from holdfast.domain.messages import UNSPOKEN_PARTS
 from holdfast.numbers import is_whole
 from holdfast.wire.anthropic import BLOCKS
-from holdfast.wire.openai import find_continued_call, parse_message
+from holdfast.wire.openai import parse_message
 
 Block = dict[str, Any]
 Event = dict[str, Any]
@@ -201,14 +201,12 @@ class ReplyEvents:
         self._begun = False
         self._index = -1
         self._open: tuple[Any, ...] | None = None
-        self._calls: list[tuple[Any, Any]] = []
-        """Position and id of each tool call, as received."""
         self._arguments: list[str] = []
         """Arguments of the open tool call, in pieces."""
         self._started_calls: set[int] = set()
-        """Indexes in `_calls` of the calls whose block was started."""
+        """Numbers of the calls whose block was started."""
         self._queued: list[tuple[int | None, Mapping[str, Any]]] = []
-        """Deltas that wait until the arguments of the open call are complete, each with its call's index in `_calls`;
+        """Deltas that wait until the arguments of the open call are complete, each with the number of its call;
         None for deltas that belong to no call."""
         self._cut = False
         self._choice: Mapping[str, Any] = {}
@@ -294,7 +292,7 @@ class ReplyEvents:
         while self._queued:
             self._release_queued(events)
         self._close_block(events)
-        delta = {**_make_stop(self._choice, called=bool(self._calls) and not self._cut), **(stop or {})}
+        delta = {**_make_stop(self._choice, called=bool(self._started_calls) and not self._cut), **(stop or {})}
         if self._container:
             delta["container"] = self._container
         usage = format_usage(self._usage)
@@ -323,13 +321,8 @@ class ReplyEvents:
         if any(value for name, value in delta.items() if name not in ("tool_calls", "role")):
             self._emit_or_queue(None, delta, events)
         for call in calls if isinstance(calls, list) else ():
-            if not isinstance(call, Mapping):
-                continue
-            at = find_continued_call(call, self._calls)
-            if at is None:
-                at = len(self._calls)
-                self._calls.append((call.get("index"), call.get("id")))
-            self._emit_or_queue(at, call, events)
+            if isinstance(call, Mapping):
+                self._emit_or_queue(call.get("index", 0), call, events)
 
     # -- what comes between the pieces of a call ------------------------------------
 
@@ -339,7 +332,7 @@ class ReplyEvents:
         Only one block is open at a time, and no block is reopened.
 
         Args:
-            at: Index in `_calls` of the call that the delta belongs to; None for other deltas.
+            at: Number of the call that the delta belongs to; None for other deltas.
             delta: The delta.
             events: Receives the events.
         """

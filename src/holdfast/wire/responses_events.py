@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from holdfast.wire.openai import find_continued_call
 from holdfast.wire.responses_items import ToolName
 from holdfast.wire.responses_replies import (
     CALL_PREFIXES,
@@ -101,11 +100,10 @@ class ResponseEvents:
         self._reasoning: _OpenItem | None = None
         self._text: OpenPart | None = None
         self._refusal: OpenPart | None = None
-        self._calls: list[_OpenCall] = []
+        self._calls: dict[Any, _OpenCall] = {}
+        """Tool calls by their `index`."""
         self._hosted = 0
         """Number of calls that the provider ran."""
-        self._known: list[tuple[Any, Any]] = []
-        """Position and id of each tool call, as received."""
         self._done: dict[int, Item] = {}
         """Complete items by their `output_index`."""
         self._count = 0
@@ -217,17 +215,15 @@ class ResponseEvents:
     def _add_call(self, call: Mapping[str, Any], events: list[Event]) -> None:
         function = call.get("function")
         function = function if isinstance(function, Mapping) else {}
-        at = find_continued_call(call, self._known)
-        if at is None:
-            at = len(self._known)
-            self._known.append((call.get("index"), call.get("id")))
+        item = self._calls.get(call.get("index"))
+        if item is None:
+            at = len(self._calls)
             assert self._head is not None, "the stream has begun"
             tool = find_tool(self._head.names, function.get("name"))
             opened = self._open(CALL_PREFIXES[tool.is_custom], FIRST_CALL + at)
-            self._calls.append(_OpenCall(opened.index, opened.id, str(call.get("id") or f"call_{at}"), tool))
-            item = self._calls[at]
+            item = _OpenCall(opened.index, opened.id, str(call.get("id") or f"call_{at}"), tool)
+            self._calls[call.get("index")] = item
             events.append(self._add_item(item.index, make_call(item.id, item.call_id, item.tool, "", "in_progress")))
-        item = self._calls[at]
         arguments = function.get("arguments")
         if isinstance(arguments, str) and arguments:
             item.pieces.append(arguments)
@@ -309,7 +305,7 @@ class ResponseEvents:
             self._finish_item(item.index, make_reasoning(item.id, text), events)
         if (item := self._text or self._refusal) is not None:
             self._finish_item(item.index, make_message_item(item.id, self._finish_parts(events), status), events)
-        for call in self._calls:
+        for call in self._calls.values():
             self._finish_call(call, events)
 
     def _finish_parts(self, events: list[Event]) -> list[Item]:

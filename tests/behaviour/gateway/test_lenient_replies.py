@@ -37,12 +37,29 @@ async def ask(served: Served, api: str, streamed: bool) -> tuple[str, str, list[
         made = [(block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
         thoughts = "".join(block.get("thinking", "") for block in blocks)
         return thoughts, "".join(block.get("text", "") for block in blocks), made
-    if streamed:  # the client's own accumulator goes by the numbers of calls, so only the text is collected
-        events = await served.openai.chat.completions.create(
-            model="default", messages=[user("Go")], tools=TOOLS, stream=True, extra_body={"session_id": "s"}
+    if api == "responses":
+        create: Any = served.openai.responses.create
+        tools = [{"type": "function", "strict": False, **one["function"]} for one in TOOLS]
+        answer = await create(model="default", input="Go", tools=tools, stream=streamed, extra_body={"session_id": "s"})
+        if streamed:
+            answer = [event async for event in answer][-1].response
+        items = [item.to_dict() for item in answer.output]
+        thoughts, text = (
+            "".join(part["text"] for item in items if item["type"] == kind for part in item["content"])
+            for kind in ("reasoning", "message")
         )
-        return "", "".join([one.choices[0].delta.content or "" async for one in events if one.choices]), []
-    answer = await served.chat("Go", tools=TOOLS)
+        return (
+            thoughts,
+            text,
+            [(one["name"], json.loads(one["arguments"] or "{}")) for one in items if "arguments" in one],
+        )
+    if streamed:
+        async with served.openai.chat.completions.stream(
+            model="default", messages=[user("Go")], tools=TOOLS, extra_body={"session_id": "s"}
+        ) as events:
+            answer = (await events.get_final_completion()).to_dict()
+    else:
+        answer = await served.chat("Go", tools=TOOLS)
     message = answer["choices"][0]["message"]
     functions = [one["function"] for one in message.get("tool_calls") or ()]
     made = [(one["name"], json.loads(one["arguments"] or "{}")) for one in functions]
@@ -82,6 +99,51 @@ CASES: dict[str, tuple[Reply, tuple[str, str, list[tuple[str, Any]]]]] = {
             call(function={"name": "h", "arguments": "{}"}),
         ),
         ("", "", [("f", {}), ("g", {"y": 2}), ("h", {})]),
+    ),
+    "all calls are numbered 0, without ids": (
+        stream(
+            call(index=0, id="", function={"name": "f", "arguments": '{"x":1}'}),
+            call(index=0, id="", function={"name": "f", "arguments": '{"x":2}'}),
+            call(index=0, id="", function={"name": "g", "arguments": "{}"}),
+        ),
+        ("", "", [("f", {"x": 1}), ("f", {"x": 2}), ("g", {})]),
+    ),
+    "the name on every fragment, without ids": (
+        stream(
+            call(index=0, function={"name": "f", "arguments": ""}),
+            call(index=0, function={"name": "f", "arguments": '{"x":{}'}),
+            call(index=0, function={"name": "f", "arguments": "}"}),
+        ),
+        ("", "", [("f", {"x": {}})]),
+    ),
+    "arguments as an object, or null": (
+        stream(
+            call(index=0, id="a", function={"name": "f", "arguments": {"x": 1}}),
+            call(index=1, function={"name": "g", "arguments": None}),
+        ),
+        ("", "", [("f", {"x": 1}), ("g", {})]),
+    ),
+    "calls of a whole answer, all numbered 0 and without ids": (
+        Reply(
+            tool_calls=[
+                {"index": 0, "function": {"name": "f", "arguments": ""}},
+                {"index": 0, "function": {"name": "f", "arguments": {"x": 1}}},
+            ],
+            stream=False,
+        ),
+        ("", "", [("f", {}), ("f", {"x": 1})]),
+    ),
+    "content in parts": (
+        stream(
+            {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]},
+            {"content": [{"type": "text", "text": "One "}]},
+            {"content": "two."},
+        ),
+        ("hm", "One two.", []),
+    ),
+    "content of a whole answer in parts": (
+        Reply(message={"content": [{"type": "text", "text": "One "}, {"type": "text", "text": "two."}]}, stream=False),
+        ("", "One two.", []),
     ),
     "a new id on every fragment": (
         stream(
@@ -129,16 +191,17 @@ CASES: dict[str, tuple[Reply, tuple[str, str, list[tuple[str, Any]]]]] = {
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("api", ["chat", "messages"])
+@pytest.mark.parametrize("api", ["chat", "messages", "responses"])
 @pytest.mark.parametrize(("reply", "expected"), CASES.values(), ids=CASES)
 async def test_every_client_gets_the_whole_reply(reply: Reply, expected: Any, api: str, streamed: bool) -> None:
     """Whatever the order of its chunks. The log has it, too, with each call once."""
     async with gateway([reply]) as served:
         thoughts, text, made = await ask(served, api, streamed)
-        assert (thoughts, text, made) == (("", expected[1], []) if (api, streamed) == ("chat", True) else expected)
+        assert (thoughts, text, made) == expected
         last = (await served.entries())[-1]
         stored = [
-            (one["function"]["name"], json.loads(one["function"]["arguments"])) for one in last.get("tool_calls") or ()
+            (one["function"]["name"], json.loads(one["function"]["arguments"] or "{}"))
+            for one in last.get("tool_calls") or ()
         ]
         assert (last["content"] or "", stored) == (expected[1], expected[2])
 
