@@ -28,8 +28,9 @@ _SEAL: Final = "sealed:"
 class ResponsesUpstream(ScriptedUpstream):
     """A server that answers `POST /v1/responses` from a script, as a stream or as one Response object.
 
-    It works like `ScriptedUpstream`. A request that OpenAI would refuse gets the status 400: an output without its call, or encrypted
-    reasoning or a compaction item that this server did not make (`encrypted_content` begins with `sealed:`).
+    It works like `ScriptedUpstream`. A request that OpenAI would refuse gets the status 400: an output without its call, encrypted
+    reasoning or a compaction item that this server did not make (`encrypted_content` begins with `sealed:`), a field of a message or a type
+    of a part that the API does not have.
     """
 
     PATH: ClassVar[str] = "/responses"
@@ -43,6 +44,8 @@ class ResponsesUpstream(ScriptedUpstream):
                 message = "The encrypted content could not be verified."
                 error = {"message": message, "type": "invalid_request_error", "code": "invalid_encrypted_content"}
                 return Reply(status=400, error={"error": error})
+            if kind == "message" and (refusal := _find_unknown(item)):
+                return Reply(status=400, error=refusal)
             if kind in ("function_call", "custom_tool_call"):
                 known.add(item["call_id"])
             elif kind in ("function_call_output", "custom_tool_call_output") and item["call_id"] not in known:
@@ -82,6 +85,15 @@ class ResponsesUpstream(ScriptedUpstream):
             if "reasoning.encrypted_content" in (body.get("include") or ())
             else events
         )
+
+
+def _find_unknown(item: Mapping[str, Any]) -> str | None:
+    """Return the refusal of a message with a field or part that is not in the API reference, "Create a model response"."""
+    unknown = item.keys() - {"type", "role", "content", "id", "status", "phase"}
+    types = ("output_text", "refusal") if item["role"] == "assistant" else ("input_text", "input_image", "input_file")
+    parts = item["content"] if isinstance(item["content"], list) else ()
+    unknown |= {part["type"] for part in parts if part["type"] not in types}
+    return f"Unknown parameter or value: {min(unknown)}." if unknown else None
 
 
 def _seal(value: Any) -> Any:

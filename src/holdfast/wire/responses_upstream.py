@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.domain.messages import UNSPOKEN_PARTS
 from holdfast.domain.provider_items import FORMAT, HOSTED, is_provider_compaction
 from holdfast.errors import InvalidRequest
 from holdfast.limits import HOSTED_ITEM_BYTES
@@ -43,6 +44,9 @@ _CONVERTED: Final = frozenset(
         "verbosity",
     }
 )
+LEFT_OUT: Final = "[a part of type {type} is left out here: the Responses API does not take it]"
+_INPUTS: Final = ("input_text", "input_image", "input_file")
+"""Types of parts of messages and outputs in a request."""
 _ID_LENGTH: Final = 64
 """Maximum characters of `call_id`."""
 _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
@@ -148,7 +152,11 @@ def _convert_messages(
             kind = "custom_tool_call_output" if call_id in custom else "function_call_output"
             yield {"type": kind, "call_id": _shorten_id(call_id), "output": _convert_content(message.get("content"))}
         else:
-            yield {"type": "message", "role": role, "content": _convert_content(message.get("content"))}
+            content, name = _convert_content(message.get("content")), str(message.get("name") or "").strip()
+            if role == "user" and name:  # the API has no field for the speaker
+                texts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+                content = [{"type": "input_text", "text": f"{name}:"}, *texts]
+            yield {"type": "message", "role": role, "content": content}
 
 
 def _convert_reply(
@@ -206,13 +214,22 @@ def _list_reasoning(message: Mapping[str, Any], upstream: str) -> Iterator[Json]
 
 
 def _convert_reply_part(part: Any) -> Json:
-    if isinstance(part, Mapping) and part.get("type") == "refusal":
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if kind == "refusal":
         return {"type": "refusal", "refusal": part.get("refusal", "")}
+    if kind not in (None, *UNSPOKEN_PARTS) and part.get("text") is None:
+        return {"type": "output_text", "text": LEFT_OUT.format(type=kind)}
     return {"type": "output_text", "text": str(part.get("text") or "") if isinstance(part, Mapping) else str(part)}
 
 
 def _convert_content(content: Any) -> Any:
-    return [convert_input_part(part) for part in content] if isinstance(content, list) else content or ""
+    if not isinstance(content, list):
+        return content or ""
+    made = [convert_input_part(part) for part in content]
+    return [
+        part if part.get("type") in _INPUTS else {"type": "input_text", "text": LEFT_OUT.format(type=part.get("type"))}
+        for part in made
+    ]
 
 
 # -- replies -------------------------------------------------------------------------

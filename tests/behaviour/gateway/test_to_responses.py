@@ -56,6 +56,24 @@ async def test_calls_reasoning_and_usage_come_back(stream: bool) -> None:
         assert "reasoning" not in kinds(other)
 
 
+async def test_speakers_and_foreign_parts_become_words() -> None:
+    """The API has no `name` and takes only texts, pictures and files; the scripted server refuses everything else."""
+    video = {"type": "video_url", "video_url": {"url": "https://example.org/a.mp4"}}
+    async with native() as served:
+        history = [
+            user("I am allergic to nuts.", name="alice"),
+            assistant([{"type": "text", "text": "Noted."}, video]),
+            user([{"type": "text", "text": "Watch."}, video], name="ben"),
+        ]
+        assert answer_of(await served.chat(history)) == "ok"
+        said = [
+            [part["text"] for part in item["content"]] if isinstance(item["content"], list) else item["content"]
+            for item in served.sent["input"]
+        ]
+        words = "[a part of type video_url is left out here: the Responses API does not take it]"
+        assert said == [["alice:", "I am allergic to nuts."], ["Noted.", words], ["ben:", "Watch.", words]]
+
+
 # -- items of a client for another model -----------------------------------------------------------
 
 CALL = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
