@@ -18,6 +18,7 @@ from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import DEFAULT_USER, Session
 from holdfast.server.http import Call
 from holdfast.turns.turn import TurnWarning
+from holdfast.wire.anthropic_requests import read_user
 from holdfast.wire.request_fields import PROVIDER_FIELDS, find_misspelt_name, is_session_name
 
 Source = Literal["key", "user_id", "user", "safety_identifier", "metadata.user_id", "header", "default"]
@@ -139,9 +140,10 @@ def _list_users(call: Call, body: Mapping[str, Any], rules: RequestRules, api: D
             found[source] = body[source]
     metadata = body.get("metadata")
     if api == "anthropic" and isinstance(metadata, Mapping) and metadata.get("user_id"):
-        if found.get("user") == metadata["user_id"]:  # copied from there, see `holdfast.wire.anthropic_requests`
+        named = read_user(metadata["user_id"])
+        if found.get("user") == named:  # copied from there, see `holdfast.wire.anthropic_requests`
             del found["user"]
-        found["metadata.user_id"] = metadata["user_id"]
+        found["metadata.user_id"] = named
     if user := _read_headers(call, rules.user_headers, "users"):
         found["header"] = user
     return found

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -378,8 +379,30 @@ def _parse_user(given: Any) -> dict[str, Any]:
     user = given.get("user_id")
     if not isinstance(user, str | None):
         raise InvalidRequest("metadata.user_id must be a string", param="metadata.user_id")
-    return {"user": user} if user else {}
+    return {"user": read_user(user)} if user else {}
 
+
+def read_user(given: str) -> str:
+    """Return the user that `metadata.user_id` names.
+
+    Claude Code puts a device, an account and a session into it, as `user_DEVICE_account_ACCOUNT_session_SESSION` or, in
+    later versions, as JSON. The account is the user, or without one the device. Any other value is returned unchanged.
+    """
+    if found := _CLAUDE_CODE.fullmatch(given):
+        return found["account"] or found["device"]
+    with suppress(msgspec.MsgspecError, ValueError):
+        parts = msgspec.json.decode(given, type=_ClaudeCodeUser)
+        return parts.account_uuid or parts.device_id or given
+    return given
+
+
+class _ClaudeCodeUser(msgspec.Struct):
+    session_id: str
+    device_id: str = ""
+    account_uuid: str = ""
+
+
+_CLAUDE_CODE: Final = re.compile(r"user_(?P<device>[0-9a-f]+)_account_(?P<account>[^_]*)_session_[^_]+")
 
 _IN_MESSAGES: Final = frozenset({"thinking_blocks", "content_blocks", "is_error", "cache_control", "toolset_name"})
 """Fields of a message that only Anthropic knows."""

@@ -135,3 +135,32 @@ async def test_idempotency_key_without_a_name_must_be_long(server: str, key: str
         assert codes == ([] if counts else ["short_idempotency_key"])
         named = [await door.send(user("hi"), headers=sent, user="ada") for _ in range(2)]
         assert named[0]["session_id"] == named[1]["session_id"]
+
+
+DEVICE, ACCOUNT = "d" * 64, "0a7fc1a2-51cf-4e9b-a1a6-5d2f0d7a5c11"
+FIRST, SECOND = "57a121ec-f78c-48c3-a745-e3036a3ecc33", "54c1eb09-bc4c-4d2f-98eb-6d2ab2d5e2fe"
+
+
+@pytest.mark.parametrize(
+    ("given", "owner"),
+    [
+        (f"user_{DEVICE}_account__session_%s", DEVICE),
+        (f"user_{DEVICE}_account_{ACCOUNT}_session_%s", ACCOUNT),
+        (f'{{"device_id": "{DEVICE}", "account_uuid": "", "session_id": "%s"}}', DEVICE),
+        (f'{{"device_id": "{DEVICE}", "account_uuid": "{ACCOUNT}", "session_id": "%s"}}', ACCOUNT),
+        ('{"session_id": "s"}', '{"session_id": "s"}'),
+        ("user_ada_session_1", "user_ada_session_1"),
+    ],
+)
+async def test_claude_code_is_one_user_with_many_sessions(given: str, owner: str) -> None:
+    """Its user id holds a device, an account and a session. The model gets the user."""
+    async with gateway(reply_to) as served:
+        opened = set()
+        for session in (FIRST, SECOND):
+            metadata = {"user_id": given % session if "%" in given else given}
+            body = {"max_tokens": 9, "metadata": metadata, "messages": [user(f"I live in Linz. {session}")]}
+            answer = await served.http.post("/v1/messages", json={"model": "default", **body})
+            opened.add(answer.json()["session_id"])
+            assert served.sent["user"] == owner
+        listed = (await served.http.get("/v1/sessions")).json()["data"]
+        assert ({one["user_id"] for one in listed}, len(opened)) == ({owner}, 2)
