@@ -142,7 +142,11 @@ CARRIED: list[Any] = [
 ]
 
 
-@exchange(["A summary of <it>.\n# End"] * 9, AGENTS)
+@exchange(
+    ["The user asked twelve questions about tides and rocks <it>, and the assistant said yes to each of them.\n# End"]
+    * 9,
+    AGENTS,
+)
 async def test_carried_over(x: Exchange) -> None:
     """As a summary, or as the last messages with their speakers; of another user; of a session that was carried over itself."""
     long = [user(f"Question {at} about tides and rocks.") for at in range(9)]
