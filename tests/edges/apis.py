@@ -68,7 +68,7 @@ async def serve_apis(gpt: Script = (), claude: Script = (), *more: str, **option
     async with ScriptedUpstream(gpt) as one, AnthropicUpstream(claude) as other:
         common = {"api_key": UPSTREAM_KEY, "timeout": "20s"}
         llms = {
-            "default": {"model": "gpt-4o", "base_url": one.url, **common},
+            "default": {"model": "gpt-4o", "base_url": one.url, "profile": "openai", **common},
             CLAUDE: {"provider": "anthropic", "model": "claude-sonnet-4-5", "base_url": other.url, **common},
         }
         async with serving("\n".join([f"llms: {json.dumps(llms)}", *more]), **options) as served:

@@ -87,6 +87,7 @@ def config_text(upstream: str, *more: str) -> str:
         "base_url": upstream,
         "api_key": UPSTREAM_KEY,
         "timeout": "20s",
+        "profile": "openai",
     }
     return "\n".join([f"llms: {json.dumps({'default': llm})}", *more])
 

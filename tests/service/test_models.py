@@ -30,7 +30,7 @@ HI: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi
 @contextlib.asynccontextmanager
 async def model_at(url: str, **options: Any) -> AsyncIterator[tuple[OpenAIModel, Pauses]]:
     pauses = Pauses()
-    model = OpenAIModel(url, KEY, sleep=pauses, random=lambda: 0.0, **options)
+    model = OpenAIModel(url, KEY, profile="openai", sleep=pauses, random=lambda: 0.0, **options)
     try:
         yield model, pauses
     finally:

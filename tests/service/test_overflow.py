@@ -35,7 +35,7 @@ async def open_overflowing(
     upstream: ScriptedUpstream, model: str, *, url: str = "sqlite://:memory:", counting: bool = False, **llm: Any
 ) -> AsyncIterator[Holdfast]:
     """Open a Holdfast whose prompts are nearly always as long as allowed."""
-    client = OpenAIModel(upstream.url, "sk-test")
+    client = OpenAIModel(upstream.url, "sk-test", profile="openai")
     count = ProviderCounter(find_count_endpoint(upstream.url, "sk-test", model)) if counting else None
     made = Llm(name="m", model=model, client=client, count=count, **{"context_window": WINDOW, **llm})
     async with Holdfast(

@@ -9,6 +9,7 @@ from msgspec import Meta
 from holdfast.domain.budget import Budget
 from holdfast.errors import InvalidRequest
 from holdfast.limits import FALLBACKS
+from holdfast.models.profiles import ProfileName
 from holdfast.sections import (
     Free,
     Mistake,
@@ -52,6 +53,8 @@ class LLM(Settings, frozen=True, kw_only=True):
     """
     api_key: Secret | None = None
     """API key of the provider. Unset: the variable `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`, but only if `base_url` is also unset."""
+    profile: ProfileName | None = None
+    """What the upstream accepts (docs/upstreams.md). Unset: the profile of the address, or else `generic`. Only for the API `chat`."""
     context_window: Tokens | None = None
     """Size of the context window in tokens. Unset: the size that Holdfast knows for this model."""
     count: Literal["local", "provider"] = "local"
@@ -88,6 +91,8 @@ class LLM(Settings, frozen=True, kw_only=True):
             parse_system_messages(list(self.system_messages))
         except InvalidRequest as error:
             found.append(("system_messages", str(error)))
+        if self.profile and (self.provider != "openai" or self.api != "chat"):
+            found.append(("profile", "applies only to `provider: openai` with `api: chat`"))
         if len(self.fallbacks) > FALLBACKS:
             found.append(("fallbacks", f"at most {FALLBACKS}, got {len(self.fallbacks)}"))
         try:

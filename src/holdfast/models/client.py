@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 import msgspec
 
-from holdfast.errors import InvalidRequest, ModelError, ModelProtocolError, ModelReplyTooLarge, ModelUnavailable
+from holdfast.errors import (
+    InvalidRequest,
+    ModelError,
+    ModelProtocolError,
+    ModelRejected,
+    ModelReplyTooLarge,
+    ModelUnavailable,
+)
 from holdfast.limits import MODEL_EVENT_BYTES, MODEL_STREAM_BYTES
 from holdfast.models.base import close_after
 from holdfast.models.failures import is_retryable, make_upstream_error, parse_error_body
@@ -152,7 +159,13 @@ class UpstreamClient(ABC):
         answer: AnswerReader | None = self._create_reader(call)
         left = self._max_stream_bytes
         while answer is not None:
-            response, deadline = await self._respond(call)
+            try:
+                response, deadline = await self._respond(call)
+            except ModelRejected as error:
+                if not self._learn(call, error):
+                    raise
+                call = await self._prepare_request(request, headers or {})
+                continue
             try:
                 while not answer.done:
                     data = await self._read_before(response, deadline)
@@ -202,6 +215,10 @@ class UpstreamClient(ABC):
     @abstractmethod
     def _create_reader(self, call: PreparedRequest) -> AnswerReader:
         """Return the parser for the answer to `call`."""
+
+    def _learn(self, call: PreparedRequest, error: ModelRejected) -> bool:
+        """Return True if a refusal shows how to prepare the request otherwise. Subclasses with a profile replace this method."""
+        return False
 
     def _continue_call(
         self, call: PreparedRequest, answer: AnswerReader

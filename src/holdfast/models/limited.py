@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ModelBusy
 from holdfast.models.base import Model, closing, retire
+from holdfast.models.profiles import Profile, get_profile
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -58,6 +59,11 @@ class LimitedModel:
     def origin(self) -> str | None:
         """Scheme, host and port of the model's upstream, or None if the model has no upstream."""
         return get_upstream_origin(self.model)
+
+    @property
+    def profile(self) -> Profile | None:
+        """What the model's upstream accepts, or None if its client has no profile."""
+        return get_profile(self.model)
 
     async def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
+from holdfast.errors import ContextTooLong, ModelRejected
 from holdfast.models.answer import AnswerReader
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
 from holdfast.models.http import check_api_key, check_headers, parse_base_url
+from holdfast.models.profiles import PROFILES, ProfileName, describe, find_profile, fit_request, learn
+
+_log = logging.getLogger("holdfast.models")
 
 
 class OpenAIModel(UpstreamClient):
@@ -18,6 +23,7 @@ class OpenAIModel(UpstreamClient):
         api_key: Key, which is sent as a bearer token. None: no key is sent.
         model: Name of the model at the upstream. It replaces the name in the request. None: the name in the request is sent.
         headers: Headers of every call.
+        profile: What the upstream accepts: a name in `holdfast.models.profiles.PROFILES`. None: that of the address.
         options: Timeouts, retries and limits, as described in `UpstreamClient`.
 
     Raises:
@@ -34,10 +40,13 @@ class OpenAIModel(UpstreamClient):
         *,
         model: str | None = None,
         headers: Mapping[str, str] | None = None,
+        profile: ProfileName | None = None,
         **options: Unpack[Options],
     ) -> None:
         url, where = parse_base_url(base_url, lambda path: path.removesuffix(self._path) + self._path)
         own = {"authorization": f"Bearer {check_api_key(api_key)}"} if api_key else {}
+        self.profile = PROFILES[profile] if profile else find_profile(base_url)
+        """What the upstream accepts. A refusal that names a rule changes it."""
         super().__init__(url, where, model=model, headers=own | check_headers(headers or {}), **options)
 
     def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
@@ -46,7 +55,18 @@ class OpenAIModel(UpstreamClient):
         body = {**request, "stream": True, "stream_options": options | {"include_usage": True}}
         if self._model is not None:
             body["model"] = self._model
+        body = fit_request(body, self.profile)
         return PreparedRequest.from_body(body, self._headers | check_headers(headers))
+
+    def _learn(self, call: PreparedRequest, error: ModelRejected) -> bool:
+        if isinstance(error, ContextTooLong):
+            return False
+        found = learn(self.profile, call.fields, error.body, error.status)
+        if found is None:
+            return False
+        self.profile = found
+        _log.warning("%s refused a request; from now on: %s", self._where, describe(found))
+        return True
 
     def _create_reader(self, call: PreparedRequest) -> AnswerReader:
         return AnswerReader(self._where, call.secrets, self._max_event_bytes)

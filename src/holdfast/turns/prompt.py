@@ -269,8 +269,7 @@ async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingS
         plain = await run_cpu(to_plain_prompt, messages) if many else to_plain_prompt(messages)
         if plain is not None:
             return plain
-    limits = engine.roster.find_media_limits(llm, engine.clock())
-    prepared = await prepare_for_model(engine.store, ref, built, limits, as_chat=as_chat)
+    prepared = await prepare_for_model(engine.store, ref, built.messages, llm.inputs, as_chat=as_chat)
     return await run_cpu(
         lambda: [*map(to_chat_message, to_acceptable(llm, prepared) if as_chat else prepared)], long=many
     )
@@ -327,7 +326,6 @@ def make_request(
         base,
         strategy=strategy,
         input_budget=base.input_budget if input_budget is None else min(input_budget, base.input_budget),
-        larger_budgets=base.larger_budgets if input_budget is None else (),
         system=(
             *instruction,
             *(request.system or session.system_messages),

@@ -203,7 +203,7 @@ async def test_first_of_several_choices_is_stored() -> None:
 async def test_unknown_fields_pass_both_ways() -> None:
     """Fields unknown to Holdfast reach the served.upstream, the client and the log; its own fields are not passed on."""
     reply = Reply(text="Four.", message={"reasoning_content": "2 and 2"})
-    async with gateway([reply, "And more."]) as served:
+    async with gateway([reply, "And more."], llm={"profile": "openrouter"}) as served:
         stream = await served.openai.chat.completions.create(
             model="gpt-4o",
             messages=[{"role": "user", "content": "Add", "x_trace": "t-1"}],

@@ -158,7 +158,7 @@ def find_sent_thoughts(upstream: Any, at: int) -> list[bool]:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_reasoning_of_older_turns_is_cleared(stream: bool) -> None:
     """The newest two turns keep their reasoning; what was cleared stays cleared, and the reply counts turns and tokens."""
-    async with gateway(thoughts(6)) as served:
+    async with gateway(thoughts(6), llm={"profile": "vllm"}) as served:
         answers = await think(served, 6, THINKING, stream=stream)
         for at in range(6):
             assert find_sent_thoughts(served.upstream, at) == [False] * max(0, at - 2) + [True] * min(2, at)
@@ -175,7 +175,7 @@ async def test_reasoning_of_older_turns_is_cleared(stream: bool) -> None:
 @pytest.mark.parametrize("keep", ["all", {"type": "all"}])
 async def test_all_reasoning_stays(keep: Any) -> None:
     """With `all`, nothing is cleared."""
-    async with gateway(thoughts(4)) as served:
+    async with gateway(thoughts(4), llm={"profile": "vllm"}) as served:
         answers = await think(served, 4, {**THINKING, "keep": keep})
         assert find_sent_thoughts(served.upstream, 3) == [True] * 3
         assert answers[3].context_management.applied_edits == []
@@ -188,7 +188,7 @@ async def test_reasoning_and_results_are_cleared_together() -> None:
         Reply(text="Done.", message={"reasoning_content": THOUGHT}),
         Reply(text="Yes.", message={"reasoning_content": THOUGHT}),
     ]
-    async with gateway(script) as served:
+    async with gateway(script, llm={"profile": "vllm"}) as served:
         messages: list[Any] = [{"role": "user", "content": "Read the book."}]
         managed: Any = {"edits": [{"type": "clear_thinking_20251015"}, {**EDIT, "clear_tool_inputs": True}]}
         async with client(served) as claude:

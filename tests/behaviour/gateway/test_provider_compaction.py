@@ -28,7 +28,12 @@ async def serve_both(*, more: str = "") -> AsyncIterator[tuple[Served, Responses
 
     async with ResponsesUpstream(answer) as native, ScriptedUpstream(answer) as chat:
         llms = {
-            "default": {"model": "gpt-4o", "base_url": chat.url, "api_key": "sk-upstream-12345678"},
+            "default": {
+                "model": "gpt-4o",
+                "profile": "openai",
+                "base_url": chat.url,
+                "api_key": "sk-upstream-12345678",
+            },
             "native": {"model": "gpt-5", "api": "responses", "base_url": native.url, "api_key": "sk-upstream-12345678"},
         }
         async with gateway(None, f"llms: {json.dumps(llms)}\n{more}") as served:

@@ -105,7 +105,9 @@ class World:
 
 def model_fields(url: str, **more: Any) -> dict[str, Any]:
     """Return the fields of a model at this address."""
-    return {"model": "gpt-4o", "base_url": url, "api_key": UPSTREAM_KEY, "timeout": "20s", **more}
+    # Tests that say nothing else talk to OpenAI, to which every message is sent as it is.
+    profile = {} if {"provider", "api"} & more.keys() else {"profile": "openai"}
+    return {"model": "gpt-4o", "base_url": url, "api_key": UPSTREAM_KEY, "timeout": "20s", **profile, **more}
 
 
 def model_config(url: str, **more: Any) -> str:

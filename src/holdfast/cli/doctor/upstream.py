@@ -76,10 +76,14 @@ def _list_endpoints(config: Config) -> list[tuple[list[str], LLMSettings]]:
 
 
 def _format_endpoint(names: list[str], llm: LLMSettings) -> str:
+    from holdfast.models.profiles import find_profile
     from holdfast.sections import mask_url
 
     key = "with a key" if llm.api_key else "without a key"
-    return f"{mask_url(llm.base_url)} ({format_line(', '.join(names), 60)}; {key})"
+    profile = ""
+    if llm.provider == "openai" and llm.api == "chat":
+        profile = f"; profile {llm.profile or find_profile(llm.base_url).name}"
+    return f"{mask_url(llm.base_url)} ({format_line(', '.join(names), 60)}; {key}{profile})"
 
 
 def _check_endpoint(names: list[str], llm: LLMSettings) -> Finding:
