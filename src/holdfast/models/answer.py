@@ -12,6 +12,7 @@ from holdfast.models.collect import to_chunks
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.models.sse import Event, EventReader, EventTooLong
 from holdfast.wire.openai import CallReader
+from holdfast.wire.strict_json import decode_repaired
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -181,7 +182,7 @@ class AnswerReader:
 
     def _decode(self, data: bytes) -> Any:
         try:
-            return msgspec.json.decode(data)
+            return decode_repaired(data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
             excerpt = scrub(_quote_bytes(data), self._secrets)
             raise ModelProtocolError(f"{self._where} sent invalid JSON: {excerpt}") from exc

@@ -95,19 +95,20 @@ async def read_bytes(request: Request, most: int, what: str) -> bytes:
     return b"".join(pieces)
 
 
-async def decode_body(body: bytes, media: int) -> Any:
+async def decode_body(body: bytes, media: int, repaired: list[str]) -> Any:
     """Return the decoded JSON in a body, and check the limits on its contents.
 
     Args:
         body: the body.
         media: maximum size in bytes of an image, recording, video or file in a message.
+        repaired: receives the fields and messages in which half of a surrogate pair was replaced.
 
     Raises:
         InvalidRequest: the body is not valid JSON.
         TooLarge: its contents exceed a limit.
     """
     try:
-        return await run_cpu(_parse_body, body, media, long=len(body) >= _THREAD_BYTES)
+        return await run_cpu(_parse_body, body, media, repaired, long=len(body) >= _THREAD_BYTES)
     except HoldfastError as exc:
         # The traceback's frames hold the body; an error from a thread would keep them until garbage collection.
         exc.__context__ = exc.__cause__ = None
@@ -172,8 +173,8 @@ _MESSAGE_LISTS: Final = ("messages", "system_messages", "input", "items")
 """Fields of bodies that are lists of messages, or of items of the Responses API."""
 
 
-def _parse_body(body: bytes, media: int) -> Any:
-    data = decode_json(body)
+def _parse_body(body: bytes, media: int, repaired: list[str]) -> Any:
+    data = decode_json(body, repaired=repaired)
     if isinstance(data, dict):
         _check_counts(data)
         check_media(data, media)

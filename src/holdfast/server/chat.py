@@ -186,7 +186,7 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, rul
             ref=session.ref,
             responder=hf.roster.with_request_settings(responder, settings),
             settings=settings,
-            warnings=(*parsed.warnings, *warnings, *_warn_of_short_key(call, key)),
+            warnings=(*parsed.warnings, *warnings, *_warn_of_short_key(call, key), *_warn_of_repairs(call)),
             incoming=separated.messages,
             own=separated.own,
             heard=separated.heard,
@@ -321,6 +321,12 @@ def _get_idempotency_key(call: Call, requester: Requester) -> str | None:
 def _warn_of_short_key(call: Call, key: str | None) -> Iterator[TurnWarning]:
     if key is None and call.get_header("idempotency-key"):
         yield _SHORT_KEY
+
+
+def _warn_of_repairs(call: Call) -> Iterator[TurnWarning]:
+    for place in call.repaired:
+        message = f"{place} contained half of a surrogate pair, as of an emoji cut in two: it was replaced by U+FFFD"
+        yield TurnWarning("text_repaired", message, param=place)
 
 
 def _parse_interruption(body: Mapping[str, Any]) -> HeardReport | None:

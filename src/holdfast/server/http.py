@@ -70,6 +70,7 @@ class Call:
 
     Attributes:
         body_size: size of the body in bytes; 0: it was not read.
+        repaired: fields and messages of the body in which half of a surrogate pair was replaced.
         hf: the `Holdfast` of the caller's tenant.
         server_hf: the `Holdfast` of the server's own tenant. Its store contains the keys of all tenants.
         caller: the authenticated caller.
@@ -94,6 +95,7 @@ class Call:
         self._limits = limits
         self._turn: asyncio.Semaphore | None = None
         self.body_size = 0
+        self.repaired: list[str] = []
         self._query: dict[str, str] | None = None
         self.status: int | None = None
         self.answer_headers: dict[str, str] = {}
@@ -150,7 +152,7 @@ class Call:
         """
         check_json(self.request.headers)
         body = await self._read_bytes(self._limits.body, "the server's gateway.max_body")
-        data = await decode_body(body, self._limits.media)
+        data = await decode_body(body, self._limits.media, self.repaired)
         if not isinstance(data, dict):
             raise errors.InvalidRequest("the body must be a JSON object")
         return data

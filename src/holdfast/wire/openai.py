@@ -193,7 +193,7 @@ def parse_message(data: Any, where: str = "message") -> Message:
     if type(data) is dict and data.keys() == _PLAIN:
         role, content = data["role"], data["content"]
         if type(content) is str and type(role) is str and role in _PLAIN_ROLES:
-            return Message(role=role, content=_check_text(content, f"{where}.content"))
+            return Message(role=role, content=_repair_text(content))
     fields = _to_mapping(data, where)
     role = fields.get("role")
     if role not in ROLES:
@@ -232,7 +232,7 @@ def parse_log_message(data: Any, where: str = "message") -> Message:
         if name not in _OF_A_NOTE:
             place, allowed = f"{where}.{name}", "its payload in origin, content, metadata, agent and timestamp"
             raise InvalidMessage(f"{place}: a note has only {allowed}", param=place)
-    text = _check_text(content, f"{where}.content") if isinstance(content, str) else UNSET
+    text = _repair_text(content) if isinstance(content, str) else UNSET
     return Message(role=NOTE, content=text, origin=origin)
 
 
@@ -417,7 +417,7 @@ def dump_model(data: Any) -> Any:
 
 def _check_field_name(key: Any, where: str) -> str:
     if isinstance(key, str):
-        return key if key.isascii() else _check_text(key, where)
+        return _repair_text(key)
     raise InvalidMessage(f"{where} has a field named {key!r}: field names must be strings", param=where)
 
 
@@ -430,7 +430,7 @@ def _to_json_value(data: Any, where: str) -> Any:
         return data  # fast path: nearly all of a long prompt
     data = dump_model(data)
     if isinstance(data, str):
-        return _check_text(data, where)
+        return _repair_text(data)
     if data is None or isinstance(data, bool | int):
         return data
     if isinstance(data, float) and math.isfinite(data):
@@ -442,15 +442,14 @@ def _to_json_value(data: Any, where: str) -> Any:
     raise InvalidMessage(f"{where} cannot be written as JSON: {data!r:.80}", param=where)
 
 
-def _check_text(text: str, where: str) -> str:
+def _repair_text(text: str) -> str:
+    """Return a text with U+FFFD in place of each half of a surrogate pair, which no database and no provider accepts."""
     if text.isascii():
         return text
     try:
         text.encode()
-    except UnicodeEncodeError as exc:
-        raise InvalidMessage(
-            f"{where} contains half of a surrogate pair, which is not a valid character", param=where
-        ) from exc
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
 
 

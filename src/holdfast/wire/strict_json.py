@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final
 
@@ -20,19 +21,79 @@ from holdfast.limits import DEPTH, VALUES
 _decode = msgspec.json.Decoder().decode
 # A string, closed or not, is skipped in one match, so no input makes the search slow. The rest are the marks before values.
 _STRING_OR_MARK: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|([,\[{]++)', re.DOTALL)
+_SURROGATE: Final = re.compile(rb"\\u[dD](?:([89abAB])|[c-fC-F])[0-9a-fA-F]{2}")
+_SURROGATES: Final = 100_000
+"""Maximum number of escaped surrogates in a body with half of a pair. With more of them, it is rejected."""
+_TEXT_FIELDS: Final = frozenset(
+    {
+        *("messages", "contents", "message", "content", "input", "items", "system", "system_messages", "instructions"),
+        *("tools", "functions", "interrupt"),
+    }
+)
+"""Fields of bodies with texts of people and models. JavaScript cuts an emoji in half there, as in `text.slice(0, 80)`."""
 
 
-def decode_json(body: bytes, *, what: str = "the body", values: int = VALUES) -> Any:
+def decode_repaired(data: bytes) -> Any:
+    """Decode JSON, with U+FFFD in place of each half of a surrogate pair.
+
+    Raises:
+        msgspec.MsgspecError, ValueError, RecursionError: It is not JSON.
+    """
+    try:
+        return _decode(data)
+    except msgspec.DecodeError:
+        return _decode(_replace_halves(data, rb"\ufffd"))
+
+
+def _replace_halves(data: bytes, by: bytes) -> bytes:
+    """Return JSON with `by` in place of each escaped half of a surrogate pair."""
+    if data.count(rb"\ud") + data.count(rb"\uD") > _SURROGATES:
+        return data
+    halves: list[int] = []
+    high = -1
+    for found in _SURROGATE.finditer(data):
+        at = start = found.start()
+        while at and data[at - 1] == ord("\\"):
+            at -= 1
+        if (start - at) % 2:  # the backslash is escaped itself
+            continue
+        if found[1] is None and high == start - 6:
+            halves.pop()
+        else:
+            halves.append(start)
+        high = start if found[1] else -1
+    ends = [0, *(start + 6 for start in halves)]
+    return by.join(data[end:start] for end, start in zip(ends, [*halves, len(data)], strict=True))
+
+
+def _list_repaired(body: bytes, data: Any, what: str) -> Iterator[str]:
+    """Yield the fields and messages of a body that have half of a surrogate pair, and reject it elsewhere, as in ids."""
+    other = _decode(_replace_halves(body, b""))
+    for name in data if isinstance(data, dict) else (what,):
+        value, without = (data[name], other.get(name)) if isinstance(data, dict) else (data, other)
+        if value == without:
+            continue
+        if name not in _TEXT_FIELDS:
+            param = name[:80]
+            raise InvalidRequest(f"{param} contains half of a surrogate pair, which is not a character", param=param)
+        pairs = zip(value, without, strict=False) if isinstance(value, list) and isinstance(without, list) else ()
+        yield from [f"{name}[{at}]" for at, (one, cut) in enumerate(pairs) if one != cut] or [name]
+
+
+def decode_json(body: bytes, *, what: str = "the body", values: int = VALUES, repaired: list[str] | None = None) -> Any:
     """Decode a JSON body.
+
+    In messages and other fields with texts, each half of a surrogate pair becomes U+FFFD.
 
     Args:
         body: The encoded JSON.
         what: Name of the body, for errors.
         values: Maximum number of values in the body.
+        repaired: Receives the fields and messages in which something was replaced.
 
     Raises:
-        InvalidRequest: The body is not valid JSON or UTF-8, is nested deeper than `DEPTH`, has a number out of range,
-            or a duplicate key in an object.
+        InvalidRequest: The body is not valid JSON or UTF-8, has half of a surrogate pair in another field, is nested
+            deeper than `DEPTH`, has a number out of range, or a duplicate key in an object.
         TooLarge: There are more than `values` values.
     """
     if not body.strip():
@@ -41,7 +102,14 @@ def decode_json(body: bytes, *, what: str = "the body", values: int = VALUES) ->
     if body.count(b",") + body.count(b"[") + body.count(b"{") >= values:
         _check_count(body, what, values)
     try:
-        data = _decode(body)
+        try:
+            data = _decode(body)
+        except msgspec.DecodeError:
+            data = decode_repaired(body)
+            found = [*_list_repaired(body, data, what)]
+            body = _replace_halves(body, rb"\ufffd")
+            if repaired is not None:
+                repaired += found
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
         raise InvalidRequest(f"{what} is not JSON: {exc}") from exc
     colons = _count_colons(data, DEPTH)
