@@ -8,16 +8,14 @@ model can write in any form.
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 
 from holdfast.limits import BODY_BYTES
 from holdfast.testing import Reply
-from tests.edges.rest_kit import BODIES, assert_error, create_session_s, read_peak_memory
+from tests.edges.rest_kit import BODIES, read_peak_memory
 from tests.edges.server import Process, Served, gateway
 
 MIB = 1 << 20
@@ -142,28 +140,3 @@ async def test_malformed_tool_call_arguments_are_kept_exactly(name: str) -> None
 async def assert_log_verifies(served: Served) -> None:
     session = await served.hf.session("s")
     assert await session.verify() == 6
-
-
-STRANGE: list[Any] = [
-    {"role": "user", "content": "\ud800"},
-    {"role": "user", "content": [{"type": "text", "text": "\udfff"}]},
-    {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "\ud800", "type": "function", "function": {"name": "f"}}],
-    },
-    {"role": "user", "content": "x", "extra": {"\ud800": 1}},
-]
-
-
-@pytest.mark.parametrize("message", STRANGE, ids=range(len(STRANGE)))
-async def test_lone_surrogates_are_refused(message: Any) -> None:
-    """A lone surrogate anywhere is invalid text: 400, and nothing is written."""
-    async with gateway([]) as (served, upstream):
-        await create_session_s(served)
-        for method, url in BODIES:
-            assert_error(
-                await served.http.request(method, url, content=json.dumps({"messages": [message]}).encode()), 400
-            )
-        assert await served.log() == [("user", "hi")]
-        assert upstream.requests == []

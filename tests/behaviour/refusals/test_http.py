@@ -271,7 +271,7 @@ NO_OBJECTS: Final[dict[str, bytes]] = {
     "infinity": b'{"messages": 1e999}',
     "no UTF-8": b'{"messages": "\xff\xfe"}',
     "UTF-16": '{"messages": []}'.encode("utf-16"),
-    "a lone surrogate": b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+    "a lone surrogate in an id": b'{"session_id": "\\ud800"}',
     "a lone surrogate in a key": b'{"\\udc00": 1}',
     "deep lists": b'{"messages": ' + b"[" * 100_000,
     "deep objects": b'{"a":' * 100_000,
