@@ -11,7 +11,7 @@ from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.models.collect import to_chunks
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.models.sse import Event, EventReader, EventTooLong
-from holdfast.wire.openai import CallReader
+from holdfast.wire.openai import CallReader, make_function_id
 from holdfast.wire.strict_json import decode_repaired
 
 if TYPE_CHECKING:
@@ -172,6 +172,12 @@ class AnswerReader:
         Tool results refer to a call by its id, and the log must contain the same id that the client receives.
         """
         message = choice.get("delta", choice.get("message")) or {}
+        if isinstance(call := message.get("function_call"), dict) and not message.get("tool_calls"):  # deprecated
+            name = call.get("name")
+            message["tool_calls"] = [{"index": 0, **({"id": make_function_id(name)} if name else {}), "function": call}]
+            del message["function_call"]
+        if choice.get("finish_reason") == "function_call":
+            choice["finish_reason"] = "tool_calls"
         if isinstance(calls := message.get("tool_calls"), list):
             reader = self._readers.setdefault(index, CallReader())
             message["tool_calls"] = [reader.read(call) for call in calls if isinstance(call, dict)]

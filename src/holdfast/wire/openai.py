@@ -7,6 +7,7 @@ Completions cannot express without loss is left unchanged.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -194,7 +195,7 @@ def parse_message(data: Any, where: str = "message") -> Message:
         role, content = data["role"], data["content"]
         if type(content) is str and type(role) is str and role in _PLAIN_ROLES:
             return Message(role=role, content=_repair_text(content))
-    fields = _to_mapping(data, where)
+    fields = _convert_function(_to_mapping(data, where), where)
     role = fields.get("role")
     if role not in ROLES:
         raise InvalidMessage(f"{where}.role is {role!r}; it must be one of {', '.join(ROLES)}", param=f"{where}.role")
@@ -396,6 +397,30 @@ class CallReader:
 
 
 # -- in ----------------------------------------------------------------------
+
+
+def make_function_id(name: str) -> str:
+    """Return the id of a call in OpenAI's deprecated `function_call`, which has none.
+
+    A message has at most one such call, and results name the function. So the name is enough, and it is known when a
+    stream begins, and the same when a client resends part of the history.
+    """
+    return f"call_{hashlib.blake2b(name.encode(errors='replace'), digest_size=12).hexdigest()}"
+
+
+def _convert_function(fields: dict[str, Any], where: str) -> dict[str, Any]:
+    """Convert a message with a deprecated `function_call`, or with the role `function`, to a tool call or a result."""
+    call = fields.get("function_call")
+    if isinstance(call, dict) and isinstance(call.get("name"), str) and not fields.get("tool_calls"):
+        del fields["function_call"]
+        fields["tool_calls"] = [{"id": make_function_id(call["name"]), "type": "function", "function": call}]
+    elif fields.get("role") == "function":
+        name = fields.pop("name", None)
+        if not isinstance(name, str) or not name:
+            reason = "is missing: a message with the role function must name the function that was called"
+            raise InvalidMessage(f"{where}.name {reason}", param=f"{where}.name")
+        fields |= {"role": "tool", "tool_call_id": make_function_id(name)}
+    return fields
 
 
 def _to_mapping(data: Any, where: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -11,7 +11,7 @@ from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply
 from holdfast.turns.model_call import PROGRESS
 from holdfast.turns.reply_assembler import Progress
-from holdfast.turns.turn import Turn
+from holdfast.turns.turn import Turn, TurnWarning
 from holdfast.wire.exports import parse_record_fields
 from holdfast.wire.openai import parse_messages
 from holdfast.wire.voice import find_records
@@ -28,19 +28,72 @@ class ChatCompletions:
         given, name = find_records(body)
         messages = parse_messages(given, name) if given else []
         fields = {key: value for key, value in body.items() if key not in ("messages", "contents")}
-        return ParsedRequest(fields, messages, parse_record_fields(given or (), name), given=given)
+        has_functions = isinstance(fields.get("functions"), list) and not fields.get("tools")
+        if has_functions:
+            fields = _convert_functions(fields)
+        warned = has_functions or any(
+            one.get("role") == "function" or one.get("function_call") for one in given or () if isinstance(one, Mapping)
+        )
+        return ParsedRequest(
+            fields,
+            messages,
+            parse_record_fields(given or (), name),
+            given=given,
+            context=has_functions,
+            warnings=(_CONVERTED,) if warned else (),
+        )
 
     def create_encoder(self, parsed: ParsedRequest, turn: Turn) -> ChunkEvents:
-        return ChunkEvents(parsed.body)
+        return ChunkEvents(parsed.body, has_functions=parsed.context)
 
     def to_error(self, reply: Reply) -> Reply:
         return reply
 
 
-class ChunkEvents:
-    """Encodes each chunk of a reply as a server-sent event. The last event is `[DONE]`."""
+_CONVERTED: Final = TurnWarning(
+    "functions_converted",
+    "functions, function_call and the role function are deprecated: they were converted to tools, tool_choice, tool_calls and the role tool",
+)
 
-    def __init__(self, body: Mapping[str, Any]) -> None:
+
+def _convert_functions(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request with `tools` and `tool_choice` in place of `functions` and `function_call`."""
+    made = {name: value for name, value in fields.items() if name not in ("functions", "function_call")}
+    made["tools"] = [{"type": "function", "function": one} for one in fields["functions"]]
+    if (choice := fields.get("function_call")) is not None:
+        made["tool_choice"] = {"type": "function", "function": choice} if isinstance(choice, Mapping) else choice
+    return {"parallel_tool_calls": False, **made}
+
+
+def _to_function_choice(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a choice for a client that sent `functions`. It can receive only one call, so further ones are left out."""
+    made = {
+        name: "function_call" if value == "tool_calls" else value
+        for name, value in choice.items()
+        if name not in ("delta", "message")
+    }
+    for key in ("delta", "message"):
+        if isinstance(choice.get(key), Mapping):
+            first = [
+                call["function"]
+                for call in choice[key].get("tool_calls") or ()
+                if not call.get("index") and "function" in call
+            ][:1]
+            rest = {name: value for name, value in choice[key].items() if name != "tool_calls"}
+            made[key] = {**rest, "function_call": first[0]} if first else rest
+    return made
+
+
+class ChunkEvents:
+    """Encodes each chunk of a reply as a server-sent event. The last event is `[DONE]`.
+
+    Args:
+        body: the fields of the request.
+        has_functions: True if the request had the deprecated field `functions`, so that the reply has `function_call`.
+    """
+
+    def __init__(self, body: Mapping[str, Any], *, has_functions: bool = False) -> None:
+        self._has_functions = has_functions
         options = body.get("stream_options") or {}
         self._usage = bool(options.get("include_usage"))
         self._progress = bool(options.get(PROGRESS))
@@ -48,12 +101,17 @@ class ChunkEvents:
         self._last: Mapping[str, Any] = {}
 
     def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        return {**completion, **session}
+        return {**self._convert(completion), **session}
+
+    def _convert(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not self._has_functions:
+            return data
+        return {**data, "choices": [_to_function_choice(choice) for choice in data.get("choices") or ()]}
 
     def encode_chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
         if not self._usage and not chunk.get("choices") and "usage" in chunk:
             return b""
-        self._last = chunk
+        self._last = chunk = self._convert(chunk)
         return _encode_event(chunk if session is None else {**chunk, **session})
 
     def encode_progress(self, progress: Progress) -> bytes:
