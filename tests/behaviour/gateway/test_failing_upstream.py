@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 
+from holdfast.errors import ModelUnavailable
 from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream
 from tests.behaviour.kit import UPSTREAM_KEY, Served, gateway, tune_models
 
@@ -428,3 +430,31 @@ async def check_failure(served: Served, way: FailureCase, mode: str, got: Client
     else:
         parts = [(entry["content"], entry["metadata"].get("interrupted")) for entry in rest]
         assert parts == ([(way.said, True)] if way.said else [])
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds", "attempts"),
+    [
+        ({"retry_after": "2"}, 2, 3),
+        ({"retry_after_ms": "1500"}, 1.5, 3),
+        (SOON, 2, 3),
+        ({**SOON, "retry_after": "Fri, 20 Nov 2026 11:00:00 GMT"}, 3600, 1),
+        ({**SOON, "retry_after": "Fri, 20 Nov 2026 09:59:00 GMT"}, 0, 3),
+    ],
+    ids=["seconds", "milliseconds", "a date", "a date after the longest pause", "a date in the past"],
+)
+@pytest.mark.parametrize("status", [429, 503])
+async def test_pause_that_an_upstream_asks_for(
+    status: int, headers: dict[str, str], seconds: float, attempts: int
+) -> None:
+    """Holdfast waits for it, or passes it on: to the client of the gateway, and to the program."""
+    async with gateway(lambda _: make_failure(status, **headers), retries=2) as served:
+        pauses = tune_models(served.native, {}, "default")
+        for stream in (False, True):
+            answer = await served.chat("hi", session_id=None, stream=stream)
+            assert (answer["status"], answer["headers"]["retry-after"]) == (status, str(math.ceil(seconds)))
+        with pytest.raises(ModelUnavailable) as refused:
+            await (await served.native.session("s")).send("hi")
+        assert refused.value.retry_after == seconds
+        assert len(pauses) == 3 * (attempts - 1)
+        assert all(seconds <= pause <= seconds * 1.1 for pause in pauses)

@@ -133,6 +133,37 @@ async def test_stream_has_events_in_order() -> None:
         assert stored.output[0].id == final.output[0].id
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_log_probabilities_of_every_token_arrive(stream: bool) -> None:
+    """Each in the event of its text, and all of them in what is complete. One chunk has none, and one has two."""
+
+    def make_chunk(text: str, *tokens: str, reason: str | None = None) -> dict[str, Any]:
+        listed = [
+            {"token": one, "logprob": -len(one) / 10, "bytes": [*one.encode()], "top_logprobs": []} for one in tokens
+        ]
+        choice = {"index": 0, "delta": {"content": text}, "logprobs": {"content": listed} if tokens else None}
+        return {"id": "x", "model": "m", "choices": [{**choice, "finish_reason": reason}]}
+
+    pieces = [("One", "One"), (" two", " two"), (" th",), ("ree four", "ree", " four"), (" five", " five")]
+    chunks = [make_chunk(*piece, reason="stop" if piece is pieces[-1] else None) for piece in pieces]
+    tokens = [token for _, *listed in pieces for token in listed]
+    given: Any = {"input": "Count.", "include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    async with gateway([Reply(chunks=chunks)]) as served:
+        answer = await served.http.post("/v1/responses", json={**given, "stream": stream})
+        assert (served.sent["logprobs"], served.sent["top_logprobs"]) == (True, 2)
+    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+    response = events[-1]["response"] if stream else answer.json()
+    complete = [response["output"][0]["content"][0]]
+    if stream:
+        deltas = [one for one in events if one["type"] == "response.output_text.delta"]
+        assert [(one["delta"], *(each["token"] for each in one["logprobs"])) for one in deltas] == pieces
+        complete += [one for one in events if one["type"] == "response.output_text.done"]
+        complete += [one["part"] for one in events if one["type"] == "response.content_part.done"]
+        assert len(complete) == 3
+    for part in complete:
+        assert [(one["token"], one["logprob"]) for one in part["logprobs"]] == [(one, -len(one) / 10) for one in tokens]
+
+
 async def test_parallel_calls_and_results() -> None:
     """Two calls of one reply come back as one assistant message, with both results."""
     calls = [("get_weather", {"city": "Oslo"}), ("get_weather", {"city": "Rome"})]

@@ -17,7 +17,8 @@ driver itself uses, for tests of one driver only. `refused(code, words)` expects
 `with inject("after-commit", error)` lets the product fail at one of its named points; `Process(url, env={"HOLDFAST_FAULTS": …})` is a
 server that dies there.
 `Files(session)`, `Records(hf, "namespace", user="ada")` and `State(hf, "s", "ada")` of `kit/data.py` are one interface for artifacts,
-records and operations on state. `receiver()` and `embedder(car=0, automobile=0)` are servers that the product calls.
+records and operations on state. `receiver()`, `embedder(car=0, automobile=0)` and `reranker(score=…)` are
+servers that the product calls.
 `seams.py` is the only file that knows the inside of the product: a rewrite changes it, and no test.
 """
 
@@ -44,6 +45,7 @@ from tests.behaviour.kit.seams import (
 )
 from tests.behaviour.kit.speakers import Speakers
 from tests.behaviour.kit.world import World, through
+from tests.service.rerank_stub import serving as reranker
 
 __all__ = [
     "CLAUDE",
@@ -79,6 +81,7 @@ __all__ = [
     "read_schema",
     "receiver",
     "refused",
+    "reranker",
     "result",
     "system",
     "texts",

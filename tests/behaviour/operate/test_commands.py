@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -251,6 +252,22 @@ async def test_a_memory_is_shown_replaced_and_forgotten(
     assert SHOWN in shown.out
     assert (await run("memories", "forget", made_now["id"])).out == "Forgot 1 memory.\n"
     assert (await run("memories", "show", made_now["id"])).code == 1
+
+
+@pytest.mark.parametrize("hours", [-24 * 2_000, -1, 1, 24 * 2_000])
+async def test_remembering_says_if_the_memory_has_already_expired(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """On standard error. Whether it says so agrees with what recall finds."""
+    shutil.copytree(made, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    until = (datetime.now(UTC) + timedelta(hours=hours)).astimezone()
+    stored = await run("memories", "remember", "Bob rows at dawn", "--until", until.isoformat(), *OF_ADA)
+    assert (stored.code, stored.out[:14]) == (0, "Remembered mem")
+    told = f"It expired at {until:%Y-%m-%d %H:%M}" in stored.err and "recall does not return it" in stored.err
+    assert (told, bool(stored.err)) == (hours < 0, hours < 0), stored
+    found = json.loads((await run("memories", "recall", "rows", *OF_ADA, "--json")).out)
+    assert ("Bob rows at dawn" in [one["content"] for one in found]) == (hours > 0)
 
 
 async def test_a_key_is_revoked_and_a_workspace_is_purged(

@@ -105,6 +105,28 @@ async def test_a_key_creates_no_key_with_more_power() -> None:
         assert made["expires_at"] == served.clock.now + DAY
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
+async def test_pages_of_keys_end_with_the_last_key_of_the_tenant(limit: int) -> None:
+    """Keys of other tenants, whose ids come before, between and after, are neither listed nor counted."""
+    tenants = ("acme", "default", "zoo")
+    async with gateway() as served:
+        made = {name: await served.create_key(tenant=name, role="admin") for name in tenants}
+        for name in tenants * 3:
+            await served.create_key(tenant=name, role="read")
+        cases: list[Any] = [("default", {}, {*tenants}), ("acme", {}, {"acme"}), ("zoo", {}, {"zoo"})]
+        cases += [(who, {"tenant": name}, {name}) for name in tenants for who in {name, "default"}]
+        for who, query, listed in cases:
+            found, page = [], {"has_more": True, "last_id": None}
+            while page["has_more"]:
+                after = {"after": page["last_id"]} if found else {}
+                given = {"limit": limit, **query, **after}
+                page = (await served.http.get("/v1/keys", params=given, headers=bearer(made[who]))).json()
+                assert page["data"], "a page that was announced is not empty"
+                found += page["data"]
+            assert {row["tenant"] for row in found} == listed
+            assert len({row["id"] for row in found}) == len(found) == 4 * len(listed)
+
+
 @pytest.mark.parametrize("header", ["authorization", "x-api-key", "x-holdfast-key"])
 async def test_a_key_is_taken_from_any_of_three_headers(header: str) -> None:
     async with gateway() as served:

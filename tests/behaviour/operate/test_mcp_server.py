@@ -68,6 +68,24 @@ async def test_results_have_a_short_text_that_is_marked_as_data() -> None:
         assert more == ["For earlier messages, pass before=1", "For later messages, pass after=1"]
 
 
+@pytest.mark.parametrize("max_tokens", [200, 4_000])
+@pytest.mark.parametrize("number", [2, 19, 20, 21, 45])
+async def test_a_session_is_read_to_its_end_in_both_directions(number: int, max_tokens: int) -> None:
+    """Whatever does not fit is announced: by `before` or `after`, which lead through the whole session, and no further."""
+    async with gateway() as served, connect(served.url) as client:
+        said = [{"role": "user", "content": f"Number {at}. " + "More words. " * 10} for at in range(number)]
+        await served.native.import_({"messages": said}, session_id="s")
+        for name, first in (("before", {}), ("after", {"seq": 0})):
+            given: dict[str, int] | None = first
+            seen: list[list[int]] = []
+            while given is not None and len(seen) <= number:
+                read = await call(client, "read_session", session_id="s", max_tokens=max_tokens, **given)
+                seen.append([one["seq"] for one in read["messages"]])
+                given = {name: read[name]} if name in read else None
+            order = reversed(seen) if name == "before" else seen
+            assert [seq for page in order for seq in page] == [*range(number)], name
+
+
 async def test_a_note_is_in_the_log_but_in_no_prompt() -> None:
     async with gateway(["fine"]) as served, connect(served.url) as client:
         await store_log(served)

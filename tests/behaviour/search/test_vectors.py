@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.settings import GivenEmbedder, IndexSettings
-from tests.behaviour.kit import World, assistant, refused, through, user
+from tests.behaviour.kit import World, assistant, refused, reranker, through, user
 
 pytestmark = through("library", "rest")
 MEANINGS = {"boat": 0, "ship": 0, "vessel": 0, "dinner": 1, "meal": 1, "soup": 1, "weather": 2, "rain": 2}
@@ -99,3 +99,31 @@ async def test_what_is_recalled_may_have_no_word_in_common(world: World) -> None
         session = await hf.create("new", user="ada", agent="finder")
         await session.send(user("When does my ship go?"), **({"model": "finder"} if hf.name == "rest" else {}))
         assert "The vessel leaves at nine." in str(hf.upstream.requests[0].body["messages"])
+
+
+@pytest.mark.parametrize(
+    ("form", "answer"),
+    [
+        ("cohere", {}),
+        ("voyage", {"name": "data"}),
+        ("tei", {"name": "", "field": "score"}),
+        ("cohere", {"name": "data", "field": "score"}),
+    ],
+)
+async def test_scores_of_a_reranker_belong_to_the_texts_by_their_index(
+    world: World, form: str, answer: dict[str, str]
+) -> None:
+    """It answers with the best text first. There are more texts than it takes in one request of the form `tei`."""
+    said = [f"kelp {'x' * (at * 7 % 40 + 1)}" for at in range(40)]
+    async with reranker(score=lambda _, text: len(text) / 100, **answer) as endpoint:
+        given = f"{{base_url: '{endpoint.url}', model: m, form: {form}, timeout: 20s}}"
+        async with world.open(f"storage: {{index: {{rerank: {given}}}}}") as hf:
+            await hf.given("s", *map(user, said), user="ada")
+            await hf.settle()
+            hits = await hf.search("kelp", user="ada", limit=100)
+            best = sorted(range(40), key=lambda at: -len(said[at]))
+            assert [(hit["seq"], hit["parts"]["rerank"]) for hit in hits] == [(at, len(said[at]) / 100) for at in best]
+            plain = await hf.search("kelp", user="ada", limit=100, rerank=False)
+            assert [hit["seq"] for hit in plain] != best
+            assert not any("rerank" in hit["parts"] for hit in plain)
+    assert {*endpoint.texts} == {*said}
