@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, Final, Literal
 
 import msgspec
@@ -127,14 +127,18 @@ def _compute_budget(
     model: str, context_window: int | None, reply: int | None, learned_window: int | None, scale: float, *, tools: bool
 ) -> Budget:
     """Compute a budget. Results are cached, because every turn needs the same budget several times."""
-    return Budget.for_model(
+    make = partial(
+        Budget.for_model,
         model,
         context_window=context_window,
         max_reply_tokens=reply,
-        tool_result_headroom=None if tools else 0,
         learned_window=learned_window,
         scale=scale,
     )
+    try:
+        return make(tool_result_headroom=None if tools else 0)
+    except InvalidRequest:  # a long reply needs the headroom
+        return make(tool_result_headroom=0, safety_headroom=0)
 
 
 class Summarizer(msgspec.Struct, frozen=True):
@@ -304,6 +308,10 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             count=self.llm.counter,
             input_budget=budget.counted,
             budget=budget,
+            # Anthropic's API gets a `max_tokens` in every case, which prompt and reply together must not exceed.
+            larger_budgets=budget.list_larger(
+                reply=reply_tokens is None and self.llm.max_tokens is None and self.llm.dialect != "anthropic"
+            ),
             measure=self.llm.measure(learned),
             tools=tools,
             dialect=self.llm.dialect,

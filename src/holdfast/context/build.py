@@ -86,6 +86,8 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Maximum tokens of the whole prompt: `Budget.input`, or less if a provider rejected a prompt as too long."""
     budget: Budget | None = None
     """The division of the model's context window. It is only shown in explanations."""
+    larger_budgets: tuple[Budget, ...] = ()
+    """Budgets with less headroom than `budget`, which are used in this order if nothing fits otherwise."""
     measure: Measure = Measure()
     """The known difference between the counts of `count` and of the provider."""
     system: tuple[Message, ...] = ()
@@ -142,6 +144,17 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             raise BudgetTooSmall(budget=self.input_budget, needed=overhead + 1, what=what)
         left -= self.recall.get_reserved_tokens(left)
         return left if self.strategy.budget is None else min(left, self.strategy.budget)
+
+    def make_widest_room(self) -> Room:
+        """Return the room of a window outside of a build. If the overhead needs headroom, the room has it.
+
+        Raises:
+            BudgetTooSmall: the overhead alone takes the largest input budget.
+        """
+        overhead = self.count_overhead()
+        budgets = (self.input_budget, *(budget.counted for budget in self.larger_budgets))
+        widest = next((tokens for tokens in budgets if tokens > overhead), self.input_budget)
+        return self.make_room(msgspec.structs.replace(self, input_budget=widest).compute_limit(overhead))
 
     def make_room(self, limit: int) -> Room:
         """Return the token limit and counter of a window. The limit is `limit` minus a reserve for messages that the dialect may add."""
@@ -446,29 +459,32 @@ def draft(
 
 
 def _draft_first_fitting(request: Request, make: Callable[[Request], Draft]) -> Draft:
-    """Return the first draft that fits: the complete one, or one without the recall reserve, the introduction or both.
+    """Return the first draft that fits: the complete one, or one without the recall reserve, the introduction, or headroom.
 
-    A prompt without recalled text or introduction is better than a failed call.
+    A prompt without recalled text or introduction is better than a failed call, and so is one that fills the window.
     """
     for number, one in enumerate(_iter_fallbacks(request)):
         try:
             return make(one)._replace(reduced=number > 0)
         except BudgetTooSmall as exc:
-            refused = exc
+            if one.budget is request.budget:  # the error names the usual budget
+                refused = exc
     raise refused
 
 
 def _iter_fallbacks(request: Request) -> Iterator[Request]:
-    """Yield the request, then the same request without the recall reserve, without the introduction, and without both."""
+    """Yield the request, then the same request without the recall reserve, without the introduction, without both, and with less headroom."""
     yield request
-    spare = msgspec.structs.replace(request.recall, spare=True) if request.recall.budgets else None
-    if spare is not None:
-        yield msgspec.structs.replace(request, recall=spare)
+    spare = least = msgspec.structs.replace(request, recall=msgspec.structs.replace(request.recall, spare=True))
+    if request.recall.budgets:
+        yield spare
     if request.introduction is not None:
-        bare = msgspec.structs.replace(request, introduction=None)
-        yield bare
-        if spare is not None:
-            yield msgspec.structs.replace(bare, recall=spare)
+        yield msgspec.structs.replace(request, introduction=None)
+        least = msgspec.structs.replace(spare, introduction=None)
+        if request.recall.budgets:
+            yield least
+    for budget in request.larger_budgets:
+        yield msgspec.structs.replace(least, budget=budget, input_budget=budget.counted)
 
 
 def _draft_from_store(

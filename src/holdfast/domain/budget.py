@@ -154,6 +154,16 @@ class Budget:
         """Maximum tokens of the prompt as counted here: `input` divided by `scale`. Prompts are built up to this size."""
         return max(1, int(self.input / self.scale))
 
+    def list_larger(self, *, reply: bool) -> tuple[Budget, ...]:
+        """Return the budget without headroom for tool results, without any headroom, and with a quarter of the tokens for the reply.
+
+        Args:
+            reply: False if the reply may have all its tokens. Then the last budget is left out.
+        """
+        spare = replace(self, tool_result_headroom=0)
+        full = replace(spare, safety_headroom=0)
+        return (spare, full, replace(full, max_reply_tokens=self.max_reply_tokens // 4))[: 3 if reply else 2]
+
     def cap_input(self, tokens: int) -> Budget:
         """Return a budget whose `input` is at most `tokens`. Its window is smaller by the same number of tokens."""
         return replace(self, context_window=self.context_window - max(0, self.input - tokens))

@@ -82,7 +82,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             BudgetTooSmall: System prompt and tools leave no tokens for the conversation.
         """
         request = msgspec.structs.replace(self.request, strategy=strategy)
-        return request.make_room(request.compute_limit(request.count_overhead()))
+        return request.make_widest_room()
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):

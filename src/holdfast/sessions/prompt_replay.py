@@ -68,7 +68,7 @@ class _PromptReplay:
 
     def _prepare(self, request: Request) -> None:
         self.request = request
-        self._room = request.make_room(request.compute_limit(request.count_overhead()))
+        self._room = request.make_widest_room()
         laid = ((load_compaction(one, self._room.count, request.marker), one) for one in self._past.summaries)
         self._summaries = {compaction.mark: one for compaction, one in laid}
 

@@ -326,6 +326,7 @@ def make_request(
         base,
         strategy=strategy,
         input_budget=base.input_budget if input_budget is None else min(input_budget, base.input_budget),
+        larger_budgets=base.larger_budgets if input_budget is None else (),
         system=(
             *instruction,
             *(request.system or session.system_messages),

@@ -201,6 +201,35 @@ async def test_001_83_headroom_for_tools_is_kept_only_if_there_are_tools(world: 
         assert plain["budget"] - tools["budget"] == 8_192 + schema
 
 
+@pytest.mark.parametrize(
+    ("words", "fields", "free"),
+    [
+        (3_000, {}, None),
+        (4_700, {}, {"tool_result_headroom": 0, "safety_headroom": 512, "max_reply_tokens": 2_048}),
+        (5_600, {}, {"tool_result_headroom": 0, "safety_headroom": 0, "max_reply_tokens": 2_048}),
+        (6_500, {}, {"tool_result_headroom": 0, "safety_headroom": 0, "max_reply_tokens": 512}),
+        (6_500, {"max_tokens": 300}, None),
+        (300, {"max_tokens": 7_500}, None),
+        (6_500, {"max_tokens": 2_000}, "budget_too_small"),
+        (8_000, {}, "budget_too_small"),
+    ],
+)
+async def test_001_83_headroom_gives_way_before_a_request_is_refused(words: int, fields: Any, free: Any) -> None:
+    async with gateway(["Yes."], llm={"context_window": 8_192}) as served:
+        sent = [{"role": "system", "content": " a" * words}, user("Turn on the light.")]
+        reply = await served.chat(sent, tools=[TOOL], **fields)
+        if isinstance(free, str):
+            assert (reply["status"], reply["error"]["code"]) == (400, free)
+            return
+        assert reply["status"] == 200
+        session = served.rest.session()
+        past = await session.context(at_turn=0, tools=[TOOL])
+        assert past["hash"] == past["sent_hash"]
+        if not fields:
+            budget = (await session.context(explain=True, tools=[TOOL]))["build"]["budget"]
+            assert {name: budget[name] for name in free or ()} == (free or {})
+
+
 def test_001_84_the_sum_of_the_document_is_right() -> None:
     budget = Budget(200_000, max_reply_tokens=4_096, safety_headroom=2_048, tool_result_headroom=8_192)
     assert budget.input == 185_664
