@@ -164,6 +164,8 @@ UPSTREAMS: Final = 1000
 """Upstreams whose health a process records."""
 MODELS_LEARNED: Final = 1000
 """Models whose calibration a process caches. The least recently used one is evicted, and read again when needed."""
+MEDIA_LEARNED_SECONDS: Final = 3600
+"""Seconds for which a process remembers from a refusal that a model takes no media of a kind, or fewer of them."""
 COOL_DOWN_FIRST_SECONDS: Final = 5.0
 """Seconds for which a failed upstream is skipped, if it has a fallback. Each further failure in a row doubles the time."""
 COOL_DOWN_SECONDS: Final = 300.0

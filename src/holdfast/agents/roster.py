@@ -25,7 +25,15 @@ from holdfast.context.strategies import make_strategy
 from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
 from holdfast.limits import UPSTREAMS
-from holdfast.models import Model, OfflineModel, PromptCounter, Upstream
+from holdfast.models import (
+    MediaLimits,
+    Model,
+    OfflineModel,
+    PromptCounter,
+    Upstream,
+    find_limits,
+    get_upstream_origin,
+)
 from holdfast.stores.checks import check_new_id
 from holdfast.tools.context import ToolContext
 from holdfast.tools.memory_files import add_memory_file_tool, has_fact_tool, remove_memory_file_tool
@@ -262,6 +270,11 @@ class Roster:
                 del self._upstreams[next(iter(self._upstreams))]
             known = self._upstreams[id(llm.client)] = (llm.client, Upstream(llm.name))
         return known[1]
+
+    def find_media_limits(self, llm: Llm, now: int) -> MediaLimits:
+        """Return the media that a prompt for a model may have. `now` is in milliseconds since the epoch."""
+        learned = self.find_upstream(llm).get_learned(llm.model, now)
+        return find_limits(llm.dialect, llm.model, get_upstream_origin(llm.client), llm.inputs, learned)
 
     @property
     def upstreams(self) -> Iterator[tuple[Model, Upstream]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.errors import ContextTooLong, ModelError, ModelProtocolError, ModelRejected, ModelUnavailable
+from holdfast.models.media_limits import read_refusal
 from holdfast.models.overflow import parse_overflow
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ MESSAGE_CHARS: Final = 500
 """Maximum number of characters of the upstream's message that the message of an error contains. The error's `body` has the full text."""
 SCANNED_CHARS: Final = 4000
 """Maximum number of characters of a message that are searched for signs of a prompt that is too long. The limit bounds the work."""
+_ANY_MEDIA: Final = {"image": 1, "audio": 1, "video": 1, "file": 1}
 _ERROR_TYPES: Final = ("error", "response.error", "response.failed")
 SECRET_CHARS: Final = 8
 """Minimum length of a credential that is redacted. Shorter ones are not: local servers accept keys such as `none`, a common word in
@@ -58,6 +60,7 @@ def make_upstream_error(
             f"{summary}, a redirect; redirects are not followed, because the key would be sent along", status=status
         )
     refused = status is not None and 400 <= status < 500 and status not in TRY_LATER
+    refused = refused or bool(status and read_refusal(words, status, _ANY_MEDIA))  # llama.cpp answers 500
     kind = ModelRejected if refused or (status is None and _is_request_error(body)) else ModelUnavailable
     return kind(message, status=status, body=body, retry_after=wait)
 

@@ -8,9 +8,16 @@ grows with each consecutive failure.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from holdfast.errors import ModelBusy, ModelError, ModelUnavailable
-from holdfast.limits import COOL_DOWN_ASKED_SECONDS, COOL_DOWN_FIRST_SECONDS, COOL_DOWN_SECONDS
+from holdfast.limits import (
+    COOL_DOWN_ASKED_SECONDS,
+    COOL_DOWN_FIRST_SECONDS,
+    COOL_DOWN_SECONDS,
+    MEDIA_LEARNED_SECONDS,
+    MODELS_LEARNED,
+)
 
 
 class Upstream:
@@ -34,10 +41,31 @@ class Upstream:
         self._since = 0
         self._until: int | None = None
         self._probe: Call | None = None
+        self._learned: dict[tuple[str, str], tuple[int, int]] = {}
+        """By model and fact: what a refusal has shown about media, and when that is forgotten."""
 
     def is_available(self, now: int) -> bool:
         """Return True if the upstream may be called. `now` is in milliseconds since the epoch."""
         return self._until is None or (now >= self._until and self._probe is None)
+
+    def learn(self, model: str, facts: Mapping[str, int], now: int) -> bool:
+        """Remember what a refusal has shown about the media that a model takes. Return True if something of it is new.
+
+        It is forgotten after `MEDIA_LEARNED_SECONDS`, because a server may get another model or other settings.
+        """
+        known = self.get_learned(model, now)
+        new = {fact: value for fact, value in facts.items() if value < known.get(fact, value + 1)}
+        self._learned |= {(model, fact): (value, now + MEDIA_LEARNED_SECONDS * 1000) for fact, value in new.items()}
+        while len(self._learned) > MODELS_LEARNED:
+            del self._learned[next(iter(self._learned))]
+        return bool(new)
+
+    def get_learned(self, model: str, now: int) -> dict[str, int]:
+        """Return what refusals have shown about the media that a model takes; see `holdfast.models.media_limits.read_refusal`."""
+        if not self._learned:
+            return {}
+        found = self._learned.items()
+        return {fact: value for (name, fact), (value, until) in found if name == model and now < until}
 
     def begin(self, now: int) -> Call:
         """Register a new call at `now`, in milliseconds since the epoch.

@@ -105,7 +105,8 @@ async def _count_prompt(hf: Holdfast, llm: Llm, messages: Sequence[Message], fie
     others = llm.dialect != "anthropic"
     tools = (convert_fields(replace_typed_tools(fields), llm.model) if others else fields).get("tools") or []
     total = await run_cpu(_sum_tokens, llm, adapted_messages, tools)
-    sent = [show_to_model(message, llm.inputs) for message in adapted_messages]
+    limits = hf.roster.find_media_limits(llm, hf.clock())
+    sent = [show_to_model(message, limits.inputs) for message in adapted_messages]
     sent = [drop_anthropic_fields(convert_parts(message)) for message in sent] if others else sent
     prompt = {"model": llm.model, "messages": [to_chat_message(message) for message in sent]}
     provider = await llm.count_prompt({**prompt, **({"tools": tools} if tools else {})}) if llm.count else None

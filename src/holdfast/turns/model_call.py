@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -28,6 +29,8 @@ from holdfast import faults
 from holdfast.agents import Responder
 from holdfast.context.explain import encode_record
 from holdfast.domain.budget import step_down
+from holdfast.domain.media.parts import measure_part
+from holdfast.domain.medium import KINDS
 from holdfast.domain.refusals import read_refusals
 from holdfast.domain.session import ModelCall, Session
 from holdfast.engine.session_lock import END
@@ -42,7 +45,15 @@ from holdfast.errors import (
     ModelUnavailable,
 )
 from holdfast.limits import MODEL_TRAILING_CHUNKS, REFUSED_A_TURN
-from holdfast.models import Call, closing, get_upstream_origin, has_content, make_too_long_error, read_usage
+from holdfast.models import (
+    Call,
+    closing,
+    get_upstream_origin,
+    has_content,
+    make_too_long_error,
+    read_refusal,
+    read_usage,
+)
 from holdfast.models.profiles import fit_messages, get_profile
 from holdfast.turns.interruptions import address_model
 from holdfast.turns.prompt import add_tools, build_prompt, check_body, to_sendable
@@ -302,6 +313,8 @@ class Recovery:
             of the other models.
         """
         final: HoldfastError = error
+        if isinstance(error, ModelError) and self._describe_media(error):
+            return None
         if isinstance(error, ModelError) and await self.refusals.leave_out_refused(error):
             return None
         if isinstance(error, ContextTooLong):
@@ -310,6 +323,27 @@ class Recovery:
                 return None
             final = smaller
         return None if await self._ask_next(final) else self._explain_failure(final)
+
+    def _describe_media(self, error: ModelError) -> bool:
+        """Learn from an error which media the model does not take, and return True if the next prompt describes more of them in words."""
+        turn, llm = self._turn, self._turn.request.responder.llm
+        assert turn.working_set is not None, "a prompt was refused"
+        now, upstream = turn.engine.clock(), turn.roster.find_upstream(llm)
+        limits = turn.roster.find_media_limits(llm, now)
+        media = [(KINDS.get(part.type), part) for message in turn.working_set.messages for part in message.media]
+        parts = [(kind, part) for kind, part in media if kind and (limits.inputs is None or kind in limits.inputs)]
+        sent: Counter[str] = Counter(kind for kind, _ in parts)
+        sent["image"] = min(sent["image"], limits.max_images or sent["image"])
+        total = sum(measure_part(part) for _, part in parts)
+        sent["bytes"] = min(total, limits.max_media_bytes or total)
+        words = msgspec.json.encode(error.body).decode() if error.body else str(error).partition(": ")[2]
+        facts = read_refusal(words[:_SCAN_CHARS], error.status, sent)
+        if not facts or not upstream.learn(llm.model, facts, now):
+            return False
+        found = ", ".join(f"{name} at most {value:,}" if value else f"no {name}" for name, value in facts.items())
+        message = f"{llm.name} refused media of the prompt ({_read_reason(error)}): they are described in words, because it takes {found}"
+        turn.warnings.add(TurnWarning("media_described", message))
+        return True
 
     async def _make_smaller(self, refusal: ContextTooLong) -> ContextTooLong | None:
         turn = self._turn

@@ -98,6 +98,11 @@ def count_chars(messages: Iterable[Message]) -> int:
     return chars
 
 
+def measure_part(part: Part) -> int:
+    """Return the characters of a media part with its data, as it is sent."""
+    return sum(one.chars for one in part.held) + _count_chars(part.extra)
+
+
 def _count_chars(value: Any) -> int:
     if isinstance(value, str):
         return len(value)
@@ -205,10 +210,10 @@ def _replace_unsupported(part: Part, inputs: Collection[str]) -> Part:
     kind = KINDS.get(part.type)
     if kind is None or kind in inputs:
         return part
-    return Part("text", f"[{kind}{_describe(part)}: this model takes no {_TAKES[kind]}]")
+    return Part("text", f"[{kind}{describe_part(part)}: this model takes no {_TAKES[kind]}]")
 
 
-def _describe(part: Part) -> str:
+def describe_part(part: Part) -> str:
     """Return a description of the medium in a part: `: image/png, 640x480, 31 kB`."""
     found = find_medium(part.type, part.extra, part.held)
     if found is None:
