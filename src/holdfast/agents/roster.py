@@ -22,16 +22,15 @@ from holdfast.agents.team import Team, find_wrong_relations, make_transfer_tool
 from holdfast.context.recalled import RECALLERS, RecalledKind, RecallSettings
 from holdfast.context.settings import ContextSettings, RequestSettings, check_settings, parse
 from holdfast.context.strategies import make_strategy
+from holdfast.domain.media.limits import MediaLimits, find_limits
 from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
 from holdfast.limits import UPSTREAMS
 from holdfast.models import (
-    MediaLimits,
     Model,
     OfflineModel,
     PromptCounter,
     Upstream,
-    find_limits,
     get_upstream_origin,
 )
 from holdfast.stores.checks import check_new_id

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.context.build import WorkingSet
+from holdfast.domain.media.limits import MediaLimits
 from holdfast.domain.media.parts import (
     describe_part,
     format_bytes,
@@ -26,7 +27,6 @@ from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import StoreCorrupt
 from holdfast.limits import INLINE_MESSAGES
 from holdfast.media.store import THREAD_CHARS
-from holdfast.models import MediaLimits
 from holdfast.stores.base import Store
 from holdfast.wire.openai import convert_parts
 

@@ -8,7 +8,7 @@ http      headers, keys, URLs, the proxy              anthropic_access  paths an
 sse       parser for event streams                    failures          conversion of upstream errors to Holdfast's errors
 overflow  detection of prompts that are too long      health            cool-down of failing upstreams
 limited   a limit on concurrent calls                 count_endpoints   URLs and request formats of providers' token counts
-counting  client for a provider's token count         media_limits      media that a model takes, and refusals of media
+counting  client for a provider's token count         profiles          what OpenAI-compatible upstreams accept
 collect   conversion of chunks to a completion        offline           the model that needs no network
 """
 
@@ -22,7 +22,6 @@ from holdfast.models.counting import PromptCounter, ProviderCounter
 from holdfast.models.failures import make_too_long_error
 from holdfast.models.health import Call, Upstream
 from holdfast.models.limited import LimitedModel, get_upstream_origin
-from holdfast.models.media_limits import MediaLimits, find_limits, read_refusal
 from holdfast.models.offline import OfflineModel
 from holdfast.models.openai import OpenAIModel
 from holdfast.models.responses import ResponsesModel
@@ -32,7 +31,6 @@ __all__ = [
     "Call",
     "Collector",
     "LimitedModel",
-    "MediaLimits",
     "Model",
     "OfflineModel",
     "OpenAIModel",
@@ -44,11 +42,9 @@ __all__ = [
     "closing",
     "collect",
     "find_count_endpoint",
-    "find_limits",
     "get_upstream_origin",
     "has_content",
     "make_too_long_error",
-    "read_refusal",
     "read_usage",
     "retire",
     "to_chunks",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.domain.media.limits import read_refusal
 from holdfast.errors import ContextTooLong, ModelError, ModelProtocolError, ModelRejected, ModelUnavailable
-from holdfast.models.media_limits import read_refusal
 from holdfast.models.overflow import parse_overflow
 
 if TYPE_CHECKING:

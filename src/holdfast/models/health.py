@@ -61,7 +61,7 @@ class Upstream:
         return bool(new)
 
     def get_learned(self, model: str, now: int) -> dict[str, int]:
-        """Return what refusals have shown about the media that a model takes; see `holdfast.models.media_limits.read_refusal`."""
+        """Return what refusals have shown about the media that a model takes; see `holdfast.domain.media.limits.read_refusal`."""
         if not self._learned:
             return {}
         found = self._learned.items()

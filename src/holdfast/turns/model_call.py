@@ -29,6 +29,7 @@ from holdfast import faults
 from holdfast.agents import Responder
 from holdfast.context.explain import encode_record
 from holdfast.domain.budget import step_down
+from holdfast.domain.media.limits import read_refusal
 from holdfast.domain.media.parts import measure_part
 from holdfast.domain.medium import KINDS
 from holdfast.domain.refusals import read_refusals
@@ -51,7 +52,6 @@ from holdfast.models import (
     get_upstream_origin,
     has_content,
     make_too_long_error,
-    read_refusal,
     read_usage,
 )
 from holdfast.models.profiles import fit_messages, get_profile
