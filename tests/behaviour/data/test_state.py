@@ -11,7 +11,7 @@ import pytest
 from holdfast import ToolContext, tool_from
 from holdfast.errors import InvalidRequest
 from holdfast.testing import Reply
-from tests.behaviour.kit import World, refused, texts, through, user
+from tests.behaviour.kit import World, refused, texts, through, until, user
 from tests.behaviour.kit.data import Files, State
 
 HERE = ("library", "connect", "rest")
@@ -112,6 +112,39 @@ async def test_tools_change_all_scopes_and_see_each_others_changes(world: World)
             "topic": "moon", "user:theme": "dark", "user:places": ["Lisbon"], "app:runs": 1,
         }  # fmt: skip
         assert "temp:step" not in json.dumps(await hf.session("s", "ada").export(retired=True, calls=True))
+
+
+@through("library", "rest")
+async def test_the_rest_of_a_turn_sees_what_a_tool_changed_and_deleted(world: World) -> None:
+    """A tool of the same message that still runs, tools of later messages, and the instruction, in all scopes."""
+    keys = [f"{scope}{name}" for scope in ("", "user:", "app:") for name in ("old", "new", "gone")]
+    seen: list[Any] = []
+
+    async def change(context: ToolContext) -> str:
+        for scope in ("", "user:", "app:"):
+            context.state[f"{scope}old"], context.state[f"{scope}new"] = "later", "made"
+            del context.state[f"{scope}gone"]
+        return "changed"
+
+    async def look(context: ToolContext) -> str:
+        seen.append([context.state.get(key) for key in keys])
+        return "looked"
+
+    async def watch(context: ToolContext) -> str:
+        await until(lambda: context.state.get("app:new") == "made")
+        return await look(context)
+
+    agent = "agents: {a: {instruction: '" + ",".join(f"{{{key}?}}" for key in keys) + "'}}"
+    called = (["look"], ["change", "watch"], ["look"])
+    script = [*(Reply(tool_calls=[(name, {}) for name in names]) for names in called), "Done."]
+    async with world.open(agent, script=script, tools=[*map(tool_from, (change, look, watch))]) as hf:
+        session = await hf.create("s", user="ada", agent="a")
+        await State(hf, "s", "ada").set(**{key: "first" for key in keys if "new" not in key})
+        await session.send(user("Go."))
+        before, after = ["first", None, "first"] * 3, ["later", "made", None] * 3
+        assert seen == [before, after, after]
+        shown = [texts(request.body["messages"])[0] for request in hf.upstream.requests]
+        assert shown == [",".join(value or "" for value in values) for values in (before, before, after, after)]
 
 
 @through(*NATIVE)

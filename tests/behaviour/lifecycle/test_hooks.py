@@ -339,6 +339,28 @@ async def test_sessions_are_restored_from_transcripts(world: World) -> None:
         assert (await restored.state()) == {"a": 1}
 
 
+@through("cli")
+@pytest.mark.parametrize("edited", [(2,), (3, 2), (1, 0), (3, 4, 2), (3, 4, 5, 2, 0)])
+async def test_the_transcript_of_an_open_session_equals_its_log(world: World, edited: tuple[int, ...]) -> None:
+    """Also after a message was edited that comes before an earlier edit: the file is corrected that far back."""
+    maker = World("library", world.folder / "first")
+    maker.folder.mkdir()
+    path = maker.folder / "t/s.jsonl"
+    async with maker.open(transcripts_in(maker), store="file") as hf:
+        session = await hf.given("s", user("One."), assistant("Two."), user("Three."), assistant("Four."))
+        for seq in edited:
+            await hf.settle()
+            await session.replace(seq, user("Edited.") if seq in {0, 2} else assistant("Edited."))
+        await hf.settle()
+        log = (await session.export(retired=True))["messages"]
+        assert [line.get("retired_by") for line in map(json.loads, path.read_text().splitlines()[1:])] == [
+            row.get("retired_by") for row in log
+        ]
+        async with world.open(store="file") as cli:
+            await cli.call("sessions", "import", str(path))
+            assert (await cli.session("s").export(retired=True))["messages"] == log
+
+
 @through("library")
 async def test_of_a_history_that_is_too_long_a_webhook_gets_the_newest_messages(world: World) -> None:
     """A notice holds 16 MiB."""

@@ -133,6 +133,31 @@ async def test_an_existing_summary_is_extended(world: World) -> None:
 
 
 @through(*DOORS)
+@pytest.mark.parametrize("status", ["dropped", "failed", "dead", "superseded"])
+async def test_a_summary_that_is_not_in_use_is_not_carried(world: World, status: str) -> None:
+    """Its messages are read instead, or the summary that superseded it."""
+    unused = "Order 7461 never came, says note 1."
+    answers = ["" if status == "failed" else unused]
+    async with world.open(script=lambda _: answers[-1]) as hf:
+        notes = [user(f"And note {at}: kelp is number {at}.") for at in range(40)]
+        old = await hf.given("old", *TALK, *notes, user="ada")
+        made = await old.compact(target=0.5)
+        answers.append(SUMMARY)
+        if status == "dropped":
+            await old.drop_compaction(made["id"])
+        elif status == "dead":
+            await old.erase(1)
+        elif status == "superseded":
+            await old.compact(target=0.2)
+        assert (await old.compactions())[0]["status"] == status
+        await carry(hf, old=None)
+        read = hf.upstream.requests[-1].body["messages"][1]["content"]
+        assert unused not in read
+        assert "note 39" in read
+        assert ("7461 never came. I was climbing" in read) == (status != "superseded")
+
+
+@through(*DOORS)
 async def test_content_names_the_speakers_and_leaves_out_tools(world: World) -> None:
     async with world.open(script=["never"]) as hf:
         old = [

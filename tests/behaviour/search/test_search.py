@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ DAY = 86_400_000
 START = 1_700_000_000_000
 LASTING = "sessions: {ttl: 90d}"
 CALLER = through("library", "connect", "rest")
+DESCRIPTIONS = ("transcript", "caption", "alt_text")
+LINK = {"url": "https://example.org/picture.png"}
+PICTURE = {"type": "image_url", "image_url": LINK}
 
 
 def told(*turns: str, at: int = START) -> list[dict[str, Any]]:
@@ -266,6 +270,30 @@ async def test_days_begin_in_the_time_zone_of_the_caller(world: World) -> None:
         assert await find(hf, "what did I ask today?", tz="Asia/Tokyo") == ["s#0"]
 
 
+def noon(month: int, day: int = 15) -> int:
+    """Return noon of a day in milliseconds. Months are counted from January 2021."""
+    return int(datetime(2021 + month // 12, month % 12 + 1, day, 12, tzinfo=UTC).timestamp() * 1000)
+
+
+@CALLER
+@pytest.mark.parametrize("month", range(24, 36), ids=lambda month: f"{month - 23:02}")
+async def test_months_are_counted_back_from_every_month(world: World, month: int) -> None:
+    """Each month before has one question, in its middle."""
+    async with world.open("sessions: {ttl: 0}") as hf:
+        await hf.given("s", *({**user(f"Question {at}?"), "timestamp": noon(at)} for at in range(month)), user="ada")
+        world.clock.now = noon(month, day=14)
+        for asked, back in {
+            "last month": [1],
+            "3 months ago": [3],
+            "11 months ago": [11],
+            "13 months ago": [13],
+            "in the last 2 months": [2, 1],
+            "in the last 12 months": [*range(12, 0, -1)],
+        }.items():
+            found = await find(hf, f"What did I ask {asked}?", time="filter", limit=50)
+            assert sorted(found) == sorted(f"s#{month - count}" for count in back), asked
+
+
 # -- what is there --------------------------------------------------------------------
 
 
@@ -370,8 +398,18 @@ async def test_stored_text_cannot_control_the_terminal(world: World) -> None:
     [
         assistant(None, audio={"id": "a1", "transcript": "The harbour is closed."}),
         assistant([{"type": "text", "text": "The harbour is closed."}]),
+        *(user([{**PICTURE, name: "The harbour is closed."}]) for name in DESCRIPTIONS),
+        *(
+            user([{"type": "image_url", "image_url": {**LINK, name: "The harbour is closed."}}])
+            for name in DESCRIPTIONS
+        ),
     ],
-    ids=["what an audio reply said", "a part"],
+    ids=[
+        "what an audio reply said",
+        "a part",
+        *(f"{name} of a part" for name in DESCRIPTIONS),
+        *(f"{name} in a part" for name in DESCRIPTIONS),
+    ],
 )
 @CALLER
 async def test_words_are_found_wherever_a_message_has_them(world: World, message: dict[str, Any]) -> None:
