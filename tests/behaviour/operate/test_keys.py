@@ -116,7 +116,7 @@ async def test_pages_of_keys_end_with_the_last_key_of_the_tenant(limit: int) -> 
         cases: list[Any] = [("default", {}, {*tenants}), ("acme", {}, {"acme"}), ("zoo", {}, {"zoo"})]
         cases += [(who, {"tenant": name}, {name}) for name in tenants for who in {name, "default"}]
         for who, query, listed in cases:
-            found, page = [], {"has_more": True, "last_id": None}
+            found, page = list[Any](), dict[str, Any](has_more=True)
             while page["has_more"]:
                 after = {"after": page["last_id"]} if found else {}
                 given = {"limit": limit, **query, **after}
