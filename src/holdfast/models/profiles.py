@@ -239,7 +239,10 @@ def _find_missing(before: str, role: str) -> Json | None:
 
 
 def _fit_message(given: Mapping[str, Any], profile: Profile, model: Any, *, signed: bool) -> Json:
-    role = given["role"]
+    role, content = given["role"], given.get("content")
+    plain = len(given) == 2 and type(content) is str and role != "developer"
+    if plain and (profile.blank or (content and not content.isspace())):
+        return dict(given)  # nearly every message of a long prompt
     if role == "developer" and not profile.developer:
         role = "system"
     message = {
@@ -254,7 +257,6 @@ def _fit_message(given: Mapping[str, Any], profile: Profile, model: Any, *, sign
             message["reasoning_content"] = message.get("reasoning_content") or ""
     if role == "tool":
         message["tool_call_id"] = _fit_id(given["tool_call_id"], profile)
-    content = given.get("content")
     if isinstance(content, list) and not profile.blank:
         content = [part for part in content if not _is_blank([part])]
     if content is not None or calls:
