@@ -29,6 +29,7 @@ NOW_MS: Final = range(10**12, 10**13)
 
 def custom(address: str, vendor: str = "custom") -> str:
     llm = {"vendor": vendor, "model": "xxxx", "base_url": address, "api_key": "sk-upstream"}
+    llm |= {"profile": "openai"} if vendor == "openai" else {}
     return f"llms: {json.dumps({'default': llm})}"
 
 
@@ -232,6 +233,7 @@ async def test_003_54_two_system_messages_are_accepted(world: World) -> None:
 async def test_003_55_system_messages_are_accepted_in_the_configuration_of_the_model() -> None:
     async with ScriptedUpstream(["Hm.", "Hm."]) as upstream:
         llm = {"model": "xxxx", "base_url": upstream.url, "api_key": "sk-upstream", "system_messages": SYSTEM}
+        llm["profile"] = "openai"
         async with gateway(None, f"llm: {json.dumps(llm)}") as served:
             for text in "ab":
                 await served.chat(text)
