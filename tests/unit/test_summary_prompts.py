@@ -53,4 +53,4 @@ def test_a_refusal_is_short_and_names_nothing_of_the_source() -> None:
     assert find_flaw_in(sorry[:601], KELP) is None
     assert find_flaw_in("I'm sorry, but w-12345 is gone.", KELP) is None
     assert find_flaw_in("I'm sorry, but W-777 is gone.", KELP, earlier="W-777 is due.") is None
-    assert find_flaw_in("They were sorry.", "kelp beds grow in water, they were") is None
+    assert find_flaw_in("The beds were sorry.", "kelp beds grow in water, they were") is None

@@ -107,7 +107,7 @@ class Summarizing:
     def __call__(self, body: dict[str, Any]) -> str:
         if body["model"] == "gpt-4o-mini":
             self.summaries.append(body)
-            return "They counted messages."
+            return "They counted messages, and each of them was one word many times."
         return "Noted. " + "word " * 60
 
 
@@ -136,9 +136,9 @@ async def test_002_summary_buffer_condenses_old_messages(world: World, statement
         assert "Message 3:" in " ".join(map(str, texts(model.summaries[0]["messages"])))
     elif statement == "45":
         joined = " ".join(last)
-        assert joined.count("They counted messages.") == 1
+        assert joined.count("They counted messages, and each of them was one word many times.") == 1
         assert "Message 3:" not in joined
-        assert made[-1]["text"] == "They counted messages."
+        assert made[-1]["text"] == "They counted messages, and each of them was one word many times."
     else:
         assert last[-25:] == texts(log)[-26:-1]
 
