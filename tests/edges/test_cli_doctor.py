@@ -135,8 +135,8 @@ def serve_one_answer(status: int, headers: dict[str, str] | None = None) -> Any:
 @pytest.mark.parametrize(
     ("status", "key", "level", "said"),
     [
-        (200, KEY, "ok", "with a key) answers"),
-        (200, None, "ok", "without a key) answers"),
+        (200, KEY, "ok", "with a key; profile generic) answers"),
+        (200, None, "ok", "without a key; profile generic) answers"),
         (401, KEY, "fail", "rejects the key (401)"),
         (401, None, "fail", "requires a key (401)"),
         (404, KEY, "warn", "has no /models"),
@@ -171,5 +171,5 @@ def test_fallback_models_are_checked_and_named() -> None:
         server.shutdown()
         server.server_close()
     assert len(requests) == 2
-    assert sum("(b for a; without a key) answers" in message for message in told) == 1
-    assert sum("(default, qwen3 for a; with a key) answers" in message for message in told) == 1
+    assert sum("(b for a; without a key; profile generic) answers" in message for message in told) == 1
+    assert sum("(default, qwen3 for a; with a key; profile generic) answers" in message for message in told) == 1

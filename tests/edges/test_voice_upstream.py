@@ -26,6 +26,7 @@ async def custom(
 ) -> AsyncIterator[tuple[Served, ScriptedUpstream]]:
     """Run a gateway whose model is an upstream of `vendor: custom`."""
     async with ScriptedUpstream(script) as upstream:
+        vendor = vendor if vendor == "vendor: custom" else f"{vendor}, profile: openai"
         llm = f"llms: {{default: {{{vendor}, model: xxxx, base_url: '{upstream.url}', api_key: {UPSTREAM_KEY}}}}}"
         async with serving("\n".join([llm, *more])) as served:
             yield served, upstream

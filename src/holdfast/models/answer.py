@@ -141,7 +141,7 @@ class AnswerReader:
             if event.name == "error" or not isinstance(chunk, dict) or is_error(chunk):
                 raise self._make_error(chunk)
             self._track_choices(chunk)
-            chunk["object"] = "chat.completion.chunk"  # OpenAI's client skips chunks without it
+            chunk.setdefault("object", "chat.completion.chunk")  # OpenAI's client skips chunks without it
             yield chunk
 
     def _track_choices(self, chunk: dict[str, Any]) -> None:

@@ -119,7 +119,7 @@ async def test_a_summary_that_waits_stops_no_turn(tmp_path: Path) -> None:
         begun.set()
         await go_on.wait()
 
-    async with ScriptedUpstream(lambda _: "Summary.") as upstream:
+    async with ScriptedUpstream(lambda _: "The user wrote a word many times, with a number before it.") as upstream:
         config = write_config(tmp_path, upstream.url, context={"strategy": "summary_buffer", "budget": 600})
         async with holdfast.from_config(config, env=MEMORY) as hf:
             session = await hf.session("s")
