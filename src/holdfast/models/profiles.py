@@ -386,7 +386,8 @@ def learn(
         return msgspec.structs.replace(profile, developer=False)
     if not profile.nine and "9" in named and named & {call["id"] for call in calls}:
         return msgspec.structs.replace(profile, nine=True)
-    if wanted := ({"reasoning_content", "thought_signature"} & named) - profile.required if calls else None:
+    known = profile.required | profile.refused  # what was refused once is never tried again, so learning ends
+    if wanted := ({"reasoning_content", "thought_signature"} & named) - known if calls else None:
         fields = profile.fields | wanted | {"extra_content"}
         return msgspec.structs.replace(profile, required=profile.required | wanted, fields=fields)
     return None

@@ -194,6 +194,14 @@ async def test_a_refusal_that_names_nothing_that_was_sent_is_the_clients() -> No
         assert len(served.upstream.requests) == 1
 
 
+async def test_a_refusal_that_nothing_helps_against_is_not_answered_for_ever() -> None:
+    history = [user("a"), calls(("c1", "find", {})), result("c1", "b")]
+    refusal = Reply(status=400, error={"message": "reasoning_content is wrong"})
+    async with gateway([refusal] * 9, llm={"profile": "generic"}) as served:
+        assert (await served.chat(history, None))["status"] == 400
+        assert len(served.upstream.requests) == 3
+
+
 async def test_a_profile_is_for_chat_completions() -> None:
     with pytest.raises(Exception, match=r"profile.*provider: openai"):
         async with gateway(["a"], llm={"profile": "groq", "provider": "anthropic"}):
