@@ -23,6 +23,9 @@ RESTARTS = 2
 BETWEEN = 60
 """Acknowledged writes before each restart, and behind the last one."""
 
+EXPLAINED = ("outcome is unknown", "cannot be reached", "did not answer in time", "connections were busy")
+"""What a writer may be told while its server is away; on a busy machine, recovery may take longer than its patience."""
+
 
 @pytest.fixture(params=PRIVATE)
 def private(request: pytest.FixtureRequest) -> Iterator[PrivateServer]:
@@ -97,5 +100,5 @@ async def _write_through(private: PrivateServer, stores: list[Store]) -> None:
     for name in range(WRITERS):
         order = [int(text.partition(".")[2]) for text in log if text.startswith(f"{name}.")]
         assert order == sorted(order)
-    assert all("outcome is unknown" in text or "cannot be reached" in text for text in writing.told)
+    assert [text for text in writing.told if not any(words in text for words in EXPLAINED)] == []
     assert await verify(stores[0], REF) == len(log)
