@@ -461,10 +461,6 @@ PREVIEWED_SESSIONS: Final = 1_000
 """Sessions that a dry run of such a request counts, and expired and closed sessions that a preview of the retention examines."""
 DELETIONS: Final = 10_000
 """Deletions of each kind that the journal of a tenant keeps. The oldest are dropped."""
-SIGN_INS: Final = 10_000
-"""Sign-ins to the inspector that a database keeps. The oldest ends first."""
-SIGN_INS_OF_HOLDER: Final = 20
-"""Sign-ins of one key, or of one user with tokens. The oldest ends first."""
 CALL_LOOKBACK: Final = 256
 """Newest messages that are searched for the call that a late tool result answers."""
 TURN_WARNINGS: Final = 20

@@ -1,4 +1,4 @@
-"""Clients of the other APIs: responses, conversations, forks, records, memory files and sign-ins.
+"""Clients of the other APIs: responses, conversations, forks, records and memory files.
 
 Each client repeats a request, at any server, until it is acknowledged. After the run, it reads back what was acknowledged.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +15,6 @@ from typing import Any, Final
 
 import httpx2
 
-from holdfast.server.access import COOKIE
-from holdfast.server.key_cache import KEY_CACHE_MS
 from tests.chaos.clients import AGAIN, MARKER, Crossed
 
 FILE: Final = "file"
@@ -362,45 +359,6 @@ def is_file_saved(message: Mapping[str, Any]) -> bool:
     return message["role"] == "tool" and ("created" in text or "already exists" in text)
 
 
-class SignInClient(ApiClient):
-    """Signs in to the inspector, opens pages at every server, and signs out."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._ended: list[tuple[str, float]] = []
-        """Tokens of ended sign-ins, and the times at which the end was acknowledged."""
-
-    def _open(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(trust_env=False, timeout=60, headers={"accept": "text/html"})
-
-    async def say(self) -> None:
-        """Sign in, open some pages, and sign out."""
-        answer, _ = await self.send("POST", "/inspect/sign-in", data={"key": self._key}, accept=(303,))
-        token = answer.cookies[COOKIE]
-        self._http.cookies.clear()
-        for _ in range(self._chance.randrange(1, 5)):
-            page = await self._get_page(token)
-            assert page.status_code == 200, f"an acknowledged sign-in is unknown: {page.status_code}"
-        await self.send("POST", "/inspect/sign-out", headers=make_cookie(token), accept=(303, 401))
-        self._ended.append((token, time.monotonic()))
-
-    async def _get_page(self, token: str) -> httpx2.Response:
-        answer, _ = await self.send("GET", "/inspect/agents", headers=make_cookie(token), accept=(303,))
-        return answer
-
-    async def check(self) -> None:
-        """No server accepts an ended sign-in, at the latest when its cache has expired."""
-        for token, at in self._ended[-20:]:
-            await asyncio.sleep(max(0, at + KEY_CACHE_MS / 1000 - time.monotonic()))
-            page = await self._get_page(token)
-            assert page.status_code == 303, "an ended sign-in is accepted"
-
-
-def make_cookie(token: str) -> dict[str, str]:
-    """Return the header of a browser that is signed in."""
-    return {"cookie": f"{COOKIE}={token}"}
-
-
 def describe_difference(found: Sequence[str], known: Sequence[str]) -> str:
     """Return what is lost, doubled or added in `found`."""
     lost, added = Counter(known) - Counter(found), Counter(found) - Counter(known)
@@ -415,6 +373,5 @@ KINDS: Final[tuple[type[ApiClient], ...]] = (
     ForkClient,
     RecordClient,
     MemoryFileClient,
-    SignInClient,
 )
 """Each run has at least one client of each kind, and two record clients."""

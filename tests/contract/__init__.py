@@ -47,7 +47,6 @@ MODULES = (
     "forks",
     "claims",
     "keys",
-    "sign_ins",
     "deletions",
     "state",
     "memories",

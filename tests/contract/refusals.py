@@ -66,7 +66,6 @@ OF_IDS: dict[str, tuple[Call, str]] = {
     "drop_state": (lambda store: store.drop_state(""), "user_id"),
     "records": (lambda store: store.records(UserRef(""), [], now=1), "user_id"),
     "drop_records": (lambda store: store.drop_records(UserRef("")), "user_id"),
-    "key_of": (lambda store: store.key_of(b"h"), "hash"),
     "revoke_key": (lambda store: store.revoke_key("", timestamp=1), "key_id"),
     "use_key": (lambda store: store.use_key(LONG, timestamp=1), "key_id"),
     "lease": (lambda store: store.lease("", "h", now=1, until=2), "name"),

@@ -25,7 +25,6 @@ from .kit import REF, compaction, session, user
 from .media import make_contents, sha
 from .memory_kit import ANN, memory, signal
 from .records import put
-from .sign_ins import sign_in
 
 Call = Callable[[Store, SessionRef], Coroutine[Any, Any, object]]
 STRANGERS = (SessionRef("bob", "s1"), SessionRef("ann", "s2"))
@@ -128,15 +127,11 @@ OF_A_TENANT: dict[str, Call] = {
     "blob": lambda store, ref: store.blob("b1", 0),
     "delete_blobs": lambda store, ref: store.delete_blobs(["b1"]),
     "blobs": lambda store, ref: store.blobs(before=10**12),
-    "key_of": lambda store, ref: store.key_of(api_key().hash),
     "get_key": lambda store, ref: store.get_key("k1"),
     "keys": lambda store, ref: store.keys(),
     "revoke_key": lambda store, ref: store.revoke_key("k1", timestamp=50),
     "use_key": lambda store, ref: store.use_key("k1", timestamp=50),
     "deletions": lambda store, ref: store.deletions(),
-    "find_sign_in": lambda store, ref: store.find_sign_in(sign_in().hash),
-    "use_sign_in": lambda store, ref: store.use_sign_in(sign_in().hash, timestamp=50),
-    "remove_sign_in": lambda store, ref: store.remove_sign_in(sign_in().hash),
     "sharing": lambda store, ref: store.sharing(ref.user_id, IDENTITY),
     "state": lambda store, ref: _values(store.state(ref.user_id), store.state(None)),
     "change_state": lambda store, ref: _values(*(store.change_state(one, {"k": None}, timestamp=50) for one in WHOSE)),
@@ -175,7 +170,6 @@ async def _full(store: Store) -> None:
     await store.lease("sweep", "one", now=0, until=1000)
     await store.learn("m", b"learned", timestamp=3, expect=None)
     await store.add_key(api_key())
-    await store.add_sign_in(sign_in())
     await store.add_deletion(deletion())
     delta = MemoryDelta(put=(LEARNED,), signals=(signal(LEARNED),), diary=(DiaryEntry(id="d", at=1, report={}),))
     await store.change_memories(ANN, delta, timestamp=3)
@@ -198,8 +192,7 @@ async def _read_all(store: Store) -> list[object]:
         await store.sightings("ann", [MARK]),
         await store.media(REF, [sha(1)]),
         await store.sharing("ann", IDENTITY),
-        await store.key_of(api_key().hash),
-        await store.find_sign_in(sign_in().hash),
+        await store.get_key("k1"),
         await store.deletions(),
         [await store.state(one) for one in WHOSE],
         [await store.list_records(owner, (), nested=True, now=1) for owner in (REF, *RECORD_OWNERS)],

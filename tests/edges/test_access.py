@@ -52,7 +52,7 @@ def count_key_lookups(served: Served, monkeypatch: pytest.MonkeyPatch) -> Counte
 
         return call
 
-    for name in ("key_of", "keys", "use_key"):
+    for name in ("get_key", "keys", "use_key"):
         monkeypatch.setattr(inner, name, count_calls(name), raising=False)
     return counts
 
@@ -98,13 +98,13 @@ async def test_turns_do_not_look_up_the_key_each_time(monkeypatch: pytest.Monkey
         counts.clear()
         for _ in range(20):
             assert (await served.http.post("/v1/chat/completions", json=TURN, headers=bearer(key))).status_code == 200
-        assert counts == {"key_of": 1, "use_key": 1}
+        assert counts == {"get_key": 1, "use_key": 1}
         clock.now += KEY_CACHE_MS
         await request_status(served, key)
-        assert counts == {"key_of": 2, "use_key": 1}
+        assert counts == {"get_key": 2, "use_key": 1}
         clock.now += USE_UPDATE_MS
         await request_status(served, key)
-        assert counts == {"key_of": 3, "use_key": 2}
+        assert counts == {"get_key": 3, "use_key": 2}
         assert counts["keys"] == 0
 
 
@@ -114,7 +114,7 @@ async def test_malformed_keys_are_rejected_without_a_lookup(monkeypatch: pytest.
         counts = count_key_lookups(served, monkeypatch)
         for nonsense in ("hf_", "hf_x_y", "hf_" + "a" * 9000):
             assert await request_status(served, nonsense) == 401
-        assert counts["key_of"] == 0
+        assert counts["get_key"] == 0
 
 
 async def test_cached_keys_are_not_trusted_when_the_clock_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.access import parse_key_id, to_principal
+from holdfast.access import parse_key_id
 from holdfast.limits import PAGE
-from holdfast.server.sign_in import SignIns
 from tests.clocks import Clock
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import Served, gateway
@@ -100,15 +99,3 @@ async def test_invalid_keys_are_refused(body: dict[str, Any]) -> None:
         assert next(iter(body)) in answer["error"]["message"]
         assert list(await served.hf.store.keys()) == []
         assert (await create(served, status=413, name="x" * 513))["error"]["param"] == "name"
-
-
-async def test_revoking_a_key_ends_its_sign_ins() -> None:
-    async with gateway([], clock=Clock()) as (served, _):
-        admin = await create_stored_key(served.hf, role="admin")
-        answer = await create(served, admin, role="read")
-        stored = await served.hf.store.get_key(answer["id"])
-        assert stored is not None
-        text = await SignIns(served.hf).create(to_principal(stored))
-        assert await SignIns(served.hf).find(text) is not None
-        await ask(served, "DELETE", f"/{answer['id']}", key=admin)
-        assert await SignIns(served.hf).find(text) is None

@@ -1,89 +1,82 @@
-"""Sign-ins to the inspector: what they may do, when they end, and what is stored of them."""
+"""Sign-ins to the inspector: what they may do, and when they end."""
 
 from __future__ import annotations
 
-import hashlib
-import logging
-from functools import partial
-from pathlib import Path
-
 import pytest
 
-from holdfast.access import Principal, parse_key_id, to_principal
-from holdfast.errors import InvalidRequest, StoreUnavailable
-from holdfast.holdfast import Holdfast
-from holdfast.limits import SIGN_INS_OF_HOLDER
-from holdfast.server.key_cache import KEY_CACHE_MS, USE_UPDATE_MS
-from holdfast.server.limits import SIGN_IN_DAYS, SIGN_IN_IDLE_HOURS
-from holdfast.server.sign_in import SignIns
+from holdfast.access import Principal, parse_key_id
+from holdfast.config.gateway import Jwt
+from holdfast.server.access import COOKIE, Access
+from holdfast.server.jwks import TokenVerifier
+from holdfast.server.key_cache import KEY_CACHE_MS
+from holdfast.server.limits import COOKIE_CHARS, SIGN_IN_HOURS
+from holdfast.server.permissions import Refused
 from tests.clocks import START, Clock
-from tests.edges.keys import create_stored_key
-from tests.edges.server import gateway
-from tests.waits import until
+from tests.edges.keys import AUDIENCE, ISSUER, create_stored_key, key_set, token
+from tests.edges.server import Served, gateway
 
-HOUR, DAY = 3_600_000, 86_400_000
-TOKEN = Principal(tenant="acme", user_id="ann", role="read", key_id="jwt", expires_at=START + HOUR)
+DAY = 86_400_000
 
 
-async def create_key(hf: Holdfast, **fields: object) -> Principal:
-    """Create a key, and return the principal of a request that uses it."""
-    key = await hf.store.get_key(parse_key_id(await create_stored_key(hf, **fields)) or "")
-    assert key is not None
-    return to_principal(key)
+def open_access(served: Served, clock: Clock) -> Access:
+    """Return the authentication of one more server on the same store, which also accepts tokens."""
+
+    async def fetch() -> bytes:
+        return key_set()
+
+    settings = Jwt(jwks_url="https://issuer.example/keys", issuer=ISSUER, audience=(AUDIENCE,))
+    return Access(served.hf, tokens=TokenVerifier(settings, "default", clock, fetch=fetch))
 
 
-async def is_noted(hf: Holdfast, text: str, now: int) -> bool:
-    """Return True if the store knows that a sign-in was used now."""
-    stored = await hf.store.find_sign_in(hashlib.sha256(text.encode()).digest())
-    return stored is not None and stored.used_at == now
+async def find(access: Access, cookie: str | None) -> Principal | None:
+    """Return the principal of a request for a page with this cookie, or None if the caller has to sign in."""
+    try:
+        return (await access.authenticate_page({"cookie": f"{COOKIE}={cookie}"}))[0]
+    except Refused as exc:
+        if exc.status != 401:
+            raise
+        return None
 
 
-async def test_a_sign_in_acts_as_its_key() -> None:
-    """With all limits of the key, in every tenant; the store has only the hash of the text."""
-    async with gateway([], clock=Clock()) as (served, _):
-        limits = {"rate": 7, "max_body": 8, "session_mode": "delta", "budget": 9}
-        principal = await create_key(
-            served.hf, tenant="blue", user_id="ann", role="admin", expires_at=START + DAY, **limits
-        )
-        sign_ins = SignIns(served.hf)
-        text = await sign_ins.create(principal)
-        assert await sign_ins.find(text) == principal
-        assert await SignIns(served.hf).find(text) == principal
-        stored = await served.hf.store.find_sign_in(hashlib.sha256(text.encode()).digest())
-        assert stored is not None
-        assert (stored.tenant, stored.key_id, stored.expires_at) == ("blue", principal.key_id, START + DAY)
-        assert text not in repr(stored)
-        assert len(text) == 43
-        assert await sign_ins.create(principal) != text
-
-
-async def test_a_sign_in_of_a_token_ends_with_the_token() -> None:
+async def test_a_sign_in_acts_as_its_key_on_every_server() -> None:
+    """With all limits of the key, in its tenant; the cookie contains no part of the key's secret."""
     clock = Clock()
     async with gateway([], clock=clock) as (served, _):
-        sign_ins = SignIns(served.hf)
-        text = await sign_ins.create(TOKEN)
-        clock.now = START + HOUR - 1
-        assert await sign_ins.find(text) == TOKEN
-        clock.now += 1
-        assert await sign_ins.find(text) is None
-        with pytest.raises(InvalidRequest):
-            await sign_ins.create(TOKEN)
+        limits = {"rate": 70, "max_body": 8, "session_mode": "delta", "budget": 9}
+        fields = {"tenant": "blue", "user_id": "ann", "role": "admin", "expires_at": START + DAY, **limits}
+        key = await create_stored_key(served.hf, **fields)
+        first, second = open_access(served, clock), open_access(served, clock)
+        cookie = await first.sign_in(key)
+        expected = (await first.authenticate({"x-holdfast-key": key}))[0]
+        assert [await find(one, cookie) for one in (first, second)] == [expected, expected]
+        assert expected.user_id == "ann"
+        assert key.rpartition("_")[2] not in str(cookie)
 
 
-async def test_a_sign_in_ends_without_requests_and_after_days() -> None:
+async def test_a_forged_cookie_is_refused() -> None:
+    """One of another key, with another time, or without a signature."""
     clock = Clock()
     async with gateway([], clock=clock) as (served, _):
-        sign_ins = SignIns(served.hf)
-        principal = await create_key(served.hf)
-        idle, used = await sign_ins.create(principal), await sign_ins.create(principal)
-        step = SIGN_IN_IDLE_HOURS * 3_600_000 - USE_UPDATE_MS
-        while clock.now + step < START + SIGN_IN_DAYS * 86_400_000:
-            clock.now += step
-            assert await sign_ins.find(used) == principal
-            await until(partial(is_noted, served.hf, used, clock.now))
-        assert await sign_ins.find(idle) is None
-        clock.now = START + SIGN_IN_DAYS * 86_400_000
-        assert await sign_ins.find(used) is None
+        access = open_access(served, clock)
+        mine, other = await create_stored_key(served.hf), await create_stored_key(served.hf, role="admin")
+        cookie = str(await access.sign_in(mine))
+        clock.now += 5_000
+        name, when, mac = cookie.split(".")
+        later = str(await access.sign_in(mine)).split(".")[1]
+        forged = [f"{parse_key_id(other)}.{when}.{mac}", f"{name}.{later}.{mac}", f"{name}.{when}", mine, "x" * 1000]
+        assert [await find(access, one) for one in forged] == [None] * len(forged)
+        assert await find(access, cookie) is not None
+
+
+async def test_a_sign_in_ends_after_hours() -> None:
+    clock = Clock()
+    async with gateway([], clock=clock) as (served, _):
+        access = open_access(served, clock)
+        cookie = await access.sign_in(await create_stored_key(served.hf))
+        clock.now = START + SIGN_IN_HOURS * 3_600_000 - 1_000
+        assert await find(access, cookie) is not None
+        clock.now += 1_000
+        assert await find(access, cookie) is None
 
 
 @pytest.mark.parametrize("reason", ["revoked", "expired"])
@@ -91,58 +84,30 @@ async def test_a_sign_in_ends_with_its_key(reason: str) -> None:
     """On every server, after the few seconds for which a key is cached."""
     clock = Clock()
     async with gateway([], clock=clock) as (served, _):
-        principal = await create_key(served.hf)
-        sign_ins, other = SignIns(served.hf), SignIns(served.hf)
-        text = await sign_ins.create(principal)
-        assert [await one.find(text) for one in (sign_ins, other)] == [principal, principal]
+        key = await create_stored_key(served.hf, expires_at=START + 3_600_000)
+        servers = open_access(served, clock), open_access(served, clock)
+        cookie = await servers[0].sign_in(key)
+        assert None not in [await find(one, cookie) for one in servers]
         if reason == "revoked":
-            await served.hf.store.revoke_key(principal.key_id or "", timestamp=clock.now)
+            await served.hf.store.revoke_key(parse_key_id(key) or "", timestamp=clock.now)
         else:
-            clock.now = START + SIGN_IN_DAYS * 86_400_000
+            clock.now = START + 3_600_000
         clock.now += KEY_CACHE_MS
-        assert [await one.find(text) for one in (sign_ins, other)] == [None, None]
+        assert [await find(one, cookie) for one in servers] == [None, None]
 
 
-async def test_signing_out_ends_one_sign_in() -> None:
+async def test_a_sign_in_of_a_token_ends_with_the_token() -> None:
     clock = Clock()
     async with gateway([], clock=clock) as (served, _):
-        principal = await create_key(served.hf)
-        sign_ins, other = SignIns(served.hf), SignIns(served.hf)
-        text, second = await sign_ins.create(principal), await sign_ins.create(principal)
-        assert await other.find(text) == principal
-        await sign_ins.end(text)
-        assert [await sign_ins.find(one) for one in (text, second)] == [None, principal]
-        clock.now += KEY_CACHE_MS
-        assert await other.find(text) is None
-        await sign_ins.end(text)
-        await sign_ins.end("x" * 1000)
-
-
-async def test_the_oldest_sign_in_of_a_key_ends(tmp_path: Path) -> None:
-    clock = Clock()
-    async with gateway([], clock=clock, store=f"sqlite:///{tmp_path}/s.db") as (served, _):
-        principal, sign_ins = await create_key(served.hf), SignIns(served.hf)
-        texts = []
-        for _ in range(SIGN_INS_OF_HOLDER + 1):
-            clock.now += 1
-            texts.append(await sign_ins.create(principal))
-        assert [await sign_ins.find(text) is not None for text in texts] == [False] + [True] * SIGN_INS_OF_HOLDER
-
-
-async def test_a_use_that_cannot_be_recorded_is_reported(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The request goes on, and the log has no part of the text."""
-    async with gateway([], clock=Clock()) as (served, _):
-        principal, sign_ins = await create_key(served.hf), SignIns(served.hf)
-        text = await sign_ins.create(principal)
-
-        async def fail(*_: object, **__: object) -> None:
-            raise StoreUnavailable("read-only")
-
-        monkeypatch.setattr(served.hf.store.inner, "use_sign_in", fail, raising=False)  # type: ignore[attr-defined]
-        with caplog.at_level(logging.WARNING, "holdfast.access"):
-            assert await sign_ins.find(text) == principal
-            await until(lambda: caplog.messages)
-        assert "cannot record the use of sign-in" in caplog.text
-        assert text not in caplog.text
+        access = open_access(served, clock)
+        await create_stored_key(served.hf)
+        cookie = await access.sign_in(token())
+        found = await find(access, cookie)
+        assert found is not None
+        assert (found.user_id, found.key_id) == ("ada", "jwt")
+        clock.now = START + 630_000
+        assert await find(access, cookie) is None
+        with pytest.raises(Refused, match="not valid"):
+            await access.sign_in(token())
+        with pytest.raises(Refused, match="too long for a cookie"):
+            await access.sign_in(token(now=clock.now, more="x" * COOKIE_CHARS))

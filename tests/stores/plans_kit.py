@@ -82,11 +82,8 @@ ON_A_TURNS_PATH = (
     "state_put",
     "state_drop",
     "media_drop_unused",
-    "key_of_hash",
     "key_use",
     "key_get",
-    "sign_in_get",
-    "sign_in_use",
 )
 """Statements of the SQL stores that a turn makes, or may have to."""
 LISTS = ("list_newest", "list_oldest", "list_newest_of_user", "list_oldest_of_user")

@@ -8,7 +8,7 @@ from holdfast.stores.base import Store
 from tests.contract import CHECKS, MODULES
 from tests.contract.tenants import OF_A_SESSION, OF_A_TENANT
 
-MAKES = {"create", "replace", "put_blob", "learn", "lease", "add_key", "add_sign_in", "add_deletion"}
+MAKES = {"create", "replace", "put_blob", "learn", "lease", "add_key", "add_deletion"}
 """Methods that create something in their own tenant, whatever another tenant has."""
 OPEN = {"tenants", "ping", "close"}
 """Methods that concern the whole database, or the handle."""

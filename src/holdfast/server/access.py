@@ -27,10 +27,9 @@ from holdfast.server.body_limits import get_declared_size
 from holdfast.server.http import Caller, refuse_missing_key
 from holdfast.server.jwks import BadToken, TokenVerifier
 from holdfast.server.key_cache import KeyCache, trim_cache
-from holdfast.server.limits import TOKEN_CHARS
+from holdfast.server.limits import COOKIE_CHARS, TOKEN_CHARS
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply, make_error_body, make_failure_reply, to_response
-from holdfast.server.sign_in import SignIns
 
 _log = logging.getLogger("holdfast.access")
 _DOTS: Final = 2
@@ -56,7 +55,6 @@ class Access:
 
     Attributes:
         passthrough: True if the upstream is called with the client's own key.
-        sign_ins: the browsers that are signed in to the inspector.
 
     Args:
         hf: the `Holdfast` of the server's own tenant. Its store contains the API keys.
@@ -80,7 +78,6 @@ class Access:
         self._key_cache = KeyCache(lambda: hf.store, hf.clock)
         self._rates = RateLimiter(self._settings.rate, hf.clock)
         self._has_keys = False
-        self.sign_ins = SignIns(hf)
 
     @property
     def requires_key(self) -> bool:
@@ -146,11 +143,40 @@ class Access:
             Refused: the caller has to sign in, or the rate limit is exceeded.
         """
         token = read_cookie(headers)
-        principal = None if token is None else await self.sign_ins.find(token)
+        principal = None if token is None else await self._find_sign_in(token)
         if principal is None:
             return (await self.authenticate(headers))[0], None
         self._check_rate(principal)
         return principal, token
+
+    async def sign_in(self, credential: str) -> str | None:
+        """Return the cookie with which a browser acts for an API key or a token; None if the caller needs no credential.
+
+        The cookie of a key is signed with the key, and does not contain it. The cookie of a token is the token, which ends soon.
+
+        Raises:
+            Refused: the credential is not valid, or is a token that is too long for a cookie; or the rate limit is exceeded.
+        """
+        principal, _ = await self.authenticate({"x-holdfast-key": credential} if credential else {})
+        if principal.key_id is None:
+            return None
+        key = await self._key_cache.find_valid(credential)
+        if key is None and len(credential) > COOKIE_CHARS:
+            message = (
+                f"the token has more than {COOKIE_CHARS} characters, which is too long for a cookie: use an API key"
+            )
+            raise Refused(400, "invalid_request", message)
+        return credential if key is None else self._key_cache.sign(key)
+
+    async def _find_sign_in(self, cookie: str) -> Principal | None:
+        """Return the principal of a sign-in; None if it has ended, or if the text is not the cookie of a sign-in."""
+        key = await self._key_cache.find_signed(cookie)
+        if key is not None:
+            return to_principal(key)
+        try:
+            return None if self._tokens is None else await self._tokens.principal(cookie)
+        except BadToken:
+            return None
 
     def _check_rate(self, principal: Principal) -> None:
         """Count a request. Raise `Refused` if the principal sends too many."""

@@ -59,10 +59,10 @@ JWKS_BYTES: Final = 1 * MIB
 """Largest JSON Web Key Set for checking tokens."""
 KEYS_REMEMBERED: Final = 10_000
 """API keys that a server caches for some seconds; also the callers whose requests it counts."""
-SIGN_IN_DAYS: Final = 7
-"""Days after which a sign-in ends, even if it is used."""
-SIGN_IN_IDLE_HOURS: Final = 12
-"""Hours without a request after which a sign-in ends."""
+COOKIE_CHARS: Final = 3_800
+"""Longest token of `auth.jwt` with which a browser can sign in. Browsers drop longer cookies."""
+SIGN_IN_HOURS: Final = 12
+"""Hours after which a sign-in ends."""
 PARAMETERS: Final = 50
 """Query parameters in a request."""
 SIGN_IN_BYTES: Final = 64 * 1024

@@ -14,7 +14,6 @@ contract consists of one protocol per subject, which is described in the docstri
 | memories | `holdfast.stores.memories` |
 | records | `holdfast.stores.records` |
 | API keys | `holdfast.stores.keys` |
-| sign-ins to the inspector | `holdfast.stores.sign_ins` |
 | the journal of deletions | `holdfast.stores.deletions` |
 | matching: find the sessions that contain a message, or that share entries | `holdfast.stores.matching` |
 | the tenant: leases, data about models, the handle | `holdfast.stores.tenants` |
@@ -50,7 +49,6 @@ from holdfast.stores.matching import MatchingStore
 from holdfast.stores.memories import MemoryStore
 from holdfast.stores.records import RecordStore
 from holdfast.stores.sessions import SessionStore
-from holdfast.stores.sign_ins import SignInStore
 from holdfast.stores.state import StateStore
 from holdfast.stores.tenants import TenantStore
 
@@ -64,7 +62,6 @@ class Store(
     MemoryStore,
     RecordStore,
     KeyStore,
-    SignInStore,
     DeletionStore,
     MatchingStore,
     TenantStore,

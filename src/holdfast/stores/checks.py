@@ -45,7 +45,6 @@ from holdfast.stores.deletions import Deletion, DeletionKind
 from holdfast.stores.keys import ApiKey, Role
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
-from holdfast.stores.sign_ins import SignIn
 
 DOT_SEGMENTS: Final = frozenset({".", ".."})
 """Segments of a path that URLs cannot contain as names (RFC 3986, section 5.2.4)."""
@@ -334,7 +333,8 @@ def check_key(key: ApiKey) -> None:
     check_new_id(key.tenant, "tenant")
     if key.user_id is not None:
         check_new_id(key.user_id, "user_id")
-    _check_role(key.role)
+    if key.role not in get_args(Role):
+        raise InvalidRequest(f"role must be one of {', '.join(get_args(Role))}, not {key.role!r}", param="role")
     if key.session_mode not in (None, *get_args(Mode)):
         raise InvalidRequest(
             f"session_mode must be one of {', '.join(get_args(Mode))}, not {key.session_mode!r:.80}",
@@ -344,18 +344,6 @@ def check_key(key: ApiKey) -> None:
         value = getattr(key, name)
         if value is not None and value < 1:
             raise InvalidRequest(f"{name} must be at least 1, not {value}", param=name)
-
-
-def check_sign_in(sign_in: SignIn) -> None:
-    """Refuse a sign-in that cannot be stored."""
-    check_hash(sign_in.hash, "hash")
-    check_id(sign_in.tenant, "tenant")
-    for name in ("user_id", "key_id"):
-        value = getattr(sign_in, name)
-        if value is not None:
-            check_id(value, name)
-    _check_role(sign_in.role)
-    check_int(sign_in.expires_at, "expires_at", low=sign_in.created_at + 1)
 
 
 def check_deletion(deletion: Deletion, keep: int | None) -> None:
@@ -370,11 +358,6 @@ def check_deletion(deletion: Deletion, keep: int | None) -> None:
         check_id(deletion.key_id, "key_id")
     for hash_ in (deletion.user_hash, deletion.session_hash):
         check_size(len(hash_), "hash", 32)
-
-
-def _check_role(role: Any) -> None:
-    if role not in get_args(Role):
-        raise InvalidRequest(f"role must be one of {', '.join(get_args(Role))}, not {role!r}", param="role")
 
 
 def bound_turns(

@@ -53,11 +53,7 @@ class KeyStore(Protocol):
     """Store API keys. The module docstring describes what all methods promise."""
 
     async def add_key(self, key: ApiKey) -> None:
-        """Store a key. Raises `InvalidRequest` if a key with that id or hash exists."""
-        ...
-
-    async def key_of(self, hash: bytes) -> ApiKey | None:  # noqa: A002 - its name in the API
-        """Return the key with that hash, even if it is revoked or expired; None if there is none."""
+        """Store a key. Raises `InvalidRequest` if a key with that id exists."""
         ...
 
     async def get_key(self, key_id: str) -> ApiKey | None:
@@ -75,7 +71,7 @@ class KeyStore(Protocol):
         ...
 
     async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
-        """Revoke a key permanently, delete its sign-ins, and return it. A key that is already revoked stays unchanged.
+        """Revoke a key permanently, and return it. A key that is already revoked stays unchanged.
 
         Raises:
             KeyNotFound: there is no key with this id.

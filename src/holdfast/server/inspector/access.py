@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.config.gateway import is_loopback
-from holdfast.server.access import ASSETS, SIGN_IN, Access, is_page, is_same_origin, make_cookie, read_cookie
+from holdfast.server.access import ASSETS, SIGN_IN, Access, is_page, is_same_origin, make_cookie
 from holdfast.server.http import Call, Caller
 from holdfast.server.inspector.frame import (
     ASSET_TYPES,
@@ -21,14 +21,13 @@ from holdfast.server.inspector.frame import (
     HTML,
     PageQuery,
     PageView,
-    get_token,
     is_secure,
     make_url,
     read_asset,
     render,
     render_template,
 )
-from holdfast.server.limits import SIGN_IN_BYTES, SIGN_IN_DAYS
+from holdfast.server.limits import SIGN_IN_BYTES, SIGN_IN_HOURS
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply, make_error_body, to_response
 from holdfast.server.routes import Routes
@@ -176,33 +175,22 @@ async def sign_in(call: Call) -> Reply:
     access: Access = call.request.app.state.access
     key = form.get("key", [""])[0].strip()
     try:
-        principal, _ = await access.authenticate({"x-holdfast-key": key} if key else {})
+        cookie = await access.sign_in(key)
     except Refused as exc:
         error = "This key is not valid, has expired or was revoked." if exc.status == 401 and key else str(exc)
         return await render(
             call, "sign_in.html", title="Sign in", status=exc.status, next=target, error=error, is_revoked=False
         )
-    if principal.key_id is None:  # no key is required here, and this text is not a valid key
+    if cookie is None:  # no key is required here, and this text is not a valid key
         return redirect(target)
-    # Never continue with a token that the browser already had: somebody else may know it.
-    await _end(call)
-    token = await access.sign_ins.create(principal)
-    return redirect(target, make_cookie(token, is_secure=is_secure(call), seconds=SIGN_IN_DAYS * 86_400))
+    return redirect(target, make_cookie(cookie, is_secure=is_secure(call), seconds=SIGN_IN_HOURS * 3600))
 
 
 @routes.add("POST", "/inspect/sign-out", "read", answer=HTML)
 async def sign_out(call: Call) -> Reply:
-    """End the sign-in of this browser."""
+    """Let this browser forget its sign-in."""
     check_origin(call)
-    await _end(call)
     return redirect(SIGN_IN, make_cookie("", is_secure=is_secure(call), seconds=0))
-
-
-async def _end(call: Call) -> None:
-    access: Access = call.request.app.state.access
-    token = get_token(call.request.scope) or read_cookie(call.request.headers)
-    if token is not None:
-        await access.sign_ins.end(token)
 
 
 def redirect(path: str, cookie: str = "") -> Reply:

@@ -46,7 +46,7 @@ from holdfast.stores.logic.reads import read_session_row
 from holdfast.stores.logic.records import RecordMethods
 from holdfast.stores.logic.rows import decode_intact_session
 from holdfast.stores.logic.steps import Query, Steps
-from holdfast.stores.logic.tenants import DeletionMethods, SignInMethods, TenantMethods
+from holdfast.stores.logic.tenants import DeletionMethods, TenantMethods
 from holdfast.stores.logic.writes import insert_session, rewind_tail
 from holdfast.stores.record_checks import encode_changes_off_loop
 from holdfast.stores.session_changes import install_session, refuse_reshaped
@@ -58,9 +58,7 @@ PING_BYTES: Final = 1 << 20
 """Number of bytes that `ping` writes after a write has failed: about the size of a turn with a large message."""
 
 
-class LogicStore(
-    ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods, SignInMethods, DeletionMethods, TenantMethods
-):
+class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods, DeletionMethods, TenantMethods):
     """A store handle of one tenant (`holdfast.stores.base.Store`) on a SQL database.
 
     Its methods check arguments and run the generators of statements.

@@ -1,4 +1,4 @@
-"""Store leases, calibration data of models, API keys, sign-ins and the journal of deletions of a tenant.
+"""Store leases, calibration data of models, API keys and the journal of deletions of a tenant.
 
 The functions are generators of statements.
 """
@@ -12,14 +12,13 @@ from typing import Final, cast
 import msgspec
 
 from holdfast.errors import InvalidRequest, KeyNotFound
-from holdfast.limits import LEARNED_BYTES, LEARNED_MODELS, PAGE, SIGN_INS, SIGN_INS_OF_HOLDER
+from holdfast.limits import LEARNED_BYTES, LEARNED_MODELS, PAGE
 from holdfast.stores import checks
 from holdfast.stores.deletions import Deletion, DeletionKind
-from holdfast.stores.keys import ApiKey, Role
+from holdfast.stores.keys import ApiKey
 from holdfast.stores.logic.handle import Handle
 from holdfast.stores.logic.rows import ENDLESS, decode_key, decode_text, encode_key
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
-from holdfast.stores.sign_ins import EXPIRED_PER_WRITE, SignIn
 
 _STALE: Final = 3_600_000
 """Milliseconds after its expiry at which a lease is deleted. The delay keeps a caller whose clock is fast from deleting leases in use."""
@@ -57,10 +56,6 @@ class TenantMethods(Handle):
     async def add_key(self, key: ApiKey) -> None:
         checks.check_key(key)
         await self._write(partial(_add_key, self.tenant, key))
-
-    async def key_of(self, hash: bytes) -> ApiKey | None:  # noqa: A002 - its name in the API
-        checks.check_hash(hash, "hash")
-        return await self._read(partial(_find_key, self.tenant, hash), single=True)
 
     async def get_key(self, key_id: str) -> ApiKey | None:
         checks.check_id(key_id, "key_id")
@@ -125,14 +120,9 @@ def _read_learned(tenant: str, model: str) -> Steps[bytes | None]:
 
 
 def _add_key(tenant: str, key: ApiKey) -> Steps[None]:
-    if (yield Query("key_get", (tenant, key.id))) or (yield Query("key_of_hash", (tenant, key.hash))):
-        raise InvalidRequest(f"an API key with the id {key.id!r} or the same hash exists already", param="id")
+    if (yield Query("key_get", (tenant, key.id))):
+        raise InvalidRequest(f"an API key with the id {key.id!r} exists already", param="id")
     yield Query("key_insert", encode_key(tenant, key))
-
-
-def _find_key(tenant: str, hash_: bytes) -> Steps[ApiKey | None]:
-    rows = yield Query("key_of_hash", (tenant, hash_))
-    return decode_key(rows[0]) if rows else None
 
 
 def _get_key(tenant: str, key_id: str) -> Steps[ApiKey | None]:
@@ -153,72 +143,11 @@ def _revoke_key(tenant: str, key_id: str, timestamp: int) -> Steps[ApiKey]:
     rows = yield Query("key_get", (tenant, key_id))
     if not rows:
         raise KeyNotFound(key_id)
-    yield Query("sign_ins_of_key_delete", (tenant, key_id))
     return decode_key(rows[0])
 
 
 def _use_key(tenant: str, key_id: str, timestamp: int) -> Steps[None]:
     yield Query("key_use", (tenant, key_id, timestamp))
-
-
-class SignInMethods(Handle):
-    """Implements the methods of `SignInStore` on a SQL database. `LogicStore` inherits from this class."""
-
-    async def add_sign_in(self, sign_in: SignIn) -> None:
-        checks.check_sign_in(sign_in)
-        await self._write(partial(_add, self.tenant, sign_in))
-
-    async def find_sign_in(self, hash: bytes) -> SignIn | None:  # noqa: A002 - its name in the API
-        checks.check_hash(hash, "hash")
-        return await self._read(partial(_find, self.tenant, hash), single=True)
-
-    async def use_sign_in(self, hash: bytes, *, timestamp: int) -> None:  # noqa: A002
-        checks.check_hash(hash, "hash")
-        await self._write(partial(_run, Query("sign_in_use", (self.tenant, hash, timestamp))))
-
-    async def remove_sign_in(self, hash: bytes) -> None:  # noqa: A002
-        checks.check_hash(hash, "hash")
-        await self._write(partial(_run, Query("sign_in_delete", (self.tenant, hash))))
-
-
-def _run(query: Query) -> Steps[None]:
-    yield query
-
-
-def _add(tenant: str, sign_in: SignIn) -> Steps[None]:
-    if (yield from _find(tenant, sign_in.hash)) is not None:
-        raise InvalidRequest("a sign-in with the same hash exists already", param="hash")
-    holder = (tenant, sign_in.key_id or "", sign_in.tenant, sign_in.user_id or "")
-    expired = yield Query("sign_ins_expired", (tenant, sign_in.created_at, EXPIRED_PER_WRITE))
-    surplus = yield Query("sign_ins_of_holder", (*holder, SIGN_INS_OF_HOLDER - 1, PAGE))
-    oldest = yield Query("sign_ins_oldest", (tenant, SIGN_INS - 1, PAGE))
-    if gone := {row[0] for row in (*expired, *surplus, *oldest)}:
-        yield Many("sign_in_delete", [(tenant, hash_) for hash_ in sorted(gone)])
-    yield Query("sign_in_insert", _encode(tenant, sign_in))
-
-
-def _find(tenant: str, hash_: bytes) -> Steps[SignIn | None]:
-    rows = yield Query("sign_in_get", (tenant, hash_))
-    return _decode(rows[0]) if rows else None
-
-
-def _decode(row: Row) -> SignIn:
-    hash_, opens, user_id, role, key_id, created_at, expires_at, used_at = row
-    return SignIn(
-        hash=hash_,
-        tenant=decode_text(opens),
-        user_id=decode_text(user_id) or None,
-        role=cast(Role, decode_text(role)),
-        key_id=decode_text(key_id) or None,
-        created_at=created_at,
-        expires_at=expires_at,
-        used_at=used_at,
-    )
-
-
-def _encode(tenant: str, sign_in: SignIn) -> Row:
-    holder = (sign_in.tenant, sign_in.user_id or "", sign_in.role, sign_in.key_id or "")
-    return (tenant, sign_in.hash, *holder, sign_in.created_at, sign_in.expires_at, sign_in.used_at)
 
 
 class DeletionMethods(Handle):

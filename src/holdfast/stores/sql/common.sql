@@ -823,11 +823,6 @@ DELETE FROM records WHERE owner = :owner AND place <= :place
 SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
 FROM api_keys WHERE tenant = :tenant AND id = :id
 
--- key_of_hash(tenant, hash) --
--- Return an API key by its hash.
-SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
-FROM api_keys WHERE tenant = :tenant AND hash = :hash
-
 -- keys_after(tenant, after, limit) --
 -- Return API keys in the order of their ids, after a given one.
 SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
@@ -850,40 +845,6 @@ UPDATE api_keys SET revoked_at = :revoked_at WHERE tenant = :tenant AND id = :id
 -- key_use(tenant, id, used_at) --
 -- Record the time of an API key's last use.
 UPDATE api_keys SET used_at = :used_at WHERE tenant = :tenant AND id = :id AND (used_at IS NULL OR used_at < :used_at)
-
--- sign_in_get(tenant, hash) --
--- Return a sign-in by its hash.
-SELECT hash, opens, user_id, role, key_id, created_at, expires_at, used_at FROM sign_ins WHERE tenant = :tenant AND hash = :hash
-
--- sign_in_insert(tenant, hash, opens, user_id, role, key_id, created_at, expires_at, used_at) --
--- Insert a new sign-in.
-INSERT INTO sign_ins (tenant, hash, opens, user_id, role, key_id, created_at, expires_at, used_at)
-VALUES (:tenant, :hash, :opens, :user_id, :role, :key_id, :created_at, :expires_at, :used_at)
-
--- sign_in_use(tenant, hash, used_at) --
--- Record the time of a sign-in's last use.
-UPDATE sign_ins SET used_at = :used_at WHERE tenant = :tenant AND hash = :hash AND (used_at IS NULL OR used_at < :used_at)
-
--- sign_in_delete(tenant, hash) --
--- Delete a sign-in.
-DELETE FROM sign_ins WHERE tenant = :tenant AND hash = :hash
-
--- sign_ins_of_key_delete(tenant, key_id) --
--- Delete the sign-ins of a key.
-DELETE FROM sign_ins WHERE tenant = :tenant AND key_id = :key_id
-
--- sign_ins_of_holder(tenant, key_id, opens, user_id, kept, limit) --
--- Return sign-ins of a holder, without the newest ones.
-SELECT hash FROM sign_ins WHERE tenant = :tenant AND key_id = :key_id AND opens = :opens AND user_id = :user_id
-ORDER BY created_at DESC, hash DESC LIMIT :limit OFFSET :kept
-
--- sign_ins_oldest(tenant, kept, limit) --
--- Return sign-ins of all holders, without the newest ones.
-SELECT hash FROM sign_ins WHERE tenant = :tenant ORDER BY created_at DESC, hash DESC LIMIT :limit OFFSET :kept
-
--- sign_ins_expired(tenant, now, limit) --
--- Return sign-ins that have expired.
-SELECT hash FROM sign_ins WHERE tenant = :tenant AND expires_at <= :now ORDER BY expires_at LIMIT :limit
 
 -- deletion_insert(tenant, deleted_at, id, kind, user_hash, session_hash, key_id, counts) --
 -- Insert a deletion into the journal, unless it is there.

@@ -309,7 +309,6 @@ CREATE TABLE api_keys (
     budget     INTEGER,
     PRIMARY KEY (tenant, id)
 ) STRICT, WITHOUT ROWID;
-CREATE UNIQUE INDEX api_keys_hash ON api_keys (tenant, hash);
 
 -- State that sessions share: that of a user, and with an empty user that of the tenant.
 
@@ -546,26 +545,7 @@ CREATE TABLE records (
 CREATE INDEX records_expires ON records (tenant, expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX records_searchable ON records (owner, version, number) WHERE number IS NOT NULL;
 
--- Sign-ins to the inspector, and the journal of deletions.
-
--- A sign-in, stored by the tenant of a server. `opens` is the tenant whose sessions it gives access to. `user_id` and
--- `key_id` are empty if there are none.
-CREATE TABLE sign_ins (
-    tenant     TEXT    NOT NULL,
-    hash       BLOB    NOT NULL,
-    opens      TEXT    NOT NULL,
-    user_id    TEXT    NOT NULL,
-    role       TEXT    NOT NULL,
-    key_id     TEXT    NOT NULL,
-    created_at INTEGER NOT NULL,
-    expires_at INTEGER NOT NULL,
-    used_at    INTEGER,
-    PRIMARY KEY (tenant, hash)
-) STRICT, WITHOUT ROWID;
-
-CREATE INDEX sign_ins_holder ON sign_ins (tenant, key_id, opens, user_id, created_at);
-CREATE INDEX sign_ins_created ON sign_ins (tenant, created_at);
-CREATE INDEX sign_ins_expires ON sign_ins (tenant, expires_at);
+-- The journal of deletions.
 
 -- A deletion. Ids of users and sessions are stored as keyed hashes only; empty if there is none. `counts` is the
 -- receipt as JSON.
