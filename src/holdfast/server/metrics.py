@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from holdfast.agents import Roster
-from holdfast.engine.engine import Engine
 from holdfast.holdfast import Holdfast
-from holdfast.indexes.service import IndexService
 from holdfast.models import LimitedModel
-from holdfast.overlays.compactor import Compactor
-from holdfast.overlays.scoring import Scoring
-from holdfast.secrets import Guard
 from holdfast.server.streaming import ReplyStreams
+
+F = TypeVar("F", CounterMetricFamily, GaugeMetricFamily)
+Samples = Iterable[tuple[Sequence[str], float]]
+"""Values of the labels, each with a number."""
 
 
 class Metrics:
@@ -36,177 +36,117 @@ class Metrics:
             "holdfast_request_seconds", "Time to the end of the reply", ["route"], registry=self.registry
         )
         self.running = Gauge("holdfast_requests_running", "Requests being answered", registry=self.registry)
-        for collector in (
-            _Summaries(lambda: hf.compactor),
-            _Ratings(lambda: hf.scoring),
-            _Ends(lambda: hf.engine if hf.is_open else None),
-            _Indexed(lambda: hf.index if hf.is_open else None),
-            _Secrets(hf.guard),
-            _Upstreams(hf.roster),
-            _Replies(relays),
-        ):
-            self.registry.register(collector)
+        self.registry.register(_Counts(hf, relays))
 
     def render(self) -> bytes:
         """Return the metrics in Prometheus text format."""
         return generate_latest(self.registry)
 
 
-class _Summaries(Collector):
-    def __init__(self, compactor: Callable[[], Compactor | None]) -> None:
-        self._compactor = compactor
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        compactor = self._compactor()
-        made = CounterMetricFamily(
-            "holdfast_summaries",
-            "Summaries by outcome: made, dropped, outdated, late, or the reason for none",
-            labels=["outcome"],
-        )
-        tokens = CounterMetricFamily("holdfast_summary_tokens", "Tokens used for summaries", labels=["kind"])
-        if compactor is not None:
-            for outcome, times in sorted(compactor.outcomes.items()):
-                made.add_metric([outcome], times)
-            tokens.add_metric(["prompt"], compactor.spent.prompt_tokens)
-            tokens.add_metric(["completion"], compactor.spent.completion_tokens)
-        yield made
-        yield tokens
+def _make(family: type[F], name: str, text: str, samples: Samples = (), labels: Sequence[str] = ()) -> F:
+    made = family(name, text, labels=labels)
+    for values, number in samples:
+        made.add_metric(values, number)
+    return made
 
 
-class _Ratings(Collector):
-    def __init__(self, scoring: Callable[[], Scoring | None]) -> None:
-        self._scoring = scoring
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        scoring = self._scoring()
-        rated = CounterMetricFamily("holdfast_ratings", "Messages rated by a scorer")
-        batches = CounterMetricFamily(
-            "holdfast_rating_batches", "Batches sent to a scorer, and their failures", labels=["outcome"]
-        )
-        tokens = CounterMetricFamily("holdfast_rating_tokens", "Tokens used for ratings", labels=["kind"])
-        if scoring is not None:
-            counts = scoring.counts
-            rated.add_metric([], counts.rated)
-            outcomes = {"asked": counts.batches, "failed": counts.failed, "nonsense": counts.nonsense}
-            for outcome, times in {**outcomes, "given_up": counts.given_up}.items():
-                batches.add_metric([outcome], times)
-            tokens.add_metric(["prompt"], counts.prompt_tokens)
-            tokens.add_metric(["completion"], counts.completion_tokens)
-        yield rated
-        yield batches
-        yield tokens
+_count: Final = partial(_make, CounterMetricFamily)
+_gauge: Final = partial(_make, GaugeMetricFamily)
 
 
-class _Ends(Collector):
-    """Collects metrics of ended sessions, hook deliveries and failure messages from the counters of the engine."""
-
-    def __init__(self, engine: Callable[[], Engine | None]) -> None:
-        self._engine = engine
-
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        engine = self._engine()
-        ended = CounterMetricFamily("holdfast_sessions_ended", "Sessions that ended, by reason", labels=["reason"])
-        deliveries = CounterMetricFamily(
-            "holdfast_hook_deliveries",
-            "Hook deliveries of session ends, by outcome",
-            labels=["hook", "outcome"],
-        )
-        pending = GaugeMetricFamily("holdfast_endings_pending", "Session ends with hook deliveries in progress")
-        failures = CounterMetricFamily(
-            "holdfast_failure_messages",
-            "Turns that ended with an agent's failure message because no model answered, by error",
-            labels=["code"],
-        )
-        if engine is not None:
-            for code, times in sorted(engine.failures.items()):
-                failures.add_metric([code], times)
-            for reason, times in sorted(engine.life.ended.items()):
-                ended.add_metric([reason], times)
-            for labels, times in sorted(engine.hook_dispatcher.outcomes.items()):
-                deliveries.add_metric(labels, times)
-            pending.add_metric([], engine.hook_dispatcher.pending)
-        yield ended
-        yield deliveries
-        yield pending
-        yield failures
+def _list_by_label(counts: Mapping[Any, int]) -> Samples:
+    return [([label], times) for label, times in sorted(counts.items())]
 
 
-class _Indexed(Collector):
-    def __init__(self, index: Callable[[], IndexService | None]) -> None:
-        self._index = index
+class _Counts(Collector):
+    """Collects the counters that the parts of a `Holdfast` keep themselves. A part that is not running reports no numbers."""
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        indexed = CounterMetricFamily("holdfast_index_entries", "Indexed entries")
-        failures = CounterMetricFamily(
-            "holdfast_index_failures", "Failed index operations, which are retried", labels=["doing"]
-        )
-        waiting = GaugeMetricFamily("holdfast_index_waiting", "Sessions waiting to be indexed")
-        lag = GaugeMetricFamily("holdfast_index_lag_seconds", "Waiting time of the oldest session")
-        index = self._index()
-        if index is not None:
-            indexed.add_metric([], index.indexed)
-            waiting.add_metric([], index.waiting)
-            lag.add_metric([], index.lag / 1000)
-            for doing, times in sorted(index.failures.items()):
-                failures.add_metric([doing], times)
-        yield from (indexed, failures, waiting, lag)
-
-
-class _Secrets(Collector):
-    def __init__(self, guard: Guard | None) -> None:
-        self._guard = guard
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        found = CounterMetricFamily(
-            "holdfast_secrets", "Secrets found in stored or rejected content, by rule", labels=["rule", "action"]
-        )
-        for labels, times in sorted(self._guard.counts.items() if self._guard else ()):
-            found.add_metric(labels, times)
-        yield found
-
-
-class _Upstreams(Collector):
-    def __init__(self, roster: Roster) -> None:
-        self._roster = roster
-
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        calls = CounterMetricFamily("holdfast_upstream_calls", "Model calls for turns", labels=["llm"])
-        failures = CounterMetricFamily("holdfast_upstream_failures", "Failed model calls", labels=["llm", "code"])
-        failovers = CounterMetricFamily(
-            "holdfast_upstream_failovers", "Calls answered by another model", labels=["llm"]
-        )
-        running = GaugeMetricFamily(
-            "holdfast_upstream_running", "Calls in progress, limited by max_requests", labels=["llm"]
-        )
-        waiting = GaugeMetricFamily("holdfast_upstream_waiting", "Calls waiting for a free slot", labels=["llm"])
-        waits = CounterMetricFamily("holdfast_upstream_waits", "Calls that had to wait", labels=["llm"])
-        waited = CounterMetricFamily("holdfast_upstream_wait_seconds", "Total waiting time of calls", labels=["llm"])
-        for client, upstream in self._roster.upstreams:
-            calls.add_metric([upstream.name], upstream.calls)
-            failovers.add_metric([upstream.name], upstream.failovers)
-            for code, times in sorted(upstream.failures.items()):
-                failures.add_metric([upstream.name, code], times)
-            if isinstance(client, LimitedModel):
-                running.add_metric([upstream.name], client.running)
-                waiting.add_metric([upstream.name], client.waiting)
-                waits.add_metric([upstream.name], client.waits)
-                waited.add_metric([upstream.name], client.waited)
-        yield from (calls, failures, failovers, running, waiting, waits, waited)
-
-
-class _Replies(Collector):
-    def __init__(self, relays: ReplyStreams) -> None:
+    def __init__(self, hf: Holdfast, relays: ReplyStreams) -> None:
+        self._hf = hf
         self._relays = relays
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
+        yield from self._collect_summaries()
+        yield from self._collect_ratings()
+        if self._hf.is_open:
+            yield from self._collect_ends()
+            yield from self._collect_index()
+        yield from self._collect_upstreams()
+        found = sorted(self._hf.guard.counts.items()) if self._hf.guard else ()
+        text = "Secrets found in stored or rejected content, by rule"
+        yield _count("holdfast_secrets", text, found, ["rule", "action"])
         relays = self._relays
-        yield GaugeMetricFamily("holdfast_streams_open", "Streamed replies in progress", value=relays.streams)
-        left = CounterMetricFamily(
-            "holdfast_replies_left", "Replies whose client disconnected early, by outcome", labels=["outcome"]
-        )
-        for outcome, times in sorted(relays.left.items()):
-            left.add_metric([outcome], times)
-        yield left
-        yield CounterMetricFamily(
-            "holdfast_keep_alives", "Keep-alive comments sent in streams", value=relays.keep_alives
-        )
+        yield _gauge("holdfast_streams_open", "Streamed replies in progress", [((), relays.streams)])
+        text = "Replies whose client disconnected early, by outcome"
+        yield _count("holdfast_replies_left", text, _list_by_label(relays.left), ["outcome"])
+        yield _count("holdfast_keep_alives", "Keep-alive comments sent in streams", [((), relays.keep_alives)])
+
+    def _collect_summaries(self) -> Iterator[Metric]:
+        compactor = self._hf.compactor
+        text = "Summaries by outcome: made, dropped, outdated, late, or the reason for none"
+        outcomes = _list_by_label({} if compactor is None else compactor.outcomes)
+        yield _count("holdfast_summaries", text, outcomes, ["outcome"])
+        spent: Samples = ()
+        if compactor is not None:
+            spent = [(["prompt"], compactor.spent.prompt_tokens), (["completion"], compactor.spent.completion_tokens)]
+        yield _count("holdfast_summary_tokens", "Tokens used for summaries", spent, ["kind"])
+
+    def _collect_ratings(self) -> Iterator[Metric]:
+        rated: Samples = ()
+        batches: Samples = ()
+        tokens: Samples = ()
+        if self._hf.scoring is not None:
+            counts = self._hf.scoring.counts
+            rated = [((), counts.rated)]
+            batches = [
+                (["asked"], counts.batches),
+                (["failed"], counts.failed),
+                (["nonsense"], counts.nonsense),
+                (["given_up"], counts.given_up),
+            ]
+            tokens = [(["prompt"], counts.prompt_tokens), (["completion"], counts.completion_tokens)]
+        yield _count("holdfast_ratings", "Messages rated by a scorer", rated)
+        text = "Batches sent to a scorer, and their failures"
+        yield _count("holdfast_rating_batches", text, batches, ["outcome"])
+        yield _count("holdfast_rating_tokens", "Tokens used for ratings", tokens, ["kind"])
+
+    def _collect_ends(self) -> Iterator[Metric]:
+        engine = self._hf.engine
+        hooks = engine.hook_dispatcher
+        ended = _list_by_label(engine.life.ended)
+        yield _count("holdfast_sessions_ended", "Sessions that ended, by reason", ended, ["reason"])
+        text = "Hook deliveries of session ends, by outcome"
+        yield _count("holdfast_hook_deliveries", text, sorted(hooks.outcomes.items()), ["hook", "outcome"])
+        text = "Session ends with hook deliveries in progress"
+        yield _gauge("holdfast_endings_pending", text, [((), hooks.pending)])
+        text = "Turns that ended with an agent's failure message because no model answered, by error"
+        yield _count("holdfast_failure_messages", text, _list_by_label(engine.failures), ["code"])
+
+    def _collect_index(self) -> Iterator[Metric]:
+        index = self._hf.index
+        sizes = (0.0,) * 3 if index is None else (index.indexed, index.waiting, index.lag / 1000)
+        failures = _list_by_label({} if index is None else index.failures)
+        indexed, waiting, lag = ([((), size)] if index is not None else () for size in sizes)
+        yield _count("holdfast_index_entries", "Indexed entries", indexed)
+        text = "Failed index operations, which are retried"
+        yield _count("holdfast_index_failures", text, failures, ["doing"])
+        yield _gauge("holdfast_index_waiting", "Sessions waiting to be indexed", waiting)
+        yield _gauge("holdfast_index_lag_seconds", "Waiting time of the oldest session", lag)
+
+    def _collect_upstreams(self) -> Iterator[Metric]:
+        upstreams = self._hf.roster.upstreams
+        limited = [(one.name, client) for client, one in upstreams if isinstance(client, LimitedModel)]
+        failures = [([one.name, code], times) for _, one in upstreams for code, times in sorted(one.failures.items())]
+        for name, text, samples in (
+            ("calls", "Model calls for turns", [([one.name], one.calls) for _, one in upstreams]),
+            ("failovers", "Calls answered by another model", [([one.name], one.failovers) for _, one in upstreams]),
+            ("waits", "Calls that had to wait", [([name], client.waits) for name, client in limited]),
+            ("wait_seconds", "Total waiting time of calls", [([name], client.waited) for name, client in limited]),
+        ):
+            yield _count(f"holdfast_upstream_{name}", text, samples, ["llm"])
+        yield _count("holdfast_upstream_failures", "Failed model calls", failures, ["llm", "code"])
+        running = [([name], client.running) for name, client in limited]
+        waiting = [([name], client.waiting) for name, client in limited]
+        text = "Calls in progress, limited by max_requests"
+        yield _gauge("holdfast_upstream_running", text, running, ["llm"])
+        yield _gauge("holdfast_upstream_waiting", "Calls waiting for a free slot", waiting, ["llm"])
