@@ -175,12 +175,14 @@ class Postgres(Server):
 
     async def empty(self, url: str) -> None:
         schema = _schema(url)
-        names = [
-            f'"{schema}"."{name}"'
-            for name in await self._tables(f"pg_tables WHERE schemaname = '{schema}'", "tablename")
-        ]
-        if filled := await self._list_filled(names):
-            await self._raw.execute(f"TRUNCATE {', '.join(filled)} RESTART IDENTITY")
+        where = f"pg_tables WHERE schemaname = '{schema}'"
+        filled = await self._list_filled([f'"{schema}"."{name}"' for name in await self._tables(where, "tablename")])
+        if (
+            filled
+        ):  # TRUNCATE makes new files for each table and index, which takes much longer than to delete a few rows
+            await self._raw.execute("; ".join(f"DELETE FROM {name}" for name in filled))
+            name = "format('%I.%I', schemaname, sequencename)"
+            await self.rows(f"SELECT setval({name}, 1, false) FROM pg_sequences WHERE schemaname = '{schema}'")
 
     def connections(self, url: str) -> list[int]:
         return self.connections_of(self.ask(_ACTIVITY), url)
@@ -285,9 +287,13 @@ class MySQL(Server):
     async def empty(self, url: str) -> None:
         database = _database(url)
         where = f"information_schema.tables WHERE table_schema = '{database}' AND table_type = 'BASE TABLE'"
-        names = [f"`{database}`.`{name}`" for name in await self._tables(where, "table_name")]
-        for name in await self._list_filled(names):
-            await self.rows(f"DELETE FROM {name}; ALTER TABLE {name} AUTO_INCREMENT = 1")
+        filled = await self._list_filled([f"`{database}`.`{name}`" for name in await self._tables(where, "table_name")])
+        numbered = f"information_schema.columns WHERE table_schema = '{database}' AND extra = 'auto_increment'"
+        counters = {f"`{database}`.`{name}`" for name in await self._tables(numbered, "table_name")}
+        # Resetting a counter changes the table's definition, which takes 20 times as long as a deletion.
+        statements = [*(f"DELETE FROM {name}" for name in filled), "COMMIT"]
+        statements += [f"ALTER TABLE {name} AUTO_INCREMENT = 1" for name in filled if name in counters]
+        await self.rows(f"BEGIN; {'; '.join(statements)}")
 
     def connections(self, url: str) -> list[int]:
         return [number for (number,) in self.ask(_PROCESSES.format(_database(url)))]
