@@ -175,12 +175,16 @@ class Postgres(Server):
 
     async def empty(self, url: str) -> None:
         schema = _schema(url)
-        where = f"pg_tables WHERE schemaname = '{schema}'"
-        filled = await self._list_filled([f'"{schema}"."{name}"' for name in await self._tables(where, "tablename")])
-        if (
-            filled
-        ):  # TRUNCATE makes new files for each table and index, which takes much longer than to delete a few rows
-            await self._raw.execute("; ".join(f"DELETE FROM {name}" for name in filled))
+        tables = await self._tables(f"pg_tables WHERE schemaname = '{schema}'", "tablename")
+        names = [f'"{schema}"."{name}"' for name in tables]
+        own = [f"DROP TABLE {name}" for name in names if "index_near" in name]  # each number of dimensions has one
+        # TRUNCATE makes new files for each table and index, which takes much longer than to delete a few rows.
+        changes = [
+            *own,
+            *(f"DELETE FROM {name}" for name in await self._list_filled(names) if "index_near" not in name),
+        ]
+        if changes:
+            await self._raw.execute("; ".join(changes))
             name = "format('%I.%I', schemaname, sequencename)"
             await self.rows(f"SELECT setval({name}, 1, false) FROM pg_sequences WHERE schemaname = '{schema}'")
 
@@ -232,10 +236,8 @@ class PgVector(Postgres):
         self._own = get_server(self._folder.name, cleanup_mode="stop")
         self.base = f"postgresql://postgres@localhost/postgres?socket={self._folder.name}"
         self._raw = await asyncpg.connect(host=self._folder.name, user="postgres", database="postgres", timeout=5)
-        await self._raw.execute("SET synchronous_commit = off")
-
-    async def empty(self, url: str) -> None:
-        await self.remove(url)  # each model has a table of its own
+        await self._raw.execute("ALTER SYSTEM SET fsync = off")  # what tests write is thrown away
+        await self._raw.execute("SELECT pg_reload_conf()")
 
     async def disconnect(self) -> None:
         await super().disconnect()
