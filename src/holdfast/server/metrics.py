@@ -134,7 +134,7 @@ class _Counts(Collector):
         yield _gauge("holdfast_index_lag_seconds", "Waiting time of the oldest session", lag)
 
     def _collect_upstreams(self) -> Iterator[Metric]:
-        upstreams = self._hf.roster.upstreams
+        upstreams = list(self._hf.roster.upstreams)
         limited = [(one.name, client) for client, one in upstreams if isinstance(client, LimitedModel)]
         failures = [([one.name, code], times) for _, one in upstreams for code, times in sorted(one.failures.items())]
         for name, text, samples in (
