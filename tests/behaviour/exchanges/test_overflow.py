@@ -41,6 +41,63 @@ max input tokens: 8192, request input token count: 9000
 Rate limit reached for tokens per min: context length 8192; try again in 5s
 max_tokens is too large: 9000. This model supports at most 4096 completion tokens, context length 8192
 maximum tokens you requested exceeds the context length limit 8192
+This model's maximum context length is 128000 tokens. However, your messages resulted in 202868 tokens (202767 in the \
+messages, 101 in the functions). Please reduce the length of the messages or functions.
+This model's maximum context length is 8191 tokens, however you requested 10346 tokens (10346 in your prompt; 5 for \
+the completion). Please reduce your prompt; or completion length.
+This model's maximum context length is 8192 tokens. However, you requested 8213 tokens (6683 in the messages, 730 in \
+the functions, and 800 in the completion). Please reduce the length of the messages, functions, or completion.
+Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300001 tokens.
+Your input exceeds the context window of this model. Please adjust your input and try again.
+The input token count exceeds the maximum number of tokens allowed 1048576.
+Unable to submit request because the input token count is 40000 but model only supports up to 32768. Reduce the input \
+token count and try again.
+Input Tokens Exceeded: Number of input tokens exceeds maximum length. Please update the input.
+Too many input tokens. Max input tokens: 8192, request input token count: 9100
+This model's maximum context length is 262144 tokens. However, you requested 128000 output tokens and your prompt \
+contains at least 134145 input tokens, for a total of at least 262145 tokens.
+This model's maximum context length is 131072 tokens. However, you requested 219523 tokens in the messages, Please \
+reduce the length of the messages.
+'max_tokens' or 'max_completion_tokens' is too large: 3000. This model's maximum context length is 4096 tokens and \
+your request has 2100 input tokens (3000 > 4096 - 2100).
+Input length (265330) exceeds model's maximum context length (262144).
+Input length (9000 tokens) exceeds the maximum allowed length (8186 tokens). Use a shorter input.
+the request exceeds the available context size, try increasing it
+Context size has been exceeded.
+the input length exceeds the context length
+Trying to keep the first 15857 tokens when context the overflows. However, the model is loaded with context length of \
+only 4096 tokens, which is not enough.
+Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)
+The number of tokens to keep from the initial prompt is greater than the context length. Try to load the model with a \
+larger context length, or provide a shorter input
+This endpoint's maximum context length is 131072 tokens. However, you requested about 141500 tokens (133404 of text \
+input, 4000 of tool input, 4096 in the output). Please reduce the length of either one.
+This endpoint's maximum context length is 131,072 tokens. However, you requested about 140000 tokens
+Input validation error: `inputs` must have less than 4095 tokens. Given: 5000
+This model's maximum prompt length is 131072 but the request contains 140000 tokens.
+invalid params, context window exceeds limit (2013)
+Prompt exceeds max length
+prompt token count of 70000 exceeds the limit of 64000
+Your input is too long. Max input length is 4096 tokens, but you supplied 5441 tokens.
+Prompt has 2000 tokens, but the configured context size is 1000 tokens
+unable to process request: the context window is full. Please reduce the input size
+Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 40000.
+Request too large for model `llama-3.3-70b` on tokens per minute (TPM): Limit 6000, Requested 14810, please reduce \
+your message size and try again.
+Rate limit reached: context length of all requests per minute
+Too many tokens, please wait before trying again.
+ThrottlingException: too many tokens
+max_tokens is too large: 50000. This model supports at most 16384 completion tokens, whereas you provided 50000.
+max_tokens: 21333 > 4096, which is the maximum allowed number of output tokens for claude-3-opus-20240229
+The maximum tokens you requested exceeds the model limit of 10000. Try again with a maximum tokens value that is lower.
+Invalid max_tokens value, the valid range of max_tokens is [1, 8192]
+<400> InternalError.Algo.InvalidParameter: Range of max_tokens should be [1, 8192]
+Unable to submit request because it has a maxOutputTokens value of 100000 but the supported range is from 1 to 8193.
+`max_tokens` must be greater than `thinking.budget_tokens`.
+This request requires more credits, or fewer max_tokens. You requested up to 8192 tokens, but can only afford 3000.
+Invalid 'messages[0].content': string too long. Expected a string with maximum length 1048576.
+max_tokens must be at least 1, got 0.
+Unknown model
 I do not like it.
 """
 BODIES: list[tuple[int, Row]] = [
