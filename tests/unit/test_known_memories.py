@@ -57,44 +57,6 @@ def test_the_read_order_of_memories_does_not_matter(contents: list[str], shuffle
     assert make_introduction(memories, 10, 500, STORED) == make_introduction(other, 10, 500, STORED)
 
 
-def test_memories_promoted_during_the_session_are_left_out() -> None:
-    before = make_introduction([make_known(1, "a")], 10, 500, STORED)
-    assert make_introduction([make_known(1, "a"), make_known(2, "b", promoted_at=11)], 10, 500, STORED) == before
-
-
-def test_duplicate_content_is_included_once() -> None:
-    made = introduction("Ann likes tea", "ann  likes TEA")
-    assert made is not None
-    assert made.ids == (f"mem_{1:032x}",)
-
-
-def test_memories_are_listed_with_type_and_origin_best_first() -> None:
-    """Sorted by score, then by time of promotion."""
-    made = make_introduction(
-        [
-            make_known(1, "Ann likes tea", score=0.2),
-            make_known(2, "Ann lives in Oslo", score=0.9, promoted_at=7),
-            make_known(3, "Ann has a boat", score=0.9, promoted_at=6),
-            make_known(4, "Ann sings", score=None),
-        ],
-        10,
-        500,
-        STORED,
-    )
-    assert made is not None
-    told = [msgspec.json.decode(line) for line in str(made.message.content).split("\n")[1:-1]]
-    assert [one["text"] for one in told] == ["Ann has a boat", "Ann lives in Oslo", "Ann likes tea", "Ann sings"]
-    assert made.ids == tuple(f"mem_{number:032x}" for number in (3, 2, 1, 4))
-    assert told[0] == {"known": make_known(3, "").type, "by": make_known(3, "").origin, "text": "Ann has a boat"}
-
-
-def test_memories_promoted_before_the_session_began_are_included() -> None:
-    """To the millisecond. Superseded memories are left out."""
-    assert make_introduction([make_known(1, "a", promoted_at=10)], 10, 500, STORED) is not None
-    assert make_introduction([make_known(1, "a", promoted_at=None)], 10, 500, STORED) is None
-    assert make_introduction([make_known(1, "a", status="superseded")], 10, 500, STORED) is None
-
-
 def test_a_memory_that_does_not_fit_leaves_room_for_a_shorter_one() -> None:
     short = introduction("Ann likes tea", "Ann sings")
     assert short is not None

@@ -21,7 +21,6 @@ from holdfast.context.recalled import (
     Recall,
     RecalledBlock,
     RecalledItem,
-    is_recalled,
     make_block,
 )
 from holdfast.context.settings import ContextSettings
@@ -30,7 +29,6 @@ from holdfast.context.view import decode_state, encode_state
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
-from holdfast.wire.anthropic import MARK, build_request
 from tests.unit.strategies import Event, draw_recalled_item, log_of, logs
 
 NOTHING = PromptContent((), ())
@@ -84,49 +82,7 @@ def test_escaped_json_lines_round_trip(value: object) -> None:
     assert len(to_json_line(value).splitlines()) == 1
 
 
-def test_each_item_has_date_speaker_and_source() -> None:
-    made = make_block_of(item("We agreed on kelp.", author="assistant support", source="sess_1", note="3 days ago"))
-    assert made is not None
-    assert json.loads(made.message.text.split("\n")[1]) == {
-        "recalled": "conversation",
-        "at": "2023-11-14 22:13 UTC",
-        "by": "assistant support",
-        "source": "sess_1",
-        "note": "3 days ago",
-        "text": "We agreed on kelp.",
-    }
-
-
 # -- content ---------------------------------------------------------
-
-
-def test_memories_come_first_then_higher_scores() -> None:
-    """Ties within a kind keep their order."""
-    items = [
-        item("said once", id="a", score=0.2),
-        item("said twice", id="b", score=0.9),
-        item("known", id="c", kind="memory", score=0.1),
-        item("said too", id="d", score=0.2),
-    ]
-    made = make_block_of(*items)
-    assert made is not None
-    assert made.ids == ("c", "b", "a", "d")
-
-
-def test_content_of_the_prompt_is_not_recalled() -> None:
-    """Entries and texts that the prompt already contains are skipped, and so are repeated texts."""
-    held = PromptContent({7}, ["The gate code is 4711, as you know.", "yes"])
-    items = [
-        item("another text", id="a", seq=7),
-        item("The gate code is 4711", id="b"),
-        item("yes", id="c"),
-        item("ye", id="d"),
-        item("The  harbour\nis closed", id="e", score=0.5),
-        item("the harbour is closed", id="f", score=0.4),
-    ]
-    made = make_block_of(*items, held=held)
-    assert made is not None
-    assert made.ids == ("e", "d")
 
 
 @given(items=st.lists(draw_recalled_item(), max_size=6), room=st.integers(-5, 700), budget=st.integers(0, 700))
@@ -147,31 +103,6 @@ def test_the_block_stays_within_its_room(items: Sequence[RecalledItem], room: in
     )
     again = msgspec.structs.replace(recall, items=recall.items)
     assert make_block(again, room, STORED, NOTHING) == made
-
-
-def test_long_texts_are_cut_and_marked() -> None:
-    """A long text does not take the room of others, but may use all of it if it is alone."""
-    long = "The ferry leaves at nine and comes back at noon. " * 400
-    made = make_block_of(
-        item(long, id="a", score=1.0), item("Bring the ropes along.", id="b"), budgets={"conversation": 300}
-    )
-    assert made is not None
-    assert made.ids == ("a", "b")
-    cut, whole = (json.loads(line) for line in made.message.text.split("\n")[1:-1])
-    assert cut["cut"] is True
-    assert cut["text"].endswith("…")
-    assert len(cut["text"]) > 100
-    assert "cut" not in whole
-    alone = make_block_of(item(long, id="a"), budgets={"conversation": 300})
-    assert alone is not None
-    assert len(alone.items[0].text) > 2 * len(cut["text"])
-
-
-def test_no_block_without_content_or_room() -> None:
-    assert make_block_of() is None
-    assert make_block_of(ITEM, room=0) is None
-    assert make_block_of(item(" \n")) is None
-    assert make_block_of(ITEM, held=PromptContent((), [ITEM.text])) is None
 
 
 # -- in a prompt ---------------------------------------------------------------
@@ -196,19 +127,7 @@ def build_with(entries: Sequence[Entry], items: Sequence[RecalledItem] = (), **f
 
 
 TALK = [Event("user", 8), Event("assistant", 8), Event("user", 8)]
-ROUND = Event("round", 3, (("c", 3),), (("c", 60),), "json")
 ITEM = item("The ferry leaves at nine.")
-
-
-def test_the_block_is_just_before_the_current_message_in_every_round() -> None:
-    """Task and conversation come before the block, the question and all tool rounds after it."""
-    for rounds in range(3):
-        entries = log_of([*TALK, *[ROUND] * rounds]).entries
-        made = build_with(entries, [ITEM])
-        assert made.recalled is not None
-        assert made.messages[2] is made.recalled.message
-        assert made.messages[3] == entries[2].message
-        assert len(made.messages) == len(entries) + 1
 
 
 def test_recall_does_not_change_the_rest_of_the_prompt() -> None:
@@ -220,30 +139,6 @@ def test_recall_does_not_change_the_rest_of_the_prompt() -> None:
     assert list(without.messages) == [one for one in having.messages if one is not having.recalled.message]
     assert (without.budget, without.tokens) == (having.budget, having.tokens)
     assert having.total_tokens == without.total_tokens + having.recalled_tokens
-
-
-def test_a_block_stays_for_all_calls_of_its_turn() -> None:
-    """It stays byte for byte even if its text has been added to the prompt since."""
-    first = build_with(log_of(TALK).entries, [ITEM])
-    assert first.recalled is not None
-    recall = Recall(budgets={"conversation": 400}, block=first.recalled)
-    later = build(request(recall=recall), None, (), log_of([*TALK, ROUND, ROUND]).entries)
-    assert later.recalled is first.recalled
-    assert later.messages[: len(first.messages)] == first.messages
-
-
-def test_the_messages_before_the_block_stay_a_prefix() -> None:
-    """The next turn begins with all messages before the block and reports why the prefix ends there."""
-    entries = log_of([*TALK, Event("assistant", 9), Event("user", 9)]).entries
-    asked = request([ITEM])
-    first = build(asked, None, (), entries[:3])
-    first.view.extend(entries[3:])
-    second = build_from_view(request([item("Something else.", id="x")]), first.view)
-    assert second.prefix.messages == 2
-    assert second.broken is not None
-    assert "recalled" in second.broken.why
-    assert second.broken.seq == 2
-    assert second.messages[:2] == first.messages[:2]
 
 
 def test_a_small_window_drops_the_block() -> None:
@@ -264,26 +159,6 @@ def test_a_small_window_drops_the_block() -> None:
     assert sizes[0] > sizes[-1] == 0
     assert made.to_record().missed == (NO_ROOM,)
     assert made.explain()["recalled"] == {"missed": [NO_ROOM]}
-
-
-def test_no_block_without_a_user_message() -> None:
-    assert build_with(log_of([Event("assistant", 5)]).entries, [ITEM]).recalled is None
-
-
-def test_anthropic_gets_the_block_in_the_user_turn_and_caches_the_messages_before() -> None:
-    """It is in the same user message as the question; the next turn finds the messages before it in the cache."""
-    made = build_with(log_of(TALK).entries, [ITEM], dialect="anthropic")
-    sent = build_request(made.messages, cache=MARK)["messages"]
-    assert [one["role"] for one in sent] == ["user", "assistant", "user"]
-    assert next(block["text"] for block in sent[2]["content"]) == made.messages[2].text
-    assert is_recalled(made.messages[2])
-    marked = [
-        (at, place)
-        for at, one in enumerate(sent)
-        for place, block in enumerate(one["content"])
-        if "cache_control" in block
-    ]
-    assert marked == [(0, 0), (1, 0), (2, 1)]
 
 
 @pytest.mark.parametrize("budget", range(300, 420, 4))

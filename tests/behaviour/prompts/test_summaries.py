@@ -171,6 +171,7 @@ TOO_LONG = " ".join(f"The user asked about order ORD-{number:04d} once more toda
         (Reply(text="ORD-0001", finish_reason="length"), "cut off"),
         (Reply(text="x", finish_reason="content_filter"), "filter"),
         (Reply(tool_calls=[("find", {})]), "tool"),
+        (lambda asked: asked[-300:], "repeated its task"),
         (Reply(status=503, error="down"), "answered 503: down"),
     ],
 )
@@ -208,6 +209,9 @@ CALL = '{"name": "find", "arguments": {"order": "ORD-0003"}}'
         ("Gerne, hier ist die Zusammenfassung des Gesprächs.", "nothing in common"),
         ("もちろんです。会話の要約は以下の通りです。", "almost nothing"),
         ("The user asks about ORD-0001. " * 9, "repeats itself"),
+        ("I\u2019m unable to assist with this.", "refused"),
+        ("As an AI language model, I do not keep memories.", "refused"),
+        (f"They said: I'm sorry, I can't find ORD-0001. {TELLING}", None),
         (f"<think>Let me see.</think>\n{TELLING}", None),
         (f"Let me see.\n</think>\n{TELLING}", None),
         (f"Here is the summary:\n\n{TELLING}", None),
