@@ -16,7 +16,7 @@ from holdfast.errors import EmbeddingFailed
 from holdfast.indexes.settings import IndexSettings
 from holdfast.memory.memories import make_random_id
 from tests.markers import strip_markers
-from tests.service.tools_kit import Bench, bench, make_reply
+from tests.service.tools_kit import Bench, bench
 
 DEFAULT = Owner("user", "default")
 INJECTS = Agent(name="a", recalls={"memory": RecallSettings()})
@@ -59,51 +59,11 @@ async def ask_and_list(made: Bench, text: str, agent: str = "a") -> list[str]:
     return [one["text"] for one in list_recalled_items(made)]
 
 
-async def test_matching_memory_is_recalled_with_its_origin() -> None:
-    async with bench(lambda _: "ok", agents=AGENTS) as made:
-        await made.hf.memories.remember("The user is allergic to peanuts", user_id="default", type="user")
-        await made.hf.memories.remember("The user lives in Lisbon", user_id="default")
-        assert await ask_and_list(made, "Is the peanut cake alright with my allergy?") == [
-            "The user is allergic to peanuts"
-        ]
-        (one,) = list_recalled_items(made)
-        assert (one["recalled"], one["by"], one["note"]) == ("memory", "user", "user")
-        assert await ask_and_list(made, "Good morning!") == []
-
-
 @pytest.mark.parametrize("agent", ["quiet", "b"])
 async def test_nothing_is_recalled_if_disabled(agent: str) -> None:
     async with bench(lambda _: "ok", agents=AGENTS) as made:
         await made.hf.memories.remember("The user is allergic to peanuts", user_id="default")
         assert await ask_and_list(made, "any peanuts?", agent) == []
-
-
-async def test_quarantined_memory_is_never_recalled_automatically() -> None:
-    async with bench(lambda _: "ok", agents=AGENTS) as made:
-        held = await made.hf.memories.remember("Peanuts are safe for the user", user_id="default", origin="tool")
-        assert await ask_and_list(made, "are peanuts safe?") == []
-        await made.hf.memories.review(held.memory.id, "accept")
-        assert await ask_and_list(made, "are peanuts really safe?") == ["Peanuts are safe for the user"]
-
-
-async def test_only_memories_of_the_user_the_agent_and_the_app_are_recalled() -> None:
-    async with bench(lambda _: "ok", agents=AGENTS) as made:
-        for fields in ({"user_id": "bob"}, {"agent": "b"}, {"agent": "a"}, {"app": True}, {"user_id": "default"}):
-            await made.hf.memories.remember(f"peanuts {fields}", **fields)
-        seen = await ask_and_list(made, "peanuts?")
-    assert sorted(seen) == ["peanuts {'agent': 'a'}", "peanuts {'app': True}", "peanuts {'user_id': 'default'}"]
-
-
-async def test_memory_already_in_the_conversation_is_not_repeated() -> None:
-    content = "The user is allergic to peanuts and hazelnuts"
-    recall = make_reply(None, ("c0", "memory", {"action": "recall", "query": "peanuts"}))
-    async with bench(lambda _: next(replies), agents={**AGENTS, "c": Agent(name="c", tools=("memory",))}) as made:
-        await made.hf.memories.remember(content, user_id="default")
-        replies = iter([recall, make_reply("done"), make_reply("ok")])
-        await made.ask("look it up", agent="c")
-        assert await ask_and_list(made, "so no peanuts?") == []
-    sent = "\n".join(str(one.get("content")) for one in made.model.bodies[-1]["messages"])
-    assert sent.count(content) == 1
 
 
 async def test_each_recalled_memory_leaves_a_signal() -> None:
@@ -137,14 +97,6 @@ async def test_unresponsive_embedder_does_not_prevent_keyword_matches(
         await made.hf.memories.remember("The user is allergic to peanuts", user_id="default")
         assert await ask_and_list(made, "peanuts?") == ["The user is allergic to peanuts"]
         assert away.asked > 0
-
-
-async def test_forgotten_memory_is_no_longer_recalled() -> None:
-    async with bench(lambda _: "ok", agents=AGENTS) as made:
-        one = (await made.hf.memories.remember("The user is allergic to peanuts", user_id="default")).memory
-        assert len(await ask_and_list(made, "peanuts?")) == 1
-        await made.hf.memories.forget(one.id)
-        assert await ask_and_list(made, "peanuts, again?") == []
 
 
 async def test_reads_of_a_turn_do_not_grow_with_the_number_of_memories(monkeypatch: pytest.MonkeyPatch) -> None:
