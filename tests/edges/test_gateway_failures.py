@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import httpx2
@@ -32,45 +31,6 @@ async def ask(served: Served, *, stream: bool) -> tuple[str, BaseException | Non
     except openai.APIError as exc:
         return got, exc
     return got, None
-
-
-@pytest.mark.parametrize("failure", ["cut", "error", "garbage"])
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("after", range(CHUNKS))
-async def test_interrupted_reply_is_stored_and_marked(after: int, stream: bool, failure: str) -> None:
-    """At every chunk: the partial reply is stored and marked, the client gets an error, and the next turn includes
-    it.
-    """
-    reply = {
-        "cut": Reply(text=TEXT, cut_after=after),
-        "error": Reply(text=TEXT, cut_after=after, error="overloaded"),
-        "garbage": Reply(raw=[*make_events(TEXT)[:after], b"data: }{\n\n"]),
-    }[failure]
-    arrived = "".join(WORDS[: max(0, after - 1)])
-    async with gateway([reply, "fine"]) as (served, upstream):
-        got, error = await ask(served, stream=stream)
-        assert isinstance(error, openai.APIError)
-        assert got == (arrived if stream else "")
-        user, *partial = await entries(served)
-        assert user.message.content == "count"
-        assert [(entry.message.role, entry.message.content) for entry in partial] == (
-            [("assistant", arrived)] if arrived else []
-        )
-        for entry in partial:
-            assert entry.metadata is not None
-            assert entry.metadata["interrupted"] is True
-            assert entry.metadata["interrupt_timestamp"] > user.timestamp
-        sent = await assert_next_turn_works(served, upstream)
-        assert [message["content"] for message in sent] == ["count", *([arrived] if arrived else []), "go on"]
-
-
-def make_events(text: str) -> list[bytes]:
-    """Return the event stream of a reply as the scripted upstream sends it."""
-    from holdfast.models.collect import to_chunks
-
-    message = {"role": "assistant", "content": text}
-    completion = {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
-    return [b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in to_chunks(completion, by_word=True)]
 
 
 async def test_half_a_tool_call_is_not_stored() -> None:
@@ -144,26 +104,6 @@ async def test_disconnected_client_ends_its_turn(after: int, stream: bool) -> No
             *(entry.message.content for entry in partial),
             "go on",
         ]
-        assert served.hf.engine.locks.is_empty
-
-
-async def test_client_that_disconnects_in_the_queue_leaves_nothing() -> None:
-    """It does not block the next turn."""
-
-    gate = Gate()
-    async with gateway([Reply(text="first", hold=gate), "fine"]) as (served, upstream):
-        first = asyncio.create_task(served.chat("a"))
-        await upstream.until(lambda: upstream.requests)
-        async with httpx2.AsyncClient(base_url=served.url, trust_env=False) as client:
-            body = {"messages": [{"role": "user", "content": "never"}], "session_id": "s"}
-            sending = asyncio.create_task(client.post("/v1/chat/completions", json=body))
-            await served.http.get("/healthz")
-            sending.cancel()
-            await asyncio.wait([sending])
-        gate.open()
-        await first
-        sent = await assert_next_turn_works(served, upstream)
-        assert {message["content"] for message in sent} <= {"a", "first", "never", "go on"}
         assert served.hf.engine.locks.is_empty
 
 

@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import openai
 import pytest
-from openai import AsyncOpenAI
 
 from holdfast import liveness
 from holdfast.domain.session import Claim, SessionRef
 from holdfast.engine.session_lock import LEASE
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.clocks import TickingClock
-from tests.edges.server import CLIENT_KEY, Process, Served, config_text, gateway, serving
+from tests.edges.server import Process, Served, config_text, gateway, serving
 from tests.other_process import LINUX
 from tests.service.turns_kit import get_queue, renew_claim
 from tests.stores.servers import place
@@ -73,20 +71,6 @@ async def start_stream(served: Served) -> Any:
 # -- waiting and refusing --------------------------------------------------------
 
 
-async def test_requests_wait_for_each_other_by_default() -> None:
-    """Each answer sees the one before."""
-    gate = Gate()
-    async with gateway(script(gate)) as (served, upstream):
-        first = await start_request(served, upstream, "a")
-        second = asyncio.create_task(served.chat("b"))
-        await wait_for_queue(served, 2)
-        gate.open()
-        assert [(await task)["status"] for task in (first, second)] == [200, 200]
-        assert [content for _, content in await served.log()] == ["a", "one two three", "b", "re: b"]
-        assert upstream.requests[1].body["messages"][1]["content"] == "one two three"
-        assert "session_queue" not in upstream.requests[1].body
-
-
 @pytest.mark.parametrize("by", ["configuration", "request"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_reject_mode_refuses_at_once(by: str, stream: bool) -> None:
@@ -102,17 +86,6 @@ async def test_reject_mode_refuses_at_once(by: str, stream: bool) -> None:
         gate.open()
         await first
         assert [content for _, content in await served.log()] == ["a", "one two three"]
-
-
-async def test_queue_timeout_ends_the_wait() -> None:
-    """With a 409 after `gateway.queue_timeout`."""
-    gate = Gate()
-    async with gateway(script(gate), "gateway: {queue_timeout: 0.001}") as (served, upstream):
-        first = await start_request(served, upstream, "a")
-        refused = await served.chat("b")
-        assert (refused["status"], refused["error"]["code"]) == (409, "session_busy")
-        gate.open()
-        assert (await first)["status"] == 200
 
 
 async def test_disconnected_client_leaves_the_queue() -> None:
@@ -133,59 +106,6 @@ async def test_disconnected_client_leaves_the_queue() -> None:
 
 
 # -- interrupting ----------------------------------------------------------------
-
-
-async def test_interrupted_stream_ends_normally() -> None:
-    """The official client reads it to its end; `finish_reason` is a standard one, and `session` says that it was
-    interrupted.
-    """
-    gate = Gate()
-    async with gateway(script(gate)) as (served, _):
-        chunks = await start_stream(served)
-        answer = await served.chat("b", session_queue="interrupt")
-        assert answer["choices"][0]["message"]["content"] == "re: b"
-        rest = [chunk async for chunk in chunks]
-        assert rest[-1].choices[0].finish_reason == "stop"
-        assert rest[-1].id == "chatcmpl-1"
-        told = rest[-1].model_extra
-        assert (told["session_id"], told["session"]["interrupted"]) == ("s", True)
-        first, part, *more = await served.hf.store.entries(REF)
-        assert (first.message.content, part.message.content) == ("a", "one ")
-        assert part.metadata is not None
-        assert part.metadata["interrupted"] is True
-        assert [entry.message.content for entry in more] == ["b", "re: b"]
-
-
-async def test_interrupted_whole_answer_is_an_error() -> None:
-    """A partial answer would look complete. The official client does not retry, since it would interrupt in turn."""
-    gate = Gate()
-    async with gateway(script(gate)) as (served, upstream):
-        eager = AsyncOpenAI(base_url=f"{served.url}/v1", api_key=CLIENT_KEY, max_retries=3, http_client=served.http)
-        first = asyncio.create_task(
-            eager.chat.completions.create(
-                model="gpt-4o", messages=[{"role": "user", "content": "a"}], extra_body={"session_id": "s"}
-            )
-        )
-        await upstream.until(lambda: upstream.requests)
-        await served.chat("b", session_queue="interrupt")
-        with pytest.raises(openai.ConflictError) as told:
-            await first
-        assert told.value.code == "turn_interrupted"
-        assert told.value.response.headers["x-session-id"] == "s"
-        assert len(upstream.requests) == 2
-
-
-async def test_stream_interrupted_before_its_start_gets_an_error_status() -> None:
-    gate = Gate()
-    async with gateway(lambda sent: Reply(text="x", hold=None if sent["messages"][-1]["content"] == "b" else gate)) as (
-        served,
-        upstream,
-    ):
-        first = await start_request(served, upstream, "a", stream=True)
-        await served.chat("b", session_queue="interrupt")
-        refused = await first
-        assert (refused["status"], refused["error"]["code"]) == (409, "turn_interrupted")
-        assert [content for _, content in await served.log()] == ["a", "b", "x"]
 
 
 async def test_client_that_does_not_read_can_be_interrupted() -> None:

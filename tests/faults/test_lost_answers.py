@@ -105,42 +105,6 @@ async def test_library_turn_is_written_once_whatever_is_lost(loss: Loss) -> None
             assert await read_record(inner) == WHOLE, (lost, loss)
 
 
-async def test_turn_goes_on_if_only_answers_are_lost() -> None:
-    """The program notices nothing."""
-    async with open_lossy(MEMORY, dict.fromkeys(range(WRITES), "answer")) as (hf, _, inner):
-        session = await hf.session("s")
-        async with session.turn("find") as turn:
-            for at in range(ROUNDS):
-                add_round(turn, at)
-                await turn.next()
-            add_reply(turn)
-        assert await read_record(inner) == WHOLE
-
-
-async def test_usage_of_a_failed_write_is_counted_when_it_is_written() -> None:
-    async with open_lossy(MEMORY, {1: "request"}) as (hf, _, inner):
-        session = await hf.session("s")
-        async with session.turn("a") as turn:
-            turn.add("b", usage={"prompt_tokens": 7, "completion_tokens": 3})
-            with pytest.raises(StoreUnavailable):
-                await turn.next()
-            turn.add("c")
-        record = await read_record(inner)
-        assert record.texts == ["user: a", "assistant: b", "assistant: c"]
-        assert (record.calls, record.prompt_tokens, record.completion_tokens) == (1, 7, 3)
-
-
-async def test_each_usage_of_a_turn_is_counted() -> None:
-    """Several replies may be written at once, and the program may build a prompt itself."""
-    async with open_lossy(MEMORY) as (hf, _, inner):
-        session = await hf.session("s")
-        async with session.turn("find") as turn:
-            for at in range(ROUNDS):
-                add_round(turn, at)
-            add_reply(turn)
-        assert await read_record(inner) == WHOLE
-
-
 async def test_write_that_commits_late_is_not_repeated() -> None:
     """The store commits it only after the turn has looked for it, and just before the turn writes it again."""
     async with open_lossy(MEMORY) as (hf, losses, inner):
@@ -167,33 +131,6 @@ async def test_write_that_commits_late_is_not_repeated() -> None:
         record = await read_record(inner)
         assert record.texts == ["user: a", "assistant: b", "assistant: c"]
         assert record.prompt_tokens == 7
-
-
-async def test_lost_write_is_found_among_the_writes_of_others() -> None:
-    """They wrote before it and after it."""
-    async with open_lossy(MEMORY) as (hf, losses, inner):
-        session = await hf.session("s")
-        turn = await session.begin_turn("a")
-        other = Append(entries=[OTHER], timestamp=OTHER.timestamp)
-        lost = False
-
-        async def write_before_and_after(store: Store, ref: Any, write: Append) -> Appended:
-            nonlocal lost
-            appended = await store.append(ref, write)
-            if not lost:
-                lost = True
-                await store.append(ref, other)
-                raise StoreUnavailable("no answer")
-            return appended
-
-        await inner.append(REF, other)
-        losses.replace_append(write_before_and_after)
-        turn.add("b")
-        await turn.next()
-        turn.add("c")
-        await turn.end()
-        texts = (await read_record(inner)).texts
-        assert texts == ["user: a", "user: other", "assistant: b", "user: other", "assistant: c"]
 
 
 async def test_refused_state_is_reported_after_a_lost_answer() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.session import Ending, Session, SessionRef
-from holdfast.errors import HoldfastError, InvalidRequest, SessionExists, SessionNotFound, StoreUnavailable
+from holdfast.errors import HoldfastError, SessionExists, SessionNotFound, StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.lifecycle import expiry as life_module
 from holdfast.lifecycle.settings import LifeSettings
@@ -182,15 +182,6 @@ async def test_close_waits_for_the_running_turn(tmp_path: Path, clock: Clock) ->
         assert (await closing).status == "closed"
         await hf.engine.hook_dispatcher.wait_until_idle()
         assert (ear.texts, await state(hf, "a")) == ([["think", "thought"]], "closed")
-
-
-async def test_close_inside_its_own_turn_is_rejected(tmp_path: Path, clock: Clock) -> None:
-    """It would wait for itself."""
-    async with life(file(tmp_path), clock) as hf:
-        session = await hf.session("a")
-        async with session.turn("think"):
-            with pytest.raises(InvalidRequest, match="end the turn first"):
-                await session.close()
 
 
 # -- replays, artifacts, retention ---------------------------------------------

@@ -17,9 +17,7 @@ from holdfast.errors import (
     BudgetTooSmall,
     ModelUnavailable,
     SessionBusy,
-    SessionNotFound,
     StoreUnavailable,
-    TurnInterrupted,
     TurnLost,
 )
 from holdfast.holdfast import Holdfast
@@ -32,7 +30,6 @@ from tests.clocks import Clock
 from tests.other_process import LINUX, OtherProcess, other_process
 from tests.service.turns_kit import (
     REF,
-    SHARED,
     Stage,
     get_claim,
     get_queue,
@@ -44,35 +41,9 @@ from tests.service.turns_kit import (
     say,
     start_turn,
 )
-from tests.stores.servers import place
 from tests.waits import until
 
 # -- waiting, rejecting, interrupting ------------------------------------------
-
-
-@SHARED
-async def test_servers_take_turns(kind: str, tmp_path: Path) -> None:
-    """Queued turns wait until the other server's turn has ended, `reject` fails, and `interrupt` stops the other turn."""
-    with place(kind, tmp_path) as url:
-        async with open_stage(url, openings=2) as ([one, two], stage):
-            retry_at_once(one, two)
-            running = await start_turn(one, stage, "a")
-            with pytest.raises(SessionBusy):
-                await say(two, "no", session_queue="reject")
-            patient = asyncio.create_task(say(two, "b"))
-            await until(lambda: _has_tried(two), running, patient)
-            stage.go_on()
-            assert await running == "re: a"
-            assert await patient == "re: b"
-            running = await start_turn(one, stage, "c")
-            hasty = asyncio.create_task(say(two, "d", session_queue="interrupt"))
-            await until(lambda: is_stop_wanted(one), running, hasty)
-            await renew_claim(one)
-            with pytest.raises(TurnInterrupted):
-                await running
-            assert await hasty == "re: d"
-            assert await log(two) == ["a", "re: a", "b", "re: b", "c", "re:|", "d", "re: d"]
-            assert await get_claim(one) is None
 
 
 async def _has_tried(hf: Holdfast) -> bool:
@@ -155,70 +126,10 @@ async def test_claim_is_renewed_while_the_model_answers(tmp_path: Path) -> None:
         assert await get_claim(one) is None
 
 
-@SHARED
-async def test_session_of_a_dead_holder_is_taken_over_after_its_lease(kind: str, tmp_path: Path) -> None:
-    """If the holder is alive after all, its turn fails, and nothing of it is stored in between."""
-    clock = Clock()
-    with place(kind, tmp_path) as url:
-        async with open_stage(url, openings=2, clock=clock) as ([one, two], stage):
-            running = await start_turn(one, stage, "a")
-            clock.now += LEASE - 1
-            with pytest.raises(SessionBusy):
-                await say(two, "b", session_queue="reject")
-            clock.now += 1
-            assert await say(two, "b") == "re: b"
-            stage.go_on()
-            with pytest.raises(TurnLost):
-                await running
-            assert await log(one) == ["a", "b", "re: b"]
-            assert await get_claim(one) is None
-            assert await say(one, "c") == "re: c"
-
-
-async def test_late_write_is_rejected_after_another_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The write began in time but arrives after another turn has come and ended."""
-    url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
-    async with open_stage(url, openings=2, clock=clock) as ([one, two], _):
-        append, begun_, go_on = one.store.append, asyncio.Event(), asyncio.Event()
-
-        async def slow(ref: SessionRef, write: Append) -> Any:
-            if write.release is not None and not begun_.is_set():
-                begun_.set()
-                await go_on.wait()
-            return await append(ref, write)
-
-        monkeypatch.setattr(one.store, "append", slow)
-        late = asyncio.create_task(say(one, "a"))
-        await begun_.wait()
-        clock.now += LEASE
-        assert await say(two, "b") == "re: b"
-        assert await get_claim(two) is None
-        go_on.set()
-        with pytest.raises(TurnLost):
-            await late
-        assert await log(one) == ["a", "b", "re: b"]
-
-
 async def _claim_for(hf: Holdfast, other: OtherProcess) -> None:
     """Claim the session as a turn of another process does that has just begun."""
     now = hf.clock()
     await hf.store.append(REF, Append(timestamp=now, claim=Claim(f"{other.holder}-0", now + LEASE)))
-
-
-@LINUX
-@SHARED
-async def test_turn_of_a_killed_process_does_not_block(kind: str, tmp_path: Path) -> None:
-    """No lease has expired, as the clock does not move. The turn of a running process does block."""
-    with place(kind, tmp_path) as url, other_process() as other:
-        async with open_stage(url, openings=2) as ([one, two], _):
-            await _claim_for(one, other)
-            for hf in (one, two):
-                with pytest.raises(SessionBusy):
-                    await say(hf, "no", session_queue="reject")
-            other.kill()
-            assert await say(two, "a", session_queue="reject") == "re: a"
-            assert await log(one) == ["a", "re: a"]
-            assert await get_claim(one) is None
 
 
 @LINUX
@@ -271,60 +182,6 @@ async def test_turn_stops_when_renewal_finds_the_session_taken_over(tmp_path: Pa
         assert await log(one) == ["a", "b"]
         stage.go_on()
         assert await running == "re: b"
-
-
-async def test_turn_with_an_expired_lease_continues_if_no_turn_took_over(tmp_path: Path) -> None:
-    """Its reply is stored, even after appends by others."""
-    url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
-    async with open_stage(url, openings=2, clock=clock) as ([one, two], stage):
-        running = await start_turn(one, stage, "a")
-        await (await two.session("s")).append("beside")
-        clock.now += 10 * LEASE
-        stage.go_on()
-        assert await running == "re: a"
-        assert await log(one) == ["a", "beside", "re: a"]
-        assert await get_claim(one) is None
-
-
-async def test_late_library_turn_fails_at_its_next_write(tmp_path: Path) -> None:
-    """What was written before is kept."""
-    url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
-    async with open_stage(url, openings=2, clock=clock) as ([one, two], _):
-        session = await one.session("s")
-
-        async def late() -> None:
-            async with session.turn("a") as turn:
-                turn.add({"role": "assistant", "content": "written"})
-                await turn.next()
-                turn.add({"role": "assistant", "content": "lost"})
-                clock.now += LEASE
-                await say(two, "b")
-                with pytest.raises(TurnLost):
-                    await turn.next()
-                with pytest.raises(TurnLost):
-                    turn.add("never")
-
-        with pytest.raises(TurnLost):
-            await late()
-        assert await log(one) == ["a", "written", "b", "re: b"]
-
-
-async def test_deleted_session_is_not_claimed_again(tmp_path: Path) -> None:
-    """It was deleted while the model was answering. A new session of the same id has no claim."""
-    url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
-    async with open_stage(url, openings=2, clock=clock) as ([one, two], stage):
-        for anew in (False, True):
-            await one.session("s")
-            running = await start_turn(one, stage, f"anew: {anew}")
-            await two.delete(REF)
-            if anew:
-                await two.session("s")
-            clock.now += RENEWAL_MS
-            assert await renew_claim(one) == 0
-            stage.go_on()
-            with pytest.raises(SessionNotFound):
-                await running
-        assert await get_claim(two) is None
 
 
 # -- ending --------------------------------------------------------------------
@@ -450,15 +307,6 @@ async def test_process_does_not_wait_for_its_own_unreleased_claim(mode: str, tmp
 
 async def _fail_if_waiting(seconds: float) -> None:
     raise AssertionError(f"waited for {seconds} seconds")
-
-
-async def test_process_waits_for_claims_of_other_processes(tmp_path: Path) -> None:
-    async with open_stage(f"sqlite:///{tmp_path}/s.db", openings=2) as ([one, two], stage):
-        running = await start_turn(two, stage, "a")
-        with pytest.raises(SessionBusy):
-            await say(one, "b", session_queue="reject")
-        stage.go_on()
-        assert await running == "re: a"
 
 
 @pytest.mark.parametrize("tools", [False, True])
