@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from holdfast.indexes.documents import extract_words
 from holdfast.indexes.settings import IndexSettings, resolve_index_url
 from holdfast.limits import INDEX_PAGE
 from holdfast.recall.base import Batch, Index, Space
-from tests.service.index_kit import MEMORY, Bench, bench, make_entry
+from tests.service.index_kit import MEMORY, Bench, bench
 
 ADA = SessionRef("ada", "s")
 SPACE = Space("talk", "ada")
@@ -102,30 +101,6 @@ async def test_edit_of_another_process_is_found_by_comparing_digests() -> None:
         assert [one.place for one in documents] == [INDEX_PAGE + 2, INDEX_PAGE + 3, INDEX_PAGE + 4]
 
 
-@pytest.mark.parametrize("lasting", [True, False])
-async def test_erased_entry_leaves_the_index_before_erase_returns(lasting: bool) -> None:
-    async with bench(lasting=lasting) as one:
-        await one.make(ADA, "my pin is 4711", "fine", "tea")
-        await one.service.settled()
-        await one.here.erase(ADA, 0)
-        assert await one.find("ada", "4711") == []
-        assert await one.find("ada", "tea") == [("s", 2)]
-        index = count_calls(one)
-        await one.service.walk(whole=True)
-        await one.service.settled()
-        assert index.put == []
-        await one.check([ADA])
-
-
-async def test_deleted_session_leaves_the_index_before_remove_returns() -> None:
-    async with bench() as one:
-        await one.make(ADA, "tea")
-        await one.service.settled()
-        await one.here.remove(ADA)
-        assert await one.find("ada", "tea") == []
-        assert (await one.index.status()).sources == 0
-
-
 async def test_new_session_with_a_reused_id_has_no_old_entries() -> None:
     async with bench() as one:
         await one.make(ADA, "tea", "yes")
@@ -146,25 +121,6 @@ def test_erased_and_joined_entries_have_no_words() -> None:
     message = Message(role="assistant", content="tea")
     assert extract_words(_entry(message, erased=True)) == ""
     assert extract_words(_entry(message, metadata={"joined": True})) == ""
-
-
-async def test_documents_name_their_speaker() -> None:
-    async with bench() as one:
-        await one.make(ADA)
-        entries = [
-            make_entry("user", "tea", metadata={"user": "bob"}),
-            make_entry("assistant", "yes", agent="waiter"),
-            make_entry("user", "coffee"),
-        ]
-        await one.here.append(ADA, make_append(entries))
-        await one.service.settled()
-        assert [one.name for one in await one.index.at(SPACE, "s", [0, 1, 2])] == ["bob", "waiter", None]
-
-
-def make_append(entries: Sequence[Any]) -> Any:
-    from holdfast.stores.log import Append
-
-    return Append(entries=entries, timestamp=1)
 
 
 # -- unavailable index -----------------------------------------------------------
@@ -204,20 +160,6 @@ async def test_next_walk_removes_a_user_deleted_without_the_index() -> None:
 
 
 # -- concurrent updates-------------------------------------------------------------
-
-
-async def test_two_processes_indexing_one_session_lose_and_duplicate_nothing() -> None:
-    async with bench() as one:
-        other = one.another()
-        await one.make(ADA)
-        for number in range(20):
-            await one.say(ADA, f"text {number}")
-            other.schedule(ADA, await one.elsewhere.get(ADA))
-            if number % 3 == 0:
-                await asyncio.gather(one.service.settled(), other.settled())
-        await asyncio.gather(one.service.settled(), other.settled())
-        await one.check([ADA])
-        await other.close()
 
 
 async def test_walk_during_updates_indexes_no_entry_twice() -> None:
@@ -269,62 +211,10 @@ async def test_session_deleted_during_an_update_is_not_indexed() -> None:
 # -- in a Holdfast -----------------------------------------------------------------
 
 
-async def test_holdfast_has_an_index_unless_it_is_disabled(tmp_path: Any) -> None:
-    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
-        session = await hf.session("a", user_id="ada")
-        await session.append([{"role": "user", "content": "Where is order 17?"}])
-    assert (tmp_path / "chat.index.db").exists()
-    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
-        assert hf.engine.index is not None
-        assert (await hf.engine.index.status()).documents == 1
-    async with holdfast.open(f"sqlite:///{tmp_path}/none.db", index=None) as hf:
-        session = await hf.session("a", user_id="ada")
-        await session.append([{"role": "user", "content": "Where is order 17?"}])
-        assert hf.engine.index is None
-    assert not (tmp_path / "none.index.db").exists()
-
-
 async def test_holdfast_without_writes_creates_no_index_file(tmp_path: Any) -> None:
     async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
         await hf.sessions()
     assert not (tmp_path / "chat.index.db").exists()
-
-
-async def test_every_kind_of_write_updates_the_index() -> None:
-    async with Holdfast(MEMORY) as hf:
-        index = hf.engine.index
-        assert index is not None
-
-        async def count_documents() -> int:
-            await index.settled()
-            return (await index.status()).documents
-
-        session = await hf.session("a", user_id="ada")
-        await session.append([{"role": "user", "content": "tea?"}, {"role": "assistant", "content": "yes"}])
-        await session.append([{"role": "user", "content": "coffee?"}, {"role": "assistant", "content": "no"}])
-        assert await count_documents() == 4
-        exported = await session.fork(id="b")
-        assert await count_documents() == 8
-        await exported.rewind(0)
-        assert await count_documents() == 6
-        await session.send("water?")
-        assert await count_documents() == 8
-        await hf.erase(session.ref, 0)
-        assert await count_documents() == 6, "the fork's copy is erased as well"
-        await hf.delete(session.ref)
-        assert await count_documents() == 1
-        await hf.delete_user("ada")
-        assert await count_documents() == 0
-
-
-async def test_tenants_have_separate_indexes() -> None:
-    async with Holdfast(MEMORY) as hf, hf.serve_tenant("other") as other:
-        for each, text in ((hf, "tea"), (other, "coffee")):
-            session = await each.session("a", user_id="ada")
-            await session.append([{"role": "user", "content": text}])
-            await each.engine.index.settled()  # type: ignore[union-attr]
-        for each in (hf, other):
-            assert (await each.engine.index.status()).documents == 1  # type: ignore[union-attr]
 
 
 async def test_reopened_tenant_is_indexed_again() -> None:

@@ -34,15 +34,6 @@ async def make_sessions(one: Bench, refs: list[SessionRef] = REFS, **more: Any) 
 # -- walks -----------------------------------------------------------------------
 
 
-async def test_first_walk_indexes_an_existing_store() -> None:
-    async with bench() as one:
-        await make_sessions(one)
-        walked = await one.service.walk()
-        assert (walked.sessions, walked.entries, walked.whole) == (5, 10, True)
-        await one.check(REFS)
-        assert (await one.service.walk()).sessions == 0
-
-
 async def test_walk_reads_only_sessions_changed_since_the_last_one() -> None:
     async with bench() as one:
         await make_sessions(one)
@@ -138,20 +129,6 @@ def _are_equal(before: list[Any], after: list[Any]) -> bool:
     return plain(before) == plain(after)
 
 
-async def test_rebuilt_index_gives_the_same_answers() -> None:
-    async with bench() as one:
-        await make_sessions(one)
-        await one.service.walk()
-        before = await _run_lookups(one)
-        await one.index.clear()
-        done: list[tuple[int, int]] = []
-        rebuilt = await one.service.rebuild(progress=lambda *told: done.append(told))
-        assert (rebuilt.sessions, rebuilt.entries) == (5, 10)
-        assert done == [(number, 5) for number in range(1, 6)]
-        assert _are_equal(before, await _run_lookups(one))
-        await one.check(REFS)
-
-
 async def test_lookups_work_during_a_rebuild() -> None:
     async with bench() as one:
         await make_sessions(one)
@@ -237,23 +214,6 @@ async def _list_indexed(one: Bench) -> list[int]:
     return [seq for seq, _ in await one.index.list_digests(Space("user", "ada"), "")]
 
 
-async def test_memories_follow_the_owners_version() -> None:
-    async with bench() as one:
-        first, second, third = await _put(one, *(make_memory(number) for number in range(3)))
-        await one.service.index_memories(OWNER)
-        assert await _list_indexed(one) == [first.number, second.number, third.number]
-        found = await one.index.lookup(Lookup(space=Space("user", "ada"), terms=("tea",)))
-        assert [each.seq for each in found.found] == [first.number, second.number, third.number]
-        gone = MemoryDelta(forget=(first.id,))
-        await one.elsewhere.change_memories(OWNER, gone, timestamp=one.time)
-        await one.service.index_memories(OWNER)
-        assert await _list_indexed(one) == [second.number, third.number]
-        gone = MemoryDelta(forget=(second.id,))
-        await one.elsewhere.change_memories(OWNER, gone, timestamp=one.time)
-        await one.service.index_memories(OWNER, gone=[second.number])
-        assert await _list_indexed(one) == [third.number]
-
-
 async def test_memory_forgotten_during_an_update_is_not_indexed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -274,31 +234,6 @@ async def test_memory_forgotten_during_an_update_is_not_indexed(
         await one.service.index_memories(OWNER)
         assert await _list_indexed(one) == [second.number]
         await other.close()
-
-
-@pytest.mark.parametrize("status", ["superseded", "rejected"])
-async def test_inactive_memories_are_not_indexed(status: Any) -> None:
-    async with bench() as one:
-        (first,) = await _put(one, make_memory(1))
-        await one.service.index_memories(OWNER)
-        await _put(one, make_memory(1, number=first.number, status=status))
-        await one.service.index_memories(OWNER)
-        assert await _list_indexed(one) == []
-        await _put(one, make_memory(1, number=first.number, status="quarantined", content="likes coffee"))
-        await one.service.index_memories(OWNER)
-        assert await _list_indexed(one) == [first.number]
-
-
-async def test_whole_walk_and_rebuild_index_memories_and_deleting_a_user_removes_them() -> None:
-    async with bench() as one:
-        await _put(one, make_memory(1))
-        await one.service.walk(whole=True)
-        assert len(await _list_indexed(one)) == 1
-        await one.index.clear()
-        assert (await one.service.rebuild()).owners == 1
-        assert len(await _list_indexed(one)) == 1
-        await one.service.forget_user("ada")
-        assert await _list_indexed(one) == []
 
 
 # -- kill -9 ---------------------------------------------------------------------------

@@ -6,18 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.limits import INDEX_MARGIN
 from holdfast.recall.base import Space
 from holdfast.stores.sql import pgvector
-from tests.service.index_kit import TENANT
 from tests.service.recall_kit import (
     PLACES,
     LetterEmbedder,
@@ -30,59 +26,9 @@ from tests.service.recall_kit import (
     search_all,
     service,
 )
-from tests.service.search_kit import lasting
 
 shared = pytest.mark.parametrize("place", ["postgres", "mysql"], indirect=True)
 """Where all servers have one index."""
-FILTERS: tuple[dict[str, Any], ...] = (
-    {},
-    {"session_id": "a"},
-    {"session_id": "nowhere"},
-    {"role": "user"},
-    {"role": "tool"},
-    {"agent": "default"},
-    {"since": 0},
-    {"until": 1},
-    {"session_level": True},
-    {"mode": "vector"},
-    {"mode": "hybrid"},
-)
-
-
-# -- what is found -----------------------------------------------------------------
-
-
-@everywhere
-async def test_stored_text_is_found_and_retired_erased_or_deleted_text_is_not(place: Place) -> None:
-    async with place.server() as hf:
-        await add_conversations(hf)
-        assert (await hf.search("gate code", "ada")).hits[0].id == "a#0"
-        assert (await hf.search("ferry", "ada")).hits[0].snippet == "The ferry leaves at nine."
-        assert (await hf.search("order ORD-17", "ada")).hits[0].id == "b#0"
-        assert (await hf.search("会議", "ada")).hits[0].id == "b#1"
-        for gone in ("walrus", "swordfish", "platypus"):
-            assert not (await hf.search(gone, "ada")).hits, gone
-        await hf.delete_user("ada")
-        assert not any(await search_all(hf))
-        assert (await service(hf).index.status()).documents == 0
-
-
-@everywhere
-async def test_users_with_the_same_words_never_see_each_others_text(place: Place) -> None:
-    async with place.server(index={"embedder": LetterEmbedder(), "mode": "hybrid"}) as hf:
-        await add_conversations(hf, "ada")
-        only = await hf.session("z", user_id="bob")
-        await only.append({"role": "user", "content": "gate code soup kelp ferry order ORD-17 会議"})
-        await service(hf).settled()
-        for asked in FILTERS:
-            for found in await search_all(hf, "bob", **asked):
-                assert {hit.session_id for hit in found} <= {"z"}, asked
-            for found in await search_all(hf, "ada", **asked):
-                assert {hit.session_id for hit in found} <= {"a", "b"}, asked
-            for nobody in (" ", "Ada", "ada ", "ad", "ada%", "*", "ada\x00"):
-                assert not any(await search_all(hf, nobody, **asked)), nobody
-        async with hf.serve_tenant("other") as other:
-            assert not any(await search_all(other, "ada"))
 
 
 # -- index loss --------------------------------------------------------------------
@@ -105,20 +51,6 @@ async def test_rebuilt_index_gives_the_same_results(place: Place, mode: Any) -> 
         await service(hf).rebuild()
         await service(hf).settled()
         assert_same([*await search_all(hf, neighbours=2), *await recall_all(hf)], before)
-    await place.check()
-
-
-@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-async def test_index_with_a_deleted_file_gives_the_same_results_after_a_backfill(place: Place) -> None:
-    async with place.server() as hf:
-        await add_conversations(hf)
-        before = await search_all(hf)
-    for file in Path(place.index.removeprefix("sqlite:///")).parent.glob("chat.index.db*"):
-        file.unlink()
-    async with place.server() as hf:
-        assert (await service(hf).status()).documents == 0
-        assert (await service(hf).walk()).whole
-        assert_same(await search_all(hf), before)
     await place.check()
 
 
@@ -163,44 +95,7 @@ async def test_two_servers_feeding_the_same_sessions_write_each_document_once(
     assert not caplog.records
 
 
-@shared
-async def test_backfill_indexes_what_a_server_without_an_index_wrote(place: Place) -> None:
-    async with place.server() as hf:
-        await service(hf).walk()
-        place.clock.now += 2 * INDEX_MARGIN
-        async with Holdfast(place.url, tenant=TENANT, index=None, clock=place.clock, life=lasting()) as bare:
-            await (await bare.session("s", user_id="ada")).append({"role": "user", "content": "the gate code"})
-        assert not (await hf.search("gate", "ada")).hits
-        assert (await service(hf).walk()).sessions == 1
-        assert [hit.id for hit in (await hf.search("gate", "ada")).hits] == ["s#0"]
-
-
 # -- memories ------------------------------------------------------------------------
-
-
-@everywhere
-@pytest.mark.parametrize("mode", ["keyword", "hybrid"])
-async def test_memories_are_recalled_from_the_index_and_forgotten_in_it(place: Place, mode: Any) -> None:
-    settings = {"mode": mode, "embedder": LetterEmbedder() if mode == "hybrid" else None}
-    async with place.server(index=settings) as hf:
-        made = [
-            (await hf.memories.remember(text, user_id=user)).memory
-            for user in ("ada", "bob")
-            for text in ("She is allergic to peanuts", "She lives in Lisbon", "Order ORD-17 was paid")
-        ]
-        await service(hf).index_memories(Owner("user", "ada"))
-        await service(hf).index_memories(Owner("user", "bob"))
-        await service(hf).settled()
-        for user, first in (("ada", made[0]), ("bob", made[3])):
-            found = (await hf.memories.recall("any allergies to peanuts?", user_id=user)).found
-            assert found[0].memory.id == first.id
-            assert {one.memory.owner.id for one in found} == {user}
-        await hf.memories.forget(made[0].id)
-        await service(hf).index_memories(Owner("user", "ada"))
-        found = (await hf.memories.recall("any allergies to peanuts?", user_id="ada")).found
-        assert made[0].id not in {one.memory.id for one in found}
-        held = [seq for seq, _ in await service(hf).index.list_digests(Space("user", "ada"), "")]
-        assert held == [made[1].number, made[2].number]
 
 
 ANAGRAMS = {

@@ -14,12 +14,8 @@ import pytest
 from holdfast.agents import Agent
 from holdfast.context.explain import decode_record
 from holdfast.context.recalled import CLOSING, OPENING, RecalledItem, RecallSettings
-from holdfast.context.settings import parse
 from holdfast.domain.session import SessionRef
-from holdfast.sessions.context_preview import preview_context
-from holdfast.sessions.preview_objects import PreviewRequest
 from holdfast.tools.search import CLOSING as FOUND_END
-from holdfast.tools.search import NOTHING
 from holdfast.tools.search import OPENING as FOUND
 from holdfast.turns.turn import Turn
 from tests.markers import strip_markers
@@ -51,28 +47,6 @@ async def last_record(at: Talks, ref: SessionRef) -> Any:
 # -- automatic recall ----------------------------------------------------------------
 
 
-async def test_every_round_of_a_turn_has_the_same_recalled_text() -> None:
-    """Prompts only grow, and the search runs once."""
-    script = [make_reply(None, ("c", "search_conversations", {"query": "ferry"})), make_reply("It is 4711.")]
-    async with open_talks(script) as at:
-        await at.add_messages("harbour", SECRET, "Noted.", "The ferry leaves at nine.")
-        asked = 0
-        found = at.hf.engine.recalling["conversation"]
-
-        async def count_recalls(turn: Turn) -> Sequence[RecalledItem]:
-            nonlocal asked
-            asked += 1
-            return await found(turn)
-
-        at.hf.engine.recalling["conversation"] = count_recalls
-        session = await at.hf.session("new", user_id="ada", agent="finder")
-        await session.send("What was the gate code again?")
-        first, second = at.model.prompts
-        assert second[: len(first)] == first
-        assert len(blocks(second)) == 1
-        assert asked == 1
-
-
 async def test_tool_does_not_return_another_sessions_copy_of_prompt_text() -> None:
     """A conversation continued elsewhere has the same text in both sessions."""
     tool_only = Agent(name="tool", recalls={"conversation": RecallSettings(budget=0)})
@@ -86,25 +60,6 @@ async def test_tool_does_not_return_another_sessions_copy_of_prompt_text() -> No
         result = next(one["content"] for one in at.model.prompts[-1] if one["role"] == "tool")
         assert "4711" not in result
         assert "2211" in result
-
-
-async def test_evicted_message_of_the_same_session_can_be_recalled() -> None:
-    agent = Agent(
-        name="finder",
-        context=parse({"strategy": "buffer_window", "window_size": 3}),
-        recalls={"conversation": RecallSettings()},
-    )
-    async with open_talks(agents={"finder": agent}) as at:
-        session = await at.hf.session("long", user_id="ada", agent="finder")
-        await session.send(SECRET)
-        for number in range(4):
-            await session.send(f"Something else, number {number}.")
-        await at.settled()
-        await session.send("What was the gate code again?")
-        (block,) = blocks(at.model.prompts[-1])
-        (first, *_) = parse_items(block)
-        assert first["text"] == SECRET
-        assert "source" not in first, "it is of this very conversation"
 
 
 async def test_slow_recall_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,24 +95,6 @@ async def test_failing_index_does_not_fail_the_turn(caplog: pytest.LogCaptureFix
         assert not [one for one in caplog.records if one.name == "holdfast.recall" and "secretword" in one.getMessage()]
 
 
-async def test_recalled_ids_are_in_the_response_and_in_the_preview() -> None:
-    """Ids and tokens, no text."""
-    async with open_talks() as at:
-        await at.add_messages("harbour", SECRET)
-        session = await at.hf.session("new", user_id="ada", agent="finder")
-        await session.send("What was the gate code again?")
-        record = await last_record(at, session.ref)
-        responder = at.hf.roster.find_responder(agent="finder")
-        look = PreviewRequest(responder=responder, settings=responder.context, at_turn=0, explain=True)
-        explained = (await preview_context(at.hf.engine, session.ref, look)).explain()
-        assert explained["recalled"] == {"ids": ["harbour#0"], "tokens": record.recalled_tokens}
-        async with session.turn("The gate code, please?") as turn:
-            assert turn.explanation()["recalled"]["ids"] == ["harbour#0"]
-            assert "harbour#0" in turn.explain()
-            assert len(blocks(turn.messages)) == 1
-            turn.add({"role": "assistant", "content": "4711"})
-
-
 # -- the tool ------------------------------------------------------------------
 
 
@@ -171,12 +108,6 @@ async def call_tool(at: Talks, arguments: dict[str, Any], agent: str = "finder")
 def call_script(arguments: dict[str, Any]) -> list[Any]:
     """Return a script that calls the tool once and then answers."""
     return [make_reply(None, ("c", "search_conversations", arguments)), make_reply("done")]
-
-
-async def test_sessions_of_other_users_are_not_found_by_id() -> None:
-    async with open_talks(call_script({"query": "gate code", "session_id": "bobs"})) as at:
-        await at.add_messages("bobs", "My gate code is 9999.", user="bob")
-        assert await call_tool(at, {}) == NOTHING
 
 
 async def test_yesterday_follows_the_time_zone_of_the_agent() -> None:
