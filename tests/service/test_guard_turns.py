@@ -38,22 +38,6 @@ async def test_retry_with_a_secret_is_recognized(tmp_path: Path) -> None:
         assert at.guard.counts == {("anthropic_key", "redact"): 1}
 
 
-async def test_tool_round_in_the_library_is_redacted(tmp_path: Path) -> None:
-    async with desk(tmp_path, REDACTION) as at:
-        session = await at.hf.session("s")
-        async with session.turn(f"find {KEY}") as turn:
-            assert turn.messages == [user(f"find {GONE}")]
-            function = {"name": "find", "arguments": json.dumps({"k": KEY})}
-            turn.add({"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]})
-            turn.add({"role": "tool", "tool_call_id": "c", "content": KEY})
-            messages = await turn.next()
-            assert json.loads(messages[1]["tool_calls"][0]["function"]["arguments"]) == {"k": GONE}
-            assert messages[2]["content"] == GONE
-            turn.add("found it")
-        assert await session.verify() == 4
-        at.check()
-
-
 async def test_interrupted_reply_is_redacted(tmp_path: Path) -> None:
     chunks = list(to_chunks({"id": "x", "model": "m", "choices": [{"index": 0, "message": assistant(KEY)}]}))
     async with desk(tmp_path, REDACTION, lambda _: [chunks[0], ModelUnavailable("gone")]) as at:
@@ -110,32 +94,6 @@ async def test_block_in_an_open_turn_rejects_the_added_message(tmp_path: Path) -
         assert await at.texts() == ["hi", f"no {GONE}"]
 
 
-async def test_block_over_http(tmp_path: Path) -> None:
-    async with desk(tmp_path, GUARD % "block") as at:
-        messages = [{"role": "system", "content": "be good"}, user("hi"), user(f"take {KEY}")]
-        answers = [
-            (await at.chat(*messages, session_id="fresh"), "messages[2].content"),
-            (await at.chat(*messages, session_id="fresh", stream=True), "messages[2].content"),
-            (await at.chat({"role": "system", "content": KEY}, user("x"), session_id="fresh"), "messages[0].content"),
-            (await at.http.post("/v1/sessions", json={"id": "fresh", "metadata": {"k": KEY}}), "metadata"),
-            (await at.http.post("/v1/sessions/s/messages", json={"messages": [user(KEY)]}), "messages[0].content"),
-            (await at.http.patch("/v1/sessions/s", json={"state": {"k": KEY}}), "state"),
-            (await at.http.put("/v1/sessions/fresh", json={"messages": [user(KEY)]}), "messages[0].content"),
-        ]
-        for reply, param in answers:
-            assert reply.status_code == 422, reply.text
-            error = reply.json()["error"]
-            assert (error["code"], error["param"], error["type"]) == ("secret_blocked", param, "invalid_request_error")
-            assert CANARY not in reply.text
-        assert (await at.http.get("/v1/sessions/fresh")).status_code == 404
-        assert await at.texts() == []
-        assert at.model.prompts == []
-        at.check()
-
-
-# -- warn ----------------------------------------------------------------------------
-
-
 # -- errors and logs -------------------------------------------------------------------
 
 
@@ -182,31 +140,6 @@ def test_log_lines_are_redacted() -> None:
 
 
 # -- combined, and large texts -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("enabled", ["true", "false"])
-@pytest.mark.parametrize("rules", ["rules: [home_path]", "rules: []", "exclude_rules: [anthropic_key]"])
-async def test_rules_of_redaction_do_not_apply_to_the_guard(tmp_path: Path, enabled: str, rules: str) -> None:
-    """A key that redaction leaves is refused, not stored."""
-    settings = f"redaction: {{enabled: {enabled}, {rules}}}\nsecret_guard: {{on_secret: block}}"
-    async with desk(tmp_path, settings) as at:
-        session = await at.hf.session("s")
-        with pytest.raises(SecretBlocked, match="anthropic_key"):
-            await session.append(f"my key is {KEY}")
-        assert await at.texts() == []
-    text = settings.replace("on_secret: block", "exclude_rules: [anthropic_key]")
-    (tmp_path / "other").mkdir()
-    async with desk(tmp_path / "other", text) as at:
-        await (await at.hf.session("s")).append(f"my key is {KEY}")
-        assert await at.texts() == [f"my key is {KEY}"]
-
-
-async def test_guard_finds_patterns_of_redaction_that_is_off(tmp_path: Path) -> None:
-    settings = "redaction: {patterns: [{regex: 'emp-[0-9]{6}', label: employee}]}"
-    async with desk(tmp_path, f"{settings}\nsecret_guard: {{}}") as at:
-        session = await at.hf.session("s")
-        with pytest.raises(SecretBlocked, match="employee"):
-            await session.append("emp-123456")
 
 
 async def test_long_messages_are_scanned_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,27 +154,6 @@ def test_files_must_be_utf_8(tmp_path: Path) -> None:
 # -- variables -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("written", "read"),
-    [
-        ("${HOME_TOWN}", "Ely"),
-        ("in ${HOME_TOWN}.", "in Ely."),
-        ("${NONE:-here}", "here"),
-        ("${EMPTY:-here}", "here"),
-        ("${EMPTY}!", "!"),
-        ("${NONE:-}!", "!"),
-        ("${NONE:-a:-b}", "a:-b"),
-        ("${HOME_TOWN:?where}", "Ely"),
-        ("$${HOME_TOWN}", "${HOME_TOWN}"),
-        ("$$ $1 $HOME_TOWN {user:language}", "$$ $1 $HOME_TOWN {user:language}"),
-        ("${NESTED}", "${HOME_TOWN}"),
-    ],
-)
-def test_variables(written: str, read: str) -> None:
-    text = yaml.safe_dump({"agents": {"a": {"instruction": written}}})
-    assert load(text, HOME_TOWN="Ely", EMPTY="", NESTED="${HOME_TOWN}").agents["a"].instruction == read
-
-
 @pytest.mark.parametrize("written", ["${", "${}", "${1A}", "${A B}", "${A:-${B}}", "${A:+no}", "cost: ${price + 1}"])
 def test_invalid_variables_are_rejected(written: str) -> None:
     text = yaml.safe_dump({"agents": {"a": {"instruction": written}}})
@@ -207,12 +186,6 @@ llms: {x: {base_url: "${NONE:-}", params: {seed: "${PORT}"}}}
     assert found.databases["d"].password == "9000"
     assert found.llms["x"].base_url is None
     assert found.llms["x"].params == {"seed": 9000}
-
-
-def test_a_variable_within_a_string_is_not_converted() -> None:
-    assert problems("gateway: {port: '9${N}'}", N="000") == [
-        "holdfast.yaml:1: gateway.port: expected an integer from 0 to 65535, got '9${N}'"
-    ]
 
 
 def test_messages_never_show_values_of_variables() -> None:
