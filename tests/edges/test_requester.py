@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import logging
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
-from holdfast import config
 from holdfast.domain.session import SessionRef
-from holdfast.errors import ConfigError
 from holdfast.limits import TURN_WARNINGS
 from holdfast.turns.turn import TurnWarning, TurnWarnings
 from tests.edges.keys import bearer, create_stored_key
@@ -33,55 +30,6 @@ async def owner_of(served: Served, answer: dict[str, Any]) -> str:
     return (await served.hf.store.find(answer["session_id"])).user_id
 
 
-@pytest.mark.parametrize(
-    ("fields", "headers", "user"),
-    [
-        ({}, {}, "default"),
-        ({"user": "ada"}, {}, "ada"),
-        ({"user_id": "ada"}, {}, "ada"),
-        ({"safety_identifier": "ada"}, {}, "ada"),
-        ({"user": "ada", "safety_identifier": "hash-of-ada"}, {}, "ada"),
-        ({"user": "ada", "user_id": "ada"}, {}, "ada"),
-        ({}, {"x-user": "ada"}, "ada"),
-        ({}, {"x-forwarded-user": quote("ádá")}, "ádá"),
-        ({"user": "ada"}, {"x-user": "ada"}, "ada"),
-        ({"metadata": {"user_id": "ada"}}, {}, "default"),
-        ({"user": "", "safety_identifier": None}, {"x-user": ""}, "default"),
-    ],
-)
-async def test_sources_of_the_user(fields: dict[str, Any], headers: dict[str, str], user: str) -> None:
-    async with gateway(lambda _: "ok", HEADERS) as (served, _):
-        assert await owner_of(served, await post(served, "/v1/chat/completions", headers, **fields)) == user
-
-
-@pytest.mark.parametrize(
-    ("fields", "headers", "param"),
-    [
-        ({"user_id": "ada", "user": "bob"}, {}, "user_id"),
-        ({"user_id": "ada", "safety_identifier": "bob"}, {}, "user_id"),
-        ({"user": "ada"}, {"x-user": "bob"}, "user"),
-        ({"safety_identifier": "ada"}, {"x-user": "bob"}, "safety_identifier"),
-        ({}, {"x-user": "ada", "x-forwarded-user": "bob"}, "X-Forwarded-User"),
-    ],
-)
-async def test_conflicting_sources_are_refused(fields: dict[str, Any], headers: dict[str, str], param: str) -> None:
-    async with gateway(lambda _: "ok", HEADERS) as (served, upstream):
-        answer = await post(served, "/v1/chat/completions", headers, **fields)
-        assert (answer["status"], answer["error"]["param"]) == (400, param)
-        assert not upstream.requests
-        assert not (await served.hf.sessions()).sessions
-
-
-async def test_anthropic_metadata_names_the_user() -> None:
-    async with gateway(lambda _: "ok", HEADERS) as (served, _):
-        answer = await post(served, "/v1/messages", max_tokens=50, metadata={"user_id": "ada"})
-        assert await owner_of(served, answer) == "ada"
-        for source in ("user_id", "user", "safety_identifier"):
-            fields: dict[str, Any] = {source: "bob", "metadata": {"user_id": "ada"}}
-            answer = await post(served, "/v1/messages", max_tokens=50, **fields)
-            assert (answer["status"], answer["error"]["type"]) == (400, "invalid_request_error")
-
-
 async def test_unconfigured_header_names_no_user() -> None:
     async with gateway(lambda _: "ok") as (served, _):
         answer = await post(served, "/v1/chat/completions", {"x-user": "ada"})
@@ -98,24 +46,6 @@ async def test_user_of_the_key_takes_precedence() -> None:
         assert (await post(served, chat, key, user_id="bob"))["status"] == 404
         answer = await post(served, chat, {**key, "x-user": "bob"})
         assert (answer["status"], answer["error"]["param"]) == (400, "X-User")
-
-
-async def test_user_can_be_required() -> None:
-    async with gateway(lambda _: "ok", "gateway: {require_user: true, user_headers: X-User}") as (served, upstream):
-        for path in ("/v1/chat/completions", "/v1/messages"):
-            answer = await post(served, path, max_tokens=50)
-            assert (answer["status"], answer["error"]["param"]) == (400, "user_id")
-            assert "X-User" in answer["error"]["message"]
-            await served.hf.ensure("s", user_id="bob")
-            answer = await post(served, path, session_id="s", max_tokens=50)
-            assert (answer["status"], answer["error"]["param"]) == (400, "user_id"), "nor with the id of a session"
-            assert await owner_of(served, await post(served, path, {"x-user": "ada"}, max_tokens=50)) == "ada"
-        assert len(upstream.requests) == 2
-
-
-def test_header_name_is_validated() -> None:
-    with pytest.raises(ConfigError, match="user_headers"):
-        config.load("gateway: {user_headers: ['X User']}", env={})
 
 
 @pytest.mark.parametrize("marks", ["idempotency-key", "x-stainless-retry-count"])
@@ -151,31 +81,6 @@ async def test_retry_never_gets_the_reply_of_another_session(marks: str) -> None
             answer = await post(served, "/v1/chat/completions", headers)
             assert (answer["status"], answer["session_id"]) == (200, f"chat-{at}")
         assert len(upstream.requests) == 2
-
-
-# -- the session ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"x-session-id": "chat-1"},
-        {"x-chat-id": "chat-1"},
-        {"x-chat-id": "chat%2D1", "x-session-id": "chat-1"},
-    ],
-)
-async def test_headers_can_name_the_session(headers: dict[str, str]) -> None:
-    async with gateway(lambda _: "ok", HEADERS) as (served, _):
-        assert (await post(served, "/v1/chat/completions", headers))["session_id"] == "chat-1"
-
-
-async def test_conflicting_session_ids_are_refused() -> None:
-    async with gateway(lambda _: "ok", HEADERS) as (served, _):
-        for headers, fields in (
-            ({"x-chat-id": "a"}, {"session_id": "b"}),
-            ({"x-chat-id": "a", "x-session-id": "b"}, {}),
-        ):
-            assert (await post(served, "/v1/chat/completions", headers, **fields))["status"] == 400
 
 
 # -- warnings ------------------------------------------------------------------------

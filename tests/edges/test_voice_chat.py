@@ -66,24 +66,6 @@ async def test_resent_transcript_of_records_continues(named: bool) -> None:
         assert found[6] == ANSWER
 
 
-async def test_new_messages_alone_keep_their_fields() -> None:
-    async with gateway(["A story.", "Good."]) as (served, _):
-        await post(served, {"messages": [CONTENTS[1]], "session_id": "s"})
-        await post(served, {"messages": [ANSWER], "session_id": "s"})
-        first, _, second, reply = await history(served)
-        assert (first, second, reply["turn_id"]) == (CONTENTS[1], ANSWER, 5)
-
-
-async def test_turn_numbers_already_in_the_log_are_replaced() -> None:
-    """A client that counts differently is not refused, and no earlier turn grows."""
-    async with gateway(["One.", "Two."]) as (served, _):
-        await post(served, {"messages": [{**ANSWER, "turn_id": 7}], "session_id": "s"})
-        await post(served, {"messages": [{**ANSWER, "turn_id": 7, "content": "More."}], "session_id": "s"})
-        assert [one["turn_id"] for one in await history(served)] == [7, 7, 8, 8]
-        exported = (await served.http.get(ONE)).json()
-        assert (await served.http.put("/v1/sessions/copy", json={**exported, "id": "copy"})).status_code == 200
-
-
 @pytest.mark.parametrize(
     ("record", "param"),
     [
@@ -200,18 +182,6 @@ async def test_messages_and_contents_together_are_refused(way: str) -> None:
         assert await history(served) == []
 
 
-async def test_error_in_contents_names_its_place() -> None:
-    wrong = [CONTENTS[0], {**ANSWER, "metadata": {"source": "llm"}}]
-    async with gateway([]) as (served, _):
-        await served.http.post("/v1/sessions", json={"id": "s"})
-        for answer in (
-            await served.http.post("/v1/chat/completions", json={"contents": wrong}),
-            await served.http.post(f"{ONE}/messages", json={"contents": wrong}),
-            await served.http.put("/v1/sessions/other", json={"contents": wrong}),
-        ):
-            assert (answer.status_code, answer.json()["error"]["param"]) == (422, "contents[1].metadata.source")
-
-
 async def test_idempotency_key_covers_contents() -> None:
     """Other records with the same key are a conflict."""
     async with gateway(["Good."]) as (served, _):
@@ -240,21 +210,6 @@ async def test_empty_messages_answer_the_last_record_in_both_apis(path: str, str
         assert (answer.status_code, "Good." in answer.text) == (200, True)
         assert [one["content"] for one in await history(served)][6:] == ["Yes, I am.", "Good."]
         assert len(upstream.requests) == 1
-
-
-@pytest.mark.parametrize("named_by", ["body", "header"])
-async def test_empty_messages_with_a_session_answer_the_last_message(named_by: str) -> None:
-    """The user's message arrived by another route, and nothing is duplicated."""
-    async with gateway(["Good."]) as (served, upstream):
-        await served.http.post("/v1/sessions", json={"id": "s"})
-        await served.http.post(f"{ONE}/messages", json={"contents": [*CONTENTS, ANSWER]})
-        session_id, headers = ("s", {}) if named_by == "body" else (None, {"x-session-id": "s"})
-        answer = await served.chat([], session_id=session_id, headers=headers)
-        assert (answer["status"], answer["choices"][0]["message"]["content"]) == (200, "Good.")
-        *records, reply = await history(served)
-        assert records == [*CONTENTS, ANSWER]
-        assert reply["turn_id"] == 5
-        assert upstream.requests[0].body["messages"][-1] == {"role": "user", "content": "Yes, I am."}
 
 
 async def test_repeated_empty_request_with_a_key_is_answered_once() -> None:

@@ -66,59 +66,6 @@ async def test_repeated_request_corrects_the_reply_once() -> None:
         ]
 
 
-async def test_interrupt_field_corrects_the_reply() -> None:
-    """For clients that only send new messages."""
-    async with gateway([JOKE, "A story."]) as (served, upstream):
-        await chat(served, [ASKED])
-        done = await chat(served, [THEN], interrupt={"chars": 22, "timestamp": 1678905225, "turn_id": 2})
-        assert done["status"] == 200
-        records = await history(served)
-        assert [one["content"] for one in records] == [ASKED["content"], HEARD, THEN["content"], "A story."]
-        assert records[1]["metadata"] == CUT
-        assert [one["turn_id"] for one in records] == [2, 2, 3, 3]
-        assert "interrupt" not in upstream.requests[1].body
-        assert [one["content"] for one in upstream.requests[1].body["messages"]][1] == HEARD
-
-
-@pytest.mark.parametrize(
-    ("said", "status", "code"),
-    [
-        ({"content": "Knock knock."}, 422, "heard_mismatch"),
-        ({"chars": 5, "turn_id": 7}, 409, "no_reply"),
-        ({"chars": -1}, 400, "invalid_request"),
-        ({"characters": 5}, 400, "invalid_request"),
-        ("Why", 400, "invalid_request"),
-    ],
-)
-async def test_invalid_interrupt_field_is_refused_without_a_write(said: Any, status: int, code: str) -> None:
-    async with gateway([JOKE]) as (served, upstream):
-        await chat(served, [ASKED])
-        before = await history(served)
-        refused = await chat(served, [THEN], interrupt=said)
-        assert (refused["status"], refused["error"]["code"]) == (status, code)
-        assert await history(served) == before
-        new = await served.chat([THEN], session_id="other", interrupt={"chars": 5})
-        assert (new["status"], new["error"]["code"]) == (409, "no_reply")
-        assert len((await served.hf.sessions()).sessions) == 1
-        assert len(upstream.requests) == 1
-
-
-@pytest.mark.parametrize("way", ["record", "field"])
-async def test_unheard_reply_is_removed(way: str) -> None:
-    async with gateway([JOKE, "A story.", "The end."]) as (served, upstream):
-        await chat(served, [ASKED])
-        silent = {**ANSWERED, "content": ""}
-        told = [ASKED, silent, THEN] if way == "record" else [THEN]
-        fields: dict[str, Any] = {} if way == "record" else {"interrupt": {"chars": 0}}
-        await chat(served, told, **fields)
-        assert [one["content"] for one in await history(served)] == [ASKED["content"], THEN["content"], "A story."]
-        if way == "record":
-            last = [*told, {"role": "assistant", "content": "A story."}, {"role": "user", "content": "And then?"}]
-            await chat(served, last)
-            assert [one["content"] for one in await history(served)][3:] == ["And then?", "The end."]
-        assert JOKE not in str(upstream.requests[-1].body["messages"])
-
-
 async def test_record_without_the_original_text_is_kept() -> None:
     """The heard text replaces the generated one in a named session."""
     async with gateway([JOKE, "A story."]) as (served, _):

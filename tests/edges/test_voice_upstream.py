@@ -10,14 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply, ScriptedUpstream
-from tests.behaviour.kit.voice import CONTENTS, PLAIN
+from tests.behaviour.kit.voice import CONTENTS
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import UPSTREAM_KEY, Served, gateway, serving
-
-STREAM = {"stream": True, "stream_options": {"include_usage": True}}
-"""What every request to an upstream has: the reply is streamed, and its usage told."""
 
 
 @asynccontextmanager
@@ -32,44 +28,7 @@ async def custom(
             yield served, upstream
 
 
-async def fill_session(served: Served, contents: list[dict[str, Any]] = CONTENTS, session_id: str = "s") -> None:
-    """Create a session with these records."""
-    await create_session(served, {"id": session_id})
-    response = await served.http.post(f"/v1/sessions/{session_id}/messages", json={"messages": contents})
-    assert response.status_code == 200, response.text
-
-
-async def create_session(served: Served, body: dict[str, Any], status: int = 201, **headers: str) -> dict[str, Any]:
-    response = await served.http.post("/v1/sessions", json=body, headers=headers)
-    assert response.status_code == status, response.text
-    told: dict[str, Any] = response.json()
-    return told
-
-
 # -- records ------------------------------------------------------------------------------
-
-
-async def test_agoras_custom_llm_example() -> None:
-    """Its contents in a session, one model call: the upstream receives its JSON, with the fields of a stream."""
-    async with custom(["Hello?"]) as (served, upstream):
-        await fill_session(served)
-        handle = served.hf.handle(await served.hf.store.get(SessionRef("default", "s")))
-        before = served.hf.clock()
-        await handle.send([])
-        body = upstream.requests[0].body
-        assert before < body["timestamp"] < served.hf.clock()
-        expected = {"messages": CONTENTS, "turn_id": 4, "timestamp": body["timestamp"], "interruptable": True}
-        assert body == {**expected, "model": "xxxx", **STREAM}
-
-
-async def test_agoras_other_vendor_example() -> None:
-    """Any other vendor gets role and content."""
-    async with custom(["Hello?"], vendor="vendor: openai") as (served, upstream):
-        await fill_session(served)
-        await served.hf.handle(await served.hf.store.get(SessionRef("default", "s"))).send([])
-        body = upstream.requests[0].body
-        assert body["messages"] == PLAIN
-        assert not {"turn_id", "timestamp", "interruptable"} & body.keys()
 
 
 @pytest.mark.parametrize("vendor", ["vendor: openai", "vendor: custom"])
@@ -127,23 +86,7 @@ async def test_metadata_chunk_before_the_reply_reaches_the_client() -> None:
         ]
 
 
-# -- the failure message ---------------------------------------------------------------------
-
-
-# -- changed system messages -------------------------------------------------------------------
-
-
 # -- carrying a session over -----------------------------------------------------------------
-
-
-async def test_carry_over_checks_both_sessions_before_a_model_call() -> None:
-    """A deleted source is a 404, an existing id a 409."""
-    async with gateway([]) as (served, upstream):
-        await fill_session(served)
-        await create_session(served, {"id": "s", "carry_over": "s"}, 409)
-        assert (await served.http.delete("/v1/sessions/s")).status_code == 200
-        await create_session(served, {"id": "new", "carry_over": "s"}, 404)
-        assert upstream.requests == []
 
 
 async def test_who_may_carry_over_a_session() -> None:
