@@ -187,22 +187,6 @@ async def test_cleared_result_can_be_loaded_by_the_name_in_its_marker() -> None:
         assert (await made.log())[-2].message.text == (await made.log())[2].message.text == "word0 " * 200
 
 
-async def test_marker_without_the_tool_names_the_message() -> None:
-    async with bench([*LOOKS, make_reply("done")], many, agents=make_clearing_agents(("many",))) as made:
-        await made.ask("Hi", agent="a")
-        markers = [strip_markers(one["content"]) for one in made.model.prompts[-1] if one["role"] == "tool"]
-        assert markers[0].endswith("tokens, message 2 of the log]")
-
-
-async def test_views_with_and_without_the_tool_differ() -> None:
-    async with bench(
-        [], agents={**make_clearing_agents(("load_artifact",)), "b": make_clearing_agents(())["a"]}
-    ) as made:
-        responders = [made.hf.roster.find_responder(agent=name) for name in ("a", "b")]
-        assert [responder.loads for responder in responders] == [True, False]
-        assert responders[0].view_key != responders[1].view_key
-
-
 async def test_cut_result_says_how_to_load_it() -> None:
     context = parse({"strategy": "token_window", "budget": 400}, where="")
     load = make_reply(None, ("l", "load_artifact", {"name": "result-2", "limit": 100}))

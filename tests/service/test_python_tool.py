@@ -14,7 +14,7 @@ from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import ToolLimits
 from tests.service.fake_python import list_files
 from tests.service.guard_kit import REDACTION, guard_from
-from tests.service.python_tool_kit import bare, code, open_python_bench, results
+from tests.service.python_tool_kit import code, open_python_bench, results
 from tests.service.tools_kit import bench, content, make_reply, shout
 
 # -- availability ---------------------------------------------------------------
@@ -65,19 +65,6 @@ async def test_nothing_starts_before_the_first_call(tmp_path: Path) -> None:
 
 
 # -- calls ---------------------------------------------------------------------
-
-
-async def test_state_is_kept_between_calls_and_turns(tmp_path: Path) -> None:
-    """One process runs the calls of a message one after the other."""
-    script = [code("x 0", "x 1", "x 2"), code("x 3"), make_reply("Done."), code("x 4"), make_reply("Done.")]
-    async with open_python_bench(script, tmp_path) as (desk, stage):
-        await desk.ask("go")
-        await desk.ask("on")
-        assert stage.ran == [f"x {number}" for number in range(5)]
-        assert [bare(found) for found in await results(desk)] == [
-            {"status": "success", "result": str(number)} for number in range(1, 6)
-        ]
-        assert len(stage.processes) == 1
 
 
 @pytest.mark.parametrize("arguments", [{}, {"code": 1}, {"code": ""}, {"code": "x", "more": 1}, '{"code": ', "[]"])

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.agents import Llm, Roster
 from holdfast.context.summaries import iter_records
 from holdfast.context.units import group_units
 from holdfast.domain.session import SessionRef
-from holdfast.errors import InvalidMessage, ModelRejected, ModelUnavailable
+from holdfast.errors import ModelRejected, ModelUnavailable
 from holdfast.holdfast import Holdfast
 from tests.markers import strip_markers
 from tests.service.failover_kit import NamedModel, ask, open_holdfast
@@ -71,16 +69,6 @@ async def test_message_named_by_the_error_is_left_out_and_the_turn_continues(nam
         assert (2, "refused", "400 invalid_image") in runs
 
 
-async def test_named_current_message_is_an_error() -> None:
-    model = NamedModel("main", refusing("messages[{at}].content"))
-    async with open_holdfast(model) as (hf, _):
-        await with_history(hf)
-        await (await hf.session("s")).annotate(2, refused_by=["main"])
-        with pytest.raises(ModelRejected):
-            await ask(hf, "see broken.png")
-        assert len(model.prompts) == 1
-
-
 @pytest.mark.parametrize(
     ("named", "status"),
     [
@@ -118,31 +106,6 @@ async def test_refused_tool_result_and_call_are_replaced_by_legal_notes() -> Non
             roles = [message["role"] for message in model.prompts[-1]]
             assert roles == ["user", "assistant", "user" if broken == "call" else "tool", "user"]
             assert "tool_calls" not in model.prompts[-1][1] or broken == "result"
-
-
-async def test_other_upstreams_get_the_message_and_it_can_be_restored(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'a.db'}"
-
-    def open_with(*models: NamedModel) -> Holdfast:
-        llms = {model.name: Llm(name=model.name, model="gpt-4o", client=model) for model in models}
-        return Holdfast(url, roster=Roster(llms, {}))
-
-    async with open_with(NamedModel("main", refusing("messages[{at}]"))) as hf:
-        await with_history(hf)
-        await ask(hf, "Hello?", model="main")
-    main, other = NamedModel("main", "fine"), NamedModel("other", "fine")
-    async with open_with(main, other) as hf:
-        await ask(hf, "Again?", model="main")
-        assert strip_markers(main.prompts[-1][2]["content"]) == NOTE, "it survives a restart"
-        await ask(hf, "And you?", model="other")
-        assert other.prompts[-1][2]["content"][1] == BROKEN
-        session = await hf.session("s")
-        with pytest.raises(InvalidMessage, match="refused_by"):
-            await session.annotate(2, refused_by="main")
-        entry = await session.annotate(2, refused_by=[])
-        assert entry.metadata is None
-        await ask(hf, "Now?", model="main")
-        assert main.prompts[-1][2]["content"][1] == BROKEN
 
 
 async def test_two_named_messages_are_both_left_out() -> None:

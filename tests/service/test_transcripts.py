@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -24,7 +23,7 @@ from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.wrapper import StoreWrapper
 from tests.contract.kit import assistant, user
-from tests.service.transcripts_kit import REF, describe_file, end, lines, make, open_store_with_transcripts, say
+from tests.service.transcripts_kit import REF, describe_file, end, make, open_store_with_transcripts, say
 
 # -- file content ----------------------------------------------------------------
 
@@ -114,17 +113,6 @@ async def test_edit_during_a_transcript_write_reaches_the_file(tmp_path: Path, a
 
 
 # -- time of writing --------------------------------------------------------------
-
-
-async def test_sixteen_concurrent_first_appends_write_one_header_and_sixteen_entries(tmp_path: Path) -> None:
-    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
-        await make(store)
-        await asyncio.gather(*(say(store, user(f"text {at}")) for at in range(16)))
-        await transcripts.wait_until_settled()
-    header, *entries = lines(tmp_path / "t" / "s1.jsonl")
-    assert header["type"] == "session"
-    assert [line["seq"] for line in entries] == list(range(16))
-    assert len({line["content"] for line in entries}) == 16
 
 
 WRITER = """
@@ -229,21 +217,3 @@ async def test_file_cut_at_any_point_is_completed(tmp_path: Path, size: int) -> 
                 await transcripts.wait_until_settled()
             assert describe_file(path) == ["[s1]", "one", "two", *([] if reason else ["three"])]
             assert list(path.parent.iterdir()) == [path]
-
-
-async def test_next_write_completes_a_file_after_a_crash(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/chat.db"
-    async with open_store_with_transcripts(tmp_path, url=url) as (store, transcripts):
-        await make(store)
-        await say(store, user("one"))
-        await transcripts.wait_until_settled()
-    # A crash between the write to the store and the one to the file.
-    store = await open_store(url, tenant="default")
-    await say(store, user("two"))
-    await store.close()
-    path = tmp_path / "t" / "s1.jsonl"
-    assert describe_file(path) == ["[s1]", "one"]
-    async with open_store_with_transcripts(tmp_path, url=url) as (store, transcripts):
-        await say(store, user("three"))
-        await transcripts.wait_until_settled()
-    assert describe_file(path) == ["[s1]", "one", "two", "three"]

@@ -16,8 +16,6 @@ from holdfast.replay import (
     Spec,
     Tally,
     compare,
-    has_orphan,
-    has_task,
     list_values,
     play,
     read,
@@ -75,44 +73,6 @@ def rounds(number: int, words: int = 40) -> Recording:
 def test_argument_values(arguments: str, values: list[str]) -> None:
     """Strings of four characters and numbers of four digits, also nested, each once; nothing from invalid JSON."""
     assert list_values(asking(arguments)) == values
-
-
-def test_values_of_all_calls_are_listed() -> None:
-    """Parallel calls count together; a message without calls has none."""
-    assert list_values(asking('{"a": "first"}', '{"a": "second"}')) == ["first", "second"]
-    assert list_values(user("hello there")) == []
-
-
-@pytest.mark.parametrize(
-    ("messages", "orphan"),
-    [
-        ([], False),
-        ([user("x"), asking("{}", "{}"), answer("b"), answer("a"), user("y")], False),
-        ([asking("{}"), answer("a"), asking("{}"), answer("a")], False),
-        ([answer("a")], True),
-        ([user("x"), answer("a")], True),
-        ([asking("{}")], True),
-        ([asking("{}", "{}"), answer("a")], True),
-        ([asking("{}", "{}"), answer("a"), user("x"), answer("b")], True),
-        ([asking("{}"), answer("a"), answer("a")], True),
-        ([asking("{}"), answer("z")], True),
-        ([asking("{}"), user("x"), answer("a")], True),
-    ],
-)
-def test_orphans_are_detected(messages: list[Message], orphan: bool) -> None:
-    """Each call must be followed directly by its only result."""
-    assert has_orphan(messages) is orphan
-
-
-def test_the_task_is_found_whole_or_as_a_stub() -> None:
-    """By its opening words, in a user message."""
-    task = user("Please book me a flight to Lisbon on Friday, and a hotel near the river.")
-    assert has_task([task], task)
-    assert has_task([user(f"[original task: {task.text[:45]}\n[… cut …]]")], task)
-    assert not has_task([user("Please book me")], task)
-    assert not has_task([Message(role="assistant", content=task.text)], task)
-    assert not has_task([], task)
-    assert has_task([], None)
 
 
 # -- reading -------------------------------------------------------------------------
@@ -288,6 +248,3 @@ def test_strategies_are_compared_session_by_session() -> None:
     assert cost.mean_difference == (50 - 10 + 0 - 20) / 4
     assert told.difference["recall"] == round(8 / 16 - 9 / 16, 4)
     assert told.paired["bound"] == recall
-
-
-# -- plots --------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.state import (
-    MOST_NUMBER,
     Extend,
     Increment,
     add_prefix,
@@ -68,28 +67,7 @@ def test_valid_keys_are_accepted(key: str) -> None:
         check_key(key)
 
 
-@pytest.mark.parametrize(
-    "key", ["", "user:", "app:", "temp:", "a\0b", "user:\0", "\ud800", "app:\udfff", None, 1, b"k"]
-)
-def test_invalid_keys_are_rejected(key: Any) -> None:
-    with pytest.raises(InvalidRequest) as refused:
-        check_key(key)
-    assert refused.value.param == "state"
-
-
 # -- changes -------------------------------------------------------------------
-
-
-@given(values, st.none() | values)
-def test_a_value_replaces_the_old_one(value: Any, old: Any) -> None:
-    check_delta({"k": value})
-    assert apply_change("k", old, value) == value
-
-
-@given(st.none() | numbers, numbers)
-def test_an_increment_adds_to_the_old_value(old: Any, by: float) -> None:
-    check_delta({"k": Increment(by)})
-    assert apply_change("k", old, Increment(by)) == (0 if old is None else old) + by
 
 
 @given(st.lists(numbers, max_size=6), st.randoms())
@@ -103,32 +81,6 @@ def test_increments_add_up_in_any_order(parts: list[float], random: Any) -> None
             total = apply_change("n", total, Increment(part))
         sums.append(total)
     assert sums[0] == sums[1]
-
-
-@given(st.none() | st.lists(values, max_size=3), st.lists(values, max_size=3))
-def test_an_extension_appends_to_the_list(old: list[Any] | None, items: list[Any]) -> None:
-    kept = None if old is None else list(old)
-    assert apply_change("k", old, Extend(tuple(items))) == [*(old or []), *items]
-    assert old == kept
-
-
-@pytest.mark.parametrize("old", [True, False, "1", [1], {}, 2**53, -(2**53), 2**70, float("1e300")])
-def test_incrementing_a_value_that_is_not_a_number_is_rejected(old: Any) -> None:
-    with pytest.raises(InvalidRequest, match="'n'"):
-        apply_change("n", old, Increment())
-
-
-@pytest.mark.parametrize(("old", "by"), [(MOST_NUMBER - 1, 1), (1 - MOST_NUMBER, -1), (MOST_NUMBER - 2, 2.0)])
-def test_an_inexact_sum_is_rejected(old: int, by: float) -> None:
-    with pytest.raises(InvalidRequest, match="not exact"):
-        apply_change("n", old, Increment(by))
-    assert abs(apply_change("n", old, Increment(-by))) < MOST_NUMBER
-
-
-@pytest.mark.parametrize("old", [True, 0, "", {}, {"a": []}])
-def test_extending_a_value_that_is_not_a_list_is_rejected(old: Any) -> None:
-    with pytest.raises(InvalidRequest, match="'l'"):
-        apply_change("l", old, Extend((1,)))
 
 
 @pytest.mark.parametrize("value", [object(), {1, object()}, "\ud800", {"k": "\udfff"}, [object()], {(1, 2): 3}])
@@ -227,16 +179,3 @@ def _normalize_numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [_normalize_numbers(item) for item in value]
     return {key: _normalize_numbers(item) for key, item in value.items()} if isinstance(value, dict) else value
-
-
-@pytest.mark.parametrize(
-    ("one", "other"), [(1, True), (0, False), (0, None), ("1", 1), ([], None), ({}, []), ({"a": None}, {})]
-)
-def test_similar_looking_values_differ(one: Any, other: Any) -> None:
-    assert not is_same_json(one, other)
-
-
-def test_numbers_are_compared_by_value() -> None:
-    assert is_same_json(1, 1.0)
-    assert is_same_json({"a": [1.0, {"b": 2}]}, {"a": (1, {"b": 2.0})})
-    assert not is_same_json(1, 1.5)

@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.agents import Llm, Roster
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import ModelUnavailable
 from holdfast.holdfast import Holdfast
@@ -180,14 +178,3 @@ class Gateway:
     async def log(self, session_id: str, user: str = "default", *, retired: bool = False) -> tuple[Entry, ...]:
         """Return a session's entries: the live path, or all."""
         return await self.hf.store.entries(SessionRef(user, session_id), retired=retired)
-
-
-@asynccontextmanager
-async def open_gateway(
-    say: Callable[[Data], Data | str] = lambda _: "r", url: str = "sqlite://:memory:", **settings: Any
-) -> AsyncIterator[Gateway]:
-    """Open a gateway with a model that answers each request with `say`."""
-    speaker = Speaker(say)
-    roster = Roster({"default": Llm(name="default", model="gpt-4o", client=speaker)})
-    async with Holdfast(url, roster=roster, **settings) as hf:
-        yield Gateway(hf, speaker)
