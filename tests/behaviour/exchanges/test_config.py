@@ -89,6 +89,7 @@ MISTAKES: Final = (
     "gateway: {host: '::1'}\nauth: {required: false}",
     "gateway: {host: '192.0.2.1'}",
     "redaction: {rules: [none_such], exclude_rules: [], patterns: [{regex: '(', label: x}, {regex: a, label: 'a b'}]}\nsecret_guard: {exclude_rules: [x]}",
+    "redaction: {patterns: [{regex: 'b*', label: ''}], rules: [jwt, aws_acces_key]}",
     "redaction: {patterns: [{regex: abc, label: X}], exclude_rules: []}\nsecret_guard: {enabled: false}",
     "hooks: {webhooks: [{url: 'http://h/x', secret: short, events: []}, {url: 'ftp://h', secret: whsec-0123456789abcdef}], workspace_git: {path: ''}}",
     "hooks: {webhooks: [{url: 'http://h/x', secret: whsec-0123456789abcdef}, {url: 'http://h/x', secret: whsec-0123456789abcdef, headers: {a: b}}]}",

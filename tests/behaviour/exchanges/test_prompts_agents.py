@@ -52,5 +52,8 @@ async def test_what_each_agent_sees(x: Exchange) -> None:
         await prompt(x, "s", agent="verdict", strategy=strategy, **options)
     for dialect in ("anthropic", "gemini"):
         await prompt(x, "s", agent="doubt", strategy="token_window", budget=400, dialect=dialect)
+    for row in await x.rows("/v1/sessions/s/calls", "id", limit=100):
+        rebuilt = (await x.served.http.get(f"/v1/sessions/s/calls/{row['id']}")).json()
+        x.note(row["id"], [rebuilt["call"]["agent"], rebuilt["exact"]])
     await x.get("/v1/sessions/s/explain", agent="verdict", seq=1)
     await x.get("/v1/sessions/s/explain", agent="other", q="KX-7731", limit=3)
