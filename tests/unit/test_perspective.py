@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.context.agent_view import Perspective, shorten_relayed
 from holdfast.context.escaping import escape_name
+from holdfast.context.summaries import RESULT_CHARS, iter_records
 from holdfast.context.units import group_units
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, Part, ToolCall
@@ -90,3 +91,15 @@ def test_truncating_a_message_with_a_picture_shortens_its_text() -> None:
     assert cut.text.startswith("[agent bob]: kelp kelp ")
     assert cut.text.count("[agent bob]") == 1
     assert STORED.message(cut) <= 300
+
+
+# -- strategies -------------------------------------------------------
+
+
+def test_summarizer_reads_full_texts_and_shortened_results_of_other_agents() -> None:
+    """The same as for the agent's own messages."""
+    long = "kelp " * RESULT_CHARS
+    units = ADA.view_units(group_units(log(make_entry("assistant", long, "bob"), calls(("look", "{}")), result(long))))
+    words, _, found = iter_records(units)
+    assert len(words) > len(long)
+    assert RESULT_CHARS / 2 < len(found) < 2 * RESULT_CHARS

@@ -95,3 +95,10 @@ def test_recalls_of_one_session_and_day_never_pass_the_gates(
     signals = [recall(days, f"q{query}", score, session) for days, query, score in recalls]
     assert len(select_recalls(memory(), signals)) == 1
     assert make_finding(memory(), *signals).verdict == "gated"
+
+
+def test_recalls_on_the_first_day_in_its_own_session_do_not_count() -> None:
+    new = memory(created_at=NOW - 1000)
+    own = [recall(0, f"q{n}", session="made") for n in range(5)]
+    assert select_recalls(new, own) == []
+    assert len(select_recalls(new, [recall(0, session="other"), *own])) == 1

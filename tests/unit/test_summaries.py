@@ -9,6 +9,7 @@ import pytest
 from holdfast.context.summaries import (
     Task,
     iter_records,
+    join_chunks,
 )
 from holdfast.context.units import group_units
 from holdfast.domain.log import extend
@@ -58,3 +59,14 @@ def test_no_text_can_close_its_delimiter() -> None:
         get_request_text(task).index("<conversation-") + 1 : get_request_text(task).index(">")
     ]
     assert get_request_text(task).count(f"\n</{other}>\n") == 1
+
+
+def test_chunks_contain_all_records_in_order_within_the_size() -> None:
+    texts = [f"[{at}] user:\n  " + "word " * 60 for at in range(10)] + ["[10] user:\n  " + "huge " * 2000]
+    made = join_chunks(texts, 200, STORED)
+    assert all(STORED.text(chunk) <= 210 for chunk in made)
+    assert len(made) > 3
+    joined = "\n".join(made)
+    assert [f"[{at}] user:" in joined for at in range(11)] == [True] * 11
+    assert "characters left out" in made[-1]
+    assert join_chunks([], 200, STORED) == []

@@ -227,6 +227,14 @@ async def test_a_text_that_is_no_summary_replaces_nothing(world: World, answer: 
         assert (LABEL in str(prompts[-1]), DIGEST in str(prompts[-1])) == (why is None, why is not None)
 
 
+@through("library")
+async def test_an_identifier_alone_is_no_summary_of_a_long_conversation(world: World) -> None:
+    async with world.open(LARGE, script=model("ORD-0001.")) as hf:
+        session = await hf.given("s", *orders(40))
+        made = await session.compact(budget=2_000)
+        assert (made["status"], "almost nothing" in made["error"]) == ("failed", True)
+
+
 async def test_a_later_failure_keeps_the_earlier_summary(world: World) -> None:
     answers = iter([TELLING])
     async with world.open(BUFFER, script=model(lambda _: next(answers, ""))) as hf:
