@@ -16,19 +16,16 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.errors import (
-    MemoryNotFound,
     ServerError,
     ServerUnavailable,
     SessionBusy,
     SessionNotFound,
     StoreClosed,
-    UserNotFound,
     WrongEventLoop,
 )
 from holdfast.remote.connection import RemoteHoldfast
 from tests.clocks import Pauses
 from tests.edges.connect_kit import CONFIG, connect_without_pauses, open_remote
-from tests.edges.keys import create_stored_key
 from tests.edges.server import Served, gateway, run_server
 from tests.web_apps import serve_app
 
@@ -110,27 +107,6 @@ async def test_the_key_is_in_no_error_of_a_lost_connection() -> None:
     assert caught.value.__context__ is None
 
 
-async def test_a_key_of_a_user_reaches_only_this_user() -> None:
-    async with open_protected() as served:
-        everyone, of_ada = await create_stored_key(served.hf), await create_stored_key(served.hf, user_id="ada")
-        async with holdfast.connect(served.url, api_key=everyone) as hf:
-            secret = await hf.session("secret", user_id="bob", system="Bob's.")
-            remembered = await hf.memories.remember("Bob likes tea.", user_id="bob")
-        async with holdfast.connect(served.url, api_key=of_ada) as hf:
-            mine = await hf.session("s")
-            assert mine.user_id == "ada"
-            for reaching in (hf.get("secret", user_id="bob"), hf.get(secret.ref), hf.session("new", user_id="bob")):
-                with pytest.raises(UserNotFound):
-                    await reaching
-            with pytest.raises(SessionNotFound):
-                await hf.get("secret")
-            with pytest.raises(MemoryNotFound):
-                await hf.memories.get(remembered.memory.id)
-            with pytest.raises(UserNotFound):
-                await hf.search("tea", "bob")
-            assert [one.id for one in (await hf.sessions()).sessions] == ["s"]
-
-
 async def test_without_a_user_another_users_session_is_not_found() -> None:
     """The server would find the only session of that id, whoever owns it."""
     async with open_remote() as hf:
@@ -140,19 +116,6 @@ async def test_without_a_user_another_users_session_is_not_found() -> None:
         mine = await hf.session("s")
         assert mine.user_id == "default"
         assert await mine.messages() == []
-
-
-async def test_a_key_that_only_reads_writes_nothing() -> None:
-    async with open_protected() as served:
-        await served.hf.session("s")
-        async with holdfast.connect(served.url, api_key=await create_stored_key(served.hf, role="read")) as hf:
-            session = await hf.get("s")
-            assert (await session.context(save=True)).messages == []
-            for writing in (session.append("a"), session.begin_turn("a"), session.clear()):
-                with pytest.raises(ServerError) as caught:
-                    await writing
-                assert (caught.value.status, caught.value.code) == (403, "forbidden")
-            assert await session.messages() == []
 
 
 # -- turns of several clients ---------------------------------------------------------
@@ -402,6 +365,3 @@ async def test_it_is_used_while_open_and_in_its_own_loop() -> None:
     await hf.close()
     with pytest.raises(StoreClosed):
         await hf.session("s")
-
-
-# -- contents --------------------------------------------------------------------------

@@ -8,28 +8,16 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.history import Past
-from holdfast.domain.session import ModelCall, SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.lifecycle.removal import Receipt
-from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
 from holdfast.wire.exports import SCHEMA
-from tests.edges.rest_kit import append_messages, assistant, create_session, user
+from tests.edges.rest_kit import create_session, user
 from tests.edges.server import Served, gateway
 
 ONE = "/v1/sessions/s"
 HERE = ("version", "imported")
-UNIT = [
-    user("one", pinned=True),
-    {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
-    },
-    {"role": "tool", "tool_call_id": "a", "content": "found", "x": 1},
-    assistant("first", importance=0.5, metadata={"source": "llm"}),
-]
-PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 
 
 async def export_session(served: Served, query: str = "?retired=true&calls=true", url: str = ONE) -> dict[str, Any]:
@@ -39,49 +27,10 @@ async def export_session(served: Served, query: str = "?retired=true&calls=true"
     return {name: value for name, value in response.json().items() if name not in HERE}
 
 
-async def fill_session(served: Served) -> None:
-    """Create a session with everything in it."""
-    await create_session(
-        served, user_id="ada", state={"k": 1}, metadata={"m": [2]}, system_messages=["Sys."], ttl=10**9
-    )
-    await append_messages(served, *UNIT, user("secret"), assistant("two"), {"role": "user", "content": [PICTURE]})
-    await served.http.delete(f"{ONE}/messages/4")
-    ref = SessionRef("ada", "s")
-    call = ModelCall(model="m", timestamp=1, prompt_tokens=10, build=b"b", hash=b"h" * 16)
-    await served.hf.store.append(ref, Append(retire_from=5, calls=[call], timestamp=served.hf.clock()))
-    await append_messages(served, assistant("two, better"))
-
-
 async def put(served: Served, body: Any, url: str = ONE) -> Any:
     response = await served.http.put(url, json=body)
     assert response.status_code == 200, response.text
     return response.json()
-
-
-BAD: list[tuple[dict[str, Any], int, str]] = [
-    ({"schema": 99}, 400, "schema"),
-    ({"messages": [user("a"), {**user("b"), "tokens": "many"}]}, 400, "messages[1].tokens"),
-    ({"messages": [{**user("a"), "retired_by": 0}]}, 400, "messages[0].retired_by"),
-    ({"messages": [{**user("a"), "retired_by": 1, "seq": 4}]}, 400, "messages[0].seq"),
-    ({"messages": [user("a", turn_id=4), user("b", turn_id=1)]}, 400, "messages[1].turn_id"),
-    ({"messages": [{**user("a"), "erased": True, "digest": "00"}]}, 400, "messages[0].digest"),
-    ({"images": ["AAAA"]}, 400, "images[0]"),
-    ({"state": [1]}, 400, "state"),
-    ({"metadata": {"x": "y" * 1_100_000}}, 413, "metadata"),
-]
-
-
-async def test_import_for_another_user_keeps_the_original() -> None:
-    """The copy belongs to that user."""
-    async with gateway([]) as (served, _):
-        await fill_session(served)
-        exported = await export_session(served)
-        moved = await put(served, {**exported, "state": {"k": 2}}, f"{ONE}?user_id=bob")
-        assert moved["user_id"] == "bob"
-        assert (await served.hf.store.get(SessionRef("ada", "s"))).state == {"k": 1}
-
-
-# -- fork and rewind ---------------------------------------------------------
 
 
 # -- deletion ----------------------------------------------------------------
