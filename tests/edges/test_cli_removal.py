@@ -12,10 +12,6 @@ from holdfast.cli import commands
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
-DAY = 86_400_000
-OLD = 1_600_000_000_000
-"""Milliseconds since the epoch: years ago."""
-
 
 def sessions(*args: str, **more: Any) -> Result:
     return CliRunner().invoke(commands, ["sessions", *args], prog_name="holdfast", **more)
@@ -24,11 +20,6 @@ def sessions(*args: str, **more: Any) -> Result:
 def make_session(name: str, **fields: Any) -> dict[str, Any]:
     texts = [{"role": role, "content": f"{role} {at}"} for at in range(3) for role in ("user", "assistant")]
     return {"schema": 1, "id": name, "messages": texts, **fields}
-
-
-def make_closed_session(name: str, when: int = OLD, **fields: Any) -> dict[str, Any]:
-    ended = {"status": "closed", "ended_at": when, "created_at": when, "updated_at": when}
-    return make_session(name, **ended, **fields)
 
 
 def store(*given: dict[str, Any]) -> None:
@@ -75,52 +66,3 @@ def test_deleting_a_user_asks_for_confirmation(
     assert "1 session and the artifacts" in result.stderr
     assert "all data of user ada?" in result.stderr
     assert ids() == left
-
-
-# -- prune -----------------------------------------------------------------------
-
-
-def make_sessions_to_prune() -> None:
-    """Create closed and active sessions, old and new, of two users."""
-    now = json.loads(sessions("fork", "seed", "--json").stdout)["created_at"]
-    store(
-        *(make_closed_session(f"old-{at}", OLD + at * DAY, user_id=f"u{at % 2}") for at in range(6)),
-        make_closed_session("new", now, user_id="u0"),
-        make_session("active", created_at=OLD, updated_at=OLD, user_id="u0"),
-    )
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("--older-than", "30d"),
-        ("--older-than", "30d", "--user", "u1"),
-        ("--older-than", "0s", "--status", "any"),
-        ("--older-than", "0s", "--status", "active"),
-        ("--older-than", "36500d"),
-    ],
-)
-def test_prune_dry_run_lists_what_prune_deletes(args: tuple[str, ...]) -> None:
-    """The same ids in the same order; the other sessions remain."""
-    store(make_session("seed"))
-    make_sessions_to_prune()
-    everything = ids()
-    planned = [one["id"] for one in json.loads(sessions("prune", *args, "--dry-run", "--json").stdout)]
-    assert ids() == everything
-    gone = json.loads(sessions("prune", *args, "--json").stdout)
-    assert [one["id"] for one in gone] == planned
-    assert ids() == everything - set(planned)
-    assert all(one["receipt"]["messages"] == one["messages"] == 6 for one in gone)
-
-
-def test_prune_reports_each_session() -> None:
-    """A dry run reports one session per line."""
-    store(make_session("seed"))
-    make_sessions_to_prune()
-    dry = sessions("prune", "--older-than", "30d", "--dry-run")
-    assert len(dry.stdout.splitlines()) == 6
-    assert dry.stdout.startswith("old-0 of user u0, closed, last changed 2020-")
-    assert dry.stderr == "Would delete 6 sessions, 36 messages.\n"
-    result = sessions("prune", "--older-than", "30d")
-    assert (result.exit_code, result.stdout) == (0, "Deleted 6 sessions, 36 messages.\n")
-    assert sessions("prune", "--older-than", "30d").stdout == "Deleted 0 sessions, 0 messages.\n"

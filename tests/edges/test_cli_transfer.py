@@ -52,9 +52,6 @@ def export_sessions(*args: str) -> dict[tuple[str, str], dict[str, Any]]:
     return {(one["user_id"], one["id"]): one for one in told}
 
 
-# -- round trips ---------------------------------------------------------------
-
-
 # -- refused imports -------------------------------------------------------------
 
 
@@ -179,11 +176,3 @@ def test_failed_export_leaves_the_old_file(monkeypatch: pytest.MonkeyPatch, tmp_
     assert (result.exit_code, result.stderr) == (1, "Error: No space left on device\n")
     assert Path("out.jsonl").read_text() == "precious"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-
-
-def test_export_is_one_line_per_session_and_safe_to_display() -> None:
-    store(WHOLE)
-    result = sessions("export", "support-42")
-    assert result.stdout.count("\n") == 1
-    assert "\x9b" not in result.stdout
-    assert json.loads(result.stdout)["messages"][0]["content"] == "Hi\x9b"

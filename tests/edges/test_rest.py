@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tests.edges.rest_kit import append_messages, assistant, create_session, user
+from tests.edges.rest_kit import append_messages, create_session, user
 from tests.edges.server import gateway
 
 # -- sessions ----------------------------------------------------------------
@@ -20,20 +18,6 @@ async def test_session_of_a_removed_agent_stays_usable() -> None:
         answer = await served.chat("c")
         assert (answer["status"], answer["error"]["param"]) == (400, "agent")
         assert (await served.http.patch("/v1/sessions/s", json={"agent": None})).status_code == 200
-
-
-# -- messages ----------------------------------------------------------------
-
-UNIT: list[dict[str, Any]] = [
-    user("find A-17", timestamp=5, metadata={"source": "asr"}),
-    {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "find", "arguments": '{"n": "A-17"}'}}],
-    },
-    {"role": "tool", "tool_call_id": "c", "name": "find", "content": [{"type": "text", "text": "here"}], "x": {"y": 1}},
-    assistant("Found.", agent="finder", importance=0.5, pinned=True),
-]
 
 
 # -- export and import -------------------------------------------------------

@@ -40,47 +40,6 @@ async def remember_all(memories: Memories, *texts: str, **fields: Any) -> list[M
     return [(await memories.remember(text, **{"user_id": "ann", **fields})).memory for text in texts]
 
 
-# -- remembering and recalling -------------------------------------------------------
-
-
-async def test_query_text_is_never_parsed_as_syntax(memories: Memories) -> None:
-    await remember_all(memories, "Tea for Ann")
-    for query in (
-        'tea" OR "x',
-        "tea NOT ann",
-        "te*",
-        "NEAR(tea ann)",
-        "') --",
-        "content:tea",
-        "%",
-        "\x00tea",
-        "a" * 20_000,
-    ):
-        await memories.recall(query, user_id="ann")
-    assert contents(await memories.recall("NOT tea", user_id="ann")) == ["Tea for Ann"]
-
-
-# -- signals -------------------------------------------------------------------------
-
-
-# -- changing ------------------------------------------------------------------------
-
-
-async def test_update_from_a_tool_is_quarantined_and_keeps_the_original(memories: Memories) -> None:
-    (one,) = await remember_all(memories, "Ann pays to account 1")
-    made = await memories.update(one.id, content="Ann pays to account 2", origin="tool")
-    assert (made.memory.status, made.memory.trust) == ("quarantined", 0.2)
-    assert (made.outcome, made.memory.supersedes) == ("new", ())
-    assert await memories.get(one.id) == one
-
-
-async def test_quarantined_memory_does_not_supersede_the_one_it_names(memories: Memories) -> None:
-    (one,) = await remember_all(memories, "Ann pays to account 1")
-    made = await memories.remember("the other account", user_id="ann", origin="web", supersedes=[one.id])
-    assert (made.outcome, made.memory.status, made.memory.supersedes) == ("new", "quarantined", ())
-    assert await memories.get(one.id) == one
-
-
 # -- forgetting ----------------------------------------------------------------------
 
 
@@ -111,9 +70,6 @@ async def test_removing_a_source_keeps_concurrent_changes_of_others(
     assert left[held.id].status == "active"
     assert [one.session_id for one in left[held.id].sources] == ["t"]
     assert [one.session_id for one in left[again.id].sources] == ["u"]
-
-
-# -- pages ---------------------------------------------------------------------------
 
 
 # -- concurrency ---------------------------------------------------------------------

@@ -14,7 +14,6 @@ from holdfast.embedders import EmbedderSettings, embedder_of, weights
 from holdfast.errors import EmbeddingFailed
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
-from holdfast.memory.lookup import RecalledMemories
 from holdfast.recall.base import Lookup, Space
 
 pytest.importorskip("numpy", reason="NumPy is not installed")
@@ -24,13 +23,6 @@ FACTS = {
     "food": "Ada gets sick from milk and cheese",
     "town": "Ada grew up on an island in the Azores",
 }
-QUESTIONS = {
-    "dog": "does she have any pets?",
-    "job": "what is her profession?",
-    "food": "is she intolerant to lactose?",
-    "town": "where did she spend her childhood?",
-}
-MODES = ("vector", "hybrid")
 
 
 @pytest.fixture
@@ -62,20 +54,6 @@ async def remember_facts(hf: Holdfast, user: str = "ada") -> dict[str, str]:
 
 def read_files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def ids(found: RecalledMemories) -> list[str]:
-    return [one.memory.id for one in found.found]
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_memories_of_other_owners_are_not_found_by_meaning(hf: Holdfast, mode: Any) -> None:
-    await remember_facts(hf, "ada")
-    await hf.memories.remember(FACTS["dog"], agent="vet")
-    await wait_for_index(hf)
-    others: list[dict[str, Any]] = [{"user_id": "bob"}, {"user_id": "vet"}, {"agent": "ada"}, {}]
-    for who in others:
-        assert ids(await hf.memories.recall(QUESTIONS["dog"], mode=mode, **who)) == []
 
 
 async def test_forgetting_deletes_vector_and_words_from_the_index_and_its_files(

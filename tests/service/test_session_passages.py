@@ -42,18 +42,6 @@ async def ask(session: SessionHandle, text: str = ASKED, **given: Any) -> list[d
         return turn.messages
 
 
-async def test_stale_value_is_recalled_with_its_correction() -> None:
-    async with holdfast.open("sqlite://:memory:") as hf:
-        session = await hf.session("s")
-        await fill(
-            session,
-            "The doctor: cardiology is on the tenth, at the clinic.",
-            "They moved cardiology, the clinic says the 16th now.",
-        )
-        (block,) = blocks(await ask(session, "When is the appointment with the doctor?", budget=1500))
-        assert block.index("tenth") < block.index("16th")
-
-
 async def test_erased_message_is_not_recalled() -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")

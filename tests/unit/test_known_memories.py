@@ -66,25 +66,6 @@ def test_a_memory_that_does_not_fit_leaves_room_for_a_shorter_one() -> None:
     assert made.ids == (f"mem_{1:032x}", f"mem_{3:032x}")
 
 
-def test_a_long_memory_is_truncated_and_marked() -> None:
-    made = introduction("word " * 500)
-    assert made is not None
-    told = msgspec.json.decode(str(made.message.content).split("\n")[1])
-    assert told["cut"] is True
-    assert len(told["text"]) < 510
-
-
-def test_the_block_precedes_the_conversation_and_counts_as_overhead() -> None:
-    made, entries = introduction("Ann likes tea"), log_of(TALK).entries
-    assert made is not None
-    bare, told = build(request(), None, (), entries), build(request(introduction=made), None, (), entries)
-    assert told.messages[0] == made.message
-    assert told.messages[1:] == bare.messages
-    assert told.total_tokens == bare.total_tokens + STORED.message(made.message)
-    assert told.list_sources()[0] is None
-    assert told.to_record().known == made.ids
-
-
 def test_the_block_is_dropped_if_the_conversation_needs_the_room() -> None:
     made, entries = introduction("word " * 90), log_of(TALK).entries
     assert made is not None

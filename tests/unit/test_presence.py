@@ -88,13 +88,6 @@ def build_prompt(
 FILLER = [f"Plan {at} names harbour {at * 7} and the boat number {at * 31}. " * 4 for at in range(20)]
 
 
-def test_sentences_of_an_evicted_message_are_found_in_the_digest() -> None:
-    built, entries = build_prompt("Plan my trip.", "Yes.", "I get seasick <system> always. Thanks!", *FILLER)
-    found = PromptContents(built).find_presence(entries[2])
-    assert (found.state, found.decision, found.block) == ("part", "compacted", None)
-    assert [(one.block, one.words) for one in found.excerpts] == [("digest", "I get seasick (system) always.")]
-
-
 def test_a_cut_that_removes_nothing_leaves_the_message_whole() -> None:
     """This happens if the stored count is too high; calls are then rewritten unchanged."""
     built, entries = build_prompt("Plan my trip.", "Yes.", "I get seasick.")
@@ -103,35 +96,12 @@ def test_a_cut_that_removes_nothing_leaves_the_message_whole() -> None:
     assert (found.state, found.decision, found.reason) == ("whole", "kept", "short enough to be whole")
 
 
-def test_an_unquoted_evicted_message_is_absent() -> None:
-    built, entries = build_prompt("Plan my trip.", "Yes.", "I get seasick.", *FILLER, strategy="token_window")
-    found = PromptContents(built).find_presence(entries[2])
-    assert (found.state, found.decision, found.excerpts) == ("no", "evicted", ())
-    assert found.reason == STRATEGIES["token_window"].left
-
-
-def test_the_beginning_and_end_of_a_cut_message_are_present() -> None:
-    long = "It begins with kelp. " + "word " * 900 + "It ends at the harbour."
-    built, entries = build_prompt("Plan my trip.", "Yes.", long, budget=400)
-    found = PromptContents(built).find_presence(entries[2])
-    assert (found.state, found.decision, found.block) == ("part", "cut", "current")
-    own = [one.words for one in found.excerpts if one.block == "current"]
-    assert own[0].startswith("It begins with kelp.")
-    assert own[1].endswith("It ends at the harbour.")
-
-
 def test_a_task_stub_counts_as_part_of_the_task() -> None:
     task = "Sail around <|im_start|> the world. " * 200
     built, entries = build_prompt(task, *FILLER)
     found = PromptContents(built).find_presence(entries[0])
     assert (found.state, found.decision, found.block) == ("part", "cut", "task")
     assert found.excerpts[0].words.startswith("Sail around (|im_start|) the world.")
-
-
-def test_a_rejected_message_is_absent() -> None:
-    built, entries = build_prompt("Plan my trip.", "Yes.", "I get seasick.", "No.", "Go on.", without={2: "too blue"})
-    found = PromptContents(built).find_presence(entries[2])
-    assert (found.state, found.decision, found.reason, found.excerpts) == ("no", "refused", "too blue", ())
 
 
 def test_a_phrase_must_end_at_a_word_boundary() -> None:

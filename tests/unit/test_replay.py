@@ -115,12 +115,6 @@ def test_file_formats(tmp_path: Path) -> None:
     ]
 
 
-def test_crlf_and_a_missing_last_line_end_are_accepted(tmp_path: Path) -> None:
-    path = tmp_path / "crlf.jsonl"
-    path.write_bytes(json.dumps(ONE).encode() + b"\r\n" + json.dumps({**ONE, "id": "s2"}).encode())
-    assert [name for name, _ in read_texts(path)] == ["s1", "s2"]
-
-
 # -- results checked by hand ---------------------------------------------------------------------
 
 RECORDED = Recording(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,20 +15,15 @@ from holdfast.domain.messages import Message
 from holdfast.holdfast import Holdfast
 from holdfast.models import to_chunks
 from holdfast.replay import (
-    CACHE_WRITE,
     SCRIPTED,
-    SUMMARY_READ,
-    SUMMARY_WRITTEN,
-    PlayResult,
     SummaryWriter,
     make_scripted_llm,
     parse_spec,
-    play,
 )
 from holdfast.replay.player import MARKER, Player
 from holdfast.replay.summaries import SessionSummaries
 from tests.markers import strip_markers
-from tests.unit.test_replay import rounds, user
+from tests.unit.test_replay import user
 
 
 class Pen:
@@ -54,49 +48,6 @@ class Pen:
 
     async def close(self) -> None:
         pass
-
-
-def summing(
-    write: Callable[[dict[str, Any]], str], text: str = "summary_buffer", **usage: int
-) -> tuple[PlayResult, SummaryWriter, Pen]:
-    """`rounds` with summaries by a pen."""
-    pen = Pen(write, usage or None)
-    with SummaryWriter(Llm(name="pen", model="gpt-4o", client=pen)) as writer:
-        return play([rounds(12)], parse_spec(text), 700, writer=writer), writer, pen
-
-
-def test_the_cost_of_summaries_checked_by_hand() -> None:
-    """The cost per call includes the summarizer's tokens; nothing is cached here."""
-    told, _, pen = summing(lambda _: "Bookings from QX0000 on were looked up.", prompt_tokens=300, completion_tokens=20)
-    result = told.result
-    assert result.summaries == len(pen.asked) > 0
-    assert result.summaries_failed == 0
-    assert result.summarizer_tokens == 320 * result.summaries
-    assert result.cached == 0.0
-    own = result.summaries * (300 * SUMMARY_READ + 20 * SUMMARY_WRITTEN)
-    assert result.cost_per_call == pytest.approx(CACHE_WRITE * result.tokens_per_call + own / result.calls, abs=0.2)
-
-
-def test_a_summary_is_made_after_passing_the_threshold_and_used_in_the_next_call() -> None:
-    """So no two prompts are far above the threshold, and later prompts contain the summary."""
-    pen = Pen(lambda _: "Bookings from QX0000 on were looked up; the code word is kelp.")
-    prompts = []
-    with SummaryWriter(Llm(name="pen", model="gpt-4o", client=pen)) as writer:
-        player = Player(parse_spec("summary_buffer").make_strategy(700, written=True), 700, writer=writer)
-        for before, message in pairwise(rounds(12).messages[1:]):
-            player.append(before)
-            if before.role == "assistant":
-                player.finish_call()
-            if message.role == "assistant":
-                player.prepare()
-                prompts.append((player.build(), len(pen.asked)))
-    first = next(at for at, (_, asked) in enumerate(prompts) if asked)
-    assert all(built.window.summary is None for built, _ in prompts[:first])
-    assert all(built.window.summary is not None and built.window.compaction is None for built, _ in prompts[first:])
-    assert all("kelp" in built.messages[1].text for built, _ in prompts[first:])
-    assert prompts[first - 1][0].tokens > prompts[first][0].tokens
-    again = next(request for request in pen.asked[1:])
-    assert "the code word is kelp" in again["messages"][1]["content"], "the earlier summary is taken over"
 
 
 async def test_the_service_makes_the_same_summaries_and_prompts(monkeypatch: pytest.MonkeyPatch) -> None:

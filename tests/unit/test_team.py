@@ -37,23 +37,6 @@ def list_reachable_names(team: Team[Agent], name: str) -> list[str]:
 # -- reachable agents ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "to"),
-    [
-        ("boss", ["desk", "lab", "line"]),
-        ("desk", ["clerk", "boss", "lab", "line"]),
-        ("clerk", ["desk"]),
-        ("lab", ["boss", "desk", "line"]),
-        ("line", []),
-        ("draft", []),
-        ("typist", []),
-        ("check", []),
-    ],
-)
-def test_an_agent_reaches_its_sub_agents_its_parent_and_its_peers(name: str, to: list[str]) -> None:
-    assert list_reachable_names(Team("boss", FIRM), name) == to
-
-
 def test_a_team_contains_only_agents_below_its_root() -> None:
     team = Team("desk", FIRM)
     assert ("clerk" in team, "boss" in team, len(team)) == (True, False, 2)
@@ -62,52 +45,7 @@ def test_a_team_contains_only_agents_below_its_root() -> None:
         team["boss"]
 
 
-# -- the agent of the next turn ---------------------------------------------
-
-
-def test_a_step_of_a_workflow_accepts_no_handover() -> None:
-    team = Team("boss", FIRM)
-    assert (team.resolve_handover("lab"), team.resolve_handover("line"), team.resolve_handover("draft")) == (
-        "lab",
-        "line",
-        "boss",
-    )
-
-
 # -- invalid relations ----------------------------------------------------------
-
-
-@pytest.mark.parametrize("key", [*BELOW, CALLED])
-def test_an_agent_below_itself_is_reported(key: str) -> None:
-    (wrong,) = find_wrong_relations(make_agents(a={key: ("a",)}))
-    assert (wrong.agent, wrong.key) == ("a", key)
-    assert "a -> a" in wrong.message
-
-
-def test_a_cycle_over_several_keys_is_reported_once() -> None:
-    found = find_wrong_relations(
-        make_agents(
-            a={"sub_agents": ("b",)}, b={"agent_tools": ("c",)}, c={"parallel": ("a",)}, d={"sub_agents": ("a",)}
-        )
-    )
-    assert [(one.agent, one.key) for one in found] == [("c", "parallel")]
-    assert "a -> b -> c -> a" in found[0].message
-
-
-def test_every_cycle_is_reported() -> None:
-    found = find_wrong_relations(
-        make_agents(a={"sub_agents": ("b", "a")}, b={"sub_agents": ("a",)}, c={"sequence": ("c",)})
-    )
-    assert [(one.agent, one.key) for one in found] == [("b", "sub_agents"), ("a", "sub_agents"), ("c", "sequence")]
-
-
-def test_an_agent_twice_below_a_root_is_reported() -> None:
-    found = find_wrong_relations(
-        make_agents(a={"sub_agents": ("b", "c")}, b={"sub_agents": ("d",)}, c={"sub_agents": ("d",)}, d={})
-    )
-    assert [(one.agent, one.key) for one in found] == [("c", "sub_agents")]
-    assert "under 'b'" in found[0].message
-    assert find_wrong_relations(make_agents(a={"sequence": ("b", "b")}, b={}))[0].agent == "a"
 
 
 def test_two_roots_may_share_an_agent_and_call_the_same_tool_agent() -> None:
@@ -166,6 +104,3 @@ def test_a_roster_rejects_invalid_agents() -> None:
         Roster(agents=make_agents(a={"state": {"temp:x": 1}}))
     with pytest.raises(InvalidRequest, match="256"):
         Roster(agents=make_agents(a={"output_key": "k" * (STATE_KEY_BYTES + 1)}))
-
-
-# -- the tool ------------------------------------------------------------------------

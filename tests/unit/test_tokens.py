@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import tokens
-from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.messages import Message, Part
 from holdfast.errors import HoldfastError
 from holdfast.tokens import STORED, TokenCounter, get_counter
 
@@ -156,36 +156,6 @@ def test_a_megabyte_is_counted_in_pieces(text: str, monkeypatch: pytest.MonkeyPa
 # -- messages -----------------------------------------------------------------
 
 
-def test_plain_message() -> None:
-    assert STORED.message(Message(role="user", content="hello world")) == tokens.MESSAGE_OVERHEAD + 2
-
-
-def test_absent_null_and_empty_content_cost_only_the_frame() -> None:
-    for message in (
-        Message(role="assistant"),
-        Message(role="assistant", content=None),
-        Message(role="user", content=""),
-    ):
-        assert STORED.message(message) == tokens.MESSAGE_OVERHEAD
-
-
-def test_parts_cost_their_text() -> None:
-    one = Message(role="user", content="hello world")
-    parts = Message(role="user", content=(Part("text", "hello"), Part("text", " world")))
-    assert STORED.message(parts) == STORED.message(one)
-
-
-def test_name_tool_calls_and_results_are_counted() -> None:
-    named = Message(role="user", content="hi", name="ada")
-    assert STORED.message(named) == tokens.MESSAGE_OVERHEAD + 1 + tokens.NAME_OVERHEAD + STORED.text("ada")
-    call = ToolCall(id="call_0123456789abcdef", name="get_user", arguments='{"id": "u1"}')
-    calling = Message(role="assistant", content=None, tool_calls=(call, call))
-    each = tokens.TOOL_CALL_OVERHEAD + STORED.text("get_user") + STORED.text('{"id": "u1"}')
-    assert STORED.message(calling) == tokens.MESSAGE_OVERHEAD + 2 * each
-    result = Message(role="tool", content="ok", tool_call_id="call_0123456789abcdef")
-    assert STORED.message(result) == tokens.MESSAGE_OVERHEAD + tokens.TOOL_RESULT_OVERHEAD + 1
-
-
 def test_unknown_fields_are_counted_and_empty_ones_are_not() -> None:
     bare = Message(role="assistant", content="yes")
     empty = bare.evolve(extra={"refusal": None, "annotations": [], "audio": None})
@@ -194,28 +164,6 @@ def test_unknown_fields_are_counted_and_empty_ones_are_not() -> None:
     assert STORED.message(thinking) >= STORED.message(bare) + STORED.text("because of the weather")
     assert STORED.message(bare.evolve(extra={"odd": "\ud800"})) > STORED.message(bare)
     assert STORED.message(bare.evolve(extra={"index": 0})) > STORED.message(bare)
-
-
-def image(**fields: Any) -> Message:
-    return Message(role="user", content=(Part("image_url", extra={"image_url": fields}),))
-
-
-def test_media_cost_what_the_table_says() -> None:
-    data = "data:image/png;base64," + "A" * 100_000
-    assert STORED.message(image(url=data)) == tokens.MESSAGE_OVERHEAD + tokens.IMAGE
-    assert STORED.message(image(url=data, detail="low")) == tokens.MESSAGE_OVERHEAD + tokens.IMAGE_LOW_DETAIL
-    audio = Message(role="user", content=(Part("input_audio", extra={"input_audio": {"data": "A" * 5_120_000}}),))
-    assert STORED.message(audio) == tokens.MESSAGE_OVERHEAD + 10_000
-    unknown = Message(role="user", content=(Part("hologram", extra={"url": "https://example.com/h"}),))
-    assert STORED.message(unknown) > tokens.MESSAGE_OVERHEAD
-
-
-def test_tool_schemas() -> None:
-    schema = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
-    one, two = STORED.tools([schema]), STORED.tools([schema, schema])
-    assert STORED.tools([]) == 0
-    assert 0 < two - one < one
-    assert ESTIMATE.tools([schema]) > one
 
 
 @given(st.lists(texts, max_size=4))
