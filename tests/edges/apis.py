@@ -12,7 +12,7 @@ from anthropic import AsyncAnthropic
 
 from holdfast.domain.session import SessionRef
 from holdfast.testing import ScriptedUpstream
-from holdfast.testing.anthropic_upstream import AnthropicUpstream
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 from tests.edges.server import CLIENT_KEY, UPSTREAM_KEY, Served, serving
 
 Script = Sequence[Any] | Callable[[dict[str, Any]], Any]

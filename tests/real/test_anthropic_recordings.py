@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import AnthropicUpstream, PromptCache, Reply
+from holdfast.testing import PromptCache, Reply
 from holdfast.testing.anthropic_upstream import CacheUse
 from tests.amounts import sampling_step
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 from tests.edges.server import Served, serving
 from tests.real.test_gateway_recordings import rounds
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from holdfast.models import AnthropicModel
-from holdfast.testing import AnthropicUpstream
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 from tests.clocks import Pauses
 
 Json = dict[str, Any]

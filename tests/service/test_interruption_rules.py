@@ -19,11 +19,11 @@ from holdfast.holdfast import Holdfast
 from holdfast.models import to_chunks
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.verify import verify
-from holdfast.testing import anthropic_rules
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
 from tests.amounts import examples
+from tests.behaviour.kit.anthropic import check_prompt
 from tests.clocks import Clock
 from tests.service.turns_kit import REF, SHARED, get_queue, renew_claim, retry_at_once
 from tests.stores.servers import place
@@ -407,7 +407,7 @@ class World:
             if dialect == "openai":
                 assert not dialect_rules.openai(one.messages), one.messages
             elif one.messages[-1]["role"] == "user":
-                assert not anthropic_rules.check_prompt({"messages": one.messages}), one.messages
+                assert not check_prompt({"messages": one.messages}), one.messages
 
 
 async def _now(_: int, doing: Any) -> Any:

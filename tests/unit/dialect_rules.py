@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.testing.anthropic_rules import check_prompt as anthropic
+from tests.behaviour.kit.anthropic import check_prompt as anthropic
 
 __all__ = ["anthropic", "gemini", "openai"]
 Json = Mapping[str, Any]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.testing.anthropic_rules import check_request
 from holdfast.wire.anthropic_requests import build_body
+from tests.behaviour.kit.anthropic import check_request
 
 Json = dict[str, Any]
 HOUR = {"type": "ephemeral", "ttl": "1h"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.errors import BudgetTooSmall, InvalidMessage, InvalidRequest
 from holdfast.models.offline import OfflineModel
-from holdfast.testing.anthropic_rules import check_prompt
+from tests.behaviour.kit.anthropic import check_prompt
 
 Json = dict[str, Any]
 

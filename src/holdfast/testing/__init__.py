@@ -4,7 +4,6 @@
 
 upstream            a scripted server with OpenAI's Chat Completions API
 anthropic_upstream  a scripted server with Anthropic's Messages API
-anthropic_rules     checks of requests against the rules of Anthropic's Messages API
 gates               synchronization of tests
 refusals            errors with which providers reject prompts that are too long
 

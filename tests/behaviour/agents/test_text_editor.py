@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import AnthropicUpstream, Reply, ScriptedUpstream
+from holdfast.testing import Reply, ScriptedUpstream
 from tests.behaviour.kit import Served, gateway
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 
 Json = dict[str, Any]
 WRITER = "agents: {writer: {tools: [text_editor]}}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from holdfast.testing import AnthropicUpstream
 from tests.behaviour.kit import assistant, system, user
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 from tests.behaviour.kit.claude import SCHEMA, THOUGHT, Row, ask, found, text, use
 from tests.behaviour.kit.exchanges import Exchange, exchange
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.testing import AnthropicUpstream, PromptCache
+from holdfast.testing import PromptCache
 from tests.behaviour.kit import assistant, calls, result, system, user
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 from tests.behaviour.kit.claude import LOOK, MARK, PIXEL, THOUGHT, Row, chat, claude, text
 from tests.behaviour.kit.exchanges import Exchange, exchange
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from holdfast.testing import AnthropicUpstream
 from tests.behaviour.kit import assistant, calls, result, user
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 from tests.behaviour.kit.claude import LOOK, MARK, SCHEMA, THOUGHT, Row, chat, claude
 from tests.behaviour.kit.exchanges import Exchange, exchange
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from holdfast.testing import AnthropicUpstream, Reply, ResponsesUpstream, ScriptedUpstream
+from holdfast.testing import Reply, ResponsesUpstream, ScriptedUpstream
 from tests.behaviour.kit import assistant, calls, result, system, user
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 from tests.behaviour.kit.claude import LOOK, MARK, PICTURE, PIXEL, SCHEMA, THOUGHT, Row, ask, chat, found, text, use
 from tests.behaviour.kit.exchanges import Exchange, exchange
 

@@ -8,8 +8,9 @@ from typing import Any
 import anthropic
 import pytest
 
-from holdfast.testing import AnthropicUpstream, Reply, ScriptedUpstream
+from holdfast.testing import Reply, ScriptedUpstream
 from tests.behaviour.kit import CLAUDE, Served, apis, gateway
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 
 TOOL = {"name": "read", "input_schema": {"type": "object"}}
 REMOVAL = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "read"}}

@@ -14,8 +14,9 @@ import openai
 import pytest
 
 from holdfast.errors import ModelUnavailable
-from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream
+from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.behaviour.kit import UPSTREAM_KEY, Served, gateway, tune_models
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 
 TEXT = "one two three"
 

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream
+from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.behaviour.kit import Served, bearer, count_queued, gateway, until
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 
 OPENAI_KEY, ANTHROPIC_KEY = "sk-openai-0123456789", "sk-ant-api-0123456789"
 TOOLS = [

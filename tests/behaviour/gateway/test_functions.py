@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import AnthropicUpstream, Reply
+from holdfast.testing import Reply
 from tests.behaviour.kit import assistant, gateway, user
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 
 Row = dict[str, Any]
 FUNCTIONS = [{"name": name, "parameters": {"type": "object", "properties": {}}} for name in ("get", "put")]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import AnthropicUpstream, Reply
+from holdfast.testing import Reply
 from tests.behaviour.kit import Served, apis, gateway, user
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 
 Row = dict[str, Any]
 TOOLS: Any = [

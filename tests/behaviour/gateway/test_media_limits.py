@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import AnthropicUpstream, Reply
+from holdfast.testing import Reply
 from tests.behaviour.kit import assistant, gateway, user
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 
 HEAD = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x02\x80\0\0\x01\xe0\x08\x06\0\0\0"
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import AnthropicUpstream, Reply
+from holdfast.testing import Reply
 from tests.behaviour.kit import UPSTREAM_KEY, Served, answer_of, gateway, result, system, user
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 
 Row = dict[str, Any]
 OLD, NEW = "claude-sonnet-4-5", "claude-opus-4-6"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from holdfast.testing import AnthropicUpstream
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 from tests.behaviour.kit.exchanges import Exchange, Scenario, exchange
 from tests.behaviour.kit.messages import user
 

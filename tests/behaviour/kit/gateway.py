@@ -15,7 +15,8 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 import holdfast
-from holdfast.testing import AnthropicUpstream, ScriptedUpstream
+from holdfast.testing import ScriptedUpstream
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 from tests.behaviour.kit.rest import RestDriver
 from tests.behaviour.kit.seams import Clock, count_waiting, create_stored_key, fresh_store, open_library, serve, until
 from tests.behaviour.kit.world import UPSTREAM_KEY, model_fields

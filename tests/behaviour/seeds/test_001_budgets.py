@@ -10,8 +10,9 @@ import pytest
 
 import holdfast
 from holdfast import Budget
-from holdfast.testing import AnthropicUpstream, Reply, ScriptedUpstream, Tokenizer
+from holdfast.testing import Reply, ScriptedUpstream, Tokenizer
 from tests.behaviour.kit import World, gateway, refused, system, through, user
+from tests.behaviour.kit.anthropic import AnthropicUpstream
 from tests.behaviour.kit.dialogues import decided, talk, work
 from tests.behaviour.kit.seams import run_command
 

@@ -1,4 +1,4 @@
-"""Check requests against the rules of Anthropic's Messages API, so that a scripted upstream rejects the same requests.
+"""Check requests against the rules of Anthropic's Messages API, and run a scripted upstream that rejects the same requests.
 
 This module is independent of the code that builds requests. Each rule cites its source, which is the title of a page of Anthropic's
 documentation, or the text of the error.
@@ -12,7 +12,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from holdfast import testing
+
 Json = Mapping[str, Any]
+
+
+class AnthropicUpstream(testing.AnthropicUpstream):
+    """A scripted upstream as strict as Anthropic's API: a request that the API would reject gets the status 400."""
+
+    def __init__(self, script: Any = (), **options: Any) -> None:
+        super().__init__(script, **options)
+        self.violations: list[str] = []
+        """Reasons why Anthropic would have rejected requests that this server received."""
+
+    def find_refusal(self, received: testing.Received) -> testing.Reply | None:
+        if refusal := super().find_refusal(received):
+            return refusal
+        found = check_request(received.body)
+        self.violations += found
+        return testing.Reply(status=400, error=found[0]) if found else None
+
 
 _TOOL_ID = re.compile(r"^[a-zA-Z0-9_-]+$")
 _TOOL_NAME = re.compile(r"^[a-zA-Z0-9_-]{1,128}$")
