@@ -1,7 +1,7 @@
 """Track which principal each task works for, and share the CPU threads of this process fairly among principals.
 
 A principal is a tenant together with a key or a user. The server sets the principal once per request (`charge_to`); all
-CPU work and bytes of requests in flight are charged to it. Programs that use Holdfast as a library share one account.
+CPU work is charged to it. Programs that use Holdfast as a library share one account.
 
 CPU work runs in a few threads that all principals share. Python runs one thread at a time, so more threads would only make
 the event loop wait longer. No principal may use all of the threads, and waiting principals take turns, one job each.
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -76,22 +76,28 @@ def get_scheduler() -> CpuScheduler:
     return scheduler
 
 
-class FairLimiter:
-    """Limits how many jobs run at the same time, and lets waiting principals take turns.
+class CpuScheduler:
+    """Shares a few threads among principals: it limits how many jobs run at the same time, and lets waiting principals take turns.
 
     Args:
-        jobs: maximum number of jobs.
-        of_tenant: maximum number of jobs of one tenant.
-        of_principal: maximum number of jobs of one principal.
+        threads: number of threads.
+        of_tenant: maximum number of threads that one tenant may use at the same time.
+        of_principal: maximum number of threads that one principal may use at the same time.
 
     Attributes:
         running: number of running jobs by principal.
     """
 
-    def __init__(self, jobs: int, of_tenant: int, of_principal: int) -> None:
-        self._free = jobs
+    def __init__(
+        self,
+        threads: int = CPU_THREADS,
+        of_tenant: int = CPU_THREADS_OF_TENANT,
+        of_principal: int = CPU_THREADS_OF_PRINCIPAL,
+    ) -> None:
+        self._free = threads
         self._of_tenant = of_tenant
         self._of_principal = of_principal
+        self._threads = anyio.CapacityLimiter(threads)
         self.running: Counter[Owner] = Counter()
         self._tenants: Counter[str] = Counter()
         self._waiting: OrderedDict[Owner, deque[asyncio.Future[None]]] = OrderedDict()
@@ -101,12 +107,11 @@ class FairLimiter:
         """Number of jobs that wait."""
         return sum(map(len, self._waiting.values()))
 
-    @asynccontextmanager
-    async def take_turn(self, owner: Owner) -> AsyncIterator[None]:
-        """Context manager for one job of a principal. It waits until the job may run."""
+    async def run(self, owner: Owner, work: Callable[[], T]) -> T:
+        """Run `work` in a thread and return its result. Wait until a thread is free for this owner."""
         await self._acquire(owner)
         try:
-            yield
+            return await anyio.to_thread.run_sync(work, limiter=self._threads)
         finally:
             self._release(owner)
 
@@ -167,33 +172,6 @@ class FairLimiter:
             turns.remove(turn)
             if not turns:
                 del self._waiting[owner]
-
-
-class CpuScheduler(FairLimiter):
-    """Shares a few threads among principals.
-
-    Args:
-        threads: number of threads.
-        of_tenant: maximum number of threads that one tenant may use at the same time.
-        of_principal: maximum number of threads that one principal may use at the same time.
-    """
-
-    def __init__(
-        self,
-        threads: int = CPU_THREADS,
-        of_tenant: int = CPU_THREADS_OF_TENANT,
-        of_principal: int = CPU_THREADS_OF_PRINCIPAL,
-    ) -> None:
-        super().__init__(threads, of_tenant, of_principal)
-        self._threads = anyio.CapacityLimiter(threads)
-
-    async def run(self, owner: Owner, work: Callable[[], T]) -> T:
-        """Run `work` in a thread and return its result. Wait until a thread is free for this owner."""
-        await self._acquire(owner)
-        try:
-            return await anyio.to_thread.run_sync(work, limiter=self._threads)
-        finally:
-            self._release(owner)
 
 
 _SCHEDULERS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, CpuScheduler]] = WeakKeyDictionary()

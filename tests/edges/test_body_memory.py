@@ -37,20 +37,6 @@ async def test_a_tenant_has_a_number_of_turns(monkeypatch: pytest.MonkeyPatch) -
     assert (refused.value.status, refused.value.code, refused.value.headers["retry-after"]) == (503, "busy", "1")
 
 
-async def test_cancelled_requests_keep_no_turn() -> None:
-    limits = BodyLimits()
-    taken = [await limits.take_turn("a") for _ in range(LARGE_REQUESTS_OF_TENANT)]
-    waiting = [asyncio.ensure_future(limits.take_turn("a")) for _ in range(5)]
-    await asyncio.sleep(0)
-    for task in waiting[:4]:
-        task.cancel()
-    taken.pop().release()
-    await asyncio.gather(*waiting, return_exceptions=True)
-    assert not waiting[4].cancelled()
-    taken.pop().release()
-    await limits.take_turn("a")
-
-
 async def test_stalled_uploads_do_not_block_other_tenants() -> None:
     """Regression: four connections that announced 32 MiB and stalled blocked every body over 64 KiB for 60 s."""
     async with gateway([]) as (served, _):

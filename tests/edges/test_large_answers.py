@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx2
 import msgspec
 import pytest
 from starlette.types import Message
 
 from holdfast.server.body_streams import LargeResponse
 from holdfast.server.limits import ANSWER_BYTES, LARGE_REQUESTS_OF_TENANT
-from holdfast.stores.logic.records import RecordMethods
 from tests.edges.keys import create_stored_key
 from tests.edges.server import Served, gateway
 from tests.waits import until
@@ -95,35 +92,6 @@ async def test_damaged_json_is_not_returned(served: Served) -> None:
     await served.hf.records("a").put("k", msgspec.Raw(b'{"a": '))
     answer = await served.http.get("/v1/records/record?scope=tenant&namespace=a&key=k")
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "store_corrupt")
-
-
-async def test_large_reads_and_writes_of_a_tenant_take_turns(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two at a time for a server, and one for a tenant, so that no transaction of the database has several of them."""
-    monkeypatch.setattr("holdfast.server.http.LARGE_BYTES", 100_000)
-    running: Counter[str] = Counter()
-    most: Counter[str] = Counter()
-    change_records = RecordMethods.change_records
-
-    async def note_write(self: RecordMethods, *args: Any, **more: Any) -> Any:
-        running[self.tenant] += 1
-        most[self.tenant] = max(most[self.tenant], running[self.tenant])
-        changed = await change_records(self, *args, **more)
-        running[self.tenant] -= 1
-        return changed
-
-    monkeypatch.setattr(RecordMethods, "change_records", note_write)
-    key = await create_stored_key(served.hf, tenant="other")
-
-    async def put(number: int, size: int) -> httpx2.Response:
-        headers = {"authorization": f"Bearer {key}"}
-        path = f"/v1/records/record?scope=tenant&namespace=a&key={number}"
-        return await served.http.put(path, json={"value": "x" * size}, headers=headers)
-
-    answers = await asyncio.gather(*(put(at, 200_000) for at in range(6)))
-    assert [one.status_code for one in answers] == [200] * 6
-    assert most == {"other": 1}
-    await asyncio.gather(*(put(at, 20) for at in range(6)))
-    assert most["other"] > 1
 
 
 # -- sending -----------------------------------------------------------------------

@@ -14,15 +14,13 @@ import msgspec
 from starlette.requests import Request
 
 from holdfast import limits
-from holdfast.accounting import FairLimiter, run_cpu
+from holdfast.accounting import run_cpu
 from holdfast.domain.media.checks import check_media, remove_data
 from holdfast.errors import HoldfastError, InvalidRequest, TooLarge
 from holdfast.server.limits import (
     BODY_SECONDS,
     FORM_FIELDS,
     LARGE_REQUESTS_OF_TENANT,
-    STORE_TRANSFERS,
-    STORE_TRANSFERS_OF_TENANT,
 )
 from holdfast.server.permissions import Refused
 from holdfast.wire.strict_json import decode_json
@@ -42,13 +40,11 @@ class BodyLimits:
     Attributes:
         body: maximum size of a body in bytes. A reload of the configuration can change this and `media`.
         media: maximum size in bytes of an image, recording, video or file in a message.
-        transfers: limits large reads and writes of the store, because the database makes others wait for each of them.
     """
 
     def __init__(self, body: int = limits.BODY_BYTES, media: int = limits.MEDIA_BYTES) -> None:
         self.body = body
         self.media = media
-        self.transfers = FairLimiter(STORE_TRANSFERS, STORE_TRANSFERS_OF_TENANT, STORE_TRANSFERS_OF_TENANT)
         self._turns = WeakValueDictionary[str, asyncio.Semaphore]()
 
     async def take_turn(self, tenant: str) -> asyncio.Semaphore:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -15,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import errors
 from holdfast.access import ForwardedHeaders, Principal, derive_upstream_user
-from holdfast.accounting import get_owner, run_cpu
+from holdfast.accounting import run_cpu
 from holdfast.domain.messages import Message
 from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
@@ -176,7 +175,7 @@ class Call:
         return self._limits.body
 
     async def admit(self, size: int) -> None:
-        """Wait until the tenant may have another large request, if a body or response of about `size` bytes makes it one.
+        """Wait until the tenant may have another large request, if a body, a response or a read of about `size` bytes makes it one.
 
         A request waits at most once. It counts until `release`.
         """
@@ -193,16 +192,6 @@ class Call:
     def is_large(self) -> bool:
         """True if the request or its response is large, see `admit`."""
         return self._turn is not None
-
-    @asynccontextmanager
-    async def transfer(self, size: int) -> AsyncIterator[None]:
-        """Context manager for a read or write of about `size` bytes. If it is large, it waits until the principal may have another one."""
-        await self.admit(size)
-        if size <= LARGE_BYTES:
-            yield
-            return
-        async with self._limits.transfers.take_turn(get_owner()):
-            yield
 
     # -- parameters --------------------------------------------------------
 

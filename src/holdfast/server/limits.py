@@ -27,10 +27,6 @@ LARGE_BYTES: Final = MIB
 """Largest body or response that does not count as large."""
 LARGE_REQUESTS_OF_TENANT: Final = 8
 """Requests of a tenant with a large body that has not begun its turn, or with a large response that was not read. Others wait."""
-STORE_TRANSFERS: Final = 2
-"""Reads and writes of more than `LARGE_BYTES` that a server does at the same time. Waiting principals take turns."""
-STORE_TRANSFERS_OF_TENANT: Final = 1
-"""Maximum number of these per tenant."""
 RECORDED_RESPONSES: Final = 16
 """Background responses of one principal that run at the same time on one server, and whose events it keeps."""
 RECORDED_BYTES: Final = 16 * 1024 * 1024

@@ -266,8 +266,8 @@ async def put(call: Call, query: NameQuery, body: NewRecord) -> RecordWritten:
     value = await run_cpu(decode_value, body.encoding, body.value, long=call.body_size > limits.RECORD_INLINE_BYTES)
     expect, ttl = _read_expected(call), _to_seconds(body.ttl)
     change = records.make_put(query.key, value, text=body.text, expect=expect, ttl=ttl)
-    async with call.transfer(call.body_size):
-        changed = await records.change([change])
+    await call.admit(call.body_size)
+    changed = await records.change([change])
     call.set_etag(changed.version)
     return RecordWritten(
         id=_format_name(change.name),
@@ -337,8 +337,8 @@ async def _search(call: Call, query: ListQuery, question: str) -> FoundRecordLis
     )
     size = sum([hit.record.size for hit in found.hits])
     if query.values and found.hits:
-        async with call.transfer(size):
-            found = await records.fill_hits(found)
+        await call.admit(size)
+        found = await records.fill_hits(found)
     objects = await run_cpu(_make_hits, found.hits, long=_is_large([hit.record for hit in found.hits]))
     return FoundRecordList.of(objects, has_more=False, mode=found.mode, notes=list(found.notes))
 
@@ -362,8 +362,8 @@ async def change(call: Call, query: OwnerQuery, body: RecordChanges) -> RecordsC
     owned = await _get_records(call, query)
     long = call.body_size > limits.RECORD_INLINE_BYTES
     changes = await run_cpu(make_changes, owned, body.changes, long=long)
-    async with call.transfer(call.body_size):
-        changed = await owned.change(changes)
+    await call.admit(call.body_size)
+    changed = await owned.change(changes)
     return RecordsChanged(version=changed.version, existed=list(changed.existed))
 
 
@@ -383,8 +383,8 @@ async def _read_page(call: Call, records: Records, *, limit: int, values: bool =
     if not values or not number:
         return page
     size = sum([one.size for one in page.records[:number]])
-    async with call.transfer(size):
-        return await records.read_page(limit=number, **more)
+    await call.admit(size)
+    return await records.read_page(limit=number, **more)
 
 
 def _is_large(records: Sequence[RecordInfo]) -> bool:

@@ -429,17 +429,17 @@ async def export(call: Call, query: ExportQuery) -> JsonObject:
     size = 0
     if query.records:
         _, size = await measure_records(store, session.ref, now=now)
-    async with call.transfer(size if size <= RECORDS_BYTES else 0):  # an export of more is refused
-        return await export_session(
-            store,
-            session.ref,
-            retired=query.retired,
-            calls=query.calls,
-            digests=query.digests,
-            records=query.records,
-            raw=True,
-            now=now,
-        )
+    await call.admit(size if size <= RECORDS_BYTES else 0)  # an export of more is refused
+    return await export_session(
+        store,
+        session.ref,
+        retired=query.retired,
+        calls=query.calls,
+        digests=query.digests,
+        records=query.records,
+        raw=True,
+        now=now,
+    )
 
 
 @routes.add("PUT", ONE, "write", error_statuses=(*BODY, 404, 409, 422, 503), body=SessionImport)

@@ -67,8 +67,8 @@ async def show_session(call: Call, query: TranscriptQuery) -> Reply:
         view = None if query.view == "pretty" else query.view
         return redirect(f"{make_session_url(session, at=query.go, view=view)}#m-{query.go}")
     size = session.bytes * (INSPECTOR_MESSAGES + 1) // max(session.tail.next_seq, INSPECTOR_MESSAGES + 1)
-    async with call.transfer(size):  # an estimate: the messages of the page, if all have the same size
-        page = await read_page(call.hf.store, session.ref, session.tail.next_seq, query.at)
+    await call.admit(size)  # an estimate: the messages of the page, if all have the same size
+    page = await read_page(call.hf.store, session.ref, session.tail.next_seq, query.at)
     calls = await _read_calls(call, session, page.entries)
     groups = group_turns(page, calls)
     return await render_session(
