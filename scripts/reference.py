@@ -15,9 +15,9 @@ import click
 import griffe
 
 from holdfast.cli import PROGRAM, commands
-from holdfast.config.reference import format_table as format_keys
 from holdfast.context.settings import DEFAULT_STRATEGY, STRATEGIES
 from holdfast.server.app import ROUTES
+from scripts.configuration_keys import format_table as format_keys
 
 ROOT: Final = Path(__file__).parents[1]
 DOCS: Final = ROOT / "docs"

@@ -9,8 +9,8 @@ import click
 import grimp
 
 import holdfast
-from holdfast.config.reference import list_rows
 from holdfast.server.app import ROUTES
+from scripts.configuration_keys import list_rows
 from scripts.reference import list_contexts
 
 SEED_ROUTES: Final = frozenset(

@@ -12,11 +12,8 @@ from holdfast.server import protocol
 from holdfast.server.body_limits import BodyLimits
 from holdfast.server.limits import DRAIN_BYTES, LARGE_BYTES, LARGE_REQUESTS_OF_TENANT
 from holdfast.server.permissions import Refused
-from holdfast.testing import Gate, Reply
-from tests.behaviour.kit import count_waiting
 from tests.edges.keys import bearer, create_stored_key
 from tests.edges.server import gateway
-from tests.waits import until
 
 PIECE = 64 * 1024
 
@@ -54,34 +51,6 @@ async def test_stalled_uploads_do_not_block_other_tenants() -> None:
         assert answer.status_code == 200
         for writer in writers:
             writer.transport.abort()
-
-
-async def test_waiting_turn_keeps_its_turn_of_large_requests_until_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After that, its content is in the log."""
-    turns: list[asyncio.Semaphore] = []
-    take_turn = BodyLimits.take_turn
-
-    async def note_turn(self: BodyLimits, tenant: str) -> asyncio.Semaphore:
-        turns.append(await take_turn(self, tenant))
-        return turns[-1]
-
-    monkeypatch.setattr(BodyLimits, "take_turn", note_turn)
-    gate, large = Gate(), "hello " * 200_000
-    async with gateway(lambda _: Reply(text="ok", hold=gate)) as (served, upstream):
-
-        async def ask(text: str) -> int:
-            body = {"model": "m", "session_id": "s", "messages": [{"role": "user", "content": text}]}
-            return (await served.http.post("/v1/chat/completions", json=body)).status_code
-
-        first = asyncio.create_task(ask("first"))
-        await until(lambda: upstream.requests, first)
-        assert not turns
-        second = asyncio.create_task(ask(large))
-        await until(lambda: count_waiting(served.hf), second)
-        assert [one._value for one in turns] == [LARGE_REQUESTS_OF_TENANT - 1]
-        gate.open()
-        assert [await first, await second] == [200, 200]
-        assert [one._value for one in turns] == [LARGE_REQUESTS_OF_TENANT]
 
 
 async def test_too_large_body_is_not_read_to_its_end() -> None:

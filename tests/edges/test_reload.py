@@ -15,9 +15,9 @@ from typing import Any
 import httpx2
 
 from holdfast import config
-from holdfast.config.reference import list_rows
 from holdfast.server.config_reload import SAFE, SAFE_GATEWAY, list_differences, merge_configs
 from holdfast.testing import Gate, Reply, ScriptedUpstream
+from scripts.configuration_keys import list_rows
 from tests.edges.server import Process
 
 SECRET = "sk-not-to-be-seen-0123456789"

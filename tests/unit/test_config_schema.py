@@ -14,11 +14,12 @@ from jsonschema import Draft202012Validator
 
 from holdfast import config
 from holdfast.config.gateway import Gateway
-from holdfast.config.reference import DURATION, SIZE, build_json_schema, list_rows
+from holdfast.config.json_schema import DURATION, SIZE, build_json_schema
 from holdfast.context.settings import STRATEGIES
 from holdfast.durations import format_duration, parse_duration
 from holdfast.errors import ConfigError
 from holdfast.sections import format_size, get_fields, parse_size
+from scripts.configuration_keys import list_rows
 from tests.behaviour.kit.examples import BLOCKS
 
 SCHEMA = build_json_schema()

@@ -103,7 +103,7 @@ def show(file: str | None, config: str | None, *, schema: bool, as_json: bool) -
     The default FILE is the one that `serve` reads; --config is another way to name it.
     """
     from holdfast.config import show_config
-    from holdfast.config.reference import build_json_schema
+    from holdfast.config.json_schema import build_json_schema
 
     if schema:
         show_json(build_json_schema())

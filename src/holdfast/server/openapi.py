@@ -10,11 +10,12 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from holdfast._version import __version__
+from holdfast.docstrings import list_field_docs
 from holdfast.server.chat_objects import Error
 from holdfast.server.context import ContextRequest, describe_strategy
 from holdfast.server.permissions import ROLES, Need
 from holdfast.server.routes import JSON, Route
-from holdfast.server.schema import Schema, list_docstrings, make_components, make_parameters_schema, make_ref
+from holdfast.server.schema import Schema, make_components, make_parameters_schema, make_ref
 from holdfast.wire.artifacts import ArtifactName
 from holdfast.wire.objects import Count, Id, NonEmpty, Request, json_schema
 
@@ -233,5 +234,5 @@ def _describe_path(path: str) -> list[Schema]:
 def _describe_parameter(kind: type[msgspec.Struct], name: str, place: str, *, required: bool) -> Schema:
     schema = dict(make_parameters_schema(kind)[name])
     about = schema.pop("description", "")
-    about = list_docstrings(kind).get(name, about)
+    about = list_field_docs(kind).get(name, about)
     return {"name": name, "in": place, "required": required, "description": about, "schema": schema}

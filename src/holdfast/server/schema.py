@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final, get_args, get_type_hints
@@ -13,6 +10,7 @@ from typing import Any, Final, get_args, get_type_hints
 import msgspec
 from msgspec import UNSET
 
+from holdfast.docstrings import list_field_docs
 from holdfast.wire.objects import REF, Answer, OpenObject, Request
 
 Schema = dict[str, Any]
@@ -71,42 +69,13 @@ def _list_subclasses(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct
 def _describe(kind: type[msgspec.Struct], schema: Schema) -> Schema:
     """Return the schema of a struct, with the docstrings of its fields. Fields that are always present are marked as required."""
     schema = _simplify(schema)
-    texts, fields = list_docstrings(kind), msgspec.structs.fields(kind)
+    texts, fields = list_field_docs(kind), msgspec.structs.fields(kind)
     for one in fields:
         if one.name in texts:
             schema["properties"][one.encode_name]["description"] = texts[one.name]
     if not issubclass(kind, Request | OpenObject):
         schema["required"] = [one.encode_name for one in fields if one.default is not UNSET]
     return {**schema, "additionalProperties": issubclass(kind, OpenObject)}
-
-
-def list_docstrings(kind: type) -> dict[str, str]:
-    """Return the docstrings of a class's fields, by the name of the field. Inherited fields are included."""
-    found: dict[str, str] = {}
-    for one in reversed(kind.__mro__):
-        found |= _list_module_docstrings(one.__module__).get(one.__name__, {})
-    return found
-
-
-@cache
-def _list_module_docstrings(module: str) -> dict[str, dict[str, str]]:
-    """Return the docstrings of fields in a module, by class and field. The result is empty if the source code is not available."""
-    try:
-        tree = ast.parse(inspect.getsource(sys.modules[module]))
-    except (OSError, TypeError):
-        return {}
-    return {node.name: dict(_list_field_docstrings(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
-
-
-def _list_field_docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for field, text in zip(node.body, node.body[1:], strict=False):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(text, ast.Expr)
-            and isinstance(text.value, ast.Constant)
-        ):
-            yield field.target.id, inspect.cleandoc(str(text.value.value))
 
 
 # -- simplification --------------------------------------------------------------

@@ -263,26 +263,11 @@ def _check_cache_marks(blocks: Sequence[Json]) -> Iterator[str]:
 
 # API reference, "Create a Message", and its beta: other fields are "Extra inputs are not permitted".
 _FIELDS = {
-    "cache_control",
-    "container",
-    "context_management",
-    "diagnostics",
-    "inference_geo",
-    "max_tokens",
-    "mcp_servers",
+    *("cache_control", "container", "context_management", "diagnostics", "inference_geo", "max_tokens"),
+    *("mcp_servers", "messages", "metadata", "model", "output_config", "service_tier"),
+    *("speed", "stop_sequences", "stream", "system", "temperature", "thinking"),
+    *("tool_choice", "tools", "top_k", "top_p"),
 }
-_FIELDS |= {
-    "messages",
-    "metadata",
-    "model",
-    "output_config",
-    "service_tier",
-    "speed",
-    "stop_sequences",
-    "stream",
-    "system",
-}
-_FIELDS |= {"temperature", "thinking", "tool_choice", "tools", "top_k", "top_p"}
 
 
 def check_request(body: Json) -> list[str]:
