@@ -296,7 +296,7 @@ async def test_keys_are_fetched_from_the_configured_url() -> None:
 
 
 def test_missing_jwt_extra_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server configured for tokens does not start without PyJWT."""
-    monkeypatch.setitem(__import__("sys").modules, "jwt", None)
+    """A server configured for tokens does not start without joserfc."""
+    monkeypatch.setitem(__import__("sys").modules, "joserfc", None)
     with pytest.raises(MissingExtra, match=r"extra 'jwt' of holdfast-memory"):
         make_verifier()

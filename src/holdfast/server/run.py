@@ -191,7 +191,7 @@ def make_exposed_error(settings: ServerSettings, why: str) -> ConfigError:
 
 
 def create_access(hf: Holdfast, config: Config) -> Access:
-    """Create the authentication for a configuration. Raise `MissingExtra` if the configuration uses tokens, and PyJWT is not installed."""
+    """Create the authentication for a configuration. Raise `MissingExtra` if the configuration uses tokens, and joserfc is not installed."""
     tokens = None if config.auth.jwt is None else TokenVerifier(config.auth.jwt, hf.tenant, hf.clock)
     return Access(hf, config.auth, passthrough=config.gateway.upstream_auth == "passthrough", tokens=tokens)
 
