@@ -221,7 +221,7 @@ class ChatRequest(SessionFields, kw_only=True):
 
 
 class AnthropicBlock(OpenObject):
-    """A content block in a request message: text, image, document, tool_use, tool_result, thinking or another type."""
+    """A content block of Anthropic's API: text, image, document, tool_use, tool_result, thinking or another type."""
 
     type: str
 
@@ -334,8 +334,6 @@ class _Reply(OpenObject, kw_only=True):
     model: str
     usage: JsonObject | None | UnsetType = UNSET
     """Token usage reported by the model."""
-    system_fingerprint: str | None | UnsetType = UNSET
-    service_tier: str | None | UnsetType = UNSET
 
 
 class ChatChoice(Answer, kw_only=True):
@@ -382,28 +380,6 @@ class ChatChunk(_Reply, kw_only=True):
     session: TurnSummary | UnsetType = UNSET
 
 
-class AnthropicReplyBlock(OpenObject, kw_only=True):
-    """A content block of a reply."""
-
-    type: str
-    text: str | UnsetType = UNSET
-    """Text of a text block."""
-    citations: list[JsonObject] | None | UnsetType = UNSET
-    """Sources of a text block."""
-    thinking: str | UnsetType = UNSET
-    """Text of a thinking block."""
-    signature: str | UnsetType = UNSET
-    """Signature of a thinking block. Anthropic accepts the block only with its signature."""
-    data: str | UnsetType = UNSET
-    """Encrypted content of a redacted_thinking block."""
-    id: str | UnsetType = UNSET
-    """Id of a tool call."""
-    name: str | UnsetType = UNSET
-    """Name of the called tool."""
-    input: JsonObject | UnsetType = UNSET
-    """Arguments of a tool call."""
-
-
 class MessagesReply(OpenObject, kw_only=True):
     """Anthropic's reply, with Holdfast's session fields."""
 
@@ -411,10 +387,9 @@ class MessagesReply(OpenObject, kw_only=True):
     type: Literal["message"]
     role: Literal["assistant"]
     model: str
-    content: list[AnthropicReplyBlock]
+    content: list[AnthropicBlock]
     stop_reason: str
     """`end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, `pause_turn`, `refusal`, …"""
-    stop_sequence: str | None
     usage: JsonObject
     """Token usage: `input_tokens`, which do not include cached tokens, `output_tokens`, …"""
     session_id: str
@@ -423,21 +398,12 @@ class MessagesReply(OpenObject, kw_only=True):
 
 
 class AnthropicEvent(OpenObject, kw_only=True):
-    """One event of a stream. Its name is its `type`. The event `message_delta` has the session fields.
+    """One event of a stream of Anthropic's. Its name is its `type`. The event `message_delta` has the session fields.
 
     If an error occurs after the first event, it is sent as an event in the format of `AnthropicError`.
     """
 
     type: str
-    message: JsonObject | UnsetType = UNSET
-    """In `message_start`: the reply without its content."""
-    index: Count | UnsetType = UNSET
-    """In `content_block_…`: index of the block."""
-    content_block: AnthropicReplyBlock | UnsetType = UNSET
-    delta: JsonObject | UnsetType = UNSET
-    """New content of a block, or the end of the message."""
-    usage: JsonObject | UnsetType = UNSET
-    """Token usage: `input_tokens`, which do not include cached tokens, `output_tokens`, …"""
     session_id: str | UnsetType = UNSET
     """Id of the session."""
     session: TurnSummary | UnsetType = UNSET
@@ -470,62 +436,25 @@ class ResponseObject(OpenObject, kw_only=True):
     id: str
     object: Literal["response"]
     created_at: Count
-    completed_at: Count | None
     status: Literal["completed", "failed", "in_progress", "incomplete", "cancelled"]
     model: str
     output: list[JsonObject]
     """Items of the reply: reasoning, a message, calls."""
     usage: JsonObject | None
     error: JsonObject | None
-    incomplete_details: JsonObject | None
     previous_response_id: str | None
     conversation: JsonObject | None
-    background: bool
-    instructions: str | list[JsonObject] | None
-    max_output_tokens: Count | None
-    max_tool_calls: Count | None
-    metadata: dict[str, str]
-    parallel_tool_calls: bool
-    reasoning: JsonObject
-    service_tier: str
-    store: bool
-    temperature: float
-    text: JsonObject
-    tool_choice: str | JsonObject
-    tools: list[JsonObject]
-    top_logprobs: Count
-    top_p: float
-    truncation: str
-    user: str | None
-    prompt_cache_key: str | UnsetType = UNSET
-    safety_identifier: str | UnsetType = UNSET
     session_id: str | UnsetType = UNSET
     """Id of the session."""
     session: TurnSummary | UnsetType = UNSET
 
 
 class ResponseEvent(OpenObject, kw_only=True):
-    """One event of a stream. The last one has the whole response."""
+    """One event of a stream of OpenAI's Responses API. The last one has the whole response."""
 
     type: str
     sequence_number: Count
     response: ResponseObject | UnsetType = UNSET
-    output_index: Count | UnsetType = UNSET
-    """Position of the item in the response."""
-    item_id: str | UnsetType = UNSET
-    item: JsonObject | UnsetType = UNSET
-    content_index: Count | UnsetType = UNSET
-    """Position of the part in the item."""
-    part: JsonObject | UnsetType = UNSET
-    delta: str | UnsetType = UNSET
-    """Text that is added to the part, or to the arguments of the call."""
-    text: str | UnsetType = UNSET
-    refusal: str | UnsetType = UNSET
-    logprobs: list[Any] | UnsetType = UNSET
-    name: str | UnsetType = UNSET
-    """Name of the called tool."""
-    arguments: str | UnsetType = UNSET
-    input: str | UnsetType = UNSET
 
 
 CHAT_ROUTES: Final = (
