@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from holdfast.errors import InvalidRequest, TooLarge
@@ -26,18 +26,18 @@ routes = Routes("inspector", lenient=True)
 FieldKind = Literal["text", "flag", "integer", "number", "json", "list", "words"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Action:
     """A change that a form can make."""
 
     method: str
     path: str
     """Path of the route, with parameters in braces."""
-    notice: str = "Done."
+    notice: str
     """Report for the page that is shown next."""
-    kinds: Mapping[str, FieldKind] = field(default_factory=dict)
+    kinds: Mapping[str, FieldKind]
     """Kinds of the fields in the body. A field that is not listed is text. `words` is a list in one field, separated by commas."""
-    template: str = ""
+    template: str
     """Template of a page that shows the answer as `answer`; empty: return to the page with the form."""
 
 
@@ -45,10 +45,12 @@ ACTIONS: Final[dict[str, Action]] = {}
 """The actions, by name. Modules of pages add theirs with `declare_action`."""
 
 
-def declare_action(name: str, action: Action) -> None:
-    """Add an action under a name that forms use."""
-    declare_notice(name, action.notice)
-    ACTIONS[name] = action
+def declare_action(
+    name: str, method: str, path: str, notice: str = "Done.", *, template: str = "", **kinds: FieldKind
+) -> None:
+    """Add an action under a name that forms use. The other arguments are the fields of `Action`; `kinds` are given one by one."""
+    declare_notice(name, notice)
+    ACTIONS[name] = Action(method, path, notice, kinds, template)
 
 
 def declare_notice(name: str, text: str) -> None:

@@ -9,7 +9,7 @@ from holdfast.agents.definitions import Agent, Llm
 from holdfast.context.settings import STRATEGIES, ContextSettings, get_budget
 from holdfast.models import LimitedModel, Upstream
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import Action, declare_action
+from holdfast.server.inspector.actions import declare_action
 from holdfast.server.inspector.frame import HTML, PageQuery, render
 from holdfast.server.inspector.rest import call_rest, make_path
 from holdfast.server.permissions import Refused
@@ -25,12 +25,7 @@ _SHOWN_PARAMS: Final = frozenset(
 )
 """Request fields whose values pages show. Of other fields, pages show only the name, because the value may be a secret."""
 
-declare_action(
-    "checkpoint",
-    Action(
-        method="POST", path="/v1/workspaces/{agent}/checkpoint", notice="The files of the workspace were committed."
-    ),
-)
+declare_action("checkpoint", "POST", "/v1/workspaces/{agent}/checkpoint", "The files of the workspace were committed.")
 
 
 class AgentQuery(PageQuery, kw_only=True):

@@ -9,7 +9,7 @@ from holdfast.server.artifacts import SAFETY_HEADERS, format_disposition
 from holdfast.server.body_streams import read_first_chunk
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import redirect
-from holdfast.server.inspector.actions import Action, declare_action
+from holdfast.server.inspector.actions import declare_action
 from holdfast.server.inspector.frame import HTML, PageQuery, make_url, render
 from holdfast.server.inspector.rest import make_path
 from holdfast.server.inspector.session_frame import SESSION, check_content
@@ -26,14 +26,7 @@ _VERSIONS: Final = 100
 _IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Types of images that a page shows. Artifacts of these types have the right first bytes. SVG is not safe, because it can contain scripts."""
 
-declare_action(
-    "delete_artifact",
-    Action(
-        method="DELETE",
-        path="/v1/sessions/{session_id}/artifacts/{name}",
-        notice="The artifact was deleted.",
-    ),
-)
+declare_action("delete_artifact", "DELETE", "/v1/sessions/{session_id}/artifacts/{name}", "The artifact was deleted.")
 
 
 class ArtifactsQuery(PageQuery, kw_only=True):

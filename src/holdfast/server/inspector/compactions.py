@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 from holdfast.domain.session import Session, StoredCompaction
 from holdfast.errors import CompactionNotFound, HoldfastError
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import Action, declare_action
+from holdfast.server.inspector.actions import declare_action
 from holdfast.server.inspector.frame import HTML
 from holdfast.server.inspector.prompt import SECTIONS
 from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, render_session
@@ -32,11 +32,9 @@ _SOURCES: Final = 40
 """Messages of a range on one page."""
 declare_action(
     "drop_compaction",
-    Action(
-        method="DELETE",
-        path="/v1/sessions/{session_id}/compactions/{compaction_id}",
-        notice="Undone. Its messages are sent again, as far as they fit.",
-    ),
+    "DELETE",
+    "/v1/sessions/{session_id}/compactions/{compaction_id}",
+    "Undone. Its messages are sent again, as far as they fit.",
 )
 
 

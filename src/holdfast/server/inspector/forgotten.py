@@ -11,7 +11,7 @@ from holdfast.context.presence import Excerpt
 from holdfast.domain.session import Session
 from holdfast.limits import EXPLAIN_QUERY_CHARS, PROMPT_LOG
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import Action, declare_action
+from holdfast.server.inspector.actions import declare_action
 from holdfast.server.inspector.frame import HTML
 from holdfast.server.inspector.prompt import SECTIONS, shorten_text
 from holdfast.server.inspector.prompt_words import WORDS
@@ -33,12 +33,10 @@ _SUGGESTED: Final = 12
 """Messages that left the prompt recently and are suggested if nothing is searched for."""
 declare_action(
     "send_again",
-    Action(
-        method="PATCH",
-        path="/v1/sessions/{session_id}/messages/{seq}",
-        kinds={"refused_by": "list"},
-        notice="The message is sent to its provider again, from the next prompt on.",
-    ),
+    "PATCH",
+    "/v1/sessions/{session_id}/messages/{seq}",
+    "The message is sent to its provider again, from the next prompt on.",
+    refused_by="list",
 )
 
 

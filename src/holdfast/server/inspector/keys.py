@@ -10,7 +10,7 @@ import msgspec
 from holdfast.access import is_usable_key
 from holdfast.domain.reconcile import Mode
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import Action, declare_action
+from holdfast.server.inspector.actions import declare_action
 from holdfast.server.inspector.frame import HTML, PageQuery, make_url, render
 from holdfast.server.inspector.rest import read_rest
 from holdfast.server.keys import ApiKeyObject, find_key
@@ -27,18 +27,15 @@ _COMPARED: Final = 1_000
 
 declare_action(
     "create_key",
-    Action(
-        method="POST",
-        path="/v1/keys",
-        notice="The key was created",
-        kinds={"rate": "integer", "max_body": "integer", "budget": "integer"},
-        template="key_created.html",
-    ),
+    "POST",
+    "/v1/keys",
+    "The key was created",
+    template="key_created.html",
+    rate="integer",
+    max_body="integer",
+    budget="integer",
 )
-declare_action(
-    "revoke_key",
-    Action(method="DELETE", path="/v1/keys/{key_id}", notice="The key was revoked, and its sign-ins have ended."),
-)
+declare_action("revoke_key", "DELETE", "/v1/keys/{key_id}", "The key was revoked, and its sign-ins have ended.")
 
 
 class KeysQuery(PageQuery, kw_only=True):

@@ -15,7 +15,7 @@ from holdfast.limits import RECALLED_MEMORIES, SIGNALS_KEPT
 from holdfast.memory.files import NAMESPACE, HeldChange
 from holdfast.memory.lookup import Recalled, RecalledMemories
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import Action, declare_action
+from holdfast.server.inspector.actions import declare_action
 from holdfast.server.inspector.frame import HTML, PageQuery, make_origin, make_url, render
 from holdfast.server.inspector.session_frame import check_content
 from holdfast.server.memories import check_writes, parse_owner
@@ -47,36 +47,19 @@ _SIGNALS: Final = 20
 _TESTED: Final = 10
 """Memories in the answer to a question that the user tries."""
 
-declare_action(
-    "create_memory",
-    Action(
-        method="POST",
-        path="/v1/memories",
-        notice="The memory was saved.",
-        kinds={"tags": "words", "importance": "number"},
-    ),
-)
+declare_action("create_memory", "POST", "/v1/memories", "The memory was saved.", tags="words", importance="number")
 declare_action(
     "change_memory",
-    Action(
-        method="PATCH",
-        path="/v1/memories/{memory_id}",
-        notice="The memory was changed. If its text is new, the old one is kept as history.",
-        kinds={"tags": "words", "importance": "number"},
-    ),
+    "PATCH",
+    "/v1/memories/{memory_id}",
+    "The memory was changed. If its text is new, the old one is kept as history.",
+    tags="words",
+    importance="number",
 )
 declare_action(
-    "forget_memory",
-    Action(
-        method="DELETE",
-        path="/v1/memories/{memory_id}",
-        notice="The memory was deleted, with its older versions.",
-    ),
+    "forget_memory", "DELETE", "/v1/memories/{memory_id}", "The memory was deleted, with its older versions."
 )
-declare_action(
-    "review_memory",
-    Action(method="POST", path="/v1/memories/{memory_id}/review", notice="The review was recorded."),
-)
+declare_action("review_memory", "POST", "/v1/memories/{memory_id}/review", "The review was recorded.")
 
 
 class OwnerQuery(PageQuery, kw_only=True):

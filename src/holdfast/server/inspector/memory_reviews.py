@@ -13,7 +13,7 @@ from holdfast.domain.memory import Owner
 from holdfast.limits import MEMORY_FILES
 from holdfast.memory.files import FileVersion
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import Action, declare_action
+from holdfast.server.inspector.actions import declare_action
 from holdfast.server.inspector.frame import HTML, render
 from holdfast.server.inspector.memories import (
     OwnerQuery,
@@ -40,22 +40,10 @@ _DIFFED: Final = 200_000
 """Characters of two versions of a file that are compared. Longer versions are shown whole."""
 
 declare_action(
-    "review_file_change",
-    Action(
-        method="POST",
-        path="/v1/users/{user_id}/memory_files/{change_id}/review",
-        notice="The review was recorded.",
-    ),
+    "review_file_change", "POST", "/v1/users/{user_id}/memory_files/{change_id}/review", "The review was recorded."
 )
 declare_action(
-    "consolidate",
-    Action(
-        method="POST",
-        path="/v1/memories/consolidate",
-        notice="Consolidation",
-        kinds={"dry_run": "flag"},
-        template="memory_sweep.html",
-    ),
+    "consolidate", "POST", "/v1/memories/consolidate", "Consolidation", template="memory_sweep.html", dry_run="flag"
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import Action, declare_action
+from holdfast.server.inspector.actions import declare_action
 from holdfast.server.inspector.frame import HTML
 from holdfast.server.inspector.session import MESSAGE, load_entry
 from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, render_session
@@ -19,62 +19,28 @@ _DONE: Final = "session_done.html"
 
 declare_action(
     "pin_message",
-    Action(
-        method="PATCH",
-        path=f"{_ONE}/messages/{{seq}}",
-        kinds={"pinned": "flag"},
-        notice="Pinned. The message is in every prompt from now on.",
-    ),
+    "PATCH",
+    f"{_ONE}/messages/{{seq}}",
+    "Pinned. The message is in every prompt from now on.",
+    pinned="flag",
 )
 declare_action(
     "unpin_message",
-    Action(
-        method="PATCH",
-        path=f"{_ONE}/messages/{{seq}}",
-        kinds={"pinned": "flag"},
-        notice="Unpinned. The message can leave the prompt again.",
-    ),
+    "PATCH",
+    f"{_ONE}/messages/{{seq}}",
+    "Unpinned. The message can leave the prompt again.",
+    pinned="flag",
 )
 declare_action(
-    "rate_message",
-    Action(
-        method="PATCH",
-        path=f"{_ONE}/messages/{{seq}}",
-        kinds={"importance": "json"},
-        notice="The importance of the message was changed.",
-    ),
+    "rate_message", "PATCH", f"{_ONE}/messages/{{seq}}", "The importance of the message was changed.", importance="json"
 )
-declare_action(
-    "erase_message",
-    Action(method="DELETE", path=f"{_ONE}/messages/{{seq}}", notice="The content was erased.", template=_DONE),
-)
-declare_action(
-    "close_session", Action(method="POST", path=f"{_ONE}/close", notice="Closed. The next message opens it again.")
-)
-declare_action("delete_session", Action(method="DELETE", path=_ONE, notice="The session was deleted.", template=_DONE))
-declare_action(
-    "fork_session",
-    Action(
-        method="POST",
-        path=f"{_ONE}/fork",
-        kinds={"at_turn": "integer"},
-        notice="The session was copied.",
-        template=_DONE,
-    ),
-)
-declare_action(
-    "rewind_session",
-    Action(method="POST", path=f"{_ONE}/rewind", kinds={"at_turn": "integer"}, notice="The session was rewound."),
-)
-declare_action(
-    "move_session",
-    Action(
-        method="POST", path=f"{_ONE}/move", kinds={"agent": "json"}, notice="The session was moved.", template=_DONE
-    ),
-)
-declare_action(
-    "set_session_ttl", Action(method="PATCH", path=_ONE, kinds={"ttl": "json"}, notice="The expiry was changed.")
-)
+declare_action("erase_message", "DELETE", f"{_ONE}/messages/{{seq}}", "The content was erased.", template=_DONE)
+declare_action("close_session", "POST", f"{_ONE}/close", "Closed. The next message opens it again.")
+declare_action("delete_session", "DELETE", _ONE, "The session was deleted.", template=_DONE)
+declare_action("fork_session", "POST", f"{_ONE}/fork", "The session was copied.", template=_DONE, at_turn="integer")
+declare_action("rewind_session", "POST", f"{_ONE}/rewind", "The session was rewound.", at_turn="integer")
+declare_action("move_session", "POST", f"{_ONE}/move", "The session was moved.", template=_DONE, agent="json")
+declare_action("set_session_ttl", "PATCH", _ONE, "The expiry was changed.", ttl="json")
 
 
 @routes.add("GET", f"{SESSION}/manage", "write", answer=HTML)
