@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import MethodType
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
 
 from msgspec import Meta
 
@@ -352,17 +352,5 @@ def describe_tool(name: str) -> Tool:
 @cache
 def get_output_schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of a tool's result."""
-    kind: type[Result] = _RESULTS[name]
+    kind: type[Result] = get_type_hints(getattr(McpTools, name))["return"]
     return make_output_schema(kind)
-
-
-_RESULTS: Final[Mapping[str, type[Result]]] = {
-    "remember": Remembered,
-    "recall": RecalledMemories,
-    "forget": Forgotten,
-    "search": Hits,
-    "list_sessions": SessionList,
-    "read_session": Transcript,
-    "append_note": NoteAppended,
-    "explain": Explained,
-}
