@@ -11,7 +11,7 @@ from msgspec.structs import replace as evolve
 
 from holdfast.domain.artifact import NewArtifact
 from holdfast.domain.history import OldEntry, Past, to_old_entry
-from holdfast.domain.session import ModelCall, NewEntry, RemovalCounts, SessionRef, Usage
+from holdfast.domain.session import ModelCall, NewEntry, Receipt, SessionRef, Usage
 from holdfast.errors import Conflict, InvalidMessage, InvalidRequest, SessionExists, SessionNotFound, StaleSession
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
@@ -185,7 +185,8 @@ async def test_a_removal_reports_what_it_deleted(store: Store) -> None:
         await store.add_artifact(REF, new)
     await store.create(session(COPY, state={"kept": 1}))
     size = (await store.get(REF)).bytes
-    assert await store.remove(REF) == RemovalCounts(
+    assert await store.remove(REF) == Receipt(
+        sessions=1,
         messages=3,
         retired=1,
         bytes=size,
@@ -225,7 +226,7 @@ async def test_an_empty_session_can_be_removed(store: Store) -> None:
     await store.create(session())
     removed = await store.remove(REF)
     assert removed is not None
-    assert all(getattr(removed, name) == 0 for name in RemovalCounts.__struct_fields__)
+    assert removed == Receipt(sessions=1)
     assert texts((await store.replace(session(), [user("a")])).entries) == ["a"]
     assert evolve(removed, messages=1, bytes=(await store.get(REF)).bytes) == await store.remove(REF)
 

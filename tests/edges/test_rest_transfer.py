@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.history import Past
-from holdfast.domain.session import SessionRef
+from holdfast.domain.session import Receipt, SessionRef
 from holdfast.hooks.transcripts import Transcripts
-from holdfast.lifecycle.removal import Receipt
 from holdfast.stores.sessions import NewSession
 from holdfast.wire.exports import SCHEMA
 from tests.edges.rest_kit import create_session, user

@@ -12,10 +12,9 @@ import pytest
 
 import holdfast
 from holdfast.artifacts.blobs import DiskBlobs
-from holdfast.domain.session import SessionRef
+from holdfast.domain.session import Receipt, SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.hooks.registry import ENDS, EndedSession
-from holdfast.lifecycle.removal import Receipt
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch

@@ -41,9 +41,8 @@ from holdfast.errors import InvalidRequest
 from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
-    from holdfast.domain.session import Entry, Session, StoredCompaction
+    from holdfast.domain.session import Entry, Receipt, Session, StoredCompaction
     from holdfast.holdfast import Holdfast
-    from holdfast.lifecycle.removal import Receipt
     from holdfast.sessions.prompt_views import PromptView
     from holdfast.stores.log import WindowRows
     from holdfast.stores.sessions import SessionPage
@@ -546,7 +545,7 @@ def _to_row(session: Session, receipt: Receipt) -> dict[str, Any]:
 
 def _format_receipts(receipts: Sequence[Receipt]) -> str:
     """Format the total amount of deleted data. Sessions and messages are always listed, other data only if there was any."""
-    from holdfast.lifecycle.removal import Receipt
+    from holdfast.domain.session import Receipt
 
     total = sum(receipts, start=Receipt())
     parts = [format_count(total.sessions, "session"), format_count(total.messages + total.retired, "message")]

@@ -401,29 +401,50 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.tail.total
 
 
-class RemovalCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Numbers of everything that was deleted with a session. They were counted in the transaction that deleted it."""
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of the data that was deleted with a session or a user. A receipt contains no content."""
 
-    messages: int
-    """Live messages."""
-    retired: int
-    """Retired messages, and notes."""
-    bytes: int
-    """Bytes of all messages as stored."""
-    compactions: int
-    """Compactions of any status. Their texts are deleted, too."""
-    views: int
-    model_calls: int
-    idempotency_keys: int
-    state_keys: int
-    artifacts: int
-    """Versions of artifacts. `blobs_in_use` finds their contents."""
-    artifact_bytes: int
+    sessions: int = 0
+    messages: int = 0
+    """Messages that were current: not replaced by an edit or a rewind."""
+    retired: int = 0
+    """Messages that an edit or a rewind had replaced."""
+    bytes: int = 0
+    """Bytes of all these messages, replaced ones included."""
+    compactions: int = 0
+    views: int = 0
+    model_calls: int = 0
+    idempotency_keys: int = 0
+    state_keys: int = 0
+    """Keys in the sessions' own state."""
+    user_state_keys: int = 0
+    """Keys in the state that a user's sessions share."""
+    artifacts: int = 0
+    """Versions of artifacts."""
+    artifact_bytes: int = 0
     media: int = 0
+    """Media of messages: images, recordings and files."""
     media_bytes: int = 0
     records: int = 0
-    """Records that the session owned."""
+    """Records that the sessions or the user owned."""
     record_bytes: int = 0
+    """Bytes of the values of the sessions' records."""
+    memories: int = 0
+    """Memories of a user, and memories of agents and the app that were made only from the user's sessions.
+
+    Their recall events and the user's diary are deleted too.
+    """
+    transcripts: int = 0
+    """Transcript files."""
+    pending_deliveries: int = 0
+    """Deleted sessions whose hooks must still be notified.
+
+    These sessions are hidden. Their data is deleted after all hooks were notified. Their views, keys, media and records are not counted.
+    """
+
+    def __add__(self, other: Receipt) -> Receipt:
+        """Return a receipt with the sums of both."""
+        return Receipt(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):

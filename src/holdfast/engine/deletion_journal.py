@@ -16,8 +16,9 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.accounting import get_owner
+from holdfast.domain.session import Receipt
 from holdfast.errors import HoldfastError, InvalidRequest
-from holdfast.lifecycle.removal import DeletionPage, Receipt, RecordedDeletion
+from holdfast.lifecycle.removal import DeletionPage, RecordedDeletion
 from holdfast.limits import DELETIONS, PAGE
 from holdfast.numbers import check_whole
 from holdfast.stores.base import Store

@@ -17,7 +17,7 @@ from holdfast.artifacts.blobs import DatabaseBlobs
 from holdfast.consolidation.sweeps import Consolidation, ConsolidationSettings
 from holdfast.context.escaping import derive_marker
 from holdfast.context.recalled import RecalledItem, RecalledKind
-from holdfast.domain.session import Session, SessionRef
+from holdfast.domain.session import Receipt, Session, SessionRef
 from holdfast.engine.activity import ActivityLog
 from holdfast.engine.deletion_journal import DeletionJournal
 from holdfast.engine.initial_state import add_initial_state
@@ -31,7 +31,7 @@ from holdfast.indexes.service import IndexService
 from holdfast.lifecycle.expiring_store import expire_sessions
 from holdfast.lifecycle.expiry import SessionLifecycle
 from holdfast.lifecycle.hook_delivery import HookDispatcher
-from holdfast.lifecycle.removal import Receipt, remove_stored_session
+from holdfast.lifecycle.removal import remove_stored_session
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.lifecycle.sweeper import Sweeper, SweepPace
 from holdfast.limits import INDEX_SECONDS

@@ -10,11 +10,10 @@ from contextlib import suppress
 
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.memory import Owner
-from holdfast.domain.session import CHILD, PARENT, Entry, Session, SessionRef
+from holdfast.domain.session import CHILD, PARENT, Entry, Receipt, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import SessionNotFound
 from holdfast.hooks.transcripts import find_transcripts
-from holdfast.lifecycle.removal import Receipt, make_receipt
 from holdfast.limits import PAGE
 from holdfast.numbers import check_whole
 from holdfast.stores.base import Store
@@ -154,7 +153,7 @@ async def _remove_endings(engine: Engine, user_id: str) -> Receipt:
                 held = await engine.artifacts.list_all(ending.ref)
                 gone = await store.remove(ending.ref)
                 await engine.artifacts.discard(held)
-                total += Receipt() if gone is None else make_receipt(gone)
+                total += gone or Receipt()
             await store.forget_ending(ending.id)
     return total
 

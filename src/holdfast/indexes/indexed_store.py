@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Self
 
 from holdfast.domain.record import ChangedRecords, PutRecord, RecordChange, RecordOwner
-from holdfast.domain.session import Ending, Entry, NewEntry, RemovalCounts, Session, SessionRef
+from holdfast.domain.session import Ending, Entry, NewEntry, Receipt, Session, SessionRef
 from holdfast.indexes.service import IndexService
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
@@ -96,7 +96,7 @@ class IndexedStore(StoreWrapper):
         await self._index.erase_entry(ref, seq, change)
         return entry
 
-    async def remove(self, ref: SessionRef, **expected: int | None) -> RemovalCounts | None:
+    async def remove(self, ref: SessionRef, **expected: int | None) -> Receipt | None:
         async with self._index.mark_change(ref):
             removed = await self.inner.remove(ref, **expected)
         await self._index.drop_if_gone(ref)

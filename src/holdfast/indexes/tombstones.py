@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.domain.memory import MemoryDelta, Owner
 from holdfast.domain.record import ChangedRecords, RecordChange, RecordOwner
-from holdfast.domain.session import Ending, Entry, NewEntry, RemovalCounts, SessionRef
+from holdfast.domain.session import Ending, Entry, NewEntry, Receipt, SessionRef
 from holdfast.errors import HoldfastError
 from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.stores.base import Store
@@ -120,7 +120,7 @@ class UnindexedStore(StoreWrapper):
         await self._removals.mark()
         return await self.inner.erase(ref, seq, tokens=tokens)
 
-    async def remove(self, ref: SessionRef, **expected: int | None) -> RemovalCounts | None:
+    async def remove(self, ref: SessionRef, **expected: int | None) -> Receipt | None:
         await self._removals.mark()
         return await self.inner.remove(ref, **expected)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.domain.artifact import Scope
 from holdfast.domain.record import RecordOwner
-from holdfast.domain.session import NewEntry, RemovalCounts, Session, SessionRef
+from holdfast.domain.session import NewEntry, Receipt, Session, SessionRef
 from holdfast.errors import AmbiguousSession, SessionExists, SessionExpired, SessionNotFound
 from holdfast.lifecycle.expiry import SessionLifecycle
 from holdfast.stores.base import Store
@@ -195,7 +195,7 @@ class ExpiringStore(StoreWrapper):
         changed = await self.inner.update(ref, patch, timestamp=timestamp, expect=expect)
         return await self._resolve_expiry(changed)
 
-    async def remove(self, ref: SessionRef, **expected: int | None) -> RemovalCounts | None:
+    async def remove(self, ref: SessionRef, **expected: int | None) -> Receipt | None:
         try:
             session: Session | None = await self.get(ref)
         except SessionNotFound:

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.domain.media.parts import count_chars, list_hashes, take_out_data
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, NewEntry, RemovalCounts, SessionRef
+from holdfast.domain.session import Entry, NewEntry, Receipt, SessionRef
 from holdfast.limits import INLINE_MESSAGES, MEDIA_CACHE_BYTES
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
@@ -165,7 +165,7 @@ class MediaReferringStore(StoreWrapper):
         finally:
             self._cache.forget(self.tenant, ref)
 
-    async def remove(self, ref: SessionRef, **expected: int | None) -> RemovalCounts | None:
+    async def remove(self, ref: SessionRef, **expected: int | None) -> Receipt | None:
         """Remove a session, and remove its media from the cache."""
         try:
             return await self.inner.remove(ref, **expected)

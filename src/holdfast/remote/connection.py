@@ -11,9 +11,9 @@ from typing import Any, Literal, Self, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.domain.session import DEFAULT_USER, Entry, Session, SessionRef
+from holdfast.domain.session import DEFAULT_USER, Entry, Receipt, Session, SessionRef
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound, UserNotFound
-from holdfast.lifecycle.removal import DeletionPage, Receipt
+from holdfast.lifecycle.removal import DeletionPage
 from holdfast.limits import CONNECT_CALL_SECONDS, CONNECT_RETRIES
 from holdfast.numbers import check_whole
 from holdfast.recall.base import SearchMode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from holdfast.lifecycle.removal import Receipt
+from holdfast.domain.session import Receipt
 from holdfast.server.http import Call
 from holdfast.server.routes import STORE, PageLimit, Routes
 from holdfast.stores.deletions import DeletionKind

@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.domain.session import Session, SessionRef
+from holdfast.domain.session import Receipt, Session, SessionRef
 from holdfast.domain.state import get_scope
 from holdfast.durations import format_utc
 from holdfast.errors import InvalidRequest, SessionNotFound
-from holdfast.lifecycle.removal import Receipt
 from holdfast.limits import CARRIED_PREFIX_CHARS, CARRIED_TOKENS, CARRIED_TOKENS_LEAST, RECORDS_BYTES
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.media.outgoing import restore_entries

@@ -13,13 +13,13 @@ from holdfast.accounting import run_cpu
 from holdfast.agents import Responder, Roster
 from holdfast.consolidation.sweeps import Consolidator
 from holdfast.domain.messages import Message
-from holdfast.domain.session import DEFAULT_USER, Entry, Session, SessionRef
+from holdfast.domain.session import DEFAULT_USER, Entry, Receipt, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.initial_state import add_initial_state
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.engine.session_removal import prune_sessions, remove_session, remove_user
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
-from holdfast.lifecycle.removal import DeletionPage, Receipt
+from holdfast.lifecycle.removal import DeletionPage
 from holdfast.limits import INLINE_MESSAGES
 from holdfast.memory.memories import Memories
 from holdfast.recall.base import SearchMode

@@ -24,7 +24,7 @@ from holdfast.domain.history import Past
 from holdfast.domain.messages import Message
 from holdfast.domain.origins import Origin
 from holdfast.domain.record import PutRecord
-from holdfast.domain.session import Ending, NewEntry, RemovalCounts, Session, SessionRef
+from holdfast.domain.session import Ending, NewEntry, Receipt, Session, SessionRef
 from holdfast.stores.log import Appended
 
 OWN_FIELDS: Final = ("agent", "system_messages", "state", "metadata", "ttl")
@@ -160,7 +160,7 @@ class SessionStore(Protocol):
         expect: int | None = None,
         artifacts: int | None = None,
         records: int | None = None,
-    ) -> RemovalCounts | None:
+    ) -> Receipt | None:
         """Delete a session and everything that belongs to it. Return counts of the deleted data, or None if there was no such session.
 
         Args:

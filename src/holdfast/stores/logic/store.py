@@ -21,7 +21,7 @@ from holdfast.domain.session import (
     Entry,
     ModelCall,
     NewEntry,
-    RemovalCounts,
+    Receipt,
     Session,
     SessionRef,
     StoredCompaction,
@@ -113,7 +113,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods,
         expect: int | None = None,
         artifacts: int | None = None,
         records: int | None = None,
-    ) -> RemovalCounts | None:
+    ) -> Receipt | None:
         checks.check_ref(ref)
         held = (artifacts, records)
         steps = partial(writes.remove_session, self.tenant, ref, expect=expect, held=held)

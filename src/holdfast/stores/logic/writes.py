@@ -20,7 +20,7 @@ from holdfast.domain.log import erase_content as erased_message
 from holdfast.domain.log import rewind
 from holdfast.domain.messages import GENESIS, encode_payload
 from holdfast.domain.refusals import with_refusals
-from holdfast.domain.session import Ending, Entry, NewEntry, RemovalCounts, Session, SessionRef, Tail
+from holdfast.domain.session import Ending, Entry, NewEntry, Receipt, Session, SessionRef, Tail
 from holdfast.errors import (
     EntryNotFound,
     IdempotencyConflict,
@@ -126,7 +126,7 @@ def update_session(
 
 def remove_session(
     tenant: str, ref: SessionRef, *, expect: int | None, held: tuple[int | None, int | None]
-) -> Steps[tuple[RemovalCounts | None, DroppedRecords]]:
+) -> Steps[tuple[Receipt | None, DroppedRecords]]:
     """Delete a session and all its data.
 
     Returns:
@@ -151,7 +151,8 @@ def remove_session(
     refuse_other_contents(ref, owner[0][1] if owner else 0, held[1], "changes of records")
     dropped = (yield from drop_owner(owner[0][0])) if owner else DroppedRecords()
     yield from _delete_session(pk)
-    counted = RemovalCounts(
+    counted = Receipt(
+        sessions=1,
         messages=session.messages,
         retired=session.tail.next_seq - session.messages,
         bytes=session.bytes,
