@@ -14,6 +14,7 @@ from typing import Any
 import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
+from starlette import routing
 
 from holdfast.tokens import Vocabulary
 from tests.amounts import THOROUGH
@@ -31,12 +32,15 @@ settings.register_profile("quick", settings.get_profile("default"), max_examples
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=THOROUGH)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+if "PYTEST_XDIST_WORKER" in os.environ:
+    gc.disable()  # until all tests are collected: hardly anything that importing makes is garbage
 
 
 def pytest_collection_finish() -> None:
     """What collecting left stays until the end, and most of what tests make is gone by itself: a collector that went over all of it time and again took a tenth of a run."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(20_000, 20, 20)
 
 
@@ -87,10 +91,11 @@ def counted_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def certificates_read_once() -> Iterator[None]:
-    """All clients share what they would trust: reading the system's certificates for each took longer than to start its server."""
+def made_once() -> Iterator[None]:
+    """All clients share what they would trust, and all servers the patterns of their routes: making both took longer than the rest of starting a server."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
+        patched.setattr(routing, "compile_path", cache(routing.compile_path))
         yield
 
 
