@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Unpack
 from urllib.parse import urlsplit
 
@@ -45,6 +45,8 @@ class AnthropicModel(UpstreamClient):
         InvalidRequest: The address, the key or a header is invalid.
     """
 
+    _path = "/messages"
+
     def __init__(
         self,
         base_url: str = f"https://{HOST}/v1",
@@ -56,7 +58,7 @@ class AnthropicModel(UpstreamClient):
         clock: Callable[[], float] = time.time,
         **options: Unpack[Options],
     ) -> None:
-        url, where = parse_base_url(base_url, lambda path: f"{normalize_path(path)}/messages")
+        url, where = parse_base_url(base_url, lambda path: normalize_path(path) + self._path)
         self._host = urlsplit(url).hostname or ""
         own = make_headers(self._host, api_key)
         super().__init__(url, where, model=model, headers=own | check_headers(headers or {}), **options)
@@ -70,17 +72,16 @@ class AnthropicModel(UpstreamClient):
     def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
         with_model = request if self._model is None else {**request, "model": self._model}
         body = build_body(with_model, max_tokens=self._max_tokens)
-        return PreparedRequest.from_body(
-            {**body, "stream": True}, self._merge_headers(check_headers(headers), list_betas(request))
-        )
+        return PreparedRequest.from_body({**body, "stream": True}, self._make_headers(headers, list_betas(request)))
 
-    def _merge_headers(self, passed: dict[str, str], betas: list[str]) -> dict[str, str]:
+    def _make_headers(self, headers: Mapping[str, str], betas: Sequence[str] = ()) -> dict[str, str]:
         """Return the headers of one call. If the caller passed a key, this client's own credentials are not sent.
 
         Args:
-            passed: Headers of this call.
+            headers: Headers of this call.
             betas: Names of beta features that the request needs, as comma-separated lists.
         """
+        passed = check_headers(headers)
         if passed.keys() & _CREDENTIALS:
             passed = {**_convert_credentials(self._host, passed), **_drop_headers(passed, _CREDENTIALS)}
             sent = {**_drop_headers(self._headers, _CREDENTIALS), **passed}

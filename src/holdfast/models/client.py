@@ -14,7 +14,9 @@ import math
 import random as random_numbers
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypedDict
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -28,13 +30,14 @@ from holdfast.errors import (
 )
 from holdfast.limits import MODEL_EVENT_BYTES, MODEL_STREAM_BYTES
 from holdfast.models.base import close_after
-from holdfast.models.failures import is_retryable, make_upstream_error, parse_error_body
-from holdfast.models.http import SECRET_HEADERS, find_proxy
+from holdfast.models.failures import is_retryable, make_upstream_error, parse_error_body, scrub
+from holdfast.models.http import SECRET_HEADERS, check_headers, find_proxy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, AsyncIterable
 
     import aiohttp
+    from yarl import URL
 
     from holdfast.models.answer import AnswerReader
 
@@ -53,6 +56,8 @@ PIECE_BYTES: Final = 16 * 1024
 """Maximum bytes of an answer that are read at once. The data stays in memory while a slow client reads."""
 CHUNKS_AT_ONCE: Final = 16
 """Number of chunks that are yielded before other tasks may run. It corresponds to some milliseconds of work."""
+CONTENT_HEADERS: Final = ("accept", "content-length", "content-type")
+"""Headers that describe the body of a forwarded request and the answer that its client expects."""
 BODY_IN_ONE: Final = 512 * 1024
 """Maximum bytes of a request body that is sent at once. A larger body is sent in pieces, so that other tasks can run in between."""
 
@@ -101,6 +106,9 @@ class UpstreamClient(ABC):
         random: Function that returns a random number from 0 to 1, for jitter. Tests replace it.
     """
 
+    _path: ClassVar[str] = ""
+    """Path of the API below the base URL. Subclasses replace it."""
+
     def __init__(
         self,
         url: str,
@@ -147,6 +155,60 @@ class UpstreamClient(ABC):
         """Scheme, host and port of the upstream."""
         return self._where
 
+    async def forward(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | AsyncIterable[bytes] | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """Send a request for another path of the API, once and unchanged. Yield a `ForwardedHead`, then the body in pieces.
+
+        Args:
+            method: HTTP method.
+            path: Path below the base URL, percent-encoded, with a query if there is one.
+            headers: Headers of the request. Those of `CONTENT_HEADERS` describe its body and the expected answer.
+            body: The body. None: there is none.
+
+        Raises:
+            ModelUnavailable: There was no response.
+            ModelProtocolError: The response is a redirect, or was cut off.
+        """
+        import aiohttp
+
+        sent = self._make_headers(headers)
+        sent |= {name: headers[name] for name in CONTENT_HEADERS if name in headers}
+        outcome = await self._open(self._make_url(path), body, sent, method)
+        if isinstance(outcome, _Failure):
+            raise outcome.error from outcome.cause
+        try:
+            if 300 <= outcome.status < 400:
+                raise make_upstream_error(outcome.status, None, where=self._where)
+            yield ForwardedHead(outcome.status, outcome.headers)
+            if outcome.status >= 400:  # an error is short, and may quote the key
+                text = (await self._read_error(outcome)).decode("latin-1")
+                yield scrub(text, find_secrets(sent)).encode("latin-1")
+                return
+            async for piece in outcome.content.iter_any():
+                yield piece
+        except TimeoutError as exc:
+            raise self._make_timeout_error(exc) from exc
+        except (aiohttp.ClientError, OSError) as exc:
+            raise ModelProtocolError(f"{self._where} closed the connection before its answer was complete") from exc
+        finally:
+            outcome.close()
+
+    def _make_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers of one call: those of this client, and those of the call, which override them."""
+        return self._headers | check_headers(headers)
+
+    def _make_url(self, path: str) -> URL:
+        """Return the URL of another path of the API, with the query of the base URL."""
+        from yarl import URL
+
+        own = urlsplit(self._url)
+        path, _, query = path.partition("?")
+        url = own._replace(
+            path=own.path.removesuffix(self._path) + path, query="&".join(filter(None, (own.query, query)))
+        )
+        return URL(url.geturl(), encoded=True)
+
     async def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[dict[str, Any], None]:
@@ -159,10 +221,11 @@ class UpstreamClient(ABC):
         answer: AnswerReader | None = self._create_reader(call)
         left = self._max_stream_bytes
         while answer is not None:
+            url = self._url
             try:
                 response, deadline = await self._respond(call)
             except ModelRejected as error:
-                if not self._learn(call, error):
+                if not self._learn(call, error, url):
                     raise
                 call = await self._prepare_request(request, headers or {})
                 continue
@@ -216,7 +279,7 @@ class UpstreamClient(ABC):
     def _create_reader(self, call: PreparedRequest) -> AnswerReader:
         """Return the parser for the answer to `call`."""
 
-    def _learn(self, call: PreparedRequest, error: ModelRejected) -> bool:
+    def _learn(self, call: PreparedRequest, error: ModelRejected, url: str) -> bool:
         """Return True if a refusal shows how to prepare the request otherwise. Subclasses with a profile replace this method."""
         return False
 
@@ -267,18 +330,25 @@ class UpstreamClient(ABC):
             return None
         return compute_pause(failure.error.retry_after, attempt, self._random)
 
-    async def _send(self, call: PreparedRequest) -> aiohttp.ClientResponse | _Failure:
+    async def _open(
+        self,
+        url: str | URL,
+        body: bytes | AsyncIterable[bytes] | None,
+        headers: Mapping[str, str],
+        method: str = "POST",
+    ) -> aiohttp.ClientResponse | _Failure:
         import aiohttp
 
-        body = io.BytesIO(call.body) if len(call.body) > BODY_IN_ONE else call.body
+        data = io.BytesIO(body) if isinstance(body, bytes) and len(body) > BODY_IN_ONE else body
         pool = self._open_pool()
         try:
-            response = await pool.post(
-                self._url, data=body, headers=call.headers, allow_redirects=False, proxy=self._proxy
-            )
+            return await pool.request(method, url, data=data, headers=headers, allow_redirects=False, proxy=self._proxy)
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             return self._explain_no_response(exc)
-        if response.status == 200:
+
+    async def _send(self, call: PreparedRequest) -> aiohttp.ClientResponse | _Failure:
+        response = await self._open(self._url, call.body, {"content-type": "application/json", **call.headers})
+        if isinstance(response, _Failure) or response.status == 200:
             return response
         try:
             return await self._read_refusal(response, call.secrets)
@@ -287,18 +357,21 @@ class UpstreamClient(ABC):
 
     async def _read_refusal(self, response: aiohttp.ClientResponse, secrets: tuple[str, ...]) -> _Failure:
         """Return the failure that a response with a status other than 200 describes."""
+        data = await self._read_error(response)
+        if 200 <= response.status < 300:
+            return _Failure(ModelProtocolError(f"{self._where} answered {response.status}", status=response.status))
+        body = parse_error_body(data, secrets)
+        error = make_upstream_error(response.status, body, where=self._where, headers=response.headers)
+        return _Failure(error, again=is_retryable(error, response.headers))
+
+    async def _read_error(self, response: aiohttp.ClientResponse) -> bytes:
+        """Return the body of an error, or as much of it as arrives in time: the status alone is sufficient."""
         data = bytearray()
-        try:
+        with suppress(ModelUnavailable, TimeoutError):
             async with asyncio.timeout(ERROR_BODY_SECONDS):
                 while len(data) < ERROR_BODY_BYTES and (piece := await self._read(response)):
                     data += piece
-        except (ModelUnavailable, TimeoutError):
-            pass  # The status alone is sufficient.
-        if 200 <= response.status < 300:
-            return _Failure(ModelProtocolError(f"{self._where} answered {response.status}", status=response.status))
-        body = parse_error_body(bytes(data), secrets)
-        error = make_upstream_error(response.status, body, where=self._where, headers=response.headers)
-        return _Failure(error, again=is_retryable(error, response.headers))
+        return bytes(data)
 
     async def _read_before(self, response: aiohttp.ClientResponse, deadline: float) -> bytes:
         """Return the next data of a response, or raise `ModelUnavailable` if the deadline has passed.
@@ -375,7 +448,6 @@ class UpstreamClient(ABC):
                 headers={
                     "accept": "text/event-stream, application/json",
                     "accept-encoding": "identity",
-                    "content-type": "application/json",
                     "user-agent": "holdfast",
                 },
             )
@@ -422,8 +494,20 @@ class PreparedRequest(NamedTuple):
             encoded = msgspec.json.encode(body)
         except (TypeError, ValueError, RecursionError) as exc:
             raise InvalidRequest(f"the request cannot be sent as JSON: {exc}") from exc
-        credentials = [value for name, value in headers.items() if name in SECRET_HEADERS]
-        return cls(encoded, headers, tuple(credentials + [value.rpartition(" ")[2] for value in credentials]), body)
+        return cls(encoded, headers, find_secrets(headers), body)
+
+
+class ForwardedHead(NamedTuple):
+    """Status and headers of the response to a forwarded request."""
+
+    status: int
+    headers: Mapping[str, str]
+
+
+def find_secrets(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the credentials in the headers of a request, with and without the name of their scheme."""
+    credentials = [value for name, value in headers.items() if name in SECRET_HEADERS]
+    return (*credentials, *(value.rpartition(" ")[2] for value in credentials))
 
 
 class _Failure(NamedTuple):

@@ -16,6 +16,8 @@ OWN_HEADERS: Final = frozenset(
 )
 """Headers that describe a client's own connection or body. They are removed when the other headers of a client are passed on."""
 SECRET_HEADERS: Final = frozenset({"api-key", "authorization", "cookie", "x-api-key", "x-goog-api-key"})
+_EXCESS: Final = re.compile(r"(?:(?<=/v1)(?:/v1)+)?(?:/chat/completions|/responses)?/*$")
+"""What a base URL may have too much at its end: a second `/v1`, the path of a call, and slashes."""
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 
@@ -41,8 +43,8 @@ def parse_base_url(base_url: str, path: Callable[[str], str]) -> tuple[str, str]
     The name is the URL without path and query, because these may contain a key.
 
     Args:
-        base_url: Configured base URL. Its query is kept.
-        path: Function that returns the path of the call for the path of `base_url`, which has no trailing slash.
+        base_url: Configured base URL. Its query is kept. It may also be the URL of a call, or have `/v1` twice at its end.
+        path: Function that returns the path of the call for the path of the base URL, which has no trailing slash.
 
     Raises:
         InvalidRequest: The base URL is invalid, or contains a password.
@@ -56,7 +58,7 @@ def parse_base_url(base_url: str, path: Callable[[str], str]) -> tuple[str, str]
         raise InvalidRequest("base_url must begin with http:// or https:// and a host", param="base_url")
     if "@" in parts.netloc:
         raise InvalidRequest("base_url must not contain a password; give the key as api_key", param="base_url")
-    url = urlunsplit((parts.scheme, parts.netloc, path(parts.path.rstrip("/")), parts.query, ""))
+    url = urlunsplit((parts.scheme, parts.netloc, path(_EXCESS.sub("", parts.path, 1)), parts.query, ""))
     return url, f"{parts.scheme}://{parts.netloc}"
 
 

@@ -11,7 +11,7 @@ from holdfast.models.base import Model, closing, retire
 from holdfast.models.profiles import Profile, get_profile
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
 
 class LimitedModel:
@@ -65,7 +65,7 @@ class LimitedModel:
         """What the model's upstream accepts, or None if its client has no profile."""
         return get_profile(self.model)
 
-    async def stream(
+    def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Wait until the call may run, then yield the model's answer.
@@ -73,9 +73,17 @@ class LimitedModel:
         Raises:
             ModelBusy: The call has waited for `patience` seconds.
         """
+        return self._limit(self.model.stream(request, headers=headers))
+
+    def forward(self, *request: Any) -> AsyncGenerator[Any, None]:
+        """Wait until the call may run, then send a request for another path, as `UpstreamClient.forward` does."""
+        model: Any = self.model
+        return self._limit(model.forward(*request))
+
+    async def _limit(self, answer: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
         await self._acquire_place()
         try:
-            async with closing(self.model.stream(request, headers=headers)) as chunks:
+            async with closing(answer) as chunks:
                 async for chunk in chunks:
                     yield chunk
         finally:

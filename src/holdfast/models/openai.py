@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, ClassVar, Unpack
+from typing import Any, Unpack
 
 from holdfast.errors import ContextTooLong, ModelRejected
 from holdfast.models.answer import AnswerReader
@@ -20,6 +20,7 @@ class OpenAIModel(UpstreamClient):
 
     Args:
         base_url: Base URL including the version, for example `https://api.openai.com/v1`. Its query is kept, such as Azure's `api-version`.
+            If an address without a path answers 404, it is called with `/v1`.
         api_key: Key, which is sent as a bearer token. None: no key is sent.
         model: Name of the model at the upstream. It replaces the name in the request. None: the name in the request is sent.
         headers: Headers of every call.
@@ -30,8 +31,7 @@ class OpenAIModel(UpstreamClient):
         InvalidRequest: The address, the key or a header is invalid.
     """
 
-    _path: ClassVar[str] = "/chat/completions"
-    """Path of the API below the base URL. Subclasses replace it."""
+    _path = "/chat/completions"
 
     def __init__(
         self,
@@ -43,10 +43,13 @@ class OpenAIModel(UpstreamClient):
         profile: ProfileName | None = None,
         **options: Unpack[Options],
     ) -> None:
-        url, where = parse_base_url(base_url, lambda path: path.removesuffix(self._path) + self._path)
+        url, where = parse_base_url(base_url, lambda path: path + self._path)
         own = {"authorization": f"Bearer {check_api_key(api_key)}"} if api_key else {}
         self.profile = PROFILES[profile] if profile else find_profile(base_url)
         """What the upstream accepts. A refusal that names a rule changes it."""
+        # Most servers have the API below `/v1`, and some at their root: a 404 of an address without a path shows which.
+        self._bare, self._versioned = where + self._path, f"{where}/v1{self._path}"
+        self._may_lack_version = url == self._bare
         super().__init__(url, where, model=model, headers=own | check_headers(headers or {}), **options)
 
     def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
@@ -56,9 +59,12 @@ class OpenAIModel(UpstreamClient):
         if self._model is not None:
             body["model"] = self._model
         body = fit_request(body, self.profile)
-        return PreparedRequest.from_body(body, self._headers | check_headers(headers))
+        return PreparedRequest.from_body(body, self._make_headers(headers))
 
-    def _learn(self, call: PreparedRequest, error: ModelRejected) -> bool:
+    def _learn(self, call: PreparedRequest, error: ModelRejected, url: str) -> bool:
+        if error.status == 404 and self._may_lack_version:
+            self._url = self._versioned if url == self._bare else self._bare
+            return url == self._bare
         if isinstance(error, ContextTooLong):
             return False
         found = learn(self.profile, call.fields, error.body, error.status)

@@ -13,7 +13,6 @@ from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.models.answer import AnswerReader
 from holdfast.models.client import PreparedRequest
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
-from holdfast.models.http import check_headers
 from holdfast.models.openai import OpenAIModel
 from holdfast.wire.responses_events import repeat_events
 from holdfast.wire.responses_upstream import ResponseChunks, build_body
@@ -45,7 +44,7 @@ class ResponsesModel(OpenAIModel):
         body = build_body(request, self._where)
         if self._model is not None:
             body["model"] = self._model
-        return PreparedRequest.from_body(body, self._headers | check_headers(headers))
+        return PreparedRequest.from_body(body, self._make_headers(headers))
 
     def _create_reader(self, call: PreparedRequest) -> AnswerReader:
         return ResponseReader(self._where, call.secrets, self._max_event_bytes)
