@@ -9,7 +9,7 @@ from holdfast.errors import CompactionNotFound
 from holdfast.limits import COMPACTION_SOURCES, PROMPT_LOG
 from holdfast.server.http import Call
 from holdfast.server.permissions import Refused
-from holdfast.server.routes import OF_SESSION, PageQuery, Routes, SessionQuery
+from holdfast.server.routes import OF_SESSION, PageQuery, PromptOptions, Routes
 from holdfast.sessions.compaction_views import CompactionView, view_block
 from holdfast.sessions.model_calls import CallSummary
 from holdfast.sessions.prompt_views import PromptQuery, PromptView, view_prompt
@@ -39,19 +39,11 @@ async def list_model_calls(call: Call, query: CallsQuery) -> CallList:
     return CallList.of(page.calls, has_more=page.has_more)
 
 
-class PromptViewQuery(SessionQuery, kw_only=True):
+class PromptViewQuery(PromptOptions, kw_only=True):
     """Query parameters of the view of a prompt."""
 
     dialect: Dialect | None = None
     """Also return the prompt as a request in the format of this provider."""
-    agent: str | None = None
-    """Agent whose prompt is built instead; default: the one that made the call."""
-    model: str | None = None
-    """Model whose context window and tokenizer are used instead."""
-    strategy: str | None = None
-    """Strategy of the prompt instead, with default settings."""
-    budget: Annotated[int | None, json_schema(minimum=1)] = None
-    """Token budget of the conversation instead."""
     log_after: Annotated[int | None, json_schema(minimum=-1)] = None
     """Mark the messages of the log after this seq; default: those around the frontier of the prompt."""
     log_limit: Annotated[

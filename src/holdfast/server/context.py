@@ -13,7 +13,7 @@ from holdfast.domain.calibration import CountMethod
 from holdfast.errors import InvalidRequest
 from holdfast.limits import EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS
 from holdfast.server.http import Call
-from holdfast.server.routes import BODY, OF_SESSION, Routes, SessionQuery
+from holdfast.server.routes import BODY, OF_SESSION, PromptOptions, Routes, SessionQuery
 from holdfast.sessions.context_preview import preview_context
 from holdfast.sessions.explanation import Explanation
 from holdfast.sessions.facts import ChosenFact, FactObject, choose, list_facts
@@ -309,7 +309,7 @@ def _make_look(handle: SessionHandle, body: ContextFields, options: JsonObject) 
 # -- explanations ----------------------------------------------------------------
 
 
-class ExplainQuery(SessionQuery, kw_only=True):
+class ExplainQuery(PromptOptions, kw_only=True):
     """Query parameters of an explanation."""
 
     seq: Count | None = None
@@ -331,14 +331,6 @@ class ExplainQuery(SessionQuery, kw_only=True):
             description=f"with `q`: maximum number of messages; default {MATCHES}", minimum=1, maximum=EXPLAIN_MATCHES
         ),
     ] = MATCHES
-    agent: str | None = None
-    """Agent whose prompt is explained."""
-    model: str | None = None
-    """Model whose prompt is explained."""
-    strategy: str | None = None
-    """Strategy of the explained prompt, with default settings; default: the session's or, with `turn`, that of the turn."""
-    budget: Annotated[int | None, json_schema(minimum=1)] = None
-    """Token budget of the explained prompt; default: the strategy's."""
 
 
 @routes.add("GET", f"{_ONE}/explain", "read", error_statuses=OF_SESSION)
@@ -372,19 +364,6 @@ async def explain(call: Call, query: ExplainQuery) -> Explanation:
 # -- facts -----------------------------------------------------------------------
 
 
-class FactsQuery(SessionQuery, kw_only=True):
-    """Query parameters of the list of facts."""
-
-    agent: str | None = None
-    """Agent whose prompt is checked; default: the session's agent."""
-    model: str | None = None
-    """Model whose prompt is checked."""
-    strategy: str | None = None
-    """Strategy of the prompt, with the default values of its options."""
-    budget: Annotated[int | None, json_schema(minimum=1)] = None
-    """Token budget of the conversation."""
-
-
 class FactList(Page[FactObject, NonEmpty]):
     """The facts that the user stated in a session, and the session's version."""
 
@@ -402,7 +381,7 @@ class FactChange(Request, kw_only=True):
 
 
 @routes.add("GET", f"{_ONE}/facts", "read", tag="facts", error_statuses=OF_SESSION)
-async def facts(call: Call, query: FactsQuery) -> FactList:
+async def facts(call: Call, query: PromptOptions) -> FactList:
     """List the facts that the user stated in a session, and say which of them the prompt contains.
 
     `agent`, `model`, `strategy` and `budget` select the prompt. The default is the prompt of the session's agent.

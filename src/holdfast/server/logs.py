@@ -80,7 +80,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class RequestLogMiddleware:
-    """ASGI middleware that gives each request an id, measures and counts it, and logs one line when it ends."""
+    """ASGI middleware that gives each request the client's or a new id, measures and counts it, and logs one line when it ends."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -90,7 +90,9 @@ class RequestLogMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        named = _get_request_id(scope)
+        named = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
+        if not _REQUEST_ID.fullmatch(named):  # missing, or not safe to log
+            named = f"req_{uuid.uuid4().hex}"
         token = request_id.set(named)
         started, status = time.perf_counter(), 0
 
@@ -121,9 +123,3 @@ class RequestLogMiddleware:
         if caller is not None and caller.principal.key_id is not None:
             fields |= {"key": caller.principal.key_id, "tenant": caller.principal.tenant}
         _log.info("request", extra={"fields": {**fields, **({"session_id": session} if session else {})}})
-
-
-def _get_request_id(scope: Scope) -> str:
-    """Return the request id that the client sent, or a new id if the client's id is missing or not safe to log."""
-    given = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
-    return given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"

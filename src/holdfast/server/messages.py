@@ -159,7 +159,10 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
     changes = None if body.changes is None else read_changes(body.changes)
     is_optional = changes is not None or body.retire_from is not None or bool(body.records)
     has_more = is_optional or body.usage is not None or bool(body.copy_of)
-    given, name = ([], "messages") if is_optional and not body.messages and not body.contents else _find_messages(body)
+    given: Any = []
+    name = "messages"
+    if not is_optional or body.messages or body.contents:
+        given, name = find_records({"messages": body.messages, "contents": body.contents})
     large = call.body_size > INLINE_BODY_BYTES
     messages, fields = await run_cpu(partial(_read_messages, given, name, is_optional=is_optional), long=large)
     session = await call.get_session()
@@ -221,10 +224,6 @@ def _make_call_record(call: Call, session: Session, usage: JsonObject) -> ModelC
         cached_tokens=tokens.cached_tokens,
         turn_id=max(0, session.tail.turn_id),
     )
-
-
-def _find_messages(body: NewMessages) -> tuple[Any, str]:
-    return find_records({"messages": body.messages, "contents": body.contents})
 
 
 def _read_messages(given: Any, name: str, *, is_optional: bool) -> tuple[list[Message], list[dict[str, Any]]]:

@@ -314,7 +314,7 @@ async def list_records(call: Call, query: ListQuery) -> RecordList | FoundRecord
         descending=query.order == "desc",
         values=query.values,
     )
-    objects = await run_cpu(_make_objects, page.records, long=_is_large(page.records))
+    objects = await run_cpu(lambda: [*map(RecordObject.from_record, page.records)], long=_is_large(page.records))
     return RecordList.of(objects, has_more=page.has_more)
 
 
@@ -389,10 +389,6 @@ async def _read_page(call: Call, records: Records, *, limit: int, values: bool =
 
 def _is_large(records: Sequence[RecordInfo]) -> bool:
     return sum([one.size for one in records if isinstance(one, Record)]) > limits.RECORD_INLINE_BYTES
-
-
-def _make_objects(records: Sequence[RecordInfo]) -> list[RecordObject]:
-    return [RecordObject.from_record(one) for one in records]
 
 
 def _make_hits(hits: Sequence[FoundRecord]) -> list[FoundRecordObject]:

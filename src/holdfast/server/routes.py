@@ -19,14 +19,12 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
 
 import msgspec
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from holdfast.domain.session import Session
 from holdfast.errors import InvalidRequest
-from holdfast.holdfast import Holdfast
 from holdfast.limits import PAGE
 from holdfast.numbers import MOST, check_number, check_whole
-from holdfast.server.body_limits import BodyLimits
 from holdfast.server.http import Call, get_session_by_id, refuse_unknown
 from holdfast.server.permissions import Need, permit
 from holdfast.server.replies import Reply, encode_json, make_error_body, make_failure_reply, to_response
@@ -137,24 +135,20 @@ class Endpoint:
 
     Args:
         routes: routes of the path.
-        hf: the `Holdfast` of the server's own tenant.
-        limits: limits of bodies and of large requests.
-        post: ASGI app that serves POST requests, if the route has no handler because its reply may be a stream.
+        post: function that answers POST requests, if the route has no handler because its reply may be a stream.
     """
 
     def __init__(
-        self, routes: Iterable[Route], hf: Holdfast, limits: BodyLimits, *, post: ASGIApp | None = None
+        self, routes: Iterable[Route], *, post: Callable[[Call, Receive, Send], Awaitable[None]] | None = None
     ) -> None:
         self._routes = {route.method: route for route in routes}
-        self._hf = hf
-        self._limits = limits
         self._post = post
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         route = self._routes.get(method)
         post = self._post if method == "POST" else None
-        call = Call(scope, receive, self._hf, self._limits)
+        call = Call(scope, receive)
         try:
             try:
                 if route is not None:
@@ -164,8 +158,11 @@ class Endpoint:
             except ClientDisconnect:
                 return
             except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
-                reply, post = make_failure_reply(exc, self._hf.guard), None
-            await (post or to_response(reply, scope))(scope, receive, send)
+                reply, post = make_failure_reply(exc, call.server_hf.guard), None
+            if post is not None:
+                await post(call, receive, send)
+            else:
+                await to_response(reply, scope)(scope, receive, send)
         finally:
             call.release()
 
@@ -281,6 +278,19 @@ class SessionQuery(Request):
     user_id: NonEmpty | None = None
     """User of the session. Default: the key's user. If the key has no user, the session is that of the user `default`, or else the only
     session with this id."""
+
+
+class PromptOptions(SessionQuery, kw_only=True):
+    """Query parameters that choose the agent, model and settings of a prompt."""
+
+    agent: str | None = None
+    """Agent whose prompt it is; default: the one of the session, or of the call."""
+    model: str | None = None
+    """Model whose context window and tokenizer are used; default: the agent's."""
+    strategy: str | None = None
+    """Strategy of the prompt, with the default values of its options; default: that of the agent, the session or the turn."""
+    budget: Annotated[int | None, json_schema(minimum=1)] = None
+    """Token budget of the conversation; default: the strategy's."""
 
 
 PageLimit = Annotated[int, json_schema(description="maximum number of items; default 20", minimum=1, maximum=PAGE)]

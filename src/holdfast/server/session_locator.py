@@ -89,7 +89,8 @@ class SessionLocator:
         if match is not None and (repeated := await self._find_repeated(match)) is not None:
             return self._make_placement(repeated, "retry")
         if match is not None and match.kind == "edit":
-            if self._request.interrupts or not self._is_in_use(match.session.ref):
+            ref, engine = match.session.ref, self._hf.engine
+            if self._request.interrupts or not (engine.locks.is_reserved(ref) or engine.is_busy(ref)):
                 return self._make_placement(match.session, "edit")
             match = match._replace(kind="fork")  # another request took the session during the lookup of the key
         if match is None:
@@ -118,9 +119,6 @@ class SessionLocator:
                 if await _has_key(hf, session, request.key, request.fingerprint):
                     return session
         return None
-
-    def _is_in_use(self, ref: SessionRef) -> bool:
-        return self._hf.engine.locks.is_reserved(ref) or self._hf.engine.is_busy(ref)
 
     async def _find_match(self, *, own: bool) -> Match | None:
         """Return the existing session whose log matches the request's messages, or None.
@@ -252,7 +250,8 @@ async def locate_session(call: Call, body: Mapping[str, Any], request_input: Loc
     responder = hf.roster.find_responder(agent=body.get("agent"), model=body.get("model"))
     check_body(responder, body)
     request_input.check(responder)
-    _check_results(request_input.incoming)
+    if (unasked := find_unasked_result(None, request_input.incoming)) is not None:
+        raise make_result_error(unasked)  # a new session has no call for it
     if not request_input.incoming:
         if not request_input.system and session_id is not None and not keyed:
             raise errors.SessionNotFound(session_id)
@@ -322,10 +321,3 @@ async def _fork_after(hf: Holdfast, predecessor: Predecessor, new_id: str | None
         except StaleSession:
             predecessor = await predecessor.find_again()
     raise errors.Conflict(f"session {predecessor.session.id!r} is being edited constantly: try again")
-
-
-def _check_results(incoming: Sequence[Message]) -> None:
-    """Raise `InvalidMessage` if the messages begin with a tool result, because a new session has no tool call for it."""
-    unasked = find_unasked_result(None, incoming)
-    if unasked is not None:
-        raise make_result_error(unasked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.agents.definitions import Agent, Llm
+from holdfast.agents.definitions import Llm
 from holdfast.context.settings import STRATEGIES, ContextSettings, get_budget
 from holdfast.models import LimitedModel, Upstream
 from holdfast.server.http import Call
@@ -78,6 +78,7 @@ async def show_agent(call: Call, query: AgentQuery) -> Reply:
     if agent is None and name != DEFAULT:
         raise Refused(404, "not_found", f"there is no agent {name[:80]!r}")
     context = roster.context if agent is None else agent.context
+    llm = roster.find_llm(None if agent is None else agent.llm)
     history, problem = await _read_history(call, name, diff=query.diff)
     return await render(
         call,
@@ -85,7 +86,7 @@ async def show_agent(call: Call, query: AgentQuery) -> Reply:
         title=name,
         agent=agent,
         name=name,
-        model=_make_row(call, *_find_model(call, agent)),
+        model=_make_row(call, llm.name, llm),
         context=context,
         options=_list_options(context),
         recalls=roster.recalls if agent is None or agent.recalls is None else agent.recalls,
@@ -94,11 +95,6 @@ async def show_agent(call: Call, query: AgentQuery) -> Reply:
         problem=problem,
         query=query,
     )
-
-
-def _find_model(call: Call, agent: Agent | None) -> tuple[str, Llm]:
-    llm = call.hf.roster.find_llm(None if agent is None else agent.llm)
-    return llm.name, llm
 
 
 def _make_row(call: Call, name: str, llm: Llm) -> ModelRow:

@@ -22,10 +22,6 @@ _KEEP_ALIVE: Final = 15.0
 _HEADERS: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store"}
 
 
-def _count_one(_old: object, _new: object) -> int:
-    return 1
-
-
 class LiveUpdates:
     """The streams of events to the open pages of one server."""
 
@@ -38,7 +34,7 @@ class LiveUpdates:
         read_mark: Callable[[], Awaitable[T | None]],
         *,
         seen: T | None = None,
-        count: Callable[[T, T], int] = _count_one,
+        count: Callable[[T, T], int] = lambda _old, _new: 1,
     ) -> Reply:
         """Return a response that sends an event each time that the value of `read_mark` has changed.
 

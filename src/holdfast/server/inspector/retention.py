@@ -11,8 +11,8 @@ from holdfast.server.http import Call
 from holdfast.server.inspector.frame import HTML, PageQuery, make_url, render
 from holdfast.server.inspector.rest import read_rest
 from holdfast.server.replies import Reply
-from holdfast.server.retention import read_retention
 from holdfast.server.routes import Routes
+from holdfast.server.status import read_retention
 from holdfast.wire.objects import Id, NonEmpty
 
 routes = Routes("inspector")
@@ -61,17 +61,16 @@ async def show_deletions(call: Call, query: DeletionsQuery) -> Reply:
         given["user_id"] = "default"
     found = await read_rest(call, "/v1/deletions", limit=_LISTED, after=query.after, **given)
     after = found["last_id"] if found["has_more"] else None
+    receipts = [
+        [(name.replace("_", " "), count, name in _BYTES) for name, count in one["receipt"].items() if count]
+        for one in found["data"]
+    ]
     return await render(
         call,
         "deletions.html",
         title="Deletions",
         query=query,
-        deletions=[(one, _list_counts(one["receipt"])) for one in found["data"]],
+        deletions=list(zip(found["data"], receipts, strict=True)),
         next_url=make_url("/inspect/deletions", **given, after=after) if after else "",
         first_url=make_url("/inspect/deletions", **given) if query.after else None,
     )
-
-
-def _list_counts(receipt: dict[str, int]) -> list[tuple[str, int, bool]]:
-    """Return the counts of a receipt that are not 0: name, count, and whether it is a size in bytes."""
-    return [(name.replace("_", " "), count, name in _BYTES) for name, count in receipt.items() if count]

@@ -113,11 +113,8 @@ async def _search(call: Call, session: Session, query: TranscriptQuery) -> Hits 
     wanted = ExplainQuery(text=query.q, before=query.before, limit=_HITS)
     wanted.check()
     found, before = await find_entries(call.hf.engine, session.ref, wanted)
-    return await run_cpu(_quote_hits, found, query.q, before)
-
-
-def _quote_hits(entries: Sequence[Entry], words: str, before: int | None) -> Hits:
-    return Hits([(entry, quote_match(get_text(entry), words)) for entry in entries], before)
+    words = query.q
+    return await run_cpu(lambda: Hits([(one, quote_match(get_text(one), words)) for one in found], before))
 
 
 async def load_entry(call: Call, session: Session) -> Entry:

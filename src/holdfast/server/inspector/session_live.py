@@ -47,13 +47,9 @@ async def follow_session(call: Call, query: EventsQuery) -> Reply:
         return _make_mark(found) if found.identity == session.identity else None
 
     seen = mark if query.since is None else mark._replace(messages=query.since)
-    return state.live.watch(read_mark, seen=seen, count=_count_new)
+    # An earlier message may have changed, so something is always new.
+    return state.live.watch(read_mark, seen=seen, count=lambda old, new: max(1, new.messages - old.messages))
 
 
 def _make_mark(session: Session) -> LogMark:
     return LogMark(session.tail.next_seq, session.reshaped)
-
-
-def _count_new(old: LogMark, new: LogMark) -> int:
-    """Return the number of new messages, at least 1, because an earlier message may have changed."""
-    return max(1, new.messages - old.messages)
