@@ -31,9 +31,7 @@ from holdfast.models import LimitedModel
 from holdfast.server.app import make_app
 from holdfast.server.body_limits import BodyLimits
 from holdfast.server.protocol import make_protocol
-from holdfast.server.requester import RequestRules
 from holdfast.server.run import create_access
-from holdfast.server.streaming import ReplyStreams
 from holdfast.testing import ScriptedUpstream
 from tests.clocks import Pauses, TickingClock
 from tests.edges import forked_servers
@@ -143,12 +141,9 @@ async def run_server(
     settings = uvicorn.Config(
         make_app(
             hf,
-            limits=limits or BodyLimits(found.gateway.max_body, found.gateway.max_media),
+            found.gateway,
+            limits=limits,
             access=create_access(hf, found),
-            hosts=found.gateway.allowed_hosts,
-            origins=found.gateway.cors_origins,
-            relays=ReplyStreams(found.gateway.keep_alive, found.gateway.on_disconnect),
-            rules=RequestRules.from_gateway(found.gateway),
             inspector=found.inspector,
             close=False,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
@@ -308,8 +309,6 @@ async def test_read_only_key_does_not_extend_the_session(tmp_path: Path) -> None
 def test_call_without_authentication_has_read_role_only() -> None:
     """A request that bypassed authentication may only read public data."""
 
-    class Nothing:
-        tenant = "t"
-
-    call = Call({"type": "http"}, None, Nothing(), None)  # type: ignore[arg-type]
+    app = SimpleNamespace(state=SimpleNamespace(hf=SimpleNamespace(tenant="t"), limits=None))
+    call = Call({"type": "http", "app": app}, None)  # type: ignore[arg-type]
     assert (call.principal.role, call.principal.key_id) == ("read", None)

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 
 from holdfast import config
-from holdfast.server.config_reload import SAFE, SAFE_GATEWAY, list_differences, merge_configs
+from holdfast.server.config_reload import FIXED_GATEWAY, SAFE, list_differences, merge_configs
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from scripts.configuration_keys import list_rows
 from tests.edges.server import Process
@@ -127,4 +127,4 @@ def test_merge_takes_safe_keys_from_the_new_file_only() -> None:
     assert set(list_differences(both, new)) == {"gateway.port", "auth.rate"}
     known = {row.key for row in list_rows()}
     assert all(any(key.startswith(section) for key in known) for section in SAFE)
-    assert all(any(key.startswith(f"gateway.{name}") for key in known) for name in SAFE_GATEWAY)
+    assert all(any(key.startswith(f"gateway.{name}") for key in known) for name in FIXED_GATEWAY)

@@ -16,14 +16,12 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.access import Principal, derive_upstream_user, is_key, to_principal
 from holdfast.accounting import Owner, charge_to
 from holdfast.config.gateway import Auth, is_loopback
-from holdfast.errors import TooLarge
 from holdfast.holdfast import Holdfast
-from holdfast.server.body_limits import get_declared_size
 from holdfast.server.http import Caller, refuse_missing_key
 from holdfast.server.jwks import BadToken, TokenVerifier
 from holdfast.server.key_cache import KeyCache, trim_cache
@@ -303,8 +301,6 @@ class AuthMiddleware:
                 else:
                     principal, upstream = await self._access.authenticate(headers)
                 is_only_user = await self._access.has_one_user(headers)
-                if principal.max_body is not None:
-                    receive = _limit_body(scope, receive, principal.max_body)
                 hf = await opened.enter_async_context(self._hf.serve_tenant(principal.tenant))
             except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
                 await to_response(make_failure_reply(exc, self._hf.guard), scope)(scope, receive, send)
@@ -338,29 +334,6 @@ def _read_headers(scope: Scope) -> Mapping[str, str]:
             raise deny(_WRONG)
         found[name] = value.decode("latin-1")
     return found
-
-
-def _limit_body(scope: Scope, receive: Receive, most: int) -> Receive:
-    """Return `receive` with a limit of `most` bytes on the body.
-
-    Raises:
-        TooLarge: the declared size is over the limit. The returned function raises it when the received size is over the limit.
-    """
-    too_large = TooLarge(f"the body is larger than the {most} bytes that this key may send")
-    size_header = get_declared_size(dict(_read_headers(scope)))
-    if size_header is not None and size_header > most:
-        raise too_large
-    size = 0
-
-    async def receive_limited() -> Message:
-        nonlocal size
-        message = await receive()
-        size += len(message.get("body", b""))
-        if size > most:
-            raise too_large
-        return message
-
-    return receive_limited
 
 
 # -- hosts and origins -----------------------------------------------------------
@@ -413,7 +386,8 @@ class HostMiddleware:
                 return
             headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
             host, origin = headers.get(b"host", ""), headers.get(b"origin")
-            is_allowed_host = scope["path"] in self._any_host or self._is_allowed_host(host)
+            is_allowed_host = scope["path"] in self._any_host or self._is_own_host(host)
+            is_allowed_host = is_allowed_host or (not self._allowed and self._requires_key())
             if not is_allowed_host or not self._is_allowed_origin(origin):
                 where = " or ".join(sorted(self._allowed)) or "localhost"
                 message = f"this server answers as {where}, not to host {host!r}"
@@ -422,9 +396,6 @@ class HostMiddleware:
                 await to_response(Reply(body, 403), scope)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
-
-    def _is_allowed_host(self, host: str) -> bool:
-        return self._is_own_host(host) or (not self._allowed and self._requires_key())
 
     def _is_allowed_origin(self, origin: str | None) -> bool:
         # Origin "null" comes from sandboxed frames of any page.

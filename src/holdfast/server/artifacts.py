@@ -133,7 +133,8 @@ async def save(call: Call, query: SaveQuery) -> ArtifactObject:
     service = call.hf.artifacts
     expect = await _read_expected_version(call, session.ref, name)
     kind = call.get_header("content-type")
-    body = read_chunks(call.request, service.settings.max_bytes, "the server's storage.artifacts.max_bytes")
+    limit = call.cap_body(service.settings.max_bytes, "the server's storage.artifacts.max_bytes")
+    body = read_chunks(call.request, *limit)
     try:
         saved = await service.save(
             session.ref,

@@ -10,21 +10,20 @@ from typing import Any
 
 import msgspec
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
 
 from holdfast import errors
 from holdfast.accounting import run_cpu
 from holdfast.agents import Agent, Responder
+from holdfast.config.gateway import Gateway
 from holdfast.context.settings import RequestSettings
 from holdfast.domain.interruptions import HEARD, HeardReport, parse_heard
 from holdfast.domain.reconcile import Mode
 from holdfast.engine.session_lock import check_mode
-from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.media.store import take_media_out
 from holdfast.numbers import check_whole
 from holdfast.server.apis.api_format import ApiFormat, ParsedRequest
-from holdfast.server.body_limits import BodyLimits
 from holdfast.server.http import Call, mask_secrets, refuse_unknown
 from holdfast.server.repeated_request import RepeatedRequest, digest_attempt
 from holdfast.server.replies import make_failure_reply, respond
@@ -32,7 +31,6 @@ from holdfast.server.requester import (
     MATCHES,
     MODES,
     Requester,
-    RequestRules,
     drop_own_fields,
     find_unknown_fields,
     get_memory_place,
@@ -71,71 +69,49 @@ _RESOLVED_FIELDS = ("previous_response_id", "system")
 """Fields that the API formats convert or resolve, so that the parsed fields do not contain them. A repeated request may not differ in them."""
 
 
-Resolve = Callable[[Call, ParsedRequest, RequestRules], Awaitable[ParsedRequest]]
+Resolve = Callable[[Call, ParsedRequest, Gateway], Awaitable[ParsedRequest]]
 """Function that replaces the ids in a parsed request, which name stored sessions and messages."""
 
 
 class Chat:
-    """ASGI app that answers chat requests in one API format.
+    """Answers chat requests in one API format.
 
     It uses ASGI directly, because it must stop a streamed reply when the client disconnects.
 
     Args:
         api_format: the API format.
-        hf: the `Holdfast` of the server's own tenant.
-        limits: limits of bodies and of large requests.
-        relays: settings for sending replies.
-        rules: rules for reading the user and session of requests.
         resolve: replaces ids of the API format in a request; None: the format has none.
     """
 
-    def __init__(
-        self,
-        api_format: ApiFormat,
-        hf: Holdfast,
-        limits: BodyLimits,
-        relays: ReplyStreams,
-        *,
-        rules: RequestRules,
-        resolve: Resolve | None = None,
-    ) -> None:
+    def __init__(self, api_format: ApiFormat, *, resolve: Resolve | None = None) -> None:
         self._api_format = api_format
         self._resolve = resolve
-        self._hf = hf
-        self._limits = limits
-        self._relays = relays
-        self._rules = rules
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, call: Call, receive: Receive, send: Send) -> None:
         arrived = asyncio.get_running_loop().time()
-        call = Call(scope, receive, self._hf, self._limits)
-        try:
-            await self._answer(call, arrived, receive, send)
-        finally:
-            call.release()
-
-    async def _answer(self, call: Call, arrived: float, receive: Receive, send: Send) -> None:
-        scope = call.request.scope
+        scope, state, guard = call.request.scope, call.request.app.state, call.server_hf.guard
+        gateway: Gateway = state.gateway
+        relays: ReplyStreams = state.relays
         try:
             sent = await call.read_body()
             parsed = await run_cpu(
                 self._api_format.parse, sent, call.request.headers, long=call.body_size > INLINE_BODY_BYTES
             )
             if self._resolve is not None:
-                parsed = await self._resolve(call, parsed, self._rules)
-            turn = await open_turn(call, sent, parsed, self._rules)
-            connection = ClientConnection(scope, receive, send, self._hf.guard, self._api_format, parsed, arrived)
+                parsed = await self._resolve(call, parsed, gateway)
+            turn = await open_turn(call, sent, parsed, gateway)
+            connection = ClientConnection(scope, receive, send, guard, self._api_format, parsed, arrived)
             with release_on_error(turn.placement):
-                client = Client(connection, turn, self._relays)
+                client = Client(connection, turn, relays)
         except ClientDisconnect:
             return
         except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
-            await respond(self._api_format.to_error(make_failure_reply(exc, self._hf.guard)))(scope, receive, send)
+            await respond(self._api_format.to_error(make_failure_reply(exc, guard)))(scope, receive, send)
             return
         turn.on_open = call.release  # a turn that waits for another one still holds the body
         del sent  # a reply takes long, and the request may be large
         try:
-            await relay_reply(client, turn, self._relays)
+            await relay_reply(client, turn, relays)
         except asyncio.CancelledError:
             # The server shuts down, and its grace period is over. The received part of the reply is being written; notify the client.
             await client.cut()
@@ -145,33 +121,33 @@ class Chat:
             client.encoder.close()
 
 
-async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, rules: RequestRules) -> Turn:
+async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gateway: Gateway) -> Turn:
     """Create the turn for a request. Create the session too, if it does not exist yet.
 
     Args:
         call: the request.
         sent: the body of the request as decoded from JSON. It is emptied, to release its memory.
         parsed: the parsed body. Its list of messages is emptied, to release its memory.
-        rules: rules for reading the user and session of the request.
+        gateway: settings of the gateway.
     """
     hf, body, forwarded = call.hf, parsed.body, call.handed
-    session_id, unknown, requester = _check_request(call, parsed, rules)
+    session_id, unknown, requester = _check_request(call, parsed, gateway)
     (system, incoming), key = split_system(parsed.messages), _get_idempotency_key(call, requester)
     fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
-    attempt_digest = await digest_attempt(call, sent, key, requester, name_session(call, sent, rules))
+    attempt_digest = await digest_attempt(call, sent, key, requester, name_session(call, sent, gateway))
     wanted = get_requested_mode(call, sent, body)
     apart, media = await take_media_out(incoming, plain=hf.guard is None)
     _release_messages(parsed, sent)
     del incoming
-    mode = wanted or _choose_mode(hf.roster.agents.get(body.get("agent") or body.get("model") or ""), rules)
+    mode = wanted or _choose_mode(hf.roster.agents.get(body.get("agent") or body.get("model") or ""), gateway)
     settings = read_settings(call, parsed)
     separated = separate_heard(apart, parsed.own[len(system) :], mode, _parse_interruption(body))
     locator_input = LocatorInput(
         *(system, separated.messages, key, requester, session_id),
-        matches=should_match(call, body, requester, rules),
+        matches=should_match(call, body, requester, gateway),
         mode=separated.mode,
         queue=check_mode(body.get("session_queue")) or hf.queueing.mode,
-        check=partial(_check_responder, settings, rules, parsed, unknown),
+        check=partial(_check_responder, settings, gateway, parsed, unknown),
         fingerprint=fingerprint,
         stores_system=parsed.stores_system,
     )
@@ -181,12 +157,13 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, rul
         responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
         locator_input.check(responder)
         warnings = make_field_warnings(unknown, names_session=session_id is not None)
-        chosen = wanted or _choose_mode(responder.agent, rules)
+        chosen = wanted or _choose_mode(responder.agent, gateway)
+        ignored = [_SHORT_KEY] if key is None and call.get_header("idempotency-key") else []
         request = TurnRequest(
             ref=session.ref,
             responder=hf.roster.with_request_settings(responder, settings),
             settings=settings,
-            warnings=(*parsed.warnings, *warnings, *_warn_of_short_key(call, key), *_warn_of_repairs(call)),
+            warnings=(*parsed.warnings, *warnings, *ignored, *_warn_of_repairs(call)),
             incoming=separated.messages,
             own=separated.own,
             heard=separated.heard,
@@ -226,13 +203,13 @@ def _warn_of_hosted_tools(request: TurnRequest, parsed: ParsedRequest) -> Iterat
             yield TurnWarning("tool_not_served", message, param="tools")
 
 
-def _check_request(call: Call, parsed: ParsedRequest, rules: RequestRules) -> tuple[str | None, list[str], Requester]:
+def _check_request(call: Call, parsed: ParsedRequest, gateway: Gateway) -> tuple[str | None, list[str], Requester]:
     """Check the fields and messages of a request. Return the session id that it names, the names of unknown fields, and its user."""
     check_fields(parsed.body)
-    unknown = find_unknown_fields(parsed.body, rules)
-    session_id = name_session(call, parsed.body, rules)
+    unknown = find_unknown_fields(parsed.body, gateway)
+    session_id = name_session(call, parsed.body, gateway)
     _check_messages(parsed, session_id)
-    return session_id, unknown, identify_requester(call, parsed.body, rules, parsed.api)
+    return session_id, unknown, identify_requester(call, parsed.body, gateway, parsed.api)
 
 
 def _release_messages(parsed: ParsedRequest, sent: dict[str, Any]) -> None:
@@ -258,10 +235,10 @@ def read_settings(call: Call, parsed: ParsedRequest) -> RequestSettings:
 
 
 def _check_responder(
-    settings: RequestSettings, rules: RequestRules, parsed: ParsedRequest, unknown: Sequence[str], responder: Responder
+    settings: RequestSettings, gateway: Gateway, parsed: ParsedRequest, unknown: Sequence[str], responder: Responder
 ) -> None:
     """Raise `InvalidRequest` if the responder cannot answer a request with these settings and fields, of which some are unknown."""
-    settings.check(responder.context, rules.allowed_strategies)
+    settings.check(responder.context, gateway.allowed_strategies)
     if settings.memory == "server" and has_fact_tool(responder.tools):
         message = "memory: server is not possible here, because the agent already has another tool of the name `memory`"
         raise errors.InvalidRequest(message, param="memory")
@@ -318,11 +295,6 @@ def _get_idempotency_key(call: Call, requester: Requester) -> str | None:
     return key if requester.identified or len(key) >= _UNNAMED_KEY_CHARS else None
 
 
-def _warn_of_short_key(call: Call, key: str | None) -> Iterator[TurnWarning]:
-    if key is None and call.get_header("idempotency-key"):
-        yield _SHORT_KEY
-
-
 def _warn_of_repairs(call: Call) -> Iterator[TurnWarning]:
     for place in call.repaired:
         message = f"{place} contained half of a surrogate pair, as of an emoji cut in two: it was replaced by U+FFFD"
@@ -363,9 +335,9 @@ def _check_messages(parsed: ParsedRequest, session_id: str | None) -> None:
             raise errors.InvalidMessage(f"{param} is empty: a user message needs text or media", param=param)
 
 
-def _choose_mode(agent: Agent | None, rules: RequestRules) -> Mode:
+def _choose_mode(agent: Agent | None, gateway: Gateway) -> Mode:
     """Return the session mode for requests to an agent, if neither the request nor its key specifies one."""
-    return (agent.session_mode if agent else None) or rules.session_mode
+    return (agent.session_mode if agent else None) or gateway.session_mode
 
 
 def check_fields(body: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import anyio.to_thread
 import msgspec
@@ -25,54 +25,17 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.holdfast import Holdfast
 from holdfast.models import retire
 from holdfast.sections import Settings, get_fields
-from holdfast.server.body_limits import BodyLimits
-from holdfast.server.requester import RequestRules
-from holdfast.server.streaming import ReplyStreams
 
 SAFE: Final = ("agents", "context", "llms")
 """Sections that can change at run time, because they only define agents and models. The index and consolidation keep the models with
 which they started."""
-SAFE_GATEWAY: Final = (
-    "allowed_strategies",
-    "keep_alive",
-    "log_level",
-    "match",
-    "max_body",
-    "max_media",
-    "max_tool_result",
-    "max_tool_rounds",
-    "on_disconnect",
-    "pass_fields",
-    "queue_timeout",
-    "require_user",
-    "session_headers",
-    "session_mode",
-    "session_queue",
-    "single_user",
-    "tool_timeout",
-    "user_headers",
+FIXED_GATEWAY: Final = frozenset(
+    {"allowed_hosts", "cors_origins", "host", "port", "send_timeout", "shutdown_grace", "upstream_auth"}
 )
-"""Keys of `gateway` that apply from the next request on."""
+"""Keys of `gateway` that need a restart. The others apply from the next request on."""
 _FROM_ENVIRONMENT: Final = ("environment", "anthropic", "fallback", "model")
 """Attributes of `Config` that come from outside the file, and that a list of changes shows as `llms`."""
 _log = logging.getLogger("holdfast.config")
-
-
-class RuntimeSettings(NamedTuple):
-    """Settings that each request reads, and that a reload of the configuration can change."""
-
-    limits: BodyLimits
-    relays: ReplyStreams
-    rules: RequestRules
-    log_level: Callable[[str], None]
-    """Sets the log level."""
-
-    def set(self, gateway: Gateway) -> None:
-        """Apply the values of the configuration section `gateway`."""
-        self.limits.body, self.limits.media = gateway.max_body, gateway.max_media
-        self.relays.keep_alive, self.relays.on_disconnect = gateway.keep_alive, gateway.on_disconnect
-        self.rules.update(gateway)
-        self.log_level(gateway.log_level)
 
 
 class ConfigReloader:
@@ -84,7 +47,7 @@ class ConfigReloader:
         read: reads the configuration from the same sources as at startup. It may raise `ConfigError`.
         clients: HTTP clients of the models.
         check: raises `ConfigError` for settings that cannot be served.
-        dials: settings that each request reads.
+        apply: makes the server use the section `gateway` of the new settings.
     """
 
     def __init__(
@@ -95,14 +58,14 @@ class ConfigReloader:
         *,
         clients: Clients,
         check: Callable[[ServerSettings], None],
-        dials: RuntimeSettings,
+        apply: Callable[[Gateway], None],
     ) -> None:
         self._hf = hf
         self._settings = settings
         self._read = read
         self._clients = clients
         self._check = check
-        self._dials = dials
+        self._apply = apply
         self._task: asyncio.Task[None] | None = None
         self._again = False
 
@@ -153,13 +116,14 @@ class ConfigReloader:
         _log.info("reloaded the configuration", extra={"fields": fields})
         if kept:
             _log.warning("changes of these keys need a restart: %s", ", ".join(kept))
-        self._dials.set(gateway)  # last, because the new level may hide the lines above
+        self._apply(gateway)  # last, because the new level may hide the lines above
 
 
 def merge_configs(old: Config, new: Config) -> Config:
     """Return the configuration `old`, with the parts that can change at run time taken from `new`."""
     safe = {name: getattr(new, name) for name in (*SAFE, *_FROM_ENVIRONMENT, "source", "lines", "spelt", "origins")}
-    gateway = msgspec.structs.replace(old.gateway, **{name: getattr(new.gateway, name) for name in SAFE_GATEWAY})
+    names = set(Gateway.__struct_fields__) - FIXED_GATEWAY
+    gateway = msgspec.structs.replace(old.gateway, **{name: getattr(new.gateway, name) for name in names})
     return msgspec.structs.replace(old, gateway=gateway, **safe)
 
 

@@ -86,7 +86,7 @@ async def answer_mcp(call: Call, query: McpQuery) -> Reply:
 
     state = call.request.app.state
     named = {} if query.user_id is None else {"user_id": query.user_id}
-    requester = identify_requester(call, named, state.rules)
+    requester = identify_requester(call, named, state.gateway)
     caller = McpCaller(hf=call.hf, user_id=requester.owner, can_write=call.principal.has_role("write"))
     message = await call.read_body()
     if call.body_size > MCP_REQUEST_BYTES:

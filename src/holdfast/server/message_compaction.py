@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from holdfast.config.gateway import Gateway
 from holdfast.domain.messages import Message
 from holdfast.server.apis.anthropic import MessagesContext
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.http import Call
-from holdfast.server.requester import RequestRules, identify_requester, name_session
+from holdfast.server.requester import identify_requester, name_session
 from holdfast.server.resumption import find_item, make_summary_message, resume
 from holdfast.turns.compaction import CompactionOrder, add_summarized
 from holdfast.wire.anthropic_compaction import (
@@ -25,7 +26,7 @@ from holdfast.wire.compaction_references import is_reference
 from holdfast.wire.openai import split_system
 
 
-async def resolve_compaction(call: Call, parsed: ParsedRequest, rules: RequestRules) -> ParsedRequest:
+async def resolve_compaction(call: Call, parsed: ParsedRequest, gateway: Gateway) -> ParsedRequest:
     """Return the request with its compaction served by Holdfast. An Anthropic model gets edits, and blocks that Holdfast did not make, unchanged.
 
     A block that Holdfast made names the session that the request continues; the messages before it are left out. Of any other block, the
@@ -48,7 +49,7 @@ async def resolve_compaction(call: Call, parsed: ParsedRequest, rules: RequestRu
         return parsed
     if block is None:
         return _with_messages(parsed, system, drop_blocks(incoming))
-    return await _resume(call, parsed, rules, system, block)
+    return await _resume(call, parsed, gateway, system, block)
 
 
 def merge_clearing(parsed: ParsedRequest) -> Mapping[str, Any] | None:
@@ -60,13 +61,13 @@ def merge_clearing(parsed: ParsedRequest) -> Mapping[str, Any] | None:
 
 
 async def _resume(
-    call: Call, parsed: ParsedRequest, rules: RequestRules, system: Sequence[Message], block: FoundBlock
+    call: Call, parsed: ParsedRequest, gateway: Gateway, system: Sequence[Message], block: FoundBlock
 ) -> ParsedRequest:
     if block.signature is None or not is_reference(block.signature):
         return _with_messages(parsed, system, [make_summary_message(block.text), *block.after])
-    owner = identify_requester(call, parsed.body, rules, parsed.api).owner
+    owner = identify_requester(call, parsed.body, gateway, parsed.api).owner
     item = await find_item(call.hf, block.signature, owner, _WHERE)
-    found = await resume(call.hf, item, block.after, 0, named=name_session(call, parsed.body, rules))
+    found = await resume(call.hf, item, block.after, 0, named=name_session(call, parsed.body, gateway))
     if found.session is not None:
         body = {**parsed.body, "session_id": found.session.id, "session_mode": "delta"}
         order = add_summarized(parsed.compaction, found.summarized)

@@ -6,14 +6,12 @@ The headers are read only here, once per request.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, Self, cast, get_args
+from typing import Any, Final, Literal, NamedTuple, cast, get_args
 from urllib.parse import unquote
 
 from holdfast import errors
 from holdfast.config.gateway import Gateway
 from holdfast.context.dialects import Dialect
-from holdfast.context.settings import FREE_STRATEGIES
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import DEFAULT_USER, Session
 from holdfast.server.http import Call
@@ -28,38 +26,6 @@ MATCHES: Final = ("on", "off")
 MODE_HEADER: Final = "X-Session-Mode"
 MEMORY_HEADER: Final = "X-Memory"
 MEMORY_PLACES: Final = ("client", "server")
-
-
-@dataclass(slots=True)
-class RequestRules:
-    """Rules for reading chat requests. A reload of the configuration can change them between two requests."""
-
-    user_headers: tuple[str, ...] = ()
-    """Headers that may name the user."""
-    session_headers: tuple[str, ...] = ()
-    """Headers that may name the session, in addition to X-Session-Id."""
-    require_user: bool = False
-    """True: reject requests that name no user."""
-    single_user: bool | None = None
-    """True: treat the user `default` as identified. None: do so if the caller is the server's only user."""
-    match: Literal["on", "off", "anyone"] = "on"
-    """`on`: match requests of identified users to sessions. `anyone`: match all requests. `off`: match only requests that ask for it."""
-    session_mode: Mode = "auto"
-    """Session mode of requests for which neither the request, its key nor the agent specifies one."""
-    pass_fields: tuple[str, ...] = ()
-    """Names of fields unknown to Holdfast that are passed to the provider without a warning."""
-    allowed_strategies: tuple[str, ...] = FREE_STRATEGIES
-    """Strategies that a request may name."""
-
-    @classmethod
-    def from_gateway(cls, gateway: Gateway) -> Self:
-        """Return the rules that the section `gateway` of a configuration sets."""
-        return cls(**{name: getattr(gateway, name) for name in cls.__slots__})
-
-    def update(self, gateway: Gateway) -> None:
-        """Replace the rules with the ones in a reloaded configuration."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(gateway, name))
 
 
 class Requester(NamedTuple):
@@ -79,56 +45,56 @@ class Requester(NamedTuple):
         return DEFAULT_USER if self.user_id is None else self.user_id
 
 
-def identify_requester(call: Call, body: Mapping[str, Any], rules: RequestRules, api: Dialect = "openai") -> Requester:
+def identify_requester(call: Call, body: Mapping[str, Any], gateway: Gateway, api: Dialect = "openai") -> Requester:
     """Return the user of a request. The sources, in this order, are the key or token, the body, and the headers.
 
     Args:
         call: the request.
         body: fields of the request, with checked types.
-        rules: the headers that may name a user, and whether a user is required.
+        gateway: settings of the gateway.
         api: API format of the body. Only Anthropic's format has `metadata.user_id`.
 
     Raises:
         InvalidRequest: two sources name different users, or a required user is missing.
         UserNotFound: the key belongs to a user, and `user_id` names another one.
     """
-    own, named = call.get_user(), _list_users(call, body, rules, api)
+    own, named = call.get_user(), _list_users(call, body, gateway, api)
     if "user_id" in named:
         call.get_owner(named["user_id"])
     if own is not None:
         # OpenAI's and Anthropic's own fields are set by the application, so they do not count next to a key of one user.
         named = {"key": own, **{source: user for source, user in named.items() if source in ("user_id", "header")}}
     if not named:
-        _refuse_unnamed(rules)
-        return Requester(None, identified=_has_one_user(call, rules), source="default")
+        _refuse_unnamed(gateway)
+        return Requester(None, identified=_has_one_user(call, gateway), source="default")
     (source, user), *others = named.items()
     for other, its in others:
         if its != user and (source, other) != ("user", "safety_identifier"):
-            name = _find_header(call, rules.user_headers) if other == "header" else other
+            name = _find_header(call, gateway.user_headers) if other == "header" else other
             whose = "the user of the key" if source == "key" else source
             message = f"{whose} and {name} name different users: leave out one of them or use the same value"
             raise errors.InvalidRequest(message, param=name if source == "key" else source)
     # The user `default` also has the sessions of everyone who names no user.
     # A provider's key that a client sends separates its sessions from those of other keys, but an application may send one for many people.
     shared = source == "key" and call.principal.user_id is None
-    identified = (user != DEFAULT_USER and not shared) or _has_one_user(call, rules)
+    identified = (user != DEFAULT_USER and not shared) or _has_one_user(call, gateway)
     return Requester(user, identified=identified, source=source)
 
 
-def _has_one_user(call: Call, rules: RequestRules) -> bool:
+def _has_one_user(call: Call, gateway: Gateway) -> bool:
     """Return True if all requests that name no user come from one person."""
-    return call.caller.is_only_user if rules.single_user is None else rules.single_user
+    return call.caller.is_only_user if gateway.single_user is None else gateway.single_user
 
 
-def _refuse_unnamed(rules: RequestRules) -> None:
+def _refuse_unnamed(gateway: Gateway) -> None:
     """Raise `InvalidRequest` if a request must name its user."""
-    if rules.require_user:
-        also = f", or the header {' or '.join(rules.user_headers)}" if rules.user_headers else ""
+    if gateway.require_user:
+        also = f", or the header {' or '.join(gateway.user_headers)}" if gateway.user_headers else ""
         message = f"requests must name their user: use a key of a user, user_id, user{also}"
         raise errors.InvalidRequest(message, param="user_id")
 
 
-def _list_users(call: Call, body: Mapping[str, Any], rules: RequestRules, api: Dialect) -> dict[Source, str]:
+def _list_users(call: Call, body: Mapping[str, Any], gateway: Gateway, api: Dialect) -> dict[Source, str]:
     """Return, for each source that names a user (key, body or header), that user. The source with the highest precedence is first.
 
     Raises:
@@ -144,7 +110,7 @@ def _list_users(call: Call, body: Mapping[str, Any], rules: RequestRules, api: D
         if found.get("user") == named:  # copied from there, see `holdfast.wire.anthropic_requests`
             del found["user"]
         found["metadata.user_id"] = named
-    if user := _read_headers(call, rules.user_headers, "users"):
+    if user := _read_headers(call, gateway.user_headers, "users"):
         found["header"] = user
     return found
 
@@ -172,7 +138,7 @@ def get_requested_mode(call: Call, sent: Mapping[str, Any], body: Mapping[str, A
     return cast("Mode | None", body.get("session_mode") or header or call.principal.session_mode)
 
 
-def should_match(call: Call, body: Mapping[str, Any], requester: Requester, rules: RequestRules) -> bool:
+def should_match(call: Call, body: Mapping[str, Any], requester: Requester, gateway: Gateway) -> bool:
     """Return True if the messages of a request that names no session are compared with existing sessions.
 
     A request can ask for it in `session_match` or the header. No request that may come from anyone can.
@@ -185,8 +151,8 @@ def should_match(call: Call, body: Mapping[str, Any], requester: Requester, rule
         wanted = f"must be {' or '.join(MATCHES)} and equal session_match in the body"
         raise errors.InvalidRequest(f"the header X-Session-Match {wanted}", param="X-Session-Match")
     value = named or header
-    is_on = rules.match != "off" if value is None else value == "on"
-    return is_on and (requester.identified or rules.match == "anyone")
+    is_on = gateway.match != "off" if value is None else value == "on"
+    return is_on and (requester.identified or gateway.match == "anyone")
 
 
 def get_memory_place(call: Call, body: Mapping[str, Any]) -> Literal["client", "server"] | None:
@@ -208,7 +174,7 @@ def get_memory_place(call: Call, body: Mapping[str, Any]) -> Literal["client", "
 # -- session -------------------------------------------------------------------------
 
 
-def name_session(call: Call, body: Mapping[str, Any], rules: RequestRules) -> str | None:
+def name_session(call: Call, body: Mapping[str, Any], gateway: Gateway) -> str | None:
     """Return the id of the session that a request names, or None.
 
     The id can be in `session_id`, in `X-Session-Id`, and in the headers of `gateway.session_headers`.
@@ -217,7 +183,7 @@ def name_session(call: Call, body: Mapping[str, Any], rules: RequestRules) -> st
         InvalidRequest: `session_id` and the headers name different sessions.
     """
     named: str | None = body.get("session_id") or None
-    names = ("X-Session-Id", *rules.session_headers)
+    names = ("X-Session-Id", *gateway.session_headers)
     header = _read_headers(call, names, "sessions")
     if named and header and named != header:
         message = f"session_id and the header {_find_header(call, names)} (percent-decoded) name different sessions"
@@ -312,13 +278,13 @@ def drop_own_fields(body: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in body.items() if name not in OWN_FIELDS}
 
 
-def find_unknown_fields(body: Mapping[str, Any], rules: RequestRules) -> list[str]:
+def find_unknown_fields(body: Mapping[str, Any], gateway: Gateway) -> list[str]:
     """Return the names of fields that are unknown to Holdfast and not known from a provider.
 
     Raises:
         InvalidRequest: the name of a field looks like a misspelt name of one of Holdfast's own fields, which would have no effect.
     """
-    known = (OWN_FIELDS, PROVIDER_FIELDS, rules.pass_fields)
+    known = (OWN_FIELDS, PROVIDER_FIELDS, gateway.pass_fields)
     unknown = [name for name in body if not any(name in names for names in known)]
     for name in unknown:
         if (ours := find_misspelt_name(name, OWN_FIELDS)) is not None:

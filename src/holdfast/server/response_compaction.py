@@ -75,9 +75,9 @@ async def compact(call: Call, body: JsonObject) -> CompactedResponse:
     long = call.body_size > INLINE_BODY_BYTES
     parsed = await run_cpu(_FORMAT.parse, {**body, "store": False}, call.request.headers, long=long)
     sent = list(given) if isinstance(given, list) else given
-    parsed = await resolve_request(call, parsed, state.rules)
+    parsed = await resolve_request(call, parsed, state.gateway)
     parsed = parsed._replace(compaction=CompactionOrder(is_alone=True))
-    turn = await open_turn(call, dict(body), parsed, state.rules)
+    turn = await open_turn(call, dict(body), parsed, state.gateway)
     try:
         async with TurnScope(turn):
             await build_prompt(turn)

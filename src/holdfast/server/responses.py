@@ -11,6 +11,7 @@ import anyio
 import msgspec
 
 from holdfast.accounting import run_cpu
+from holdfast.config.gateway import Gateway
 from holdfast.domain.messages import GENESIS, NOTE, Message
 from holdfast.domain.origins import find_copies, find_origin, get_ranges
 from holdfast.domain.reconcile import is_same_message
@@ -26,7 +27,7 @@ from holdfast.server.chat_objects import ResponseEvent, ResponseObject
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
-from holdfast.server.requester import RequestRules, continue_session, identify_requester, name_session
+from holdfast.server.requester import continue_session, identify_requester, name_session
 from holdfast.server.resumption import CompactionItem, Resumed, find_item, find_resumed_place, insert_text, resume
 from holdfast.server.routes import JSON, OF_SESSION, Routes, SessionQuery
 from holdfast.server.stored_responses import (
@@ -184,7 +185,7 @@ async def _get(call: Call, query: SessionQuery) -> StoredResponse:
 # -- requests --------------------------------------------------------------------------
 
 
-async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules) -> ParsedRequest:
+async def resolve_request(call: Call, parsed: ParsedRequest, gateway: Gateway) -> ParsedRequest:
     """Replace the ids in a request: name the session that `conversation` or `previous_response_id` means.
 
     Messages that the session already has are left out of the request.
@@ -196,12 +197,12 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
     request: ResponsesRequest = parsed.context
     if request.background:
         call.request.app.state.recordings.check_room()
-    user_id = identify_requester(call, parsed.body, rules, parsed.api).user_id
+    user_id = identify_requester(call, parsed.body, gateway, parsed.api).user_id
     session, predecessor = await _find_named(call, parsed, user_id)
     parsed = await _resolve_references(call, parsed, user_id, session, _get_stop(predecessor))
     request, body, messages = parsed.context, parsed.body, parsed.messages
     if request.compacted is not None:
-        resumed = await _resume_compacted(call, parsed, rules, session)
+        resumed = await _resume_compacted(call, parsed, gateway, session)
         session, messages = resumed.session, [*resumed.messages]
         predecessor = predecessor or resumed.predecessor
         parsed = parsed._replace(compaction=add_summarized(parsed.compaction, resumed.summarized))
@@ -248,22 +249,22 @@ def _make_note(call: Call, request: ResponsesRequest, body: Mapping[str, Any]) -
     return make_note(made).to_origin()
 
 
-async def _resume_compacted(call: Call, parsed: ParsedRequest, rules: RequestRules, session: Session | None) -> Resumed:
+async def _resume_compacted(call: Call, parsed: ParsedRequest, gateway: Gateway, session: Session | None) -> Resumed:
     """Find the compaction item of a request, and return the session that it stands for with the new messages.
 
     Args:
         call: the request.
         parsed: the parsed request.
-        rules: rules for reading the user and session of the request.
+        gateway: settings of the gateway.
         session: the session that the request names by `conversation` or `previous_response_id`, which has the messages before the item;
             None: the item names the session.
     """
-    owner = identify_requester(call, parsed.body, rules, parsed.api).owner
+    owner = identify_requester(call, parsed.body, gateway, parsed.api).owner
     item, covered = await _find_item(call, parsed, owner)
     system, incoming = split_system(parsed.messages)
     if session is not None:
         return Resumed(session, parsed.messages)
-    named = name_session(call, parsed.body, rules)
+    named = name_session(call, parsed.body, gateway)
     found = await resume(call.hf, item, incoming, covered, named=named)
     return found._replace(messages=[*system, *found.messages])
 
@@ -280,18 +281,18 @@ class RequestPlace(NamedTuple):
     """The messages of the request that the session does not have yet, and the leading system messages."""
 
 
-async def find_place(call: Call, parsed: ParsedRequest, rules: RequestRules) -> RequestPlace:
+async def find_place(call: Call, parsed: ParsedRequest, gateway: Gateway) -> RequestPlace:
     """Find the session that a request would continue, and its place in the log.
 
     Raises:
         Refused: the conversation, the response or an item does not exist.
     """
     request: ResponsesRequest = parsed.context
-    requester = identify_requester(call, parsed.body, rules, parsed.api)
+    requester = identify_requester(call, parsed.body, gateway, parsed.api)
     user_id = requester.user_id
     session, predecessor = await _find_named(call, parsed, user_id)
     stop = _get_stop(predecessor)
-    if session is None and (named := name_session(call, parsed.body, rules)) is not None:
+    if session is None and (named := name_session(call, parsed.body, gateway)) is not None:
         with suppress(SessionNotFound):
             session = await get_session_by_id(call.hf, named, user_id)
     parsed = await _resolve_references(call, parsed, user_id, session, stop)
@@ -300,7 +301,7 @@ async def find_place(call: Call, parsed: ParsedRequest, rules: RequestRules) -> 
         item, covered = await _find_item(call, parsed, requester.owner)
         system, incoming = split_system(messages)
         if session is None:
-            named = name_session(call, parsed.body, rules)
+            named = name_session(call, parsed.body, gateway)
             place = await find_resumed_place(call.hf, item, incoming[covered:], named)
             if place is None:
                 messages = [*system, *await insert_text(call.hf, item, incoming, covered)]
@@ -488,6 +489,7 @@ class _ItemReader:
 
     def _add(self, size: int) -> None:
         self.bytes += size
-        if self.bytes > self._call.most_body:
-            message = f"the items that input refers to have more than {self._call.most_body} bytes together, the limit of the server (gateway.max_body)"
+        most, what = self._call.most_body
+        if self.bytes > most:
+            message = f"the items that input refers to have more than {most} bytes together, {what}"
             raise TooLarge(message, param="input")

@@ -35,14 +35,11 @@ from holdfast.holdfast import Holdfast
 from holdfast.models.client import load_http
 from holdfast.sections import mask_url
 from holdfast.server.access import Access
-from holdfast.server.app import make_app
-from holdfast.server.body_limits import BodyLimits
-from holdfast.server.config_reload import ConfigReloader, RuntimeSettings
+from holdfast.server.app import make_app, set_gateway
+from holdfast.server.config_reload import ConfigReloader
 from holdfast.server.jwks import TokenVerifier
 from holdfast.server.logs import configure_logging, set_log_level
 from holdfast.server.protocol import make_protocol
-from holdfast.server.requester import RequestRules
-from holdfast.server.streaming import ReplyStreams
 from holdfast.stores.sql.address import parse_path
 from holdfast.tokens import load_vocabularies
 from holdfast.tools.tool import Tool
@@ -232,22 +229,7 @@ async def _serve(
         await anyio.to_thread.run_sync(load_vocabularies)
         if any(llm.model != "offline" for llm in hf.roster.llms.values()):
             await anyio.to_thread.run_sync(load_http)
-        limits, relays = (
-            BodyLimits(gateway.max_body, gateway.max_media),
-            ReplyStreams(gateway.keep_alive, gateway.on_disconnect),
-        )
-        rules = RequestRules.from_gateway(gateway)
-        app = make_app(
-            hf,
-            limits=limits,
-            access=access,
-            hosts=gateway.allowed_hosts,
-            origins=gateway.cors_origins,
-            relays=relays,
-            rules=rules,
-            inspector=settings.config.inspector,
-            close=False,
-        )
+        app = make_app(hf, gateway, access=access, inspector=settings.config.inspector, close=False)
         server = _Server(
             _configure_uvicorn(app, gateway),
             make_banner(
@@ -266,7 +248,7 @@ async def _serve(
                 again,
                 clients=clients,
                 check=partial(_check_upstreams, port=listening.getsockname()[1]),
-                dials=RuntimeSettings(limits, relays, rules, set_log_level),
+                apply=partial(_apply_gateway, app),
             )
         with _on_hangup(reloading):
             await server.serve(sockets=[listening])
@@ -278,6 +260,11 @@ async def _serve(
                 task.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)
     return 0
+
+
+def _apply_gateway(app: Starlette, gateway: Gateway) -> None:
+    set_gateway(app, gateway)
+    set_log_level(gateway.log_level)
 
 
 def _configure_uvicorn(app: Starlette, gateway: Gateway) -> uvicorn.Config:

@@ -142,15 +142,15 @@ async def count_input_tokens(call: Call, body: JsonObject) -> InputTokens:
     session, the messages of the request are counted as a new session. Memories that the turn would search for are not counted.
     """
     call.request.scope.setdefault("state", {})["shaped"] = to_responses_error
-    hf, rules = call.hf, call.request.app.state.rules
+    hf, gateway = call.hf, call.request.app.state.gateway
     parsed = await run_cpu(_RESPONSES.parse, body, call.request.headers, long=call.body_size > INLINE_BODY_BYTES)
     check_fields(parsed.body)
-    place = await find_place(call, parsed, rules)
+    place = await find_place(call, parsed, gateway)
     fields, settings = parsed.body, read_settings(call, parsed)
     system, incoming = split_system(await mask_messages(hf.guard, place.messages))
     session = place.session or make_unsaved_session(hf.engine, place.user_id, fields.get("agent"))
     responder = hf.find_responder(session, agent=fields.get("agent"), model=fields.get("model"))
-    settings.check(responder.context, rules.allowed_strategies)
+    settings.check(responder.context, gateway.allowed_strategies)
     if not incoming and place.session is None:
         raise InvalidRequest("input is missing or empty: send at least one message", param="input")
     request = TurnRequest(

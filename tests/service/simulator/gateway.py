@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.config.gateway import Gateway as Settings
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.models import Collector, to_chunks
 from holdfast.server.app import make_app
-from holdfast.server.requester import RequestRules
 
 Data = dict[str, Any]
 CHAT = "/v1/chat/completions"
@@ -112,7 +112,7 @@ class Gateway:
     def __init__(self, hf: Holdfast, speaker: Speaker, *, single_user: bool | None = None) -> None:
         self.hf = hf
         self.speaker = speaker
-        self.app = make_app(hf, rules=RequestRules(single_user=single_user), close=False)
+        self.app = make_app(hf, Settings(single_user=single_user), close=False)
 
     async def __call__(
         self,

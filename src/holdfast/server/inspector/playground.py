@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from holdfast.config.gateway import Gateway
 from holdfast.context.settings import BUILT_IN, STRATEGIES
 from holdfast.domain.session import DEFAULT_USER, Session
 from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound, UserNotFound
@@ -27,7 +28,6 @@ from holdfast.server.inspector.prompt_words import WORDS
 from holdfast.server.inspector.rest import call_rest, make_path, open_rest
 from holdfast.server.limits import PLAYGROUND_MESSAGES
 from holdfast.server.replies import Reply
-from holdfast.server.requester import RequestRules
 from holdfast.server.routes import Routes
 from holdfast.sessions.prompt_views import NEXT, PromptQuery, PromptView, view_prompt
 
@@ -82,7 +82,7 @@ async def show_playground(call: Call, query: PlaygroundQuery) -> Reply:
 
 async def _show(call: Call, query: PlaygroundQuery, *, error: str = "", status: int = 200, text: str = "") -> Reply:
     roster = call.hf.roster
-    rules: RequestRules = call.request.app.state.rules
+    gateway: Gateway = call.request.app.state.gateway
     session = await _find_session(call, query)
     view = await _view_last_prompt(call, session) if session is not None else None
     return await render(
@@ -104,7 +104,7 @@ async def _show(call: Call, query: PlaygroundQuery, *, error: str = "", status: 
         sent=list(show_prompt_messages(view))[-PLAYGROUND_MESSAGES:] if view else (),
         agents=roster.agents,
         models=list(roster.llms),
-        strategies=[name for name in STRATEGIES if name in rules.allowed_strategies or name not in BUILT_IN],
+        strategies=[name for name in STRATEGIES if name in gateway.allowed_strategies or name not in BUILT_IN],
         recent=await _list_recent(call, query),
     )
 
