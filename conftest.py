@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import queue
 import signal
 import threading
 import time
@@ -50,14 +51,38 @@ def in_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def gateway() -> Iterator[str]:
-    """Run a real server with the offline model in a thread; yield its base URL."""
+def embeddings() -> Iterator[str]:
+    """Run an embeddings API in a thread; yield its base URL."""
+    from tests.service.embeddings_stub import serving
+
+    async def run() -> None:
+        async with serving() as stub:
+            urls.put(stub.url)
+            await asyncio.to_thread(ended.wait)
+
+    urls, ended = queue.Queue[str](), threading.Event()
+    thread = threading.Thread(target=asyncio.run, args=(run(),))
+    thread.start()
+    try:
+        yield urls.get(timeout=30)
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def gateway(embeddings: str) -> Iterator[str]:
+    """Run a real server with the offline model and a model `embedder` in a thread; yield its base URL."""
     import uvicorn
 
+    from holdfast.agents import Llm, Roster, offline
     from holdfast.holdfast import Holdfast
+    from holdfast.models import OpenAIModel
     from holdfast.server.app import make_app
 
-    config = uvicorn.Config(make_app(Holdfast("sqlite://:memory:")), port=0, log_config=None)
+    embedder = Llm(name="embedder", model="bge-m3", client=OpenAIModel(embeddings))
+    roster = Roster({"default": offline(), "embedder": embedder})
+    config = uvicorn.Config(make_app(Holdfast("sqlite://:memory:", roster=roster)), port=0, log_config=None)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -51,6 +51,10 @@ class Gateway(Settings, frozen=True, kw_only=True):
     """Maximum seconds that a client may leave data unread. After that, the client is treated as disconnected."""
     upstream_auth: Literal["server", "passthrough"] = "server"
     """Key for calls of the upstream: the server's own key (`server`), or the client's bearer token (`passthrough`)."""
+    passthrough: bool = True
+    """Pass requests for routes of the model's API that Holdfast does not serve, such as `/v1/embeddings`, to the upstream. They are not
+    recorded.
+    """
     match: Literal["on", "off", "anyone"] = "on"
     """Find the session of a request without a session id by its messages. `on`: if the user is identified. `anyone`: also for requests that
     name no user, so that people who begin with the same words can get into each other's sessions. The field `session_match` of a request

@@ -48,8 +48,8 @@ class LLM(Settings, frozen=True, kw_only=True):
     model: Text | None = None
     """Name of the model at the provider. Unset: the name of this entry."""
     base_url: Url | None = None
-    """URL of the API up to and including `/v1`, which is optional for `anthropic`. Unset: the variable `OPENAI_BASE_URL`, or else OpenAI's
-    API; for `anthropic`, `ANTHROPIC_BASE_URL`, or else Anthropic's API.
+    """URL of the API up to and including `/v1`, which is optional if the address has no path, and for `anthropic`. Unset: the variable
+    `OPENAI_BASE_URL`, or else OpenAI's API; for `anthropic`, `ANTHROPIC_BASE_URL`, or else Anthropic's API.
     """
     api_key: Secret | None = None
     """API key of the provider. Unset: the variable `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`, but only if `base_url` is also unset."""

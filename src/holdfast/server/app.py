@@ -11,6 +11,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route as StarletteRoute
 
+from holdfast.config.gateway import Gateway
 from holdfast.config.inspector import Inspector
 from holdfast.holdfast import Holdfast
 from holdfast.mcp_server.call_limiter import CallLimiter
@@ -57,9 +58,9 @@ from holdfast.server.logs import RequestLogMiddleware
 from holdfast.server.message_compaction import resolve_compaction
 from holdfast.server.metrics import Metrics
 from holdfast.server.openapi import describe_api
-from holdfast.server.permissions import METHODS, REST
-from holdfast.server.replies import Reply, make_error_body
-from holdfast.server.requester import RequestRules
+from holdfast.server.passthrough import NOT_FOUND_ROUTES
+from holdfast.server.permissions import METHODS
+from holdfast.server.replies import Reply
 from holdfast.server.response_recordings import Recordings
 from holdfast.server.routes import JSON, Endpoint, Route, Routes
 from holdfast.server.streaming import ReplyStreams
@@ -114,17 +115,6 @@ PUBLIC: Final = frozenset(route.path for route in ROUTES if route.need == "publi
 """Paths that need no authentication."""
 
 
-async def no_route(call: Call) -> Reply:
-    """Answer a request to an unknown path with status 404."""
-    path = call.request.url.path
-    message = f"no route {call.request.method} {path}; GET /openapi.json lists all routes"
-    return Reply(make_error_body(message, kind="invalid_request_error", code="not_found"), 404)
-
-
-_NOT_FOUND: Final = tuple(
-    Route(method=method, path=REST, need="read", tag="", summary="", answer=None, handler=no_route, lenient=True)
-    for method in METHODS
-)
 API_FORMATS: tuple[ApiFormat, ...] = (ChatCompletions(), Messages(), Responses())
 """The API formats of the gateway."""
 RESOLVERS: Final[Mapping[str, Resolve]] = {
@@ -136,13 +126,10 @@ RESOLVERS: Final[Mapping[str, Resolve]] = {
 
 def make_app(
     hf: Holdfast,
+    gateway: Gateway = Gateway(),  # noqa: B008 - it is frozen
     *,
-    limits: BodyLimits | None = None,
     access: Access | None = None,
-    hosts: Collection[str] = (),
-    origins: Collection[str] = (),
-    relays: ReplyStreams | None = None,
-    rules: RequestRules | None = None,
+    limits: BodyLimits | None = None,
     inspector: Inspector | None = None,
     close: bool = True,
 ) -> Starlette:
@@ -150,31 +137,25 @@ def make_app(
 
     Args:
         hf: the `Holdfast` to serve.
-        limits: limits of bodies and of large requests. They can be changed while the app runs.
+        gateway: settings of the gateway. Most of them can be changed while the app runs, see `set_gateway`.
         access: authenticates requests; None: a key is required as soon as the store contains one.
-        hosts: host names of the server, in addition to loopback names. If there are none and keys are required, any host is accepted.
-        origins: origins of web pages that may call the server.
-        relays: settings for sending replies, and counters of replies.
-        rules: rules for reading the user and session of chat requests.
+        limits: limits of bodies and of large requests; None: those of the gateway.
         inspector: settings of the inspector; None: the defaults.
         close: True: the app opens `hf` at startup and closes it at shutdown. False: the caller opens and closes it.
     """
     who = access or Access(hf)
-    limits = limits or BodyLimits()
-    relays = relays or ReplyStreams()
-    rules = rules or RequestRules()
-    chats = {
-        api_format.path: Chat(api_format, hf, limits, relays, rules=rules, resolve=RESOLVERS.get(api_format.path))
-        for api_format in API_FORMATS
-    }
+    limits = limits or BodyLimits(gateway.max_body, gateway.max_media)
+    relays = ReplyStreams(gateway.keep_alive, gateway.on_disconnect)
+    hosts, origins = gateway.allowed_hosts, gateway.cors_origins
+    chats = {api_format.path: Chat(api_format, resolve=RESOLVERS.get(api_format.path)) for api_format in API_FORMATS}
     table: dict[str, list[Route]] = {}
     inspector = inspector or Inspector()
-    for route in (*ROUTES, *(PAGE_ROUTES if inspector.enabled else ()), *_NOT_FOUND):
+    for route in (*ROUTES, *(PAGE_ROUTES if inspector.enabled else ()), *NOT_FOUND_ROUTES):
         table.setdefault(route.path, []).append(route)
     metrics = Metrics(hf, relays)
     paths = sorted(table, key=lambda path: "{" in path)  # `/v1/memories/diary` is not a memory id
     app = Starlette(
-        routes=[StarletteRoute(path, Endpoint(table[path], hf, limits, post=chats.get(path))) for path in paths],
+        routes=[StarletteRoute(path, Endpoint(table[path], post=chats.get(path))) for path in paths],
         middleware=[
             Middleware(RawPathMiddleware),
             Middleware(AnthropicErrorMiddleware),
@@ -191,9 +172,17 @@ def make_app(
     )
     app.state.access, app.state.metrics = who, metrics
     app.state.inspector = InspectorState(inspector, frozenset(origins))
-    app.state.rules, app.state.mcp_calls = rules, CallLimiter()
-    app.state.recordings = Recordings()
+    app.state.hf = hf
+    app.state.gateway, app.state.limits, app.state.relays = gateway, limits, relays
+    app.state.mcp_calls, app.state.recordings = CallLimiter(), Recordings()
     return app
+
+
+def set_gateway(app: Starlette, gateway: Gateway) -> None:
+    """Let an app use other settings of the gateway from the next request on, except for its hosts and origins."""
+    app.state.gateway = gateway
+    app.state.limits.body, app.state.limits.media = gateway.max_body, gateway.max_media
+    app.state.relays.keep_alive, app.state.relays.on_disconnect = gateway.keep_alive, gateway.on_disconnect
 
 
 def _make_lifespan(hf: Holdfast) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:

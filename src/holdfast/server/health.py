@@ -7,15 +7,16 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, UnsetType
 
 from holdfast._version import __version__
-from holdfast.agents import Agent, Roster
+from holdfast.errors import InvalidRequest
 from holdfast.limits import PAGE
-from holdfast.server.apis.anthropic import make_model_list
+from holdfast.numbers import is_whole
 from holdfast.server.chat_objects import AnthropicError, Error
 from holdfast.server.http import Call
 from holdfast.server.metrics import Metrics
+from holdfast.server.passthrough import list_upstream_models
 from holdfast.server.replies import Reply
 from holdfast.server.routes import JSON, TEXT, Routes, describe_header
-from holdfast.wire.objects import Answer, Count, JsonObject, Request, json_schema
+from holdfast.wire.objects import Answer, Count, Page, Request, json_schema
 
 routes = Routes("chat")
 server_routes = Routes("server", lenient=True)
@@ -26,11 +27,12 @@ HEALTH_PATHS: Final = ("/healthz", "/readyz")
 
 
 class ModelsQuery(Request, kw_only=True):
-    """Query parameters of the list of models. Only requests in Anthropic's format use them."""
+    """Query parameters of the list of models."""
 
     beta: str | None = None
     """Sent by Anthropic's client for beta features, and ignored."""
-    limit: Annotated[int, json_schema(description="maximum number of models; default 20", minimum=1, maximum=PAGE)] = 20
+    limit: Annotated[int, json_schema(minimum=1, maximum=PAGE)] | None = None
+    """Maximum number of models. Default: all, or 20 in Anthropic's format."""
     after_id: str | None = None
     """`last_id` of the previous page, after which this page begins."""
     before_id: str | None = None
@@ -44,28 +46,27 @@ class Model(Answer, kw_only=True):
     object: Literal["model"] = "model"
     created: Count = 0
     owned_by: str
-    """`holdfast-agent` for an agent; for a model, its name at the upstream."""
+    """`holdfast-agent` for an agent; for an llm of the configuration, its model at the upstream; `upstream` for another model of the upstream
+    of the default llm.
+    """
     description: str | UnsetType = UNSET
     """Purpose of the agent."""
 
 
-class ModelList(Answer, kw_only=True):
-    """Agents and models whose names can be used as `model` in a request."""
-
-    object: Literal["list"] = "list"
-    data: list[Model]
+class ModelList(Page[Model, str]):
+    """A page of agents and models whose names can be used as `model` in a request."""
 
 
 class AnthropicModel(Answer, kw_only=True):
     """An agent or a model."""
 
-    type: Literal["model"]
+    type: Literal["model"] = "model"
     id: str
     display_name: str
-    """`agent NAME: DESCRIPTION` for an agent; for a model, its name at the upstream."""
-    created_at: Annotated[str, json_schema(format="date-time")]
+    """`agent NAME: DESCRIPTION` for an agent; for a model, its name at the upstream, or the name that the upstream shows."""
+    created_at: Annotated[str, json_schema(format="date-time")] = "1970-01-01T00:00:00Z"
     """Always the same date, because the real date is unknown."""
-    lifecycle: Literal["active"]
+    lifecycle: Literal["active"] = "active"
 
 
 class AnthropicModelList(Answer, kw_only=True):
@@ -84,33 +85,49 @@ class AnthropicModelList(Answer, kw_only=True):
     "/v1/models",
     "read",
     error_statuses=(400,),
-    request_headers=(
-        describe_header("anthropic-version", "selects Anthropic's format; the query parameters work only with it"),
-    ),
+    request_headers=(describe_header("anthropic-version", "selects Anthropic's format"),),
     errors=(Error, AnthropicError),
     answer=(ModelList, AnthropicModelList),
 )
-async def models(call: Call, query: ModelsQuery) -> ModelList | JsonObject:
-    """List the agents and models whose names can be used as `model` in a request."""
-    roster = call.hf.roster
-    if call.get_header("anthropic-version") is not None:
-        return _list_for_anthropic(roster, query)
-    agents = [_convert_agent(agent) for agent in roster.agents.values()]
-    llms = [Model(id=name, owned_by=llm.model) for name, llm in roster.llms.items() if name not in roster.agents]
-    return ModelList(data=[*agents, *llms])
+async def models(call: Call, query: ModelsQuery) -> ModelList | AnthropicModelList:
+    """List the agents and models whose names can be used as `model` in a request.
+
+    The models of the default llm's upstream are included, if the upstream lists them. The list is a minute old at most.
+    """
+    rows, is_anthropic = await _list_models(call), call.get_header("anthropic-version") is not None
+    page, has_more = _cut_page(rows, query, 20 if is_anthropic else len(rows))
+    made = ModelList.of([row for row, _ in page], has_more=has_more)
+    if not is_anthropic:
+        return made
+    data = [AnthropicModel(id=row.id, display_name=shown) for row, shown in page]
+    return AnthropicModelList.from_fields(made, data=data)
 
 
-def _convert_agent(agent: Agent) -> Model:
-    return Model(id=agent.name, owned_by="holdfast-agent", description=agent.description or UNSET)
+async def _list_models(call: Call) -> list[tuple[Model, str]]:
+    """Return agents, llms, and other models of the upstream, each with the name to show. No id is there twice."""
+    roster, found = call.hf.roster, dict[str, tuple[Model, str]]()
+    for name, agent in roster.agents.items():
+        shown = f"agent {name}" + (f": {agent.description}" if agent.description else "")
+        found[name] = Model(id=name, owned_by="holdfast-agent", description=agent.description or UNSET), shown
+    for name, llm in roster.llms.items():
+        found.setdefault(name, (Model(id=name, owned_by=llm.model), llm.model))
+    for one in await list_upstream_models(call):
+        created = one.created if is_whole(one.created) else 0
+        found.setdefault(one.id, (Model(id=one.id, created=created, owned_by="upstream"), one.display_name or one.id))
+    return list(found.values())
 
 
-def _list_for_anthropic(roster: Roster, query: ModelsQuery) -> JsonObject:
-    agents = [
-        (name, f"agent {name}" + (f": {agent.description}" if agent.description else ""))
-        for name, agent in roster.agents.items()
-    ]
-    llms = [(name, llm.model) for name, llm in roster.llms.items() if name not in roster.agents]
-    return make_model_list([*agents, *llms], limit=query.limit, after=query.after_id, before=query.before_id)
+def _cut_page(rows: list[tuple[Model, str]], query: ModelsQuery, default: int) -> tuple[list[tuple[Model, str]], bool]:
+    """Return a page of models, and whether there are more. Raise `InvalidRequest` if no model has the id at which the page begins or ends."""
+    order = [row.id for row, _ in rows]
+    for cursor, param in ((query.after_id, "after_id"), (query.before_id, "before_id")):
+        if cursor is not None and cursor not in order:
+            raise InvalidRequest(f"there is no model {cursor[:80]!r}", param=param)
+    first = 0 if query.after_id is None else order.index(query.after_id) + 1
+    part = rows[first : None if query.before_id is None else order.index(query.before_id)]
+    limit = query.limit or default
+    page = part[-limit:] if query.before_id is not None and query.after_id is None else part[:limit]
+    return page, len(part) > len(page)
 
 
 # -- the server ------------------------------------------------------------------

@@ -6,6 +6,7 @@ import asyncio
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -30,38 +31,26 @@ from holdfast.server.body_limits import (
     read_bytes,
 )
 from holdfast.server.limits import FORM_BYTES, LARGE_BYTES, PARAMETERS
-from holdfast.server.permissions import Refused
+from holdfast.server.permissions import API_HEADS, UPSTREAM_HEADS, Refused
 from holdfast.wire.openai import to_chat_message
 
 
+@dataclass(eq=False, repr=False)
 class Caller:
-    """The authenticated caller of a request.
+    """The authenticated caller of a request."""
 
-    Attributes:
-        principal: the caller's identity and rights.
-        hf: the `Holdfast` of the caller's tenant.
-        upstream: the caller's own key for the upstream, or None. It is never logged or returned.
-        own: True if the caller belongs to the server's own tenant and to no user.
-        passthrough: True if the caller has to send an upstream key.
-        is_only_user: True if requests that name no user come from one person, unless the configuration says otherwise.
-    """
-
-    def __init__(
-        self,
-        principal: Principal,
-        hf: Holdfast,
-        upstream: str | None = None,
-        *,
-        own: bool = False,
-        passthrough: bool = False,
-        is_only_user: bool = False,
-    ) -> None:
-        self.principal = principal
-        self.hf = hf
-        self.upstream = upstream
-        self.own = own
-        self.passthrough = passthrough
-        self.is_only_user = is_only_user
+    principal: Principal
+    """The caller's identity and rights."""
+    hf: Holdfast
+    """The `Holdfast` of the caller's tenant."""
+    upstream: str | None = None
+    """The caller's own key for the upstream, or None. It is never logged or returned."""
+    own: bool = False
+    """True if the caller belongs to the server's own tenant and to no user."""
+    passthrough: bool = False
+    """True if the caller has to send an upstream key."""
+    is_only_user: bool = False
+    """True if requests that name no user come from one person, unless the configuration says otherwise."""
 
 
 class Call:
@@ -80,18 +69,17 @@ class Call:
     Args:
         scope: ASGI scope of the request.
         receive: ASGI function that returns the request's body.
-        hf: the `Holdfast` of the server's own tenant.
-        limits: limits of bodies and of large requests.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, hf: Holdfast, limits: BodyLimits) -> None:
+    def __init__(self, scope: Scope, receive: Receive) -> None:
         self.request = Request(scope, receive)
+        hf: Holdfast = scope["app"].state.hf
         # Without authentication every caller is an anonymous reader.
         authenticated = scope.get("state", {}).get("caller")
         self.caller: Caller = authenticated or Caller(Principal(tenant=hf.tenant, role="read"), hf)
         self.hf, self.server_hf = self.caller.hf, hf
         self.principal = self.caller.principal
-        self._limits = limits
+        self._limits: BodyLimits = scope["app"].state.limits
         self._turn: asyncio.Semaphore | None = None
         self.body_size = 0
         self.repaired: list[str] = []
@@ -149,12 +137,16 @@ class Call:
             TooLarge: the body is larger than `gateway.max_body`, or its contents exceed another limit.
             Refused: the headers declare another type than JSON, or the body arrived too slowly.
         """
-        check_json(self.request.headers)
-        body = await self._read_bytes(self._limits.body, "the server's gateway.max_body")
+        body = await self.read_json()
         data = await decode_body(body, self._limits.media, self.repaired)
         if not isinstance(data, dict):
             raise errors.InvalidRequest("the body must be a JSON object")
         return data
+
+    async def read_json(self) -> bytes:
+        """Return the JSON in the body, which is not decoded. Raises errors as `read_body` does."""
+        check_json(self.request.headers)
+        return await self._read_bytes(*self.most_body)
 
     async def read_form(self, most: int = FORM_BYTES) -> dict[str, list[str]]:
         """Return the fields of the form in the body, each with its values. Raises errors as `read_body` does."""
@@ -163,16 +155,22 @@ class Call:
         return await run_cpu(parse_form, body, long=len(body) > INLINE_BODY_BYTES)
 
     async def _read_bytes(self, most: int, what: str) -> bytes:
+        most, what = self.cap_body(most, what)
         size = get_declared_size(self.request.headers)
         await self.admit(most if size is None else min(size, most))
         body = await read_bytes(self.request, most, what)
         self.body_size = len(body)
         return body
 
+    def cap_body(self, most: int, what: str) -> tuple[int, str]:
+        """Return the maximum size of a body in bytes, which is lower than `most` if the key may not send so much, and its name for errors."""
+        own = self.principal.max_body
+        return (most, what) if own is None or own >= most else (own, "the most that this key may send")
+
     @property
-    def most_body(self) -> int:
-        """Maximum size in bytes of a body."""
-        return self._limits.body
+    def most_body(self) -> tuple[int, str]:
+        """Maximum size in bytes of a body, and its name for errors."""
+        return self.cap_body(self._limits.body, "the server's gateway.max_body")
 
     async def admit(self, size: int) -> None:
         """Wait until the tenant may have another large request, if a body, a response or a read of about `size` bytes makes it one.
@@ -346,8 +344,14 @@ def refuse_unknown(given: Iterable[str], names: Collection[str], kind: str) -> N
             raise errors.InvalidRequest(f"unknown {kind} {name[:80]!r}; {hint}", param=name[:80])
 
 
+_EXCESS: Final = re.compile(r"^(?:/v1)+(?=/v1(?:/|$))")
+
+
 class RawPathMiddleware:
-    """ASGI middleware that matches routes against the encoded path, so that ids may contain slashes. `Call.path` decodes the parameters."""
+    """ASGI middleware that gives all others the encoded path, so that ids may contain slashes. `Call.path` decodes the parameters.
+
+    A client's base URL may lack `/v1`, or have it twice: paths of the clients' APIs are changed to those of the routes.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -355,5 +359,7 @@ class RawPathMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             raw = scope.get("raw_path")
-            scope = {**scope, "path": quote(scope["path"]) if raw is None else raw.decode("latin-1")}
+            path = _EXCESS.sub("", quote(scope["path"]) if raw is None else raw.decode("latin-1"))
+            head = path[1:].partition("/")[0]
+            scope = {**scope, "path": f"/v1{path}" if head in API_HEADS or head in UPSTREAM_HEADS else path}
         await self._app(scope, receive, send)

@@ -36,6 +36,15 @@ ROLES: Final[Mapping[Need, Role]] = {
 
 REST: Final = "/{path:path}"
 """Path pattern that matches every path, for the routes that answer requests to unknown paths."""
+API_HEADS: Final = frozenset({"chat", "conversations", "messages", "models", "responses"})
+"""First parts, after `/v1`, of the routes that clients of OpenAI and Anthropic call, and that Holdfast serves."""
+UPSTREAM_HEADS: Final[Mapping[str, bool]] = {
+    **dict.fromkeys(
+        ("audio", "classify", "completions", "embeddings", "images", "moderations", "rerank", "score"), False
+    ),
+    **dict.fromkeys(("batches", "files", "fine_tuning", "uploads", "vector_stores", "videos"), True),
+}
+"""First parts, after `/v1`, of the routes that are passed through to an upstream. True: the provider stores objects for the owner of the key."""
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
