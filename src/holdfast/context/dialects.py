@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from holdfast.context.escaping import format_tag
-from holdfast.context.units import EMPTY, add_label, is_blank, make_distinct_id
+from holdfast.context.units import EMPTY, add_label, is_blank, make_distinct_id, with_id
 from holdfast.domain.medium import KINDS
 from holdfast.domain.messages import REASONING_PARTS, SERVER_TOOL_PARTS, SYSTEM_ROLES, Message, Part, ToolCall
 from holdfast.domain.provider_items import DETAILS, is_provider_compaction, list_details
@@ -217,15 +217,7 @@ def adapt_messages(messages: Sequence[Message], dialect: Dialect, marker: str = 
         _replace_unsupported(_without_system_role(message, marker), dialect)
         for message in _with_distinct_ids(messages, dialect)
     ]
-    if dialect == "anthropic":
-        adapted = list(_separate_replies(adapted))
-    if dialect == "gemini":
-        adapted = list(_alternate_turns(adapted))
-    if adapted and adapted[0].role == "assistant":
-        adapted.insert(0, _OPENED)
-    if adapted and adapted[-1].role == "assistant":
-        adapted.append(_GO_ON)
-    return adapted
+    return list(_separate_turns(adapted, dialect))
 
 
 # -- arguments ---------------------------------------------------------------
@@ -318,30 +310,28 @@ def _without_system_role(message: Message, marker: str) -> Message:
     return message.evolve(role="user", content=add_label(message.content, SYSTEM_NOTE.format(tag=format_tag(marker))))
 
 
-def _alternate_turns(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages, with an assistant message added wherever a user message directly follows tool results.
+def _is_signed(message: Message, vendor: Vendor) -> bool:
+    return any(thought.is_signed_by(vendor) for thought in parse_thoughts(message))
 
-    Gemini's turns must alternate, and Gemini ignores other parts in the same turn as tool results.
+
+def _separate_turns(messages: Sequence[Message], dialect: Dialect) -> Iterator[Message]:
+    """Yield the messages with those between them that the dialect requires.
+
+    The user begins and ends. Gemini's turns must alternate, and Gemini ignores other parts in the same turn as tool results. Anthropic
+    treats consecutive replies as one turn, and requires that a turn with signed reasoning begins with that reasoning.
     """
-    role = ""
+    before = ""
     for message in messages:
-        if role == "tool" and message.role == "user":
+        if message.role == "assistant" and not before:
+            yield _OPENED
+        elif dialect == "gemini" and before == "tool" and message.role == "user":
             yield _RECEIVED
-        yield message
-        role = message.role
-
-
-def _separate_replies(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages, with a user message added before each reply with signed reasoning that directly follows another reply.
-
-    Anthropic treats consecutive replies as one turn, and requires that a turn with signed reasoning begins with that reasoning.
-    """
-    role = ""
-    for message in messages:
-        if role == message.role == "assistant" and any(t.is_signed_by("anthropic") for t in parse_thoughts(message)):
+        elif dialect == "anthropic" and before == message.role == "assistant" and _is_signed(message, dialect):
             yield _GO_ON
         yield message
-        role = message.role
+        before = message.role
+    if before == "assistant":
+        yield _GO_ON
 
 
 # -- ids ---------------------------------------------------------------------
@@ -359,27 +349,15 @@ def _with_distinct_ids(messages: Sequence[Message], dialect: Dialect) -> list[Me
     for message in messages:
         if message.tool_calls:
             renamed = {call.id: make_distinct_id(_sanitize_id(call.id, dialect), used) for call in message.tool_calls}
-        adapted.append(_with_ids(message, renamed))
+            calls = tuple(with_id(call, renamed[call.id]) for call in message.tool_calls)
+            adapted.append(message if all(map(is_, calls, message.tool_calls)) else message.evolve(tool_calls=calls))
+        elif message.role == "tool" and (known := str(message.tool_call_id)) != renamed[known]:
+            adapted.append(message.evolve(tool_call_id=renamed[known]))
+        else:
+            adapted.append(message)
     return adapted
 
 
 def _sanitize_id(call_id: str, dialect: Dialect) -> str:
     """Return `call_id` with the characters and the length that the dialect accepts."""
     return _ID.sub("_", call_id)[:_ID_LENGTH] or "call" if dialect == "anthropic" else call_id
-
-
-def _with_ids(message: Message, renamed: Mapping[str, str]) -> Message:
-    """Return `message` with its tool-call ids replaced.
-
-    Args:
-        message: a reply with calls, a tool result, or any other message, which stays unchanged.
-        renamed: new ids by old ids.
-    """
-    if message.tool_calls:
-        if all(renamed[call.id] == call.id for call in message.tool_calls):
-            return message
-        calls = tuple(msgspec.structs.replace(call, id=renamed[call.id]) for call in message.tool_calls)
-        return message.evolve(tool_calls=calls)
-    if message.role == "tool" and (known := str(message.tool_call_id)) != renamed[known]:
-        return message.evolve(tool_call_id=renamed[known])
-    return message

@@ -311,10 +311,11 @@ def make_distinct_id(call_id: str, used: set[str]) -> str:
 def _make_ids_distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
     """Return the calls with distinct ids. Some models give parallel calls the same id, which providers refuse."""
     used: set[str] = set()
-    return tuple(_with_id(call, make_distinct_id(call.id, used)) for call in calls)
+    return tuple(with_id(call, make_distinct_id(call.id, used)) for call in calls)
 
 
-def _with_id(call: ToolCall, call_id: str) -> ToolCall:
+def with_id(call: ToolCall, call_id: str) -> ToolCall:
+    """Return a call with another id; the same object if it has this id."""
     return call if call.id == call_id else msgspec.structs.replace(call, id=call_id)
 
 
