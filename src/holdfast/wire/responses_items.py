@@ -79,105 +79,87 @@ def parse_items(value: Any, where: str = "input") -> list[Message]:
         return [Message(role="user", content=value)] if value else []
     if not isinstance(value, Sequence):
         raise InvalidMessage(f"{where} must be a string or a list of items", param=where)
-    parser = _ItemParser()
-    for at, item in enumerate(value):
-        parser.add(item, f"{where}[{at}]")
-    return parser.finish()
+    groups: list[_Group] = []
+    for at, given in enumerate(value):
+        item, made = _parse_item(given, f"{where}[{at}]")
+        _add_item(groups, item, made)
+    return [_make_message(group) for group in _join_unplaced(groups)]
 
 
-class _ItemParser:
-    """Collects items, and makes one message of consecutive items of the assistant."""
+class _Group(NamedTuple):
+    """Consecutive items that become one message."""
 
-    def __init__(self) -> None:
-        self._messages: list[Message] = []
-        self._reply: list[tuple[Item, Message | ToolCall | None]] = []
-        """Items of the reply that is being collected, each with its message or call; None: it has no equivalent."""
-        self._unplaced: list[Item] = []
-        """Items without an equivalent, before the first message."""
+    is_reply: bool
+    items: list[Item]
+    made: list[Message | ToolCall]
+    """The messages or calls that items became. Some items have no equivalent."""
 
-    def add(self, item: Any, where: str) -> None:
-        if not isinstance(item, Mapping):
-            raise InvalidMessage(f"{where} must be an object with a type", param=where)
-        item = dict(item)
-        kind = item.get("type", "message" if "role" in item else None)
-        if not isinstance(kind, str):
-            reason = "is missing" if kind is None else "must be a string"
-            raise InvalidMessage(f"{where}.type {reason}: it names the kind of the item", param=f"{where}.type")
-        if kind == "message":
-            self._add_message(item, where)
-        elif kind in _CALLS:
-            self._reply.append((item, _parse_call(item, where)))
-        elif kind in _OUTPUTS:
-            self._finish_reply()
-            self._messages.append(_parse_output(item, where))
-        elif is_foreign_compaction(item):
-            self._finish_reply()  # providers begin a reply with it
-            self._reply.append((item, None))
+
+def _parse_item(given: Any, where: str) -> tuple[Item, Message | ToolCall | None]:
+    if not isinstance(given, Mapping):
+        raise InvalidMessage(f"{where} must be an object with a type", param=where)
+    item = dict(given)
+    kind = item.get("type", "message" if "role" in item else None)
+    if not isinstance(kind, str):
+        reason = "is missing" if kind is None else "must be a string"
+        raise InvalidMessage(f"{where}.type {reason}: it names the kind of the item", param=f"{where}.type")
+    item = {"type": kind, **item}
+    if kind == "message":
+        return item, _parse_message(item, where)
+    if kind in _CALLS:
+        return item, _parse_call(item, where)
+    return item, _parse_output(item, where) if kind in _OUTPUTS else None
+
+
+def _add_item(groups: list[_Group], item: Item, made: Message | ToolCall | None) -> None:
+    is_input = isinstance(made, Message) and made.role != "assistant"
+    last = groups[-1] if groups else None
+    if (
+        is_input
+        or is_foreign_compaction(item)
+        or last is None
+        or (not last.is_reply and (made is not None or item["type"] == "reasoning"))
+    ):  # providers begin a reply with a compaction item
+        last = None
+    if last is None:
+        last = _Group(not is_input, [], [])
+        groups.append(last)
+    last.items.append(item)
+    if made is not None:
+        last.made.append(made)
+
+
+def _join_unplaced(groups: Sequence[_Group]) -> list[_Group]:
+    """Return the groups that become messages. Items of the others are added to the group before them, or to the first one."""
+    joined: list[_Group] = []
+    unplaced: list[Item] = []
+    for group in groups:
+        if group.made or any(map(is_foreign_compaction, group.items)):
+            joined.append(group._replace(items=[*unplaced, *group.items]))
+            unplaced = []
         else:
-            self._add_other(item)
+            (joined[-1].items if joined else unplaced).extend(group.items)
+    return joined
 
-    def _add_message(self, item: Item, where: str) -> None:
-        message = _parse_message(item, where)
-        if message.role == "assistant":
-            self._reply.append((item, message))
-            return
-        self._finish_reply()
-        self._messages.append(_with_items(message, self._take_unplaced()))
 
-    def _add_other(self, item: Item) -> None:
-        """Keep an item without an equivalent next to the reply that it belongs to."""
-        if self._reply or item.get("type") == "reasoning" or not self._messages:
-            self._reply.append((item, None))
-        else:
-            last = self._messages[-1]
-            self._messages[-1] = _with_items(last, [item])
-
-    def _take_unplaced(self) -> list[Item]:
-        taken, self._unplaced = self._unplaced, []
-        return taken
-
-    def _finish_reply(self) -> None:
-        """Make one message of the collected items of the assistant."""
-        reply, self._reply = self._reply, []
-        if not reply:
-            return
-        texts = [made for _, made in reply if isinstance(made, Message)]
-        calls = tuple(made for _, made in reply if isinstance(made, ToolCall))
-        compactions = [item for item, _ in reply if is_foreign_compaction(item)]
-        if not texts and not calls and not compactions:
-            self._keep_unplaced([item for item, _ in reply])
-            return
-        content = "".join(message.text for message in texts)
-        message = Message(role="assistant", content=content if texts else None, tool_calls=calls)
-        refused = [part for text in texts for part in text.media or () if part.type != "text"]
-        if refused:
-            message = message.evolve(content=tuple(part for text in texts for part in _list_parts(text)))
-        message = with_compactions(message, compactions)
-        items = [item for item, _ in reply]
-        kept = items if any(_is_lossy(item, made) for item, made in reply if item not in compactions) else []
-        self._messages.append(_with_items(message, [*self._take_unplaced(), *kept]))
-
-    def _keep_unplaced(self, items: list[Item]) -> None:
-        if self._messages:
-            self._messages[-1] = _with_items(self._messages[-1], items)
-        else:
-            self._unplaced += items
-
-    def finish(self) -> list[Message]:
-        self._finish_reply()
-        return self._messages
+def _make_message(group: _Group) -> Message:
+    texts = [made for made in group.made if isinstance(made, Message)]
+    compactions = [item for item in group.items if is_foreign_compaction(item)]
+    if group.is_reply:
+        content: Any = tuple(part for text in texts for part in _list_parts(text)) if len(texts) > 1 else None
+        content = texts[0].content if len(texts) == 1 else content
+        calls = tuple(made for made in group.made if isinstance(made, ToolCall))
+        message = with_compactions(Message(role="assistant", content=content, tool_calls=calls), compactions)
+    else:
+        message = texts[0]
+    rest = group.items[len(compactions) :]
+    is_whole = all(map(_is_plain, rest)) and all(item["type"] == "function_call" for item in rest[1:])
+    return message if is_whole else message.evolve(origin={ITEMS: group.items})
 
 
 def is_foreign_compaction(item: Mapping[str, Any]) -> bool:
     """Return True for a compaction item that a provider made, and not Holdfast."""
     return is_provider_compaction(item) and not is_reference(item[ENCRYPTED])
-
-
-def _with_items(message: Message, items: Sequence[Item]) -> Message:
-    """Return the message with items added to its origin; unchanged if there are none."""
-    if not items:
-        return message
-    return message.evolve(origin={ITEMS: [*get_items(message), *items]})
 
 
 def get_items(message: Message) -> list[Item]:
@@ -186,19 +168,32 @@ def get_items(message: Message) -> list[Item]:
     return [dict(item) for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
 
 
-def _is_lossy(item: Item, made: Message | ToolCall | None) -> bool:
-    """Return True if an item contains more than the message or call that was made from it."""
-    if made is None:
-        return True
-    if isinstance(made, ToolCall):
-        return item["type"] == "custom_tool_call" or bool(
-            item.keys() - _SILENT - {"call_id", "name", "arguments", "namespace"}
-        )
-    content = item.get("content")
-    parts = content if isinstance(content, list) else ()
-    return bool(item.keys() - _SILENT - {"role", "content"}) or any(
-        value for part in parts for name, value in part.items() if name not in ("type", "text", "refusal")
-    )
+def _is_plain(item: Item) -> bool:
+    """Return True if the message that is made of an item has all of it, so that the same item can be made of the message."""
+    fields, kind = item.keys() - _SILENT, item["type"]
+    if kind == "function_call":
+        return fields == {"call_id", "name", "arguments"}
+    if kind == "function_call_output":
+        output = item["output"]
+        return fields == {"call_id", "output"} and (isinstance(output, str) or all(map(_is_plain_input, output)))
+    if kind != "message" or fields != {"role", "content"}:
+        return False
+    content = item["content"]
+    if item["role"] == "assistant":
+        return isinstance(content, str) or (len(content) == 1 and _is_plain_reply(content[0]))
+    return isinstance(content, str) or all(map(_is_plain_input, content))
+
+
+def _is_plain_input(part: Item) -> bool:
+    fields = part.keys() - {"type"}
+    if part["type"] == "input_image":
+        return fields == {"image_url", "detail"} and isinstance(part["image_url"], str) and bool(part["detail"])
+    return part["type"] == "input_text" and fields == {"text"}
+
+
+def _is_plain_reply(part: Item) -> bool:
+    rest = {name for name, value in part.items() if value and name != "type"}
+    return rest <= {{"output_text": "text", "refusal": "refusal"}.get(part["type"])}
 
 
 def _list_parts(message: Message) -> tuple[Part, ...]:
@@ -249,8 +244,7 @@ def _parse_output(item: Item, where: str) -> Message:
         )
     if not isinstance(output, str | list):
         raise InvalidMessage(f"{where}.output must be a string or a list of parts", param=f"{where}.output")
-    message = _simplify(parse_message({"role": "tool", "tool_call_id": call_id, "content": output}, where))
-    return _with_items(message, [item] if item["type"] == "custom_tool_call_output" else [])
+    return _simplify(parse_message({"role": "tool", "tool_call_id": call_id, "content": output}, where))
 
 
 # -- tools -------------------------------------------------------------------------

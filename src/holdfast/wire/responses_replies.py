@@ -282,8 +282,10 @@ def make_items(message: Message, place: Place, names: ToolNames) -> list[Item]:
         names: The client's tools by the names of their functions.
     """
     if stored := get_items(message):
-        typed = [{"type": "message", **item} for item in stored]
-        return [{**item, "id": place._replace(number=at).make_id(_get_prefix(item))} for at, item in enumerate(typed)]
+        return [
+            {**item, **_list_content(item), "id": place._replace(number=at).make_id(_get_prefix(item))}
+            for at, item in enumerate(stored)
+        ]
     sent = to_chat_message(convert_parts(message))
     if message.role == "assistant":
         return make_output(sent, place, names)
@@ -294,6 +296,15 @@ def make_items(message: Message, place: Place, names: ToolNames) -> list[Item]:
     parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
     about = {"type": "message", "role": message.role, "status": "completed", "content": parts}
     return [{"id": place.make_id("msg"), **about}]
+
+
+def _list_content(item: Mapping[str, Any]) -> Item:
+    """Return the content of a message item that a client sent as a text, as parts; empty if it needs no change."""
+    content = item.get("content")
+    if not isinstance(content, str):
+        return {}
+    kind = "output_text" if item.get("role") == "assistant" else "input_text"
+    return {"content": [{"type": kind, "text": content}]}
 
 
 def _get_prefix(item: Mapping[str, Any]) -> str:
