@@ -36,7 +36,7 @@ from holdfast.sessions.next_prompt import build_next_prompt, make_unsaved_sessio
 from holdfast.turns.prompt import check_body, count_by_provider
 from holdfast.turns.turn import TurnRequest
 from holdfast.wire.anthropic_edits import FIELD
-from holdfast.wire.anthropic_requests import convert_fields, drop_anthropic_fields
+from holdfast.wire.anthropic_requests import convert_fields, drop_foreign_fields
 from holdfast.wire.anthropic_tools import replace_typed_tools
 from holdfast.wire.objects import Answer, Count, JsonObject, Request
 from holdfast.wire.openai import convert_parts, split_system, to_chat_message
@@ -107,7 +107,7 @@ async def _count_prompt(hf: Holdfast, llm: Llm, messages: Sequence[Message], fie
     total = await run_cpu(_sum_tokens, llm, adapted_messages, tools)
     limits = hf.roster.find_media_limits(llm, hf.clock())
     sent = [show_to_model(message, limits.inputs) for message in adapted_messages]
-    sent = [drop_anthropic_fields(convert_parts(message)) for message in sent] if others else sent
+    sent = [drop_foreign_fields(convert_parts(message)) for message in sent] if others else sent
     prompt = {"model": llm.model, "messages": [to_chat_message(message) for message in sent]}
     provider = await llm.count_prompt({**prompt, **({"tools": tools} if tools else {})}) if llm.count else None
     measure = llm.measure(await hf.engine.learning.get(llm))

@@ -41,7 +41,7 @@ from holdfast.turns.interruptions import check_interruptable
 from holdfast.turns.recall import keep_recalled, prepare_recall, recall_other_sessions, recall_session
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
 from holdfast.wire import anthropic_requests
-from holdfast.wire.anthropic_requests import drop_anthropic_fields, to_plain_prompt
+from holdfast.wire.anthropic_requests import drop_foreign_fields, to_plain_prompt
 from holdfast.wire.anthropic_tools import add_betas, get_instruction, replace_typed_tools
 from holdfast.wire.compaction_references import SECRET_BYTES, CompactionNote, make_reference
 from holdfast.wire.openai import move_media_after_results, to_chat_message
@@ -285,7 +285,7 @@ def to_acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
         messages = [*map(drop_items, messages)]
     if "claude" in llm.model.lower():  # routers to Claude accept everything that Claude accepts
         return messages
-    converted = [drop_anthropic_fields(message) for message in messages]
+    converted = [drop_foreign_fields(message, files=llm.hosts_tools) for message in messages]
     return (
         converted if llm.records else move_media_after_results(converted)
     )  # a record describes one message of the log

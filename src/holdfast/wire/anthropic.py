@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -36,9 +38,10 @@ from holdfast.context.dialects import (
 from holdfast.context.recalled import is_recalled
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.wire.openai import Media, dump_model, parse_message, read_medium, split_system
+from holdfast.wire.openai import Media, describe_left_out, dump_model, parse_message, read_medium, split_system
 
 Block = dict[str, Any]
+T = TypeVar("T")
 CACHE_MARKS: Final = 4
 """Maximum number of blocks with `cache_control` in a request."""
 MARK: Final[Mapping[str, Any]] = {"type": "ephemeral"}
@@ -146,7 +149,6 @@ def _extend_marks(blocks: Sequence[Block]) -> None:
 REASONING = "[reasoning] "
 """Prefix for reasoning that Anthropic did not sign. It is sent as text, because Anthropic accepts only its own
 reasoning."""
-LEFT_OUT = "[a part of type {type} is left out here: Anthropic does not take it]"
 BLOCKS = "content_blocks"
 """Name of a field of a reply: its blocks, unchanged and in order, except for tool calls. Each block has its `index`.
 
@@ -187,15 +189,12 @@ def build_request(
     system = [block for message in front for block in _convert_system(message)]
     written = [_convert_message(message) for message in conversation]
     add_cache_marks([*(tools or ()), *system], conversation, written, cache)
-    converted: list[dict[str, Any]] = []
-    for message, blocks in zip(conversation, written, strict=True):
-        role = "assistant" if message.role == "assistant" else "user"
-        if converted and converted[-1]["role"] == role:
-            converted[-1]["content"] += blocks
-        elif blocks:
-            converted.append({"role": role, "content": [*blocks]})
+    turns = [
+        {"role": role, "content": [block for blocks in run for block in blocks]}
+        for role, run in _group_turns(conversation, written)
+    ]
     request: dict[str, Any] = {"tools": tools} if tools else {}
-    return {**request, **({"system": system} if system else {}), "messages": converted}
+    return {**request, **({"system": system} if system else {}), "messages": turns}
 
 
 def map_blocks(messages: Sequence[Message]) -> list[list[int]]:
@@ -205,17 +204,16 @@ def map_blocks(messages: Sequence[Message]) -> list[list[int]]:
         For each message of the request, a list with one number per block: the index in `messages` of its source.
     """
     front, conversation = split_system(messages)
-    sources: list[list[int]] = []
-    last = ""
-    for at, message in enumerate(conversation, start=len(front)):
-        role = "assistant" if message.role == "assistant" else "user"
-        own = [at] * len(_convert_message(message))
-        if sources and last == role:
-            sources[-1] += own
-        elif own:
-            sources.append(own)
-            last = role
-    return sources
+    sources = [[at] * len(_convert_message(message)) for at, message in enumerate(conversation, start=len(front))]
+    return [[at for own in run for at in own] for _, run in _group_turns(conversation, sources)]
+
+
+def _group_turns(conversation: Sequence[Message], contents: Sequence[list[T]]) -> Iterator[tuple[str, list[list[T]]]]:
+    """Yield the role of each turn, and the contents of its messages. A message without content is in no turn."""
+    roles = ["assistant" if message.role == "assistant" else "user" for message in conversation]
+    spoken = [pair for pair in zip(roles, contents, strict=True) if pair[1]]
+    for role, run in groupby(spoken, key=itemgetter(0)):
+        yield role, [made for _, made in run]
 
 
 def convert_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -383,7 +381,7 @@ def _make_text_block(part: Part) -> Iterator[Block]:
 
 
 def _make_placeholder(part: Part) -> Iterator[Block]:
-    yield {"type": "text", "text": LEFT_OUT.format(type=part.type)}
+    yield {"type": "text", "text": describe_left_out(part.type, part.extra)}
 
 
 def _convert_medium(part: Part) -> Block | None:
@@ -458,15 +456,19 @@ def _parse_message(data: Any, where: str) -> list[Message]:
     if not isinstance(data, Mapping) or data.get("role") not in ("user", "assistant", "system"):
         raise InvalidMessage(f"{where} must be an object with a role, user or assistant, and content", param=where)
     role, content = data["role"], data.get("content")
+    more = {name: value for name, value in data.items() if name not in ("role", "content")}
     if isinstance(content, str):
-        return [parse_message({"role": role, "content": content}, where)]
+        return [parse_message(data, where)]
     if not isinstance(content, Sequence) or isinstance(content, bytes):
         raise InvalidMessage(f"{where}.content must be a string or a list of blocks", param=f"{where}.content")
     tools, rest = _separate_tools(role, content, f"{where}.content")
     if role == "assistant":
-        return [_parse_reply(tools, rest, where)]
+        calls = {"tool_calls": [_parse_call(block, place) for block, place in tools]} if tools else {}
+        return [parse_message({"role": role, "content": rest or None, **calls, **more}, where)]
     results = [_parse_result(block, place) for block, place in tools]
-    left = [parse_message({"role": role, "content": rest}, where)] if rest or not tools else []
+    left = [parse_message({"role": role, "content": rest, **more}, where)] if rest or not tools else []
+    if not left and more:
+        results[-1] = results[-1].evolve(extra={**more, **results[-1].extra})
     return [*results, *left]
 
 
@@ -489,13 +491,6 @@ def _separate_tools(role: str, content: Sequence[Any], where: str) -> tuple[list
         else:
             rest.append(block)
     return tools, rest
-
-
-def _parse_reply(calls: Sequence[tuple[Any, str]], rest: list[Any], where: str) -> Message:
-    data: dict[str, Any] = {"role": "assistant", "content": rest or None}
-    if calls:
-        data["tool_calls"] = [_parse_call(block, place) for block, place in calls]
-    return parse_message(data, where)
 
 
 def _parse_call(block: Mapping[str, Any], where: str) -> dict[str, Any]:

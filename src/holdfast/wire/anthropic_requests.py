@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -27,7 +27,14 @@ from holdfast.domain.budget import Budget
 from holdfast.domain.messages import SERVER_TOOL_PARTS, UNSPOKEN_PARTS, Message, Part, ToolCall
 from holdfast.errors import InvalidRequest
 from holdfast.wire.anthropic import MARK, build_request, convert_tools, to_tool_name
-from holdfast.wire.openai import parse_messages, split_system, to_chat_message
+from holdfast.wire.openai import (
+    LEFT_OUT,
+    describe_left_out,
+    parse_messages,
+    read_medium,
+    split_system,
+    to_chat_message,
+)
 
 Body = Mapping[str, Any]
 CHAT_ONLY: Final = frozenset(
@@ -78,7 +85,7 @@ def check(body: Body) -> None:
     """
     if body.get("n") not in (None, 1):
         raise InvalidRequest("n must be 1: Anthropic returns one answer per request", param="n")
-    for name in ("functions", "function_call"):
+    for name in ("functions", "function_call"):  # those that are valid together were converted
         if body.get(name):
             instead = "tools" if name == "functions" else "tool_choice"
             raise InvalidRequest(f"{name} is not supported for Anthropic; use {instead}", param=name)
@@ -412,7 +419,8 @@ _ANTHROPICS: Final = frozenset(
     {"search_result", "container_upload", "tool_reference", "browser_state", "document", "image"}
 )
 """Types of parts that Chat Completions do not have, including documents and images that only Anthropic can access."""
-ELSEWHERE: Final = "[a part of type {type} is left out here: only Anthropic can read it]"
+_OF_RESPONSES: Final = frozenset({"input_file", "input_image"})
+"""Types of parts of OpenAI's Responses API that name a stored file or a link, which Chat Completions do not take."""
 _ELSEWHERE: Final = frozenset(
     {
         "model",
@@ -466,19 +474,20 @@ def _is_plain(message: Message) -> bool:
     return not message.tool_calls or not any(call.extra for call in message.tool_calls)
 
 
-def drop_anthropic_fields(message: Message) -> Message:
-    """Return a message without Anthropic's own fields, for other Chat Completions upstreams.
+def drop_foreign_fields(message: Message, *, files: bool = False) -> Message:
+    """Return a message without Anthropic's own fields, and with words in place of parts that its model does not take.
 
-    A message without such fields is returned as the same object.
+    A message without such fields and parts is returned as the same object.
 
     Args:
         message: The message. Its media are already in Chat Completions format.
+        files: True if the upstream has the Responses API, which takes links to files, and ids of files that it stores.
     """
     changes: dict[str, Any] = {}
     if message.extra and not _IN_MESSAGES.isdisjoint(message.extra):
         changes["extra"] = _drop_fields(message.extra)
     if isinstance(message.content, tuple):
-        parts = tuple(_drop_parts(message.content))
+        parts = tuple(_drop_parts(message.content, files=files))
         if parts != message.content:
             # Null is allowed for replies with calls, but rejected for results.
             changes["content"] = parts or (None if message.tool_calls else "")
@@ -492,9 +501,8 @@ def drop_anthropic_fields(message: Message) -> Message:
         and changes
         and is_blank(changes.get("content", message.content))
     ):
-        changes["content"] = ELSEWHERE.format(
-            type=_get_server_tool_type(message)
-        )  # a reply without content is rejected
+        # A reply without content is rejected.
+        changes["content"] = LEFT_OUT.format(type=_get_server_tool_type(message))
     return message.evolve(**changes) if changes else message
 
 
@@ -514,12 +522,14 @@ def _drop_fields(extra: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in extra.items() if name not in _IN_MESSAGES | blocks}
 
 
-def _drop_parts(content: Iterable[Part]) -> Iterable[Part]:
+def _drop_parts(content: Iterable[Part], *, files: bool) -> Iterator[Part]:
     for part in content:
         if part.type in UNSPOKEN_PARTS:
             continue
-        if part.type in _ANTHROPICS:
-            yield Part("text", _describe_part(part))
+        if part.type in _OF_RESPONSES and files:
+            yield part
+        elif part.type in _ANTHROPICS | _OF_RESPONSES:
+            yield from _replace_part(part, files=files)
         elif not _IN_PARTS.isdisjoint(part.extra):
             rest = {name: value for name, value in part.extra.items() if name not in _IN_PARTS}
             yield msgspec.structs.replace(part, extra=rest)
@@ -527,14 +537,20 @@ def _drop_parts(content: Iterable[Part]) -> Iterable[Part]:
             yield part
 
 
-def _describe_part(part: Part) -> str:
-    """Return the title, source and text of a search result. For any other part, return a placeholder."""
-    if part.type != "search_result":
-        return ELSEWHERE.format(type=part.type)
-    blocks = part.extra.get("content")
-    texts = [block.get("text") for block in blocks if isinstance(block, Mapping)] if isinstance(blocks, list) else []
-    lines = [part.extra.get("title"), part.extra.get("source"), *texts]
-    return "\n".join(text for text in lines if isinstance(text, str) and text) or ELSEWHERE.format(type=part.type)
+def _replace_part(part: Part, *, files: bool) -> Iterator[Part]:
+    """Yield a link to a file as a part of the Responses API, the texts of a search result, or the words in place of any other part."""
+    extra, medium = part.extra, read_medium(part)
+    if files and part.type == "document" and medium is not None and medium.url is not None:
+        if context := extra.get("context"):
+            yield Part("text", context)
+        name = {"filename": medium.name} if medium.name else {}
+        yield Part("input_file", extra={"file_url": medium.url, **name})
+        return
+    texts: list[Any] = []
+    if part.type == "search_result" and isinstance(blocks := extra.get("content"), list):
+        texts = [extra.get("title"), extra.get("source"), *(block.get("text") for block in blocks)]
+    lines = [text for text in texts if isinstance(text, str) and text]
+    yield Part("text", "\n".join(lines) or describe_left_out(part.type, extra))
 
 
 def _drop_call_fields(call: ToolCall) -> ToolCall:

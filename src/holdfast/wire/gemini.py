@@ -26,10 +26,9 @@ from holdfast.context.dialects import (
 )
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import InvalidRequest
-from holdfast.wire.openai import Media, read_medium, split_system
+from holdfast.wire.openai import Media, describe_left_out, read_medium, split_system
 
 Block = dict[str, Any]
-LEFT_OUT = "[a part of type {type} is left out here: Gemini does not take it]"
 RETURNED = "[returned by {name}]"
 """Text before the media of a function result. The media come after the result, because the result itself is JSON."""
 SKIP_SIGNATURE = "skip_thought_signature_validator"
@@ -188,7 +187,7 @@ def _convert_content(content: Content, *, media: bool = True) -> list[Block]:
 def _convert_part(part: Part, *, media: bool) -> Iterator[Block]:
     if part.text is None:
         medium = read_medium(part) if media else None
-        yield (_convert_medium(medium) if medium else None) or {"text": LEFT_OUT.format(type=part.type)}
+        yield (_convert_medium(medium) if medium else None) or {"text": describe_left_out(part.type, part.extra)}
     elif part.text.strip():
         signature = find_signature(part.extra)
         yield {"text": part.text, **({"thoughtSignature": signature} if signature else {})}

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.domain.media.parts import get_frames, mark_origin, mark_part
-from holdfast.domain.medium import Medium, find_medium
+from holdfast.domain.medium import DATA_FIELDS, Medium, find_medium
 from holdfast.domain.messages import NOTE, ROLES, SYSTEM_ROLES, TEXT_PARTS, Content, Message, Part, ToolCall
 from holdfast.domain.session import Entry
 from holdfast.errors import InvalidMessage
@@ -42,6 +42,7 @@ _AUDIO_FORMATS: Final = {
 """Name of the format in Chat Completions for each media type of audio that Chat Completions accept."""
 _NATIVE: Final = frozenset({"text", "refusal", "image_url", "input_audio", "file", "video_url"})
 """Types of message parts that exist in Chat Completions."""
+LEFT_OUT: Final = "[a part of type {type} is left out here: this model does not take it]"
 _KEPT: Final = ("cache_control",)
 """Fields of parts from other APIs. Gateways to models of these APIs also read the fields in Chat Completions."""
 
@@ -59,7 +60,7 @@ def convert_parts(message: Message) -> Message:
     """
     if not isinstance(message.content, tuple) or all(part.type in _NATIVE for part in message.content):
         return message
-    return message.evolve(content=tuple(_convert_part(part) for part in message.content))
+    return message.evolve(content=tuple(made for part in message.content for made in _convert_part(part)))
 
 
 def move_media_after_results(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -106,20 +107,38 @@ def list_moved_media(sent: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     return sources
 
 
-def _convert_part(part: Part) -> Part:
-    if part.type in _NATIVE:
-        return part
-    if part.text is not None:
-        return msgspec.structs.replace(part, type="text") if part.type in TEXT_PARTS else part
+def _convert_part(part: Part) -> Iterator[Part]:
+    source = part.extra.get("source")
     found = read_medium(part)
-    made = None if found is None else _make_part(found, part.extra)
-    if made is None and part.type == "video":
+    if part.type in _NATIVE:
+        yield part
+    elif part.text is not None:
+        yield msgspec.structs.replace(part, type="text") if part.type in TEXT_PARTS else part
+    elif part.type == "document" and isinstance(source, Mapping) and source.get("type") == "content":
+        yield from _convert_document(part.extra, source.get("content"))
+    elif found is not None and (made := _make_part(found, part.extra)) is not None:
+        kind, fields = made
+        context = part.extra.get("context") if kind == "file" else None
+        yield from (Part("text", context),) if isinstance(context, str) and context else ()
+        text = None if fields is not None else _join_lines(found.name, part.extra.get("context"), "", found.words)
+        yield Part(kind, text, {**(fields or {}), **_pick_kept(part.extra)})
+    elif part.type == "video":
         frames = get_frames(part)
-        return Part("text", FRAMES.format(about=f": {len(frames)} frames" if frames else ""))
-    if made is None:
-        return part
-    kind, fields = made
-    return Part(kind, None if fields is not None else _make_text(found), {**(fields or {}), **_pick_kept(part.extra)})
+        yield Part("text", FRAMES.format(about=f": {len(frames)} frames" if frames else ""))
+    else:
+        yield part
+
+
+def _convert_document(fields: Mapping[str, Any], content: Any) -> Iterator[Part]:
+    """Yield the title and the context of a document that consists of blocks, and the converted blocks."""
+    if head := _join_lines(fields.get("title"), fields.get("context")):
+        yield Part("text", head)
+    for block in [{"type": "text", "text": content}] if isinstance(content, str) else content or ():
+        yield from _convert_part(_parse_part(block, "document"))
+
+
+def _join_lines(*lines: Any) -> str:
+    return "\n".join(line for line in lines if isinstance(line, str)).strip("\n")
 
 
 def _make_part(found: Media, extra: dict[str, Any]) -> tuple[str, dict[str, Any] | None] | None:
@@ -140,10 +159,20 @@ def _make_part(found: Media, extra: dict[str, Any]) -> tuple[str, dict[str, Any]
     return None
 
 
-def _make_text(found: Media | None) -> str | None:
-    if found is None or found.words is None:
-        return None
-    return f"{found.name}\n\n{found.words}" if found.name else found.words
+def describe_left_out(kind: str, fields: Mapping[str, Any]) -> str:
+    """Return the words in place of a part that a model does not take: its type, and all its fields except data."""
+    rest = _drop_data({name: value for name, value in fields.items() if name not in ("type", *_KEPT)})
+    words = f"\n{msgspec.json.encode(rest).decode()}" if rest else ""
+    return LEFT_OUT.format(type=kind) + words
+
+
+def _drop_data(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        kept = {name: _drop_data(one) for name, one in value.items() if name not in DATA_FIELDS}
+        return {name: one for name, one in kept.items() if one not in (None, "", {}, [])}
+    if isinstance(value, list):
+        return [_drop_data(one) for one in value]
+    return None if isinstance(value, str) and value[:5].lower() == "data:" else value
 
 
 def _make_data_url(found: Media) -> str | None:

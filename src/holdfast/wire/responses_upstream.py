@@ -17,6 +17,7 @@ from holdfast.domain.provider_items import FORMAT, HOSTED, is_provider_compactio
 from holdfast.errors import InvalidRequest
 from holdfast.limits import HOSTED_ITEM_BYTES
 from holdfast.wire.anthropic import to_tool_name
+from holdfast.wire.openai import describe_left_out
 from holdfast.wire.responses_replies import convert_input_part
 
 Json = dict[str, Any]
@@ -44,7 +45,6 @@ _CONVERTED: Final = frozenset(
         "verbosity",
     }
 )
-LEFT_OUT: Final = "[a part of type {type} is left out here: the Responses API does not take it]"
 _INPUTS: Final = ("input_text", "input_image", "input_file")
 """Types of parts of messages and outputs in a request."""
 _ID_LENGTH: Final = 64
@@ -218,7 +218,7 @@ def _convert_reply_part(part: Any) -> Json:
     if kind == "refusal":
         return {"type": "refusal", "refusal": part.get("refusal", "")}
     if kind not in (None, *UNSPOKEN_PARTS) and part.get("text") is None:
-        return {"type": "output_text", "text": LEFT_OUT.format(type=kind)}
+        return {"type": "output_text", "text": describe_left_out(str(kind), part)}
     return {"type": "output_text", "text": str(part.get("text") or "") if isinstance(part, Mapping) else str(part)}
 
 
@@ -227,7 +227,7 @@ def _convert_content(content: Any) -> Any:
         return content or ""
     made = [convert_input_part(part) for part in content]
     return [
-        part if part.get("type") in _INPUTS else {"type": "input_text", "text": LEFT_OUT.format(type=part.get("type"))}
+        part if part["type"] in _INPUTS else {"type": "input_text", "text": describe_left_out(part["type"], part)}
         for part in made
     ]
 

@@ -70,7 +70,8 @@ async def test_speakers_and_foreign_parts_become_words() -> None:
             [part["text"] for part in item["content"]] if isinstance(item["content"], list) else item["content"]
             for item in served.sent["input"]
         ]
-        words = "[a part of type video_url is left out here: the Responses API does not take it]"
+        link = '{"video_url":{"url":"https://example.org/a.mp4"}}'
+        words = f"[a part of type video_url is left out here: this model does not take it]\n{link}"
         assert said == [["alice:", "I am allergic to nuts."], ["Noted.", words], ["ben:", "Watch.", words]]
 
 

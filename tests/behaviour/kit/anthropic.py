@@ -176,6 +176,12 @@ def _check_source(block: Json) -> Iterator[str]:
             legal = str(source.get("url")).startswith(("https://", "http://"))
         case "text":
             legal = kind == "document" and source.get("media_type") == "text/plain" and bool(source.get("data"))
+        case "content":
+            # "Citations", custom content documents: text, or blocks
+            legal = kind == "document" and bool(source.get("content"))
+        case "file":
+            # "Files API": a file that was uploaded before
+            legal = bool(source.get("file_id"))
         case _:
             legal = False
     if not legal:

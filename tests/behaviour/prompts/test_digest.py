@@ -219,7 +219,7 @@ def test_gemini_gets_what_it_accepts() -> None:
     assert all(before != after for before, after in itertools.pairwise(roles))
     assert "[received]" in str(context.messages)
     assert "inlineData" not in str(context.messages)
-    assert "left out here: Gemini does not take it" in str(context.messages[-1])
+    assert "left out here: this model does not take it" in str(context.messages[-1])
 
 
 def test_an_unknown_dialect_is_named() -> None:
