@@ -78,7 +78,7 @@ def _has_substance(part: Part) -> bool:
 
 
 def _has_content_elsewhere(extra: Mapping[str, Any]) -> bool:
-    """Return True if fields other than the content hold a reply: a `function_call`, an audio recording, or server tool blocks."""
+    """Return True if fields other than the content hold a reply: a refusal, an audio recording, server tool blocks, or a `function_call`."""
     if not extra:
         return False
     audio, blocks = extra.get("audio"), extra.get(CONTENT_BLOCKS)
@@ -86,7 +86,9 @@ def _has_content_elsewhere(extra: Mapping[str, Any]) -> bool:
     served = isinstance(blocks, list) and any(
         isinstance(block, Mapping) and block.get("type") not in (*REASONING_PARTS, "text") for block in blocks
     )
-    return bool(has_audio or served or isinstance(extra.get("function_call"), Mapping))
+    refusal = extra.get("refusal")
+    refused = isinstance(refusal, str) and refusal.strip()
+    return bool(refused or has_audio or served or isinstance(extra.get("function_call"), Mapping))
 
 
 def is_blank(content: str | tuple[Part, ...] | UnsetType | None) -> bool:

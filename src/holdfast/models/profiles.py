@@ -239,7 +239,7 @@ def _find_missing(before: str, role: str) -> Json | None:
 
 
 def _fit_message(given: Mapping[str, Any], profile: Profile, model: Any, *, signed: bool) -> Json:
-    role, content = given["role"], given.get("content")
+    role, content = given["role"], _fit_refusal(given, profile)
     plain = len(given) == 2 and type(content) is str and role != "developer"
     if plain and (profile.blank or (content and not content.isspace())):
         return dict(given)  # nearly every message of a long prompt
@@ -266,6 +266,16 @@ def _fit_message(given: Mapping[str, Any], profile: Profile, model: Any, *, sign
     if "name" in message and not (profile.names and _NAME.fullmatch(str(message["name"]))):
         message["content"] = _prepend(f"{message.pop('name')}: ", message.get("content"))
     return message
+
+
+def _fit_refusal(message: Mapping[str, Any], profile: Profile) -> Any:
+    """Return the content of a message, with a refusal as text if the upstream does not know refusals."""
+    content = message.get("content")
+    if message["role"] != "assistant" or "refusal" in profile.fields:
+        return content
+    if isinstance(content, list):
+        return [{"type": "text", "text": part["refusal"]} if part["type"] == "refusal" else part for part in content]
+    return content or message.get("refusal", content)
 
 
 def _is_accepted(field: str, value: Any, role: str, profile: Profile, model: Any) -> bool:
