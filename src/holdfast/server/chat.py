@@ -18,6 +18,7 @@ from holdfast.agents import Agent, Responder
 from holdfast.config.gateway import Gateway
 from holdfast.context.settings import RequestSettings
 from holdfast.domain.interruptions import HEARD, HeardReport, parse_heard
+from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.engine.session_lock import check_mode
 from holdfast.limits import INLINE_BODY_BYTES
@@ -132,7 +133,7 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
     """
     hf, body, forwarded = call.hf, parsed.body, call.handed
     session_id, unknown, requester = _check_request(call, parsed, gateway)
-    (system, incoming), key = split_system(parsed.messages), _get_idempotency_key(call, requester)
+    (system, incoming), key = _split_system(parsed), _get_idempotency_key(call, requester)
     fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
     attempt_digest = await digest_attempt(call, sent, key, requester, name_session(call, sent, gateway))
     wanted = get_requested_mode(call, sent, body)
@@ -149,11 +150,13 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
         queue=check_mode(body.get("session_queue")) or hf.queueing.mode,
         check=partial(_check_responder, settings, gateway, parsed, unknown),
         fingerprint=fingerprint,
-        stores_system=parsed.stores_system,
+        instructions=parsed.instructions,
     )
     placement = await _place(call, attempt_digest, parsed, locator_input)
     with release_on_error(placement):
         session = placement.session
+        if len(system) == parsed.instructions:
+            system = (*system, *session.system_messages)
         responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
         locator_input.check(responder)
         warnings = make_field_warnings(unknown, names_session=session_id is not None)
@@ -180,6 +183,13 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
         turn = Turn(hf.engine, _add_parsed_fields(request, parsed))
         turn.placement = placement
         return turn
+
+
+def _split_system(parsed: ParsedRequest) -> tuple[tuple[Message, ...], list[Message]]:
+    """Return the messages that are the system prompt of a request, and those that are appended to the log."""
+    if not parsed.logs_system:
+        return split_system(parsed.messages)
+    return tuple(parsed.messages[: parsed.instructions]), parsed.messages[parsed.instructions :]
 
 
 def _add_parsed_fields(request: TurnRequest, parsed: ParsedRequest) -> TurnRequest:

@@ -223,8 +223,8 @@ class LocatorInput(NamedTuple):
     """Raises `InvalidRequest` if the given responder cannot answer the request."""
     fingerprint: bytes = b""
     """Hash of the request that is stored with its idempotency key."""
-    stores_system: bool = True
-    """True: a new session stores the leading system messages."""
+    instructions: int = 0
+    """Number of leading system messages that a new session does not store."""
 
 
 async def locate_session(call: Call, body: Mapping[str, Any], request_input: LocatorInput) -> Placement:
@@ -262,7 +262,7 @@ async def locate_session(call: Call, body: Mapping[str, Any], request_input: Loc
         if body.get("interrupt") is not None:
             message = "interrupt: this request starts a new session, so there is no reply to interrupt"
             raise errors.NoReply(message)
-        stored = request_input.system if request_input.stores_system else ()
+        stored = request_input.system[request_input.instructions :]
         return await hf.ensure(new_id, user_id=owner, agent=agent, system_messages=stored)
 
     if not request_input.matches or request_input.mode == "delta" or (session_id is not None and not keyed):

@@ -97,6 +97,8 @@ class ResponsesRequest(NamedTuple):
     """The newest compaction item of the input that Holdfast made; None if there is none."""
     is_whole: bool = False
     """True: the prompt must have the whole conversation (`truncation: disabled`)."""
+    instructions: int = 0
+    """Number of system messages that the field `instructions` has."""
 
 
 class CompactionWish(NamedTuple):
@@ -146,7 +148,8 @@ def parse_request(body: Fields) -> ResponsesRequest:
     wish = CompactionWish(threshold, is_triggered) if is_triggered or threshold is not None else None
     references = list(given) if isinstance(given, list) and any(map(is_reference, given)) else []
     parsed, compacted = ([], None) if references else parse_input(given)
-    messages = [*_parse_instructions(body.get("instructions")), *parsed]
+    instructions = _parse_instructions(body.get("instructions"))
+    messages = [*instructions, *parsed]
     check_metadata(body.get("metadata"))
     echo = {name: body[name] for name in ECHOED if body.get(name) is not None}
     store = _parse_flag(body, "store", default=True)
@@ -166,6 +169,7 @@ def parse_request(body: Fields) -> ResponsesRequest:
         wish,
         compacted,
         _parse_truncation(body),
+        len(instructions),
     )
 
 

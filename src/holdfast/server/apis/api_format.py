@@ -57,9 +57,11 @@ class ParsedRequest(NamedTuple):
     """When the request wants its session to be compacted; None: never."""
     background: bool = False
     """True: the response is sent when the turn has begun, and the reply is made afterwards. The encoder is a `BackgroundEncoder`."""
-    stores_system: bool = True
-    """True: a new session stores the leading system messages, so that later requests need not send them. False: they are only for this
-    request."""
+    instructions: int = 0
+    """Number of leading messages that are only for this request. A new session stores the system messages after them, so that later requests
+    need not send these."""
+    logs_system: bool = False
+    """True: the system messages after the instructions are appended to the log like all other messages."""
     hosted_tools: tuple[Mapping[str, Any], ...] = ()
     """Tools that run at the provider, in the format of the Responses API."""
     is_whole: bool = False
