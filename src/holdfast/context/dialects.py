@@ -83,7 +83,7 @@ def parse_field_thoughts(message: Message) -> list[Thought]:
     extra = message.extra
     made = [_parse_block(item) for item in _list_objects(extra.get("thinking_blocks"))]
     made = made or [_parse_detail(item) for item in _list_objects(extra.get("reasoning_details"))]
-    made = [thought for thought in made if thought.text or thought.signature or thought.sealed]
+    made = [one for one in made if one.text or (one.vendor is not None and (one.signature or one.sealed))]
     if made:
         return made
     texts = (extra.get(name) for name in ("reasoning_content", "reasoning"))
