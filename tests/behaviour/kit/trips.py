@@ -127,7 +127,7 @@ def _result(call_id: str, content: Any, **more: Any) -> Row:
     return {"type": "tool_result", "tool_use_id": call_id, "content": content, **more}
 
 
-_SEARCH: Final = [
+SEARCH: Final = [
     {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
     {
         "type": "web_search_tool_result",
@@ -137,7 +137,7 @@ _SEARCH: Final = [
         ],
     },
 ]
-_CITED: Final = {"type": "char_location", "cited_text": "c", "document_index": 0, "document_title": None}
+CITED: Final = {"type": "char_location", "cited_text": "c", "document_index": 0, "document_title": None}
 MESSAGES: Final[Mapping[str, list[Row]]] = {
     "texts": [user([text("zqone ", cache_control={"type": "ephemeral"}), text("zqtwo")])],
     "string": [user("zqone"), assistant("zqtwo"), user("zqthree")],
@@ -210,8 +210,8 @@ MESSAGES: Final[Mapping[str, list[Row]]] = {
         ),
         user("zqnext"),
     ],
-    "server-tool": [user("zqgo"), assistant([text("zqlet"), *_SEARCH, text("zqsaid")]), user("zqnext")],
-    "citations": [user("zqgo"), assistant([text("zqsaid", citations=[_CITED]), text("zqmore")]), user("zqnext")],
+    "server-tool": [user("zqgo"), assistant([text("zqlet"), *SEARCH, text("zqsaid")]), user("zqnext")],
+    "citations": [user("zqgo"), assistant([text("zqsaid", citations=[CITED]), text("zqmore")]), user("zqnext")],
     "unknown-fields": [
         user([text("zqone", mark={"x": 1})], note=[1]),
         assistant([_use("c1", {"zqa": 1}, mark=2)], note=True),
@@ -378,6 +378,10 @@ class Client:
         """Return the history with the answer and one more message, as a client sends them."""
         raise NotImplementedError
 
+    def make_results(self, answer: Row) -> list[Row]:
+        """Return the messages with a result for each call of an answer."""
+        raise NotImplementedError
+
     async def read(self, session: str, answer: Row) -> list[Row]:
         """Return what the client sent, as it can read it from the server."""
         found = (await self.http.get(f"/v1/sessions/{session}")).json()
@@ -401,6 +405,9 @@ class ChatClient(Client):
     def extend(self, history: Sequence[Row], answer: Row) -> list[Row]:
         return [*history, answer["choices"][0]["message"], user("zqagain")]
 
+    def make_results(self, answer: Row) -> list[Row]:
+        return [result(one["id"], "zqfound") for one in answer["choices"][0]["message"]["tool_calls"]]
+
 
 class MessagesClient(Client):
     path = "/v1/messages"
@@ -409,6 +416,10 @@ class MessagesClient(Client):
 
     def extend(self, history: Sequence[Row], answer: Row) -> list[Row]:
         return [*history, assistant(answer["content"]), user("zqagain")]
+
+    def make_results(self, answer: Row) -> list[Row]:
+        called = [block["id"] for block in answer["content"] if block["type"] == "tool_use"]
+        return [user([_result(call_id, "zqfound") for call_id in called])]
 
     async def read(self, session: str, answer: Row) -> list[Row]:
         read: list[Row] = []
@@ -455,6 +466,9 @@ class ResponsesClient(Client):
 
     def extend(self, history: Sequence[Row], answer: Row) -> list[Row]:
         return [*history, *answer["output"], item("user", given("zqagain"))]
+
+    def make_results(self, answer: Row) -> list[Row]:
+        return [_output(one["call_id"], "zqfound") for one in answer["output"] if one["type"] == "function_call"]
 
     async def read(self, session: str, answer: Row) -> list[Row]:
         page = await self.http.get(f"/v1/responses/{answer['id']}/input_items", params={"order": "asc", "limit": 100})
