@@ -20,7 +20,6 @@ from holdfast.server.responses import ItemList, ItemsQuery, ResponseQuery
 from holdfast.server.routes import BODY, JSON, KEY, OF_SESSION, Routes, SessionQuery
 from holdfast.server.stored_responses import (
     LogItem,
-    describe_conversation,
     find_item,
     get_conversation,
     iterate_items,
@@ -58,7 +57,8 @@ class ConversationObject(Answer):
     @classmethod
     def from_session(cls, session: Session) -> ConversationObject:
         """Convert a session to its conversation."""
-        return msgspec.convert(describe_conversation(session), cls)
+        texts = {name: value for name, value in session.metadata.items() if isinstance(value, str)}
+        return cls(make_conversation_id(session.id), session.created_at // 1000, texts)
 
 
 class ConversationItem(OpenObject, kw_only=True):

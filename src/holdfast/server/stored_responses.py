@@ -26,7 +26,7 @@ from holdfast.turns.respond import COMPACTION, FINISH_REASON
 from holdfast.turns.turn import INPUT_COUNT, MARK, OPENED_BY
 from holdfast.turns.turn_start import find_note
 from holdfast.wire.openai import to_chat_message
-from holdfast.wire.response_ids import Place, make_conversation_id, parse_conversation_id, parse_place
+from holdfast.wire.response_ids import Place, parse_conversation_id, parse_place
 from holdfast.wire.response_notes import ResponseNote, parse_note
 from holdfast.wire.responses_items import ToolNames
 from holdfast.wire.responses_replies import (
@@ -447,14 +447,3 @@ async def find_message_items(hf: Holdfast, place: Place, user_id: str | None) ->
     entries = await hf.store.entries(session.ref, start=place.seq, limit=1)
     own = [entry for entry in entries if entry.seq == place.seq]
     return MessageItems(session, place.seq, await make_log_items(hf, session, own))
-
-
-def describe_conversation(session: Session) -> dict[str, Any]:
-    """Return the Conversation object of a session."""
-    metadata = {name: value for name, value in session.metadata.items() if isinstance(value, str)}
-    return {
-        "id": make_conversation_id(session.id),
-        "object": "conversation",
-        "created_at": session.created_at // 1000,
-        "metadata": metadata,
-    }

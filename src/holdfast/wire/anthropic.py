@@ -155,14 +155,7 @@ BLOCKS = "content_blocks"
 The field is present only if the reply has more than text preceded by reasoning: server tools and their results,
 citations, or reasoning between texts.
 """
-TOOL_FIELDS = (
-    "cache_control",
-    "strict",
-    "defer_loading",
-    "allowed_callers",
-    "input_examples",
-    "eager_input_streaming",
-)
+TOOL_FIELDS = ("cache_control", "strict", "defer_loading", "allowed_callers", "input_examples", "eager_input_streaming")
 """Fields of a tool that only Anthropic knows. They are next to `function`."""
 _MEDIA_FIELDS = {"image": ("transformations",), "document": ("title", "context", "citations")}
 """Fields of an image or a document that are next to its `source`."""

@@ -39,16 +39,8 @@ from holdfast.wire.openai import (
 Body = Mapping[str, Any]
 CHAT_ONLY: Final = frozenset(
     {"audio", "frequency_penalty", "logit_bias", "logprobs", "modalities", "n", "prediction", "presence_penalty"}
-    | {
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "safety_identifier",
-        "seed",
-        "store",
-        "stream_options",
-        "top_logprobs",
-    }
-    | {"verbosity", "web_search_options"}
+    | {"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "seed", "store", "stream_options"}
+    | {"top_logprobs", "verbosity", "web_search_options"}
 )
 """Fields of Chat Completions that have no counterpart in Anthropic's API."""
 REWRITTEN: Final = frozenset(
@@ -509,11 +501,11 @@ def drop_foreign_fields(message: Message, *, files: bool = False) -> Message:
 def _get_server_tool_type(message: Message) -> str:
     """Return the type of the first server tool block of a reply that contains no other content."""
     blocks = message.extra.get("content_blocks")
-    kinds = [part.type for part in message.media if part.type in SERVER_TOOL_PARTS]
-    kinds += (
-        [str(block.get("type")) for block in blocks if isinstance(block, Mapping)] if isinstance(blocks, list) else []
-    )
-    return next((kind for kind in kinds if kind in SERVER_TOOL_PARTS), "unknown")
+    listed = blocks if isinstance(blocks, list) else ()
+    kinds = [part.type for part in message.media] + [
+        block.get("type") for block in listed if isinstance(block, Mapping)
+    ]
+    return next((str(kind) for kind in kinds if kind in SERVER_TOOL_PARTS), "unknown")
 
 
 def _drop_fields(extra: Mapping[str, Any]) -> dict[str, Any]:

@@ -169,31 +169,19 @@ def get_items(message: Message) -> list[Item]:
 
 
 def _is_plain(item: Item) -> bool:
-    """Return True if the message that is made of an item has all of it, so that the same item can be made of the message."""
+    """Return True for a call, or a text in its shortest form, which can be made again of the message that is made of it."""
     fields, kind = item.keys() - _SILENT, item["type"]
     if kind == "function_call":
         return fields == {"call_id", "name", "arguments"}
-    if kind == "function_call_output":
-        output = item["output"]
-        return fields == {"call_id", "output"} and (isinstance(output, str) or all(map(_is_plain_input, output)))
-    if kind != "message" or fields != {"role", "content"}:
+    name, others = ("output", {"call_id"}) if kind == "function_call_output" else ("content", {"role"})
+    if fields != {name, *others}:
         return False
-    content = item["content"]
-    if item["role"] == "assistant":
-        return isinstance(content, str) or (len(content) == 1 and _is_plain_reply(content[0]))
-    return isinstance(content, str) or all(map(_is_plain_input, content))
-
-
-def _is_plain_input(part: Item) -> bool:
-    fields = part.keys() - {"type"}
-    if part["type"] == "input_image":
-        return fields == {"image_url", "detail"} and isinstance(part["image_url"], str) and bool(part["detail"])
-    return part["type"] == "input_text" and fields == {"text"}
-
-
-def _is_plain_reply(part: Item) -> bool:
-    rest = {name for name, value in part.items() if value and name != "type"}
-    return rest <= {{"output_text": "text", "refusal": "refusal"}.get(part["type"])}
+    parts, is_reply = item[name], item.get("role") == "assistant"
+    if isinstance(parts, str):
+        return True
+    about = {"type": "output_text" if is_reply else "input_text"}
+    texts = [{key: value for key, value in part.items() if value and key != "text"} for part in parts]
+    return all(text == about for text in texts) and not (is_reply and len(parts) > 1)
 
 
 def _list_parts(message: Message) -> tuple[Part, ...]:
@@ -216,11 +204,8 @@ def _simplify(message: Message) -> Message:
     if not isinstance(message.content, tuple):
         return message
     parts = tuple(Part("text", part.text) if part.type in _TEXTS else part for part in message.content)
-    if len(parts) == 1 and parts[0].type == "text":
-        return message.evolve(content=parts[0].text)
-    if message.role == "assistant" and all(part.type == "text" for part in parts):
-        return message.evolve(content=message.text)
-    return message.evolve(content=parts)
+    is_text = all(part.type == "text" for part in parts) and (len(parts) == 1 or message.role == "assistant")
+    return message.evolve(content=message.text if is_text else parts)
 
 
 def _parse_call(item: Item, where: str) -> ToolCall:
