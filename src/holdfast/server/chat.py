@@ -69,6 +69,8 @@ _DELIVERY_FIELDS = frozenset({"stream", "stream_options", "on_disconnect"})
 _RESOLVED_FIELDS = ("previous_response_id", "system")
 """Fields that the API formats convert or resolve, so that the parsed fields do not contain them. A repeated request may not differ in them."""
 
+_OTHER_UNITS = {"seconds": range(10**9, 10**11), "microseconds": range(10**15, 10**16)}
+"""Times of other units since the epoch, from the year 2001 on."""
 
 Resolve = Callable[[Call, ParsedRequest, Gateway], Awaitable[ParsedRequest]]
 """Function that replaces the ids in a parsed request, which name stored sessions and messages."""
@@ -166,7 +168,7 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
             ref=session.ref,
             responder=hf.roster.with_request_settings(responder, settings),
             settings=settings,
-            warnings=(*parsed.warnings, *warnings, *ignored, *_warn_of_repairs(call)),
+            warnings=(*parsed.warnings, *warnings, *ignored, *_warn_of_repairs(call), *_warn_of_times(parsed.own)),
             incoming=separated.messages,
             own=separated.own,
             heard=separated.heard,
@@ -309,6 +311,18 @@ def _warn_of_repairs(call: Call) -> Iterator[TurnWarning]:
     for place in call.repaired:
         message = f"{place} contained half of a surrogate pair, as of an emoji cut in two: it was replaced by U+FFFD"
         yield TurnWarning("text_repaired", message, param=place)
+
+
+def _warn_of_times(own: Sequence[Mapping[str, Any]]) -> Iterator[TurnWarning]:
+    """Yield a warning for the first message whose time is probably not in milliseconds. Times are stored as they were sent."""
+    for at, fields in enumerate(own):
+        time = fields.get("timestamp", 0)
+        unit = next((unit for unit, times in _OTHER_UNITS.items() if time in times), None)
+        if unit is not None:
+            param = f"messages[{at}].timestamp"
+            message = f"{param} is {time:,}: it must be in milliseconds since the epoch, and these are probably {unit}"
+            yield TurnWarning("timestamp_unit", message, param=param)
+            return
 
 
 def _parse_interruption(body: Mapping[str, Any]) -> HeardReport | None:

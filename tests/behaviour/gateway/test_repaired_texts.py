@@ -95,3 +95,14 @@ async def test_half_a_pair_is_replaced_in_appends_over_http() -> None:
 async def test_two_halves_become_the_character_that_they_are(world: World) -> None:
     async with world.open() as hf:
         assert texts(await (await hf.given("s", user("\ud83d\ude00"))).messages()) == ["😀"]
+
+
+@pytest.mark.parametrize(("time", "unit"), [(1_700_000_000, "seconds"), (1_700_000_000_000_000, "microseconds"), (1_700_000_000_000, None), (5, None)])  # fmt: skip
+async def test_a_time_in_another_unit_is_kept_and_reported(time: int, unit: str | None) -> None:
+    async with gateway(["ok"]) as served:
+        message = user("hi", timestamp=time)
+        answer = await served.http.post("/v1/chat/completions", json={"model": "default", "messages": [message]})
+        warnings = answer.json()["session"].get("warnings", [])
+        assert [one["message"].rpartition(" ")[2] for one in warnings] == ([unit] if unit else [])
+        (entry, _) = (await served.http.get(f"/v1/sessions/{answer.json()['session_id']}/messages")).json()["data"]
+        assert entry["timestamp"] == time
