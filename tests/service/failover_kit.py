@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.agents import Agent, Llm, Roster
 from holdfast.holdfast import Holdfast
+from holdfast.log.items import get_text
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
@@ -52,8 +53,8 @@ async def ask(hf: Holdfast, text: str = "hi", **fields: Any) -> tuple[str, Turn]
         hf.engine, TurnRequest(ref=REF, responder=hf.roster.find_responder(model=model), incoming=incoming, **fields)
     )
     said = ""
-    async for chunk in respond(turn):
-        said += "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+    async for deltas in respond(turn):
+        said += get_text(deltas)
     return said, turn
 
 

@@ -12,6 +12,7 @@ from holdfast.context.settings import ContextSettings
 from holdfast.domain.messages import Message
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
+from holdfast.log.items import Finish, Usage, get_text
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from tests.service.scripted_model import REF, make_chunks, open_session, texts
@@ -32,8 +33,8 @@ def assistant(text: str) -> Message:
 async def run_and_collect(turn: Turn) -> str:
     """Run the turn and return the reply text."""
     said = ""
-    async for chunk in respond(turn):
-        said += "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+    async for deltas in respond(turn):
+        said += get_text(deltas)
     return said
 
 
@@ -47,8 +48,8 @@ async def test_reply_is_durable_before_its_last_chunk_is_sent() -> None:
         _,
     ):
         turn, ends = make_turn(hf, user("a")), 0
-        async for chunk in respond(turn):
-            if any(choice.get("finish_reason") for choice in chunk["choices"]) or "usage" in chunk:
+        async for deltas in respond(turn):
+            if any(isinstance(delta, Finish | Usage) for delta in deltas):
                 assert await texts(hf) == ["a", "one two"]
                 assert turn.closed
                 ends += 1

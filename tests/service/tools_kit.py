@@ -70,8 +70,8 @@ class Bench:
     async def ask(self, *messages: str | dict[str, Any], **fields: Any) -> dict[str, Any]:
         """Run a turn and return the completion as a client collects it."""
         collector = Collector()
-        async for chunk in respond(self.turn(*messages, **fields)):
-            collector.add(chunk)
+        async for deltas in respond(self.turn(*messages, **fields)):
+            collector.add(deltas)
         return collector.build_completion()
 
     async def log(self) -> list[Entry]:

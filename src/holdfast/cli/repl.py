@@ -13,6 +13,7 @@ from holdfast.context.build import WorkingSet
 from holdfast.context.explain import Run
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
+from holdfast.log.items import Delta, get_text
 from holdfast.models import Collector, closing
 from holdfast.numbers import format_count
 from holdfast.sessions.explanation import format_explanation
@@ -66,9 +67,9 @@ class ChatSession:
         )
         printer = ReplyPrinter()
         try:
-            async with closing(respond(turn)) as chunks:
-                async for chunk in chunks:
-                    printer.add(chunk)
+            async with closing(respond(turn)) as stream:
+                async for deltas in stream:
+                    printer.add(deltas)
             printer.finish()
         finally:
             printer.end()
@@ -148,10 +149,10 @@ class ReplyPrinter:
         self._open = False
         """True if the last line of the output is not ended yet."""
 
-    def add(self, chunk: dict[str, Any]) -> None:
-        """Print the text in a chunk of the reply."""
-        self._collector.add(chunk)
-        words = self._held + "".join(_extract_text(chunk))
+    def add(self, deltas: list[Delta]) -> None:
+        """Print the text in a part of the reply."""
+        self._collector.add(deltas)
+        words = self._held + get_text(deltas)
         # The second half of a CRLF may come with the next chunk.
         self._held = "\r" if words.endswith("\r") else ""
         self._write(words.removesuffix("\r"))
@@ -176,13 +177,6 @@ class ReplyPrinter:
         if words:
             click.echo(sanitize(words), nl=False)
             self._open = not words.endswith("\n")
-
-
-def _extract_text(chunk: dict[str, Any]) -> Iterable[str]:
-    for choice in chunk.get("choices") or ():
-        content = (choice.get("delta") or {}).get("content") if choice.get("index", 0) == 0 else None
-        if isinstance(content, str):
-            yield content
 
 
 def _parse_number(text: str, usage: str) -> int:

@@ -9,14 +9,14 @@ sse       parser for event streams                    failures          conversi
 overflow  detection of prompts that are too long      health            cool-down of failing upstreams
 limited   a limit on concurrent calls                 count_endpoints   URLs and request formats of providers' token counts
 counting  client for a provider's token count         profiles          what OpenAI-compatible upstreams accept
-collect   conversion of chunks to a completion        offline           the model that needs no network
+collect   conversion of deltas to a completion        offline           the model that needs no network
 """
 
 from __future__ import annotations
 
 from holdfast.models.anthropic import AnthropicModel
-from holdfast.models.base import Model, closing, retire
-from holdfast.models.collect import Collector, TokenUsage, collect, has_content, read_usage, to_chunks
+from holdfast.models.base import DeltaModel, Model, closing, retire, stream_deltas
+from holdfast.models.collect import Collector, TokenUsage, collect, read_usage, to_chunks
 from holdfast.models.count_endpoints import find_count_endpoint
 from holdfast.models.counting import PromptCounter, ProviderCounter
 from holdfast.models.failures import make_too_long_error
@@ -30,6 +30,7 @@ __all__ = [
     "AnthropicModel",
     "Call",
     "Collector",
+    "DeltaModel",
     "LimitedModel",
     "Model",
     "OfflineModel",
@@ -43,9 +44,9 @@ __all__ = [
     "collect",
     "find_count_endpoint",
     "get_upstream_origin",
-    "has_content",
     "make_too_long_error",
     "read_usage",
     "retire",
+    "stream_deltas",
     "to_chunks",
 ]

@@ -1,4 +1,4 @@
-"""Parse an upstream's response, which is an event stream or one JSON object, into chunks. This module does no I/O."""
+"""Parse an upstream's response, which is an event stream or one JSON object, into deltas. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.models.collect import to_chunks
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.models.sse import Event, EventReader, EventTooLong
-from holdfast.wire.openai import CallReader, make_function_id
+from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.strict_json import decode_repaired
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from holdfast.log.items import Delta
 
 SHOWN_CHARS: Final = 120
 """Maximum number of characters of unexpected input that an error quotes."""
@@ -27,8 +29,7 @@ class AnswerReader:
     """Parse the body of a successful response: an event stream, or one JSON object from an upstream that ignored `stream`.
 
     The reader detects from the first bytes which of the two it is, because content types are often wrong. Call `feed` with each piece of
-    data until `done` is true. Call `end` if the data ends before that. Chunks are returned as the upstream sent them, except that tool
-    calls get missing ids and right numbers, and content in parts becomes text.
+    data until `done` is true. Call `end` if the data ends before that. Each event becomes a list of deltas.
 
     Args:
         where: Address of the upstream, for error messages.
@@ -45,13 +46,12 @@ class AnswerReader:
         self._json: list[bytes] = []
         self._size = 0
         self._finished: dict[int, bool] = {}
-        self._readers: dict[int, CallReader] = {}
-        """Readers of tool calls, by the index of their choice."""
+        self._decoder = ChatDecoder()
         self.done = False
         """True once the answer is complete. Data after that is ignored."""
 
-    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Parse a piece of the response, and yield the chunks that this piece completes.
+    def feed(self, data: bytes) -> Iterator[list[Delta]]:
+        """Parse a piece of the response, and yield the deltas of each event that it completes.
 
         Raises:
             ModelError: The upstream reported an error in its stream. The subclass depends on that error.
@@ -70,8 +70,8 @@ class AnswerReader:
             raise ModelReplyTooLarge(f"{self._where} sent too much at once: {exc}") from exc
         yield from self._read_events(events)
 
-    def end(self) -> Iterator[dict[str, Any]]:
-        """Parse the end of the response, and yield the remaining chunks. Call it also if the connection was lost.
+    def end(self) -> Iterator[list[Delta]]:
+        """Parse the end of the response, and yield the remaining deltas. Call it also if the connection was lost.
 
         Raises:
             ModelProtocolError: The answer is incomplete.
@@ -116,21 +116,18 @@ class AnswerReader:
             raise ModelReplyTooLarge(f"{self._where} sent an answer longer than {self._limit:,} bytes")
         self._json.append(data)
 
-    def _read_json(self, data: bytes) -> Iterator[dict[str, Any]]:
+    def _read_json(self, data: bytes) -> Iterator[list[Delta]]:
         completion = self._decode(data)
         if not isinstance(completion, dict) or is_error(completion):
             raise self._make_error(completion)
         choices = completion.get("choices")
         if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
             raise ModelProtocolError(f"{self._where} answered with JSON that has no choices: {_quote_bytes(data)}")
-        for choice in choices:
-            self._check_choice(choice)
         for chunk in to_chunks(completion):
-            self._track_choices(chunk)
-            yield chunk
+            yield self._read_chunk(chunk)
         self.done = True
 
-    def _read_events(self, events: Iterable[Event]) -> Iterator[dict[str, Any]]:
+    def _read_events(self, events: Iterable[Event]) -> Iterator[list[Delta]]:
         for event in events:
             if event.data.strip() == b"[DONE]":
                 if not self._finished:
@@ -140,12 +137,13 @@ class AnswerReader:
             chunk = self._decode(event.data)
             if event.name == "error" or not isinstance(chunk, dict) or is_error(chunk):
                 raise self._make_error(chunk)
-            self._track_choices(chunk)
-            chunk.setdefault("object", "chat.completion.chunk")  # OpenAI's client skips chunks without it
-            yield chunk
+            yield self._read_chunk(chunk)
 
-    def _track_choices(self, chunk: dict[str, Any]) -> None:
-        """Record which choices have started and finished. A stream that ends without `[DONE]` is complete if all have finished."""
+    def _read_chunk(self, chunk: dict[str, Any]) -> list[Delta]:
+        """Decode a chunk, and record which choices have started and finished.
+
+        A stream that ends without `[DONE]` is complete if all have finished.
+        """
         choices = chunk.get("choices") or ()
         if not isinstance(choices, list | tuple) or not all(isinstance(choice, dict) for choice in choices):
             raise ModelProtocolError(f"{self._where} sent a chunk whose choices are not a list of objects")
@@ -153,8 +151,8 @@ class AnswerReader:
             self._check_choice(choice)
             index = choice.get("index")
             index = index if isinstance(index, int) else 0
-            self._normalize(index, choice)
             self._finished[index] = self._finished.get(index, False) or choice.get("finish_reason") is not None
+        return self._decoder.decode(chunk)
 
     def _check_choice(self, choice: dict[str, Any]) -> None:
         """Raise `ModelProtocolError` for a choice that could be neither forwarded nor stored, before any part of the choice is forwarded."""
@@ -166,26 +164,6 @@ class AnswerReader:
                 if message is not None and not isinstance(message.get(name), kinds):
                     raise ModelProtocolError(f"{self._where} answered with {name} of an unexpected type")
 
-    def _normalize(self, index: int, choice: dict[str, Any]) -> None:
-        """Give a choice the form that Chat Completions has: text as content, and calls with numbers, ids and arguments as text.
-
-        Tool results refer to a call by its id, and the log must contain the same id that the client receives.
-        """
-        message = choice.get("delta", choice.get("message")) or {}
-        if isinstance(call := message.get("function_call"), dict) and not message.get("tool_calls"):  # deprecated
-            name = call.get("name")
-            message["tool_calls"] = [{"index": 0, **({"id": make_function_id(name)} if name else {}), "function": call}]
-            del message["function_call"]
-        if choice.get("finish_reason") == "function_call":
-            choice["finish_reason"] = "tool_calls"
-        if isinstance(calls := message.get("tool_calls"), list):
-            reader = self._readers.setdefault(index, CallReader())
-            message["tool_calls"] = [reader.read(call) for call in calls if isinstance(call, dict)]
-        if isinstance(parts := message.get("content"), list) and all(map(_is_text, parts)):
-            message["content"] = "".join(str(part.get("text") or "") for part in parts)
-            if thought := "".join(_read_thought(part) for part in parts):
-                message["reasoning_content"] = f"{message.get('reasoning_content') or ''}{thought}"
-
     def _decode(self, data: bytes) -> Any:
         try:
             return decode_repaired(data)
@@ -195,20 +173,6 @@ class AnswerReader:
 
     def _make_error(self, data: Any) -> Exception:
         return make_upstream_error(None, find_error_object(scrub(data, self._secrets)), where=self._where)
-
-
-def _is_text(part: Any) -> bool:
-    """Return True for a part that a message of Chat Completions can have as text or as unsigned reasoning."""
-    return (
-        isinstance(part, dict) and part.get("type") in ("text", "output_text", "thinking") and "signature" not in part
-    )
-
-
-def _read_thought(part: dict[str, Any]) -> str:
-    """Return the reasoning in a part. Mistral sends it as a list of texts."""
-    given = part.get("thinking")
-    pieces = given if isinstance(given, list) else [given]
-    return "".join(str(piece.get("text") or "") if isinstance(piece, dict) else str(piece or "") for piece in pieces)
 
 
 def _quote_bytes(data: bytes) -> str:

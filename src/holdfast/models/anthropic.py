@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from holdfast.accounting import run_cpu
 from holdfast.models.answer import AnswerReader
 from holdfast.models.anthropic_access import HOST, make_credentials, make_headers, normalize_path
-from holdfast.models.anthropic_stream import Json, MessageReader, ReplyChunks
+from holdfast.models.anthropic_stream import Json, MessageReader, ReplyDecoder
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
 from holdfast.models.http import check_headers, parse_base_url
 from holdfast.wire.anthropic_requests import build_body, list_betas
@@ -38,7 +38,7 @@ class AnthropicModel(UpstreamClient):
             `holdfast.domain.budget` reserves.
         headers: Headers of every call. They override the headers that this client sets. `anthropic-beta` is merged with that of the
             request.
-        clock: Returns Unix seconds, which become `created` of the chunks.
+        clock: Returns Unix seconds, which become `created` of replies.
         options: Timeouts, retries and limits, as described in `UpstreamClient`.
 
     Raises:
@@ -92,7 +92,7 @@ class AnthropicModel(UpstreamClient):
         return sent | check_headers({"anthropic-beta": ",".join(betas_by_name)} if betas_by_name else {})
 
     def _create_reader(self, call: PreparedRequest) -> AnswerReader:
-        reply = ReplyChunks(int(self._clock()), pauses=MAX_CONTINUATIONS)
+        reply = ReplyDecoder(int(self._clock()), pauses=MAX_CONTINUATIONS)
         return MessageReader(self._where, reply, call.secrets, self._max_event_bytes)
 
     def _continue_call(

@@ -1,6 +1,6 @@
-"""Convert replies of Anthropic's Messages API from bytes to `chat.completion.chunk` objects. This module does no I/O.
+"""Decode replies of Anthropic's Messages API from bytes to deltas. This module does no I/O.
 
-Text becomes `content`, and `tool_use` becomes a tool call. Reasoning becomes `reasoning_content`, which clients display, and also
+Reasoning becomes `reasoning_content`, which clients display, and also
 `thinking_blocks`, which later requests send back with its signature, unchanged. Blocks that Chat Completions cannot express become
 `content_blocks`, together with the texts and the reasoning around them, as described at `holdfast.wire.anthropic.BLOCKS`.
 """
@@ -15,6 +15,7 @@ import msgspec
 from holdfast.context.dialects import THINKING
 from holdfast.errors import ModelProtocolError
 from holdfast.limits import MODEL_EVENT_BYTES
+from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Reasoning, Text, Usage
 from holdfast.models.answer import AnswerReader
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.numbers import is_whole
@@ -61,33 +62,34 @@ class MessageReader(AnswerReader):
 
     Args:
         where: Address of the upstream, for error messages.
-        reply: Converts events to chunks. For a continued reply, it is the converter of the previous response.
+        reply: Decodes the events. For a continued reply, it is the decoder of the previous response.
         secrets: Credentials to remove from error messages.
         limit: Maximum size in bytes of one event, or of a JSON answer.
     """
 
     def __init__(
-        self, where: str, reply: ReplyChunks, secrets: Iterable[str] = (), limit: int = MODEL_EVENT_BYTES
+        self, where: str, reply: ReplyDecoder, secrets: Iterable[str] = (), limit: int = MODEL_EVENT_BYTES
     ) -> None:
         super().__init__(where, secrets, limit)
         self.reply = reply
         reply.begin_part()
 
-    def _read_events(self, events: Iterable[Event]) -> Iterator[Json]:
+    def _read_events(self, events: Iterable[Event]) -> Iterator[list[Delta]]:
         for event in events:
             data = self._decode(event.data)
             if event.name == "error" or (isinstance(data, dict) and is_error(data)):
                 raise self._make_error(data)
-            yield from self._convert_event(data)
+            if deltas := self._convert_event(data):
+                yield deltas
             if self.done:
                 return
 
-    def _convert_event(self, event: Any) -> list[Json]:
+    def _convert_event(self, event: Any) -> list[Delta]:
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(kind, str):
             raise ModelProtocolError(f"{self._where} sent an event that is not part of Anthropic's Messages API")
         try:
-            chunks = list(self.reply.convert(event))
+            deltas = list(self.reply.convert(event))
         except (AttributeError, KeyError, TypeError, msgspec.MsgspecError, ValueError) as exc:
             raise ModelProtocolError(f"{self._where} sent a malformed {kind}") from exc
         self._finished[0] = self.reply.finished
@@ -95,9 +97,9 @@ class MessageReader(AnswerReader):
             if not self.reply.finished:
                 raise ModelProtocolError(f"{self._where} ended its stream in the middle of the answer")
             self.done = True
-        return chunks
+        return deltas
 
-    def _read_json(self, data: bytes) -> Iterator[Json]:
+    def _read_json(self, data: bytes) -> Iterator[list[Delta]]:
         message = self._decode(data)
         if not isinstance(message, dict) or is_error(message):
             raise self._make_error(message)
@@ -105,7 +107,8 @@ class MessageReader(AnswerReader):
         if message.get("type") != "message" or not isinstance(content, list):
             raise ModelProtocolError(f"{self._where} answered with JSON that is not an Anthropic message")
         for event in _split_message(message, content):
-            yield from self._convert_event(event)
+            if deltas := self._convert_event(event):
+                yield deltas
 
     def _make_error(self, data: Any) -> Exception:
         error = find_error_object(scrub(data, self._secrets))
@@ -113,16 +116,16 @@ class MessageReader(AnswerReader):
         return make_upstream_error(STATUSES.get(kind) if isinstance(kind, str) else None, error, where=self._where)
 
 
-class ReplyChunks:
-    """Convert the events of one reply to chunks. The reply may consist of several responses, because a model may pause it.
+class ReplyDecoder:
+    """Decodes the events of one reply. The reply may consist of several responses, because a model may pause it.
 
     Args:
-        created: Unix seconds, which become `created` of the chunks.
+        created: Unix seconds, which become `created` of the reply.
         pauses: Maximum number of pauses after which the reply is continued. The next pause ends the reply.
     """
 
     def __init__(self, created: int = 0, pauses: int = 0) -> None:
-        self._head: Json = {"id": "", "object": "chat.completion.chunk", "created": created}
+        self._created = created
         self._pauses = pauses
         self._parts: list[_Usage] = []
         self._block: Json = {}
@@ -142,8 +145,8 @@ class ReplyChunks:
         self._parts.append(_Usage())
         self.finished = self.paused = False
 
-    def convert(self, event: Json) -> Iterator[Json]:
-        """Yield the chunks for an event. An event of an unknown type yields none.
+    def convert(self, event: Json) -> Iterator[Delta]:
+        """Yield the deltas of an event. An event of an unknown type yields none.
 
         Raises:
             KeyError, TypeError, ValueError: The event does not match the API.
@@ -160,48 +163,48 @@ class ReplyChunks:
             case "message_delta":
                 yield from self._handle_message_delta(event["delta"], event.get("usage"))
             case "message_stop" if self.finished and not self.paused:
-                yield {**self._head, "choices": [], "usage": _format_usage(self._parts)}
+                yield Usage(_format_usage(self._parts))
 
-    def _start_message(self, message: Json) -> Iterator[Json]:
+    def _start_message(self, message: Json) -> Iterator[Delta]:
         self._parts[-1].add(message.get("usage"))
         if len(self._parts) == 1:
-            self._head |= {"id": str(message.get("id") or ""), "model": str(message.get("model") or "")}
-            yield self._make_chunk({"role": "assistant"})
+            about = {"id": str(message.get("id") or ""), "created": self._created}
+            yield Head({**about, "model": str(message.get("model") or "")})
 
-    def _start_block(self, given: Json) -> Iterator[Json]:
+    def _start_block(self, given: Json) -> Iterator[Delta]:
         block = dict(given)
         self._block, self._pieces = block, []
         kind, index = block["type"], len(self.blocks)
         if kind == "text" and block.get("text"):
-            yield from self._emit_text(block["text"])
+            yield self._add_text(block["text"])
         elif kind == "thinking":
             self._pieces.append(text := str(block.get("thinking") or ""))
-            reasoning = {"reasoning_content": text} if text else {}
-            yield self._make_chunk({**reasoning, "thinking_blocks": [{**block, "thinking": text, "index": index}]})
+            if text:
+                yield Reasoning(text)
+            yield Opaque("thinking_blocks", [{**block, "thinking": text, "index": index}])
         elif kind == "redacted_thinking":
-            yield self._make_chunk({"thinking_blocks": [{**block, "index": index}]})
+            yield Opaque("thinking_blocks", [{**block, "index": index}])
         elif kind == "tool_use":
             extra = {name: block[name] for name in _CALL if block.get(name)}
-            function = {"name": block["name"], "arguments": ""}
-            yield self._call({"id": block["id"], "type": "function", "function": function, **extra})
+            yield CallStart(self._calls, block["id"], block["name"], extra=extra)
 
-    def _extend_block(self, delta: Json) -> Iterator[Json]:
+    def _extend_block(self, delta: Json) -> Iterator[Delta]:
         kind, index = delta["type"], len(self.blocks)
         if kind == "text_delta":
-            yield from self._emit_text(delta["text"])
+            yield self._add_text(delta["text"])
         elif kind == "thinking_delta":
             text = _require_string(delta["thinking"])
             self._pieces.append(text)
-            block = {"type": "thinking", "thinking": text, "index": index}
-            yield self._make_chunk({"reasoning_content": text, "thinking_blocks": [block]})
+            yield Reasoning(text)
+            yield Opaque("thinking_blocks", [{"type": "thinking", "thinking": text, "index": index}])
         elif kind == "signature_delta":
             self._block["signature"] = str(self._block.get("signature") or "") + delta["signature"]
             block = {"type": "thinking", "signature": delta["signature"], "index": index}
-            yield self._make_chunk({"thinking_blocks": [block]})
+            yield Opaque("thinking_blocks", [block])
         elif kind == "input_json_delta":
             self._pieces.append(_require_string(delta["partial_json"]))
             if self._block["type"] == "tool_use" and delta["partial_json"]:
-                yield self._call({"function": {"arguments": delta["partial_json"]}})
+                yield CallArguments(self._calls, delta["partial_json"])
         elif kind == "citations_delta":
             citations = self._block.get("citations")
             if not isinstance(citations, list):
@@ -210,7 +213,7 @@ class ReplyChunks:
         elif kind == "compaction_delta":
             self._block |= {name: value for name, value in delta.items() if name != "type"}
 
-    def _finish_block(self) -> Iterator[Json]:
+    def _finish_block(self) -> Iterator[Delta]:
         block = {name: value for name, value in self._block.items() if value is not None}
         text = "".join(self._pieces)
         kind = block["type"]
@@ -218,7 +221,7 @@ class ReplyChunks:
             block[kind] = text
         elif kind == "tool_use":
             if not text:
-                yield self._call({"function": {"arguments": msgspec.json.encode(block.get("input") or {}).decode()}})
+                yield CallArguments(self._calls, msgspec.json.encode(block.get("input") or {}).decode())
             self._calls += 1
         elif text:
             block["input"] = msgspec.json.decode(text)
@@ -226,8 +229,8 @@ class ReplyChunks:
         self._block = {}
         yield from self._emit_native_block()
 
-    def _emit_native_block(self) -> Iterator[Json]:
-        """Yield a chunk with the field `content_blocks` that contains the block just completed, if the reply needs this field.
+    def _emit_native_block(self) -> Iterator[Delta]:
+        """Yield the field `content_blocks` with the block just completed, if the reply needs this field.
 
         A reply needs `content_blocks` as soon as it contains a block that later requests must send back unchanged and that Chat Completions cannot
         express. The first such block is yielded together with all blocks before it.
@@ -242,9 +245,9 @@ class ReplyChunks:
         indexed = list(enumerate(self.blocks))[0 if first else -1 :]
         sent = [{**one, "index": at} for at, one in indexed if one["type"] != "tool_use"]
         if sent:
-            yield self._make_chunk({BLOCKS: sent})
+            yield Opaque(BLOCKS, sent)
 
-    def _handle_message_delta(self, delta: Json, usage: Any) -> Iterator[Json]:
+    def _handle_message_delta(self, delta: Json, usage: Any) -> Iterator[Delta]:
         self._parts[-1].add(usage)
         reason = delta.get("stop_reason")
         if reason is None:
@@ -252,28 +255,21 @@ class ReplyChunks:
         self.finished = True
         self.paused = reason == "pause_turn" and len(self._parts) <= self._pauses
         if not self.paused:
-            yield self._finish(reason, delta)
+            yield from self._finish(reason, delta)
 
-    def _finish(self, reason: str, about: Mapping[str, Any]) -> Json:
-        """Return the chunk with the `finish_reason`. It also contains Anthropic's `stop_reason` and its details."""
-        # An empty reply gets the content "", because null means that there are tool calls.
-        delta = {} if self._spoke or self._calls else {"content": ""}
+    def _finish(self, reason: str, about: Mapping[str, Any]) -> Iterator[Delta]:
+        """Yield the end of the reply, with Anthropic's `stop_reason` and its details."""
+        if not self._spoke and not self._calls:
+            yield Text("")  # an empty reply; no text means that there are tool calls
+        if about.get("container"):
+            yield Opaque("container", about["container"], None)
         extra = {name: about[name] for name in ("stop_sequence", "stop_details") if about.get(name) is not None}
-        finish = REASONS.get(reason, "stop")
-        choice = {"index": 0, "delta": delta, "finish_reason": finish, "native_finish_reason": reason, **extra}
-        container = {"container": about["container"]} if about.get("container") else {}
-        return {**self._head, **container, "choices": [choice]}
+        yield Finish(REASONS.get(reason, "stop"), extra={"native_finish_reason": reason, **extra})
 
-    def _make_chunk(self, delta: Json) -> Json:
-        return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-
-    def _emit_text(self, text: Any) -> Iterator[Json]:
+    def _add_text(self, text: Any) -> Text:
         self._pieces.append(_require_string(text))
         self._spoke = True
-        yield self._make_chunk({"content": text})
-
-    def _call(self, fields: Json) -> Json:
-        return self._make_chunk({"tool_calls": [{"index": self._calls, **fields}]})
+        return Text(text)
 
 
 def _split_message(message: Json, content: list[Any]) -> Iterator[Json]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
 import asyncio
 import weakref
-from typing import Final
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol, TypeVar
+
+from holdfast.log.items import Delta
+from holdfast.wire.chat_stream import ChatDecoder, ChatEncoder
+
+T = TypeVar("T")
 
 
 class Model(Protocol):
@@ -52,8 +55,44 @@ class Model(Protocol):
         """Close all connections. Running streams fail. Calling the method again does nothing."""
 
 
+class DeltaModel(ABC):
+    """Base class of Holdfast's own models, which yield deltas. They can also be used as a `Model`, which yields chunks."""
+
+    @abstractmethod
+    def stream_deltas(
+        self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[list[Delta], None]:
+        """Yield the deltas of each event of the answer. Otherwise like `Model.stream`."""
+
+    async def stream(
+        self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the answer as chunks, as described in `Model.stream`."""
+        encoder = ChatEncoder()
+        async with closing(self.stream_deltas(request, headers=headers)) as stream:
+            async for deltas in stream:
+                if (chunk := encoder.encode(deltas)) is not None:
+                    yield chunk
+
+
+def stream_deltas(
+    model: Model, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
+) -> AsyncGenerator[list[Delta], None]:
+    """Yield the deltas of each event of a model's answer. The chunks of a custom model are decoded."""
+    if isinstance(model, DeltaModel) and type(model).stream is DeltaModel.stream:
+        return model.stream_deltas(request, headers=headers)
+    return _decode_chunks(model.stream(request, headers=headers))
+
+
+async def _decode_chunks(stream: AsyncIterator[dict[str, Any]]) -> AsyncGenerator[list[Delta], None]:
+    decoder = ChatDecoder()
+    async with closing(stream) as chunks:
+        async for chunk in chunks:
+            yield decoder.decode(chunk)
+
+
 @asynccontextmanager
-async def closing(chunks: AsyncIterator[dict[str, Any]]) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+async def closing(chunks: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
     """Enter a context that yields the iterator `chunks`, and close the iterator when the context is left for any reason.
 
     An iterator that is not closed keeps its connection open until it is garbage-collected.

@@ -1,6 +1,6 @@
 """Base class of all HTTP clients for upstreams. It sends a request, retries it if necessary, and reads the response to its end.
 
-The methods call each other in this order: `stream -> _build_request -> _respond (retries) -> _send (one attempt) -> AnswerReader`. A
+The methods call each other in this order: `stream_deltas -> _build_request -> _respond (retries) -> _send (one attempt) -> AnswerReader`. A
 request is retried only before its response begins, because the start of an answer has been paid for, and the user may have seen it.
 Subclasses in `holdfast.models.openai` and `holdfast.models.anthropic` define the request format and parse the answers. The first call
 imports aiohttp.
@@ -12,7 +12,7 @@ import asyncio
 import io
 import math
 import random as random_numbers
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypedDict
@@ -29,7 +29,7 @@ from holdfast.errors import (
     ModelUnavailable,
 )
 from holdfast.limits import MODEL_EVENT_BYTES, MODEL_STREAM_BYTES
-from holdfast.models.base import close_after
+from holdfast.models.base import DeltaModel, close_after
 from holdfast.models.failures import is_retryable, make_upstream_error, parse_error_body, scrub
 from holdfast.models.http import SECRET_HEADERS, check_headers, find_proxy
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import aiohttp
     from yarl import URL
 
+    from holdfast.log.items import Delta
     from holdfast.models.answer import AnswerReader
 
 LONGEST_PAUSE: Final = 30.0
@@ -55,7 +56,7 @@ DNS_SECONDS: Final = 60
 PIECE_BYTES: Final = 16 * 1024
 """Maximum bytes of an answer that are read at once. The data stays in memory while a slow client reads."""
 CHUNKS_AT_ONCE: Final = 16
-"""Number of chunks that are yielded before other tasks may run. It corresponds to some milliseconds of work."""
+"""Number of events that are yielded before other tasks may run. It corresponds to some milliseconds of work."""
 CONTENT_HEADERS: Final = ("accept", "content-length", "content-type")
 """Headers that describe the body of a forwarded request and the answer that its client expects."""
 BODY_IN_ONE: Final = 512 * 1024
@@ -81,7 +82,7 @@ class Options(TypedDict, total=False):
     random: Callable[[], float]
 
 
-class UpstreamClient(ABC):
+class UpstreamClient(DeltaModel):
     """A client for one upstream, with its pool of connections.
 
     The first call opens the pool in the running event loop, and reads the proxy settings of the environment (`HTTPS_PROXY`, `NO_PROXY`, …).
@@ -209,10 +210,10 @@ class UpstreamClient(ABC):
         )
         return URL(url.geturl(), encoded=True)
 
-    async def stream(
+    async def stream_deltas(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """Send the request and yield the chunks of the answer, as described in `Model.stream`.
+    ) -> AsyncGenerator[list[Delta], None]:
+        """Send the request and yield the deltas of each event of the answer, as described in `Model.stream`.
 
         Raises:
             InvalidRequest: The request cannot be expressed in this upstream's format, or a header is invalid.
@@ -236,9 +237,9 @@ class UpstreamClient(ABC):
                     if left < 0:
                         message = f"{self._where} sent more than {self._max_stream_bytes:,} bytes for one reply"
                         raise ModelReplyTooLarge(message)
-                    for at, chunk in enumerate(answer.feed(data) if data else answer.end(), 1):
-                        yield chunk
-                        if at % CHUNKS_AT_ONCE == 0:  # the caller works on each chunk: let other tasks run
+                    for at, deltas in enumerate(answer.feed(data) if data else answer.end(), 1):
+                        yield deltas
+                        if at % CHUNKS_AT_ONCE == 0:  # the caller works on each list: let other tasks run
                             await asyncio.sleep(0)
                     if len(data) == PIECE_BYTES:  # more data may be available already
                         await asyncio.sleep(0)

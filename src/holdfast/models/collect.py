@@ -1,6 +1,6 @@
-"""Convert chunks to a completion and back, without loss.
+"""Collect the deltas of a reply to a completion, and split a completion into chunks, without loss.
 
-OpenAI documents how to join the fields of its own API. For all other fields of a delta, these rules apply:
+Fields that deltas have no types for are merged by these rules:
 
 - Strings are joined, except names, ids and others in `KEPT`, whose first value is kept.
 - Lists are extended. Items with the same `index` and type are merged.
@@ -11,26 +11,24 @@ OpenAI documents how to join the fields of its own API. For all other fields of 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from holdfast.errors import ModelProtocolError, ModelReplyTooLarge
 from holdfast.limits import MODEL_REPLY_BYTES, MODEL_REPLY_PARTS
-from holdfast.wire.openai import CallReader
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Iterator
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
+from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Reasoning, Text, Usage
 from holdfast.numbers import is_whole
+from holdfast.wire.chat_stream import ChatDecoder
 
 KEPT: Final = frozenset({"id", "type", "role", "name", "index", "format", "url", "title"})
 """Fields of a delta whose strings are not sent in pieces. Some providers repeat them in each delta, so only the first value is kept."""
 STREAM_ONLY: Final = frozenset({"obfuscation"})
 """Fields of a chunk that are left out of the completion. They are padding against traffic analysis."""
 _PIECES_JOINED: Final = 1_024
+_PIECE_BYTES: Final = 16
+"""Bytes that each piece of a text counts in addition to the text."""
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 WORDS: Final = re.compile(r"\s*\S+\s*|\s+")
 
@@ -41,19 +39,10 @@ async def collect(chunks: AsyncIterable[dict[str, Any]]) -> dict[str, Any]:
     Raises:
         ModelProtocolError: The chunks contain no choice.
     """
-    collector = Collector()
+    collector, decoder = Collector(), ChatDecoder()
     async for chunk in chunks:
-        collector.add(chunk)
+        collector.add(decoder.decode(chunk))
     return collector.build_completion()
-
-
-def has_content(chunk: dict[str, Any]) -> bool:
-    """Return True if a chunk contains more than a role, for example text, a tool call or a `finish_reason`."""
-    for choice in chunk.get("choices") or ():
-        delta = choice.get("delta") or {}
-        if choice.get("finish_reason") is not None or any(delta[key] for key in delta if key != "role"):
-            return True
-    return False
 
 
 def to_chunks(completion: dict[str, Any], *, by_word: bool = False) -> Iterator[dict[str, Any]]:
@@ -103,44 +92,65 @@ def _split_call(call: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 class Collector:
-    """Joins chunks to a completion, and can return the partial completion at any time.
+    """Joins deltas to a completion, and can return the partial completion at any time.
 
-    Chunks are not changed, and the collector keeps no reference to them. The cost of adding a chunk depends only on the size of the chunk.
+    The cost of adding a delta depends only on its size.
 
     Attributes:
         finished: True if there is at least one choice and every choice has a finish reason.
+        usage: The newest token usage, or None.
     """
 
     def __init__(self) -> None:
-        self._top: dict[str, Any] = {}
+        self._head: dict[str, Any] = {}
         self._choices: dict[int, _Choice] = {}
         self._size = 0
         self.finished = False
+        self.usage: dict[str, Any] | None = None
 
-    @property
-    def usage(self) -> dict[str, Any] | None:
-        """The newest token usage that a chunk has reported, or None."""
-        usage = self._top.get("usage")
-        if usage is None:  # Moonshot puts it inside the choice.
-            usage = next(
-                (choice.fields["usage"] for choice in self._choices.values() if "usage" in choice.fields), None
-            )
-        return _join_pieces(usage) if isinstance(usage, dict) else None
-
-    def add(self, chunk: dict[str, Any]) -> None:
-        """Add one chunk. Parts of the chunk that have an unexpected type are ignored.
+    def add(self, deltas: Sequence[Delta]) -> None:
+        """Add the deltas of one event.
 
         Raises:
-            ModelReplyTooLarge: The reply would exceed `MODEL_REPLY_BYTES` or `MODEL_REPLY_PARTS`. The chunk is not added.
+            ModelReplyTooLarge: The reply would exceed `MODEL_REPLY_BYTES` or `MODEL_REPLY_PARTS`. The rest of the deltas is not added.
         """
-        for key, value in chunk.items():
-            if key == "choices":
-                for choice in value if isinstance(value, list) else ():
-                    if isinstance(choice, dict):
-                        self._measure(choice)
-                        self._add_choice(choice)
-            elif key not in STREAM_ONLY and key != "object" and (value is None or self._top.get(key) != value):
-                self._add_top(key, value)
+        for delta in deltas:
+            if isinstance(delta, Text | Reasoning):
+                self._grow(len(delta.text.encode(errors="replace")) + _PIECE_BYTES)
+                (self._choices.get(delta.choice) or self._open(delta.choice)).add_text(delta)
+            elif isinstance(delta, CallStart | CallArguments):
+                self._grow(len(_encode(delta)))
+                self._open(delta.choice).add_call(delta)
+                self._check_parts()
+            elif isinstance(delta, Usage):
+                self.usage = delta.numbers
+            elif isinstance(delta, Finish):
+                self._open(delta.choice).finish(delta)
+                self.finished = all(one.fields["finish_reason"] is not None for one in self._choices.values())
+            elif isinstance(delta, Head):
+                self._add_head(delta.fields)
+            elif isinstance(delta, Opaque):
+                self._add_opaque(delta)
+
+    def _add_head(self, fields: Mapping[str, Any]) -> None:
+        """Set fields of the completion. The newest value counts, except that `id`, `created` and `model` keep their first value.
+
+        The first chunk from Azure has an empty `id` and `model`.
+        """
+        kept = {name for name in ("id", "created", "model") if self._head.get(name)}
+        self._head |= {name: value for name, value in fields.items() if name not in kept}
+
+    def _add_opaque(self, delta: Opaque) -> None:
+        if delta.choice is None:
+            if delta.name not in STREAM_ONLY:
+                self._head[delta.name] = delta.value
+        elif delta.in_message:
+            self._grow(len(_encode(delta.value)) + len(delta.name))
+            _merge_field(self._open(delta.choice).message, delta.name, delta.value)
+            if isinstance(delta.value, list):
+                self._check_parts()
+        else:
+            _merge_field(self._open(delta.choice).fields, delta.name, delta.value, growing=False)
 
     def build_completion(self) -> dict[str, Any]:
         """Return the complete answer.
@@ -157,102 +167,82 @@ class Collector:
 
         `choices` may be empty, a `finish_reason` may be None, and the arguments of the last tool call may be incomplete JSON.
         """
-        completion = {"object": "chat.completion", **_join_pieces(self._top)}
+        completion = {"object": "chat.completion", **self._head}
+        if self.usage is not None:
+            completion["usage"] = dict(self.usage)
         completion["choices"] = [self._choices[index].to_dict(index) for index in sorted(self._choices)]
-        usage = self.usage
-        if usage is not None:
-            completion["usage"] = usage
         return completion
 
-    def _add_top(self, key: str, value: Any) -> None:
-        """Set a top-level field of the completion.
+    def _open(self, index: int) -> _Choice:
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = _Choice()
+            self.finished = False
+            self._check_parts()
+        return choice
 
-        A new value replaces the old one, except that `id`, `created` and `model` keep their first value that is not empty. The first chunk
-        from Azure has an empty `id` and `model`.
-        """
-        fixed = key in ("id", "created", "model") and self._top.get(key)
-        if key not in self._top or (value is not None and not fixed):
-            self._top[key] = _copy_growing(value, growing=False)
-
-    def _measure(self, choice: dict[str, Any]) -> None:
-        """Add the size of a choice's delta to the size of the reply, including reasoning and tool arguments, before the delta is stored.
+    def _grow(self, size: int) -> None:
+        """Add to the size of the reply, reasoning and tool arguments included.
 
         Raises:
             ModelReplyTooLarge: The reply is too large.
         """
-        # Fields outside the delta do not grow: those of each chunk replace those of the chunk before.
-        delta = choice.get("delta", choice.get("message"))
-        try:
-            self._size += len(_encode(delta))
-        except UnicodeEncodeError:  # half a character, from a custom model
-            self._size += len(repr(delta))
+        self._size += size
         if self._size > MODEL_REPLY_BYTES:
             raise ModelReplyTooLarge(f"the model's reply has more than {MODEL_REPLY_BYTES:,} bytes")
-        if type(delta) is dict and list in map(type, delta.values()):
-            self._check_parts()
 
     def _check_parts(self) -> None:
         if len(self._choices) + sum(choice.parts for choice in self._choices.values()) > MODEL_REPLY_PARTS:
             raise ModelReplyTooLarge(f"the model's reply has more than {MODEL_REPLY_PARTS:,} choices, calls and blocks")
 
-    def _add_choice(self, choice: dict[str, Any]) -> None:
-        index = choice.get("index")
-        index = index if isinstance(index, int) else 0
-        known = self._choices.get(index)
-        if known is None:
-            self._check_parts()
-            known = self._choices[index] = _Choice()
-            self.finished = False
-        known.add(choice)
-        if choice.get("finish_reason") is not None:
-            self.finished = all(added.fields.get("finish_reason") is not None for added in self._choices.values())
-
 
 class _Choice:
     """One choice of a reply, as far as it has arrived."""
 
-    __slots__ = ("calls", "fields", "message", "reader")
+    __slots__ = ("calls", "fields", "message")
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {"finish_reason": None}
         self.message: dict[str, Any] = {}
         self.calls: dict[int, dict[str, Any]] = {}
-        self.reader = CallReader()
 
     @property
     def parts(self) -> int:
         """Number of tool calls, plus the number of items of all lists in the message."""
         return len(self.calls) + sum(len(value) for value in self.message.values() if isinstance(value, list))
 
-    def add(self, choice: dict[str, Any]) -> None:
-        # Some upstreams send the whole message so far along with each delta, others a message instead of the last delta.
-        delta = choice.get("delta", choice.get("message"))
-        if isinstance(delta, dict):
-            self._add_delta(delta)
-        for key, value in choice.items():
-            if key not in ("delta", "message", "index") and not (value is None and key in self.fields):
-                _merge_field(self.fields, key, value, growing=False)
+    def add_text(self, delta: Text | Reasoning) -> None:
+        name = "content" if isinstance(delta, Text) else delta.name
+        known = self.message.get(name)
+        if isinstance(known, _Pieces):
+            known.append(delta.text)
+        else:
+            _merge_field(self.message, name, delta.text)
+
+    def add_call(self, delta: CallStart | CallArguments) -> None:
+        key, field = ("custom", "input") if delta.kind == "custom" else ("function", "arguments")
+        if isinstance(delta, CallStart):
+            call = self.calls[delta.at] = {
+                "id": delta.id,
+                "type": delta.kind,
+                key: {"name": delta.name, field: _Pieces("")},
+            }
+        else:
+            call = self.calls[delta.at]
+            _merge_field(call.setdefault(key, {}), field, delta.text)
+        for name, value in delta.extra.items():
+            _merge_field(call, name, value)
+
+    def finish(self, delta: Finish) -> None:
+        self.fields["finish_reason"] = delta.reason
+        for name, value in delta.extra.items():
+            _merge_field(self.fields, name, value, growing=False)
 
     def to_dict(self, index: int) -> dict[str, Any]:
         message = {"role": "assistant", "content": None, **_join_pieces(self.message)}
         if self.calls:
             message["tool_calls"] = [_join_pieces(self.calls[number]) for number in sorted(self.calls)]
         return {"index": index, "message": message, **_join_pieces(self.fields)}
-
-    def _add_delta(self, delta: dict[str, Any]) -> None:
-        for key, value in delta.items():
-            if key == "tool_calls" and isinstance(value, list):
-                for call in value:
-                    if isinstance(call, dict):
-                        self._add_call(call)
-            else:
-                _merge_field(self.message, key, value)
-
-    def _add_call(self, delta: dict[str, Any]) -> None:
-        read = self.reader.read(delta)
-        call = self.calls.setdefault(read.pop("index"), {})
-        for key, value in read.items():
-            _merge_field(call, key, value)
 
 
 # -- values that grow ----------------------------------------------------------

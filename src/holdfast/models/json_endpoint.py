@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Unpack
 
 from holdfast.errors import ModelError
+from holdfast.log.items import Delta, Opaque
 from holdfast.models.answer import AnswerReader
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
@@ -60,8 +61,8 @@ class PostingClient(UpstreamClient):
             ModelError: The endpoint did not answer, or rejected the request.
         """
         whole = b""
-        async for chunk in self.stream(request):
-            whole = chunk["body"]
+        async for (body,) in self.stream_deltas(request):
+            whole = body.value  # type: ignore[union-attr]
         return whole
 
     def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
@@ -78,18 +79,18 @@ class _WholeAnswer(AnswerReader):
         super().__init__(where, secrets, limit)
         self._mark = mark
 
-    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+    def feed(self, data: bytes) -> Iterator[list[Delta]]:
         self._buffer_json(data)
         return iter(())
 
-    def end(self) -> Iterator[dict[str, Any]]:
+    def end(self) -> Iterator[list[Delta]]:
         self.done = True
         whole = b"".join(self._json)
         if len(whole) < _LARGE and self._mark not in whole:
             decoded = self._decode(whole)
             if isinstance(decoded, dict) and is_error(decoded):
                 raise make_upstream_error(None, find_error_object(scrub(decoded, self._secrets)), where=self._where)
-        yield {"body": whole}
+        yield [Opaque("body", whole)]
 
 
 def describe_failure(exc: ModelError, texts: Sequence[str]) -> str:

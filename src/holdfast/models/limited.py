@@ -7,14 +7,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ModelBusy
-from holdfast.models.base import Model, closing, retire
+from holdfast.models.base import DeltaModel, Model, closing, retire, stream_deltas
 from holdfast.models.profiles import Profile, get_profile
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
+    from holdfast.log.items import Delta
 
-class LimitedModel:
+
+class LimitedModel(DeltaModel):
     """A `Model` that limits the number of concurrent calls of another model. A call lasts until its stream ends.
 
     Calls above the limit wait in a queue. A cancelled call leaves the queue.
@@ -65,15 +67,15 @@ class LimitedModel:
         """What the model's upstream accepts, or None if its client has no profile."""
         return get_profile(self.model)
 
-    def stream(
+    def stream_deltas(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
-    ) -> AsyncGenerator[dict[str, Any], None]:
+    ) -> AsyncGenerator[list[Delta], None]:
         """Wait until the call may run, then yield the model's answer.
 
         Raises:
             ModelBusy: The call has waited for `patience` seconds.
         """
-        return self._limit(self.model.stream(request, headers=headers))
+        return self._limit(stream_deltas(self.model, request, headers=headers))
 
     def forward(self, *request: Any) -> AsyncGenerator[Any, None]:
         """Wait until the call may run, then send a request for another path, as `UpstreamClient.forward` does."""

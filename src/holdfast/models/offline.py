@@ -17,10 +17,14 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.context.recalled import OPENING, SESSION_OPENING
+from holdfast.models.base import DeltaModel
 from holdfast.models.collect import to_chunks
+from holdfast.wire.chat_stream import ChatDecoder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
+
+    from holdfast.log.items import Delta
 
 CONFESSION: Final = "I am Holdfast's built-in offline model, not a language model: I only report what reaches me."
 HINTS: Final = (
@@ -52,7 +56,7 @@ def estimate_tokens(data: dict[str, Any]) -> int:
     return max(1, len(msgspec.json.encode(data)) // 4)
 
 
-class OfflineModel:
+class OfflineModel(DeltaModel):
     """A model that answers with a report on its prompt.
 
     The last user message selects the answer:
@@ -84,14 +88,15 @@ class OfflineModel:
         """Name of the model; `offline` by default."""
         return self._name
 
-    async def stream(
+    async def stream_deltas(
         self, request: Request, *, headers: Mapping[str, str] | None = None
-    ) -> AsyncGenerator[dict[str, Any], None]:
+    ) -> AsyncGenerator[list[Delta], None]:
         """Yield the answer word by word. The method raises no errors."""
         # Counting the whole prompt takes long, so it is done in a thread.
+        decoder = ChatDecoder()
         for chunk in to_chunks(await run_cpu(self._build_completion, request), by_word=True):
             await anyio.lowlevel.checkpoint()
-            yield chunk
+            yield decoder.decode(chunk)
 
     async def close(self) -> None:
         """Do nothing, because this model has no connections."""

@@ -1,4 +1,4 @@
-"""Client for OpenAI's Responses API. It takes Chat Completions requests and yields chunks, like every other model."""
+"""Client for OpenAI's Responses API. It takes Chat Completions requests, like every other model."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.errors import ModelProtocolError
 from holdfast.limits import MODEL_EVENT_BYTES
+from holdfast.log.items import Delta, Usage
 from holdfast.models.answer import AnswerReader
 from holdfast.models.client import PreparedRequest
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.models.openai import OpenAIModel
 from holdfast.wire.responses_events import repeat_events
-from holdfast.wire.responses_upstream import ResponseChunks, build_body
+from holdfast.wire.responses_upstream import ResponseDecoder, build_body
 
 if TYPE_CHECKING:
     from holdfast.models.sse import Event
@@ -61,10 +62,10 @@ class ResponseReader(AnswerReader):
 
     def __init__(self, where: str, secrets: Iterable[str] = (), limit: int = MODEL_EVENT_BYTES) -> None:
         super().__init__(where, secrets, limit)
-        self._reply = ResponseChunks(where)
+        self._reply = ResponseDecoder(where)
         self._finished[0] = False
 
-    def _read_events(self, events: Iterable[Event]) -> Iterator[dict[str, Any]]:
+    def _read_events(self, events: Iterable[Event]) -> Iterator[list[Delta]]:
         for event in events:
             if event.data.strip() == b"[DONE]":
                 continue
@@ -72,20 +73,21 @@ class ResponseReader(AnswerReader):
             if self.done:
                 return
 
-    def _convert_event(self, event: Any) -> list[dict[str, Any]]:
+    def _convert_event(self, event: Any) -> Iterator[list[Delta]]:
         kind = event.get("type") if isinstance(event, dict) else None
         if kind in ("error", "response.failed") or (kind is None and isinstance(event, dict) and is_error(event)):
             raise self._make_failure(event)
         if not isinstance(kind, str):
             raise ModelProtocolError(f"{self._where} sent an event that is not part of OpenAI's Responses API")
         try:
-            chunks = list(self._reply.convert(event))
+            deltas = list(self._reply.convert(event))
         except (AttributeError, KeyError, TypeError, msgspec.MsgspecError, ValueError) as exc:
             raise ModelProtocolError(f"{self._where} sent a malformed {kind}") from exc
         self.done = self._finished[0] = self._reply.finished
-        return chunks
+        usage = [delta for delta in deltas if isinstance(delta, Usage)]  # clients expect it in a chunk of its own
+        yield from filter(None, (deltas[: len(deltas) - len(usage)], usage))
 
-    def _read_json(self, data: bytes) -> Iterator[dict[str, Any]]:
+    def _read_json(self, data: bytes) -> Iterator[list[Delta]]:
         response = self._decode(data)
         if not isinstance(response, dict) or is_error(response) or response.get("status") == "failed":
             raise self._make_failure({"response": response})

@@ -32,7 +32,8 @@ from holdfast.context.summaries import (
 from holdfast.context.units import Unit, list_messages
 from holdfast.domain.messages import Message
 from holdfast.errors import ContextTooLong, InvalidRequest, ModelError, ModelRejected, ModelUnavailable
-from holdfast.models import Collector, closing, read_usage
+from holdfast.log.items import get_text
+from holdfast.models import Collector, closing, read_usage, stream_deltas
 from holdfast.wire.openai import to_chat_message
 
 if TYPE_CHECKING:
@@ -257,10 +258,10 @@ async def _call_model(
     if llm.max_tokens is not None:
         body.setdefault("max_tokens", llm.max_tokens)
     collector, chars, runaway = Collector(), 0, False
-    async with _convert_errors(llm.model, seconds), closing(llm.client.stream(body)) as stream:
-        async for chunk in stream:
-            collector.add(chunk)
-            chars += sum(len(str((choice.get("delta") or {}).get("content") or "")) for choice in _list_choices(chunk))
+    async with _convert_errors(llm.model, seconds), closing(stream_deltas(llm.client, body)) as stream:
+        async for deltas in stream:
+            collector.add(deltas)
+            chars += len(get_text(deltas))
             if chars > tokens * _RUNAWAY:
                 runaway = True
                 break
@@ -269,11 +270,6 @@ async def _call_model(
     spent.prompt_tokens += answer.prompt_tokens
     spent.completion_tokens += answer.completion_tokens
     return answer
-
-
-def _list_choices(chunk: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found = chunk.get("choices")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _parse_answer(completion: Mapping[str, Any], *, runaway: bool) -> Answer:

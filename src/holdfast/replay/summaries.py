@@ -40,6 +40,7 @@ from holdfast.overlays.summarizers import (
     write_summary,
 )
 from holdfast.tokens import STORED
+from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.openai import parse_message
 
 SECONDS: Final = 120.0
@@ -121,10 +122,10 @@ class _CountingModel:
     async def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        collector = Collector()
+        collector, decoder = Collector(), ChatDecoder()
         async with closing(self._model.stream(request, headers=headers)) as chunks:
             async for chunk in chunks:
-                collector.add(chunk)
+                collector.add(decoder.decode(chunk))
                 yield chunk
         completion = collector.build_partial()
         if not completion.get("usage"):

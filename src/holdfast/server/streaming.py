@@ -20,11 +20,11 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from starlette.types import Receive, Scope, Send
 
 from holdfast import errors, faults
+from holdfast.log.items import Delta, Progress
 from holdfast.models import Collector, closing
 from holdfast.secrets import Guard
 from holdfast.server.apis.api_format import ApiFormat, BackgroundEncoder, ParsedRequest, ReplyEncoder
 from holdfast.server.replies import Reply, make_error_body, make_failure_reply, respond
-from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.respond import respond as answer
 from holdfast.turns.turn import Turn
 
@@ -276,9 +276,9 @@ async def _run_while_connected(client: Client, turn: Turn, work: Callable[[], Aw
 async def _send_whole(client: Client, turn: Turn) -> None:
     collector = Collector()
     try:
-        async with closing(answer(turn)) as chunks:
-            async for chunk in chunks:
-                collector.add(chunk)
+        async with closing(answer(turn)) as stream:
+            async for deltas in stream:
+                collector.add(deltas)
                 if client.gone:
                     # anyio cancels a task while it waits; a model that sends faster than it is read never lets it wait.
                     await checkpoint_if_cancelled()
@@ -302,9 +302,9 @@ async def _send_begun(client: Client, turn: Turn) -> None:
     async def make_reply() -> None:
         turn.on_open, turn.progress = note_begun, True
         try:
-            async with closing(answer(turn)) as chunks:
-                async for chunk in chunks:
-                    _encode_chunk(client, turn, chunk)
+            async with closing(answer(turn)) as stream:
+                async for deltas in stream:
+                    _encode(client, turn, deltas)
             encoder.encode_end()
         except errors.TurnInterrupted:
             encoder.encode_cut(client.build_session_fields(turn, interrupted=True))
@@ -333,9 +333,9 @@ async def _send_stream(client: Client, turn: Turn) -> None:
     """
     turn.progress, last = True, []
     try:
-        async with closing(answer(turn)) as chunks:
-            async for chunk in chunks:
-                if not (event := _encode_chunk(client, turn, chunk)):
+        async with closing(answer(turn)) as stream:
+            async for deltas in stream:
+                if not (event := _encode(client, turn, deltas)):
                     continue
                 if turn.closed:
                     last.append(event)
@@ -353,11 +353,11 @@ async def _send_stream(client: Client, turn: Turn) -> None:
     await client.write(b"".join(last) + client.encoder.encode_end(), more=False)
 
 
-def _encode_chunk(client: Client, turn: Turn, chunk: dict[str, Any]) -> bytes:
-    """Encode a chunk in the client's API format. Chunks after the last token have the session fields."""
-    if isinstance(chunk, Progress):
-        return client.encoder.encode_progress(chunk)
-    return client.encoder.encode_chunk(chunk, client.build_session_fields(turn) if turn.closed else None)
+def _encode(client: Client, turn: Turn, deltas: list[Delta]) -> bytes:
+    """Encode deltas in the client's API format. Those after the last token have the session fields."""
+    if isinstance(deltas[0], Progress):
+        return client.encoder.encode_progress(deltas[0])
+    return client.encoder.encode(deltas, client.build_session_fields(turn) if turn.closed else None)
 
 
 def _parse_seconds(value: bytes) -> float:

@@ -306,8 +306,8 @@ class SessionHandle(SessionLog, PromptedSession):
         request = msgspec.structs.replace(request, queue=session_queue, body=body)
         await self._engine.ensure_present(self.ref)
         collector = Collector()
-        async for chunk in respond(Turn(self._engine, request)):
-            collector.add(chunk)
+        async for deltas in respond(Turn(self._engine, request)):
+            collector.add(deltas)
         return collector.build_completion()
 
     def _make_request(

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 
 from holdfast.models.collect import to_chunks
 from holdfast.testing.upstream import Received, Reply, ScriptedUpstream, make_completion
+from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.openai import to_chat_message
 from holdfast.wire.response_ids import Place
 from holdfast.wire.responses_events import ResponseEvents
@@ -73,11 +74,11 @@ class ResponsesUpstream(ScriptedUpstream):
     def _list_events(self, reply: Reply, body: dict[str, Any], number: int) -> list[dict[str, Any]]:
         parsed = parse_request(body)
         head = ResponseHead(Place(f"scripted-{number}", 0, "0"), 0, parsed.echo, parsed.tools.names)
-        converter = ResponseEvents(lambda: head, lambda: 0)
+        converter, decoder = ResponseEvents(lambda: head, lambda: 0), ChatDecoder()
         events = [
             event
             for chunk in to_chunks(make_completion(reply, body, number), by_word=True)
-            for event in converter.add(chunk)
+            for event in converter.add(decoder.decode(chunk))
         ]
         events += converter.end({})
         return (

@@ -100,9 +100,9 @@ async def _create_child(turn: Turn, context: ToolContext, responder: Responder, 
 
 async def _run_turn(turn: Turn) -> str:
     collector = Collector()
-    async with closing(respond(turn)) as chunks:
-        async for chunk in chunks:
-            collector.add(chunk)
+    async with closing(respond(turn)) as stream:
+        async for deltas in stream:
+            collector.add(deltas)
     if turn.failure is not None:
         raise InvalidRequest(f"the agent did not answer: {turn.failure['message']}")
     content = collector.build_completion()["choices"][0]["message"].get("content")

@@ -46,13 +46,14 @@ from holdfast.errors import (
     ModelUnavailable,
 )
 from holdfast.limits import MODEL_TRAILING_CHUNKS, REFUSED_A_TURN
+from holdfast.log.items import Delta, has_content
 from holdfast.models import (
     Call,
     closing,
     get_upstream_origin,
-    has_content,
     make_too_long_error,
     read_usage,
+    stream_deltas,
 )
 from holdfast.models.profiles import fit_messages, get_profile
 from holdfast.turns.interruptions import address_model
@@ -70,8 +71,8 @@ _MODEL_NAME = 100
 """Maximum length in characters of the model's name, as the provider reports it, in a call's record."""
 
 
-async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
-    """Call the model and yield its chunks as they arrive.
+async def call_model(turn: Turn) -> AsyncGenerator[list[Delta], None]:
+    """Call the model and yield the deltas of its reply as they arrive.
 
     A prompt that the model finds too long is built smaller and sent again. If the model does not answer, its fallbacks
     are called. After part of the reply was received, no other call is made.
@@ -87,19 +88,17 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
         call, has_begun = turn.roster.find_upstream(turn.request.responder.llm).begin(turn.engine.clock()), False
         try:
             await faults.hit("before-model-call")
-            stream = turn.request.responder.llm.client.stream(
-                await _build_body(turn), headers=turn.request.headers or None
-            )
-            async with closing(stream) as chunks:
-                opening = await _read_opening(turn, chunks)
+            client, body = turn.request.responder.llm.client, await _build_body(turn)
+            async with closing(stream_deltas(client, body, headers=turn.request.headers or None)) as stream:
+                opening = await _read_opening(turn, stream)
                 if opening:
                     has_begun = True
                     call.record_answer()
                     await recovery.confirm()
-                for chunk in opening:
-                    yield chunk
-                while (chunk := await turn.lock.read(chunks)) is not END:
-                    yield chunk
+                for deltas in opening:
+                    yield deltas
+                while (deltas := await turn.lock.read(stream)) is not END:
+                    yield deltas
             await faults.hit("after-model-reply")
             return
         except (ModelError, InvalidRequest) as exc:
@@ -118,15 +117,15 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
             call.end()
 
 
-async def _read_opening(turn: Turn, chunks: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Read the chunks of a reply up to the first chunk with content. Return an empty list if the stream has no chunks.
+async def _read_opening(turn: Turn, stream: AsyncIterator[list[Delta]]) -> list[list[Delta]]:
+    """Read the events of a reply up to the first one with content. Return an empty list if the stream has no events.
 
     Some upstreams send a role, or a filter's verdict, before they find that a prompt is too long.
     """
-    opening: list[dict[str, Any]] = []
-    while len(opening) < MODEL_TRAILING_CHUNKS and (chunk := await turn.lock.read(chunks)) is not END:
-        opening.append(chunk)
-        if has_content(chunk):
+    opening: list[list[Delta]] = []
+    while len(opening) < MODEL_TRAILING_CHUNKS and (deltas := await turn.lock.read(stream)) is not END:
+        opening.append(deltas)
+        if has_content(deltas):
             break
     return opening
 

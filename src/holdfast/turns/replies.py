@@ -16,6 +16,7 @@ from holdfast.domain.session import Entry
 from holdfast.domain.state import TEMP
 from holdfast.errors import InvalidRequest, ModelError, ModelRejected
 from holdfast.limits import ERROR_CHARS
+from holdfast.log.items import Delta, Head
 from holdfast.stores.log import Appended
 from holdfast.turns.model_call import OF_KEY
 from holdfast.turns.prompt import fill_template
@@ -95,8 +96,8 @@ async def make_failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelE
     return text if text.strip() else None
 
 
-async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: tuple[str, str]) -> list[dict[str, Any]]:
-    """Write the failure message to the log as the end of the reply, and return its chunks.
+async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: tuple[str, str]) -> list[list[Delta]]:
+    """Write the failure message to the log as the end of the reply, and return its deltas.
 
     Args:
         turn: the turn of an agent with a failure message.
@@ -115,9 +116,13 @@ async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: t
     _log.error("no model answered: the agent's failure message was said", extra={"fields": fields})
     reply = Message(role="assistant", content=text)
     await turn.settle(turn.append([reply], metadata=metadata, last=True))
-    now, llm = turn.engine.clock(), turn.request.responder.llm
-    head = {"id": f"chatcmpl-{turn.session.id}-{turn.session.tail.last_seq}", "object": "chat.completion.chunk"}
-    return list(assembler.end_with_text(sent, {**head, "created": now // 1000, "model": llm.model}))
+    return assembler.end_with_text(sent, make_head(turn, turn.request.responder.llm.model))
+
+
+def make_head(turn: Turn, model: str) -> Head:
+    """Return the head of a reply that no model began."""
+    name = f"chatcmpl-{turn.session.id}-{turn.session.tail.last_seq}"
+    return Head({"id": name, "created": turn.engine.clock() // 1000, "model": model})
 
 
 def read_failure(entry: Entry) -> dict[str, str] | None:

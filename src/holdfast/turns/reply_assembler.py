@@ -7,7 +7,7 @@ artifacts: those that the turn's tools saved, and those that the text mentions a
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -21,9 +21,11 @@ from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import ARTIFACTS_NAMED, METADATA_BYTES
+from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Progress, Text, Usage, has_content
 from holdfast.numbers import is_number
 from holdfast.tools.tool import relax_choice
 from holdfast.turns.turn import Turn
+from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.openai import to_chat_message
 
 STOPPED: Final = (
@@ -31,26 +33,11 @@ STOPPED: Final = (
 )
 """Text of the reply if the model says nothing and still calls tools in the last allowed round; see `ToolLimits.rounds`."""
 _NUMBERED: Final = ("thinking_blocks", "content_blocks")
-"""Fields of a delta that are lists of items with an `index`, which begins at 0 in each round."""
+"""Fields of a message that are lists of items with an `index`, which begins at 0 in each round."""
 _ROUND: Final = 10_000
 """Number that is added to each `index` for each earlier round."""
-_HEAD: Final = ("id", "object", "created", "model")
-"""Fields that have the same values in all chunks of a reply."""
-_UNSAID: Final = frozenset({"role", "reasoning", "reasoning_content", "reasoning_details", "thinking_blocks"})
-"""Fields of a delta that are not part of the reply's text: the role, and the model's reasoning."""
-
-
-class Progress(dict[str, Any]):
-    """A chunk that reports the status of a tool, or of an agent of a workflow.
-
-    Only clients that ask for such chunks receive them (`Turn.progress`).
-    """
-
-    @property
-    def comment(self) -> str:
-        """The report as one line of text for people."""
-        status = self["holdfast"]
-        return f"{'tool' if 'tool' in status else 'agent'} {status.get('tool') or status['agent']} {status['status']}"
+_UNSAID: Final = frozenset({"reasoning", "reasoning_details", "thinking_blocks"})
+"""Opaque fields of a message that are not part of the reply's text, but of the model's reasoning."""
 
 
 class ReplyAssembler:
@@ -61,6 +48,7 @@ class ReplyAssembler:
         returned: those calls in the model's last message that the client runs.
         preface: text of the model's earlier messages in this turn, which the client has received.
         has_spoken: True if the client received any part of the model's last message.
+        head: fields of the head that the client received; empty: it received none.
 
     Args:
         turn: the turn of the reply.
@@ -81,8 +69,8 @@ class ReplyAssembler:
         self.preface: str = before.preface if before else ""
         self.has_spoken = False
         self._rounds: int = before._rounds if before else 0  # noqa: SLF001 - of this class
-        self._head: dict[str, Any] = before._head if before else {}  # noqa: SLF001
-        self._held: list[dict[str, Any]] = []
+        self.head: dict[str, Any] = before.head if before else {}
+        self._held: list[list[Delta]] = []
         self._said = False
         self._text = ""
         self._usage = used
@@ -150,26 +138,22 @@ class ReplyAssembler:
             message = message.evolve(content=note)
         return message.evolve(tool_calls=())
 
-    # -- chunks for the client -----------------------------------------------
+    # -- deltas for the client -----------------------------------------------
 
-    def add(self, chunk: dict[str, Any], *, finished: bool) -> Sequence[dict[str, Any]]:
-        """Add a chunk of the model, and return the chunks that can be sent to the client now.
+    def add(self, deltas: list[Delta], *, finished: bool) -> list[Delta]:
+        """Add the deltas of an event of the model, and return those that can be sent to the client now.
 
-        The chunk with the finish reason and all later ones are held back.
+        Those of the event with the finish reason, and of later ones, are held back.
         """
-        shown = chunk if self._alone else self._filter_chunk(chunk)
-        if shown is None:
-            return ()
+        shown = deltas if self._alone else self._filter(deltas)
         if self._held or finished:
             self._held.append(shown)
-            return ()
-        self.has_spoken = self.has_spoken or any(
-            _has_words(choice, ignored=_UNSAID) for choice in shown.get("choices") or ()
-        )
-        return (shown,)
+            return []
+        self.has_spoken = self.has_spoken or any(map(_is_said, shown))
+        return shown
 
-    def start_round(self) -> Iterator[dict[str, Any]]:
-        """Begin the next round, and yield those chunks of the last message, which has tool calls, that were held back.
+    def start_round(self) -> list[Delta]:
+        """Begin the next round, and return those deltas of the last message, which has tool calls, that were held back.
 
         The finish reason is left out, because the reply continues.
         """
@@ -177,26 +161,23 @@ class ReplyAssembler:
         self.preface += self._text
         self._rounds += 1
         self._said = self.has_spoken = False
-        for chunk in held:
-            choices = [{**choice, "finish_reason": None} for choice in chunk.get("choices") or ()]
-            if any(_has_words(choice) for choice in choices):
-                yield {**chunk, "choices": choices}
+        rest: list[Delta] = [one for deltas in held for one in deltas if not isinstance(one, Head | Finish)]
+        return rest if has_content(rest) else []
 
-    def end(self) -> Iterator[dict[str, Any]]:
-        """Yield the end of the reply: the client's calls, chunks that were held back, and the usage of all rounds."""
+    def end(self) -> Iterator[list[Delta]]:
+        """Yield the end of the reply: the client's calls, deltas that were held back, and the usage of all rounds."""
         if self._alone:
-            yield from self._held
+            yield from filter(None, self._held)
             return
         if self._note:
-            yield self._make_chunk({"content": self._note})
+            yield [Text(self._note)]
         if self.returned:
-            yield self._make_chunk({"tool_calls": _to_wire_calls(self.returned)})
+            yield _to_deltas(self.returned)
         reason = "tool_calls" if self.returned else self._reason
-        for chunk in self._held:
-            choices = chunk.get("choices") or ()
-            yield {**chunk, "choices": [_with_finish_reason(choice, reason) for choice in choices]}
+        for deltas in filter(None, self._held):
+            yield deltas if reason is None else [_with_reason(delta, reason) for delta in deltas]
         if self._usage is not None:
-            yield {**self._head, "choices": [], "usage": self._usage}
+            yield [Usage(self._usage)]
 
     @property
     def text(self) -> str:
@@ -208,8 +189,8 @@ class ReplyAssembler:
         """Sum of the usage that the provider reported in all rounds; None if it reported none."""
         return self._usage
 
-    def end_with_calls(self, used: dict[str, Any] | None, before: ReplyAssembler) -> Iterator[dict[str, Any]]:
-        """Yield the last chunks of a reply that consists only of calls for the client.
+    def end_with_calls(self, used: dict[str, Any] | None, before: ReplyAssembler) -> Iterator[list[Delta]]:
+        """Yield the last deltas of a reply that consists only of calls for the client.
 
         The client has received no other part of the message with the calls.
 
@@ -217,12 +198,11 @@ class ReplyAssembler:
             used: usage of all agents of the turn together.
             before: the part of the turn's reply that the client received from other agents; usually empty.
         """
-        self._head = before._head or self._head
-        begun = {} if before._rounds else {"role": "assistant", "content": None}
-        yield self._make_chunk({**begun, "tool_calls": _to_wire_calls(self.returned)})
-        yield {**self._head, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+        begun: list[Delta] = [] if before.head else [Head(self.head)]
+        yield [*begun, *_to_deltas(self.returned)]
+        yield [Finish("tool_calls")]
         if used is not None:
-            yield {**self._head, "choices": [], "usage": used}
+            yield [Usage(used)]
 
     def separate_text(self, text: str) -> str:
         """Return a text that replaces the model's last message, with a separator in front if the client already received text.
@@ -231,64 +211,43 @@ class ReplyAssembler:
         """
         return self._separate(text)
 
-    def end_with_text(self, text: str, head: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the last chunks of a reply: `text`, the finish reason, and the usage of earlier rounds.
+    def end_with_text(self, text: str, head: Head) -> list[list[Delta]]:
+        """Return the last deltas of a reply: `text`, the finish reason, and the usage of earlier rounds.
 
         Args:
             text: the text, from `separate_text`.
-            head: the common fields of the chunks, if no chunk was sent before.
+            head: the head of the reply, if none was sent before.
         """
-        self._head = self._head or dict(head)
-        yield self._make_chunk({"role": "assistant", "content": text} if not self._rounds else {"content": text})
-        yield {**self._head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+        begun: list[Delta] = [] if self.head else [head]
         unused = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-        yield {**self._head, "choices": [], "usage": self._usage or unused}
+        return [[*begun, Text(text)], [Finish("stop")], [Usage(self._usage or unused)]]
 
-    def report_progress(self, call: ToolCall, status: str) -> Iterator[Progress]:
-        """Yield a report of a tool's status.
-
-        Yield nothing if the tool does not exist, because the model may have made up the name.
-        """
-        if self._tools.find(call.name) is not None:
-            fields = {"tool": call.name, "call_id": call.id, "status": status}
-            yield Progress({**self._head, "choices": [], "holdfast": fields})
-
-    def _make_chunk(self, delta: dict[str, Any]) -> dict[str, Any]:
-        return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-
-    def _filter_chunk(self, chunk: dict[str, Any]) -> dict[str, Any] | None:
-        """Return a chunk without calls and usage, with the common fields of the reply; None if the result would be empty."""
-        before = chunk.get("choices") or ()
-        if before and not self._head:  # some upstreams first send chunks that do not belong to the reply
-            self._head = {key: chunk[key] for key in _HEAD if key in chunk}
-        choices = [kept for choice in before if (kept := self._filter_choice(choice)) is not None]
-        if not choices and (before or chunk.get("usage")):
+    def report_progress(self, call: ToolCall, status: str) -> Progress | None:
+        """Return a report of a tool's status, or None if the tool does not exist, because the model may have made up the name."""
+        if self._tools.find(call.name) is None:
             return None
-        rest = {key: value for key, value in chunk.items() if key != "usage"}
-        return {**rest, **(self._head if self._rounds else {}), "choices": choices}
+        return Progress({"tool": call.name, "call_id": call.id, "status": status}, self.head)
 
-    def _filter_choice(self, choice: dict[str, Any]) -> dict[str, Any] | None:
-        shown, dropped = dict(choice), False
-        for key in ("delta", "message"):
-            delta = choice.get(key)
-            if not isinstance(delta, dict):
+    def _filter(self, deltas: list[Delta]) -> list[Delta]:
+        """Return the deltas without calls and usage, and without a head if the reply has one."""
+        shown: list[Delta] = []
+        for delta in deltas:
+            if isinstance(delta, CallStart | CallArguments | Usage):
                 continue
-            left = {name: value for name, value in delta.items() if name != "tool_calls"}
-            if self._rounds:
-                left.pop("role", None)
-                left |= {name: _renumber_blocks(left[name], self._rounds) for name in _NUMBERED if name in left}
-            dropped = dropped or len(left) < len(delta)
-            if key == "delta" or "delta" not in choice:
-                left = self._separate_delta(left)
-            shown[key] = left
-        return None if dropped and not _has_words(shown) and shown.get("finish_reason") is None else shown
+            if isinstance(delta, Head):
+                if self._rounds and self.head:
+                    continue
+                self.head = self.head | delta.fields
+            elif isinstance(delta, Text):
+                delta = self._separate_delta(delta)  # noqa: PLW2901
+            elif isinstance(delta, Opaque) and delta.name in _NUMBERED and self._rounds:
+                delta = Opaque(delta.name, _renumber_blocks(delta.value, self._rounds), delta.choice)  # noqa: PLW2901
+            shown.append(delta)
+        return shown
 
-    def _separate_delta(self, delta: dict[str, Any]) -> dict[str, Any]:
-        """Return a delta, with a separator before its text if this is the first text of a later round."""
-        content = delta.get("content")
-        if self._said or not isinstance(content, str) or not content:
-            return delta
-        return {**delta, "content": self._separate(content)}
+    def _separate_delta(self, delta: Text) -> Text:
+        """Return a text, with a separator before it if it is the first text of a later round."""
+        return delta if self._said or not delta.text else Text(self._separate(delta.text), delta.choice)
 
     def _separate(self, content: str) -> str:
         self._said = True
@@ -307,9 +266,9 @@ def _make_distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
     return tuple(msgspec.structs.replace(call, id=make_distinct_id(call.id, used)) for call in calls)
 
 
-def _to_wire_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
+def _to_deltas(calls: Sequence[ToolCall]) -> list[Delta]:
     wire_calls = to_chat_message(Message(role="assistant", tool_calls=tuple(calls)))["tool_calls"]
-    return [{"index": at, **call} for at, call in enumerate(wire_calls)]
+    return ChatDecoder().decode({"choices": [{"delta": {"tool_calls": wire_calls}}]})
 
 
 def _renumber_blocks(blocks: Any, rounds: int) -> Any:
@@ -324,15 +283,15 @@ def _renumber_blocks(blocks: Any, rounds: int) -> Any:
     ]
 
 
-def _has_words(choice: Mapping[str, Any], *, ignored: Collection[str] = ()) -> bool:
-    """Return True if a choice's delta has a value in any field that is not in `ignored`."""
-    delta = choice.get("delta", choice.get("message"))
-    return isinstance(delta, dict) and any(value for name, value in delta.items() if name not in ignored)
+def _is_said(delta: Delta) -> bool:
+    """Return True for a part of the reply that the client shows: neither reasoning nor a beginning."""
+    if isinstance(delta, Opaque):
+        return delta.in_message and delta.choice is not None and delta.name not in _UNSAID and bool(delta.value)
+    return isinstance(delta, CallStart) or (isinstance(delta, Text) and bool(delta.text))
 
 
-def _with_finish_reason(choice: dict[str, Any], reason: str | None) -> dict[str, Any]:
-    """Return a choice with `reason` in place of its finish reason. A choice without a finish reason stays unchanged."""
-    return choice if reason is None or choice.get("finish_reason") is None else {**choice, "finish_reason": reason}
+def _with_reason(delta: Delta, reason: str) -> Delta:
+    return Finish(reason, delta.choice, delta.extra) if isinstance(delta, Finish) else delta
 
 
 def add_usage(before: dict[str, Any] | None, usage: Any) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ these is written before the next step:
 - the user's message, before the model is called;
 - a message with calls, before they run;
 - each result, before the next call of the model;
-- the reply, before its last chunk is sent.
+- the reply, before its end is sent.
 
 The received part of a reply is written even if the caller has disconnected.
 """
@@ -27,12 +27,19 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import STEP, Entry
 from holdfast.errors import InvalidMessage, ModelError, ModelProtocolError
 from holdfast.limits import MODEL_TRAILING_CHUNKS
+from holdfast.log.items import Delta, Finish, Head, Progress, Text, Usage
 from holdfast.media.outgoing import restore_entries
-from holdfast.models import Collector, closing, to_chunks
+from holdfast.models import Collector, closing
 from holdfast.turns.model_call import build_call, call_model, make_call_record
-from holdfast.turns.replies import append_reply, make_failure_text, read_failure, read_reply_text, say_failure
+from holdfast.turns.replies import (
+    append_reply,
+    make_failure_text,
+    make_head,
+    read_failure,
+    read_reply_text,
+    say_failure,
+)
 from holdfast.turns.reply_assembler import (
-    Progress,
     ReplyAssembler,
     take_artifacts,
     with_artifacts,
@@ -42,13 +49,14 @@ from holdfast.turns.scope import TurnScope
 from holdfast.turns.tool_loop import record_calls_not_run, run_tools
 from holdfast.turns.turn import Turn
 from holdfast.turns.workflow import hand_over_reply, run_workflow
+from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.openai import parse_message, to_chat_message
 
 
-async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
-    """Answer a turn: yield the reply as Chat Completions chunks.
+async def respond(turn: Turn) -> AsyncGenerator[list[Delta], None]:
+    """Answer a turn: yield the deltas of the reply, one list for each event.
 
-    The last chunks are yielded after the reply was stored in the log.
+    The last ones are yielded after the reply was stored in the log.
 
     Raises:
         SessionNotFound: the session does not exist.
@@ -65,28 +73,29 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
         if turn.on_open is not None:
             turn.on_open()
         if turn.answered is not None:
-            for chunk in await _repeat_reply(turn, turn.answered):
-                yield chunk
+            for deltas in await _repeat_reply(turn, turn.answered):
+                yield deltas
             return
         assembler, completion_id = ReplyAssembler(turn), _make_keyed_id(turn)
         speaking = run_workflow(turn, speak, assembler) if turn.request.responder.steps else speak(turn, assembler)
         while True:
-            async with closing(speaking) as chunks:
-                async for chunk in chunks:
-                    if turn.progress or not isinstance(chunk, Progress):
-                        yield _set_completion_id(chunk, completion_id)
+            async with closing(speaking) as stream:
+                async for deltas in stream:
+                    if not turn.progress and isinstance(deltas[0], Progress):
+                        continue
+                    yield deltas if completion_id is None else _set_completion_id(deltas, completion_id)
             if turn.closed or turn.failure is not None:
                 return
             if not turn.request.responder.steps:
                 break
             speaking = run_workflow(turn, speak, assembler)  # the conversation was transferred to a workflow
         turn.closed = True
-        for chunk in assembler.end():
-            yield _set_completion_id(chunk, completion_id)
+        for deltas in assembler.end():
+            yield deltas if completion_id is None else _set_completion_id(deltas, completion_id)
 
 
-async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the reply of the turn's agent, except the chunks that end it: call the model and run its tools until it answers.
+async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[list[Delta], None]:
+    """Yield the reply of the turn's agent, except the deltas that end it: call the model and run its tools until it answers.
 
     Tools of the client are not run. If the model fails before it says anything, and the agent has a failure message,
     that message is the reply.
@@ -95,57 +104,51 @@ async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[st
         await turn.lock.run_interruptibly(lambda: build_call(turn))
         if turn.is_answered_by_compaction:
             turn.closed = True
-            yield _make_compaction_chunk(turn)
+            yield _make_compaction_reply(turn)
             return
         async with ModelRound(turn, assembler) as model_round:
-            async for chunk in model_round.chunks:
-                for sent in model_round.add(chunk):
+            async for deltas in model_round.stream:
+                if sent := model_round.add(deltas):
                     yield sent
                 if model_round.is_over:
                     break
-        for chunk in model_round.failure_message:
-            yield chunk
+        for deltas in model_round.failure_message:
+            yield deltas
             turn.closed = True
         if turn.failure is not None or not assembler.calls:
             return
-        async with closing(run_tools(turn, assembler)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        async with closing(run_tools(turn, assembler)) as stream:
+            async for deltas in stream:
+                yield deltas
         if assembler.returned or turn.request.responder.steps:
             return
         turn.tool_choice = assembler.tool_choice
 
 
-def _make_compaction_chunk(turn: Turn) -> dict[str, Any]:
-    """Return the only chunk of a reply without text, before which the encoder sends the compaction."""
-    return {
-        "id": f"chatcmpl-{turn.session.id}-{turn.session.tail.last_seq}",
-        "object": "chat.completion.chunk",
-        "created": turn.engine.clock() // 1000,
-        "model": turn.request.responder.llm.model,
-        "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
-    }
+def _make_compaction_reply(turn: Turn) -> list[Delta]:
+    """Return a reply without text, before which the encoder sends the compaction."""
+    head = make_head(turn, turn.request.responder.llm.model)
+    return [head, Text(""), Finish("stop"), Usage({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})]
 
 
 class ModelRound:
     """One reply of the model, which is passed on while it arrives, and stored at its end.
 
-    If the reply is cut off, the received part is stored. The chunk with the finish reason and all later ones are held
-    back until the reply is stored.
+    If the reply is cut off, the received part is stored. The finish reason and all that follows it are held back until
+    the reply is stored.
 
     Attributes:
-        chunks: the model's chunks.
-        is_over: True if no more chunks are read.
+        stream: the deltas of each event of the model.
+        is_over: True if no more events are read.
         is_whole: True if the reply is complete.
-        failure_message: chunks of the agent's failure message, if the model failed without saying anything.
+        failure_message: deltas of the agent's failure message, if the model failed without saying anything.
     """
 
     def __init__(self, turn: Turn, assembler: ReplyAssembler) -> None:
-        self.chunks = call_model(turn)
+        self.stream = call_model(turn)
         self.is_over = False
         self.is_whole = False
-        self.failure_message: Sequence[dict[str, Any]] = ()
+        self.failure_message: Sequence[list[Delta]] = ()
         self._turn = turn
         self._assembler = assembler
         self._session = turn.session
@@ -160,7 +163,7 @@ class ModelRound:
     ) -> bool:
         failure: BaseException | None = None
         try:
-            await self.chunks.aclose()
+            await self.stream.aclose()
             self.is_whole = kind is None
         except BaseException as exc:  # noqa: BLE001 - raised again below, once the reply is stored
             failure = exc
@@ -190,18 +193,18 @@ class ModelRound:
         self.failure_message = await say_failure(turn, assembler, text, (error.code, error.public_message))
         return True
 
-    def add(self, chunk: dict[str, Any]) -> Sequence[dict[str, Any]]:
-        """Add a chunk of the model, and return the chunks that can be sent now."""
-        self._collector.add(chunk)
+    def add(self, deltas: list[Delta]) -> list[Delta]:
+        """Add the deltas of an event of the model, and return those that can be sent now."""
+        self._collector.add(deltas)
         finished = self._collector.finished
         self._trailing += finished
         self.is_over = self._trailing > MODEL_TRAILING_CHUNKS  # all of these are held back
-        return self._assembler.add(chunk, finished=finished)
+        return self._assembler.add(deltas, finished=finished)
 
     async def _record_to_end(self) -> None:
         """Store the reply, even if the caller is cancelled.
 
-        The caller may disconnect after the end of the text, while the last chunks are still arriving. The reply is
+        The caller may disconnect after the end of the text, while its end is still arriving. The reply is
         complete in this case, too.
         """
         recording = self._turn.begin(self._record())
@@ -288,16 +291,16 @@ def _make_reply(completion: Mapping[str, Any]) -> Message:
         raise ModelProtocolError(f"the model answered with an invalid message: {exc}") from exc
 
 
-def _set_completion_id(chunk: dict[str, Any], completion_id: str | None) -> dict[str, Any]:
-    """Return a chunk with the completion id of its request; unchanged if the request has none."""
-    return chunk if completion_id is None or isinstance(chunk, Progress) else {**chunk, "id": completion_id}
+def _set_completion_id(deltas: list[Delta], completion_id: str) -> list[Delta]:
+    """Return deltas in which the reply has the completion id of its request."""
+    return [Head({**delta.fields, "id": completion_id}) if isinstance(delta, Head) else delta for delta in deltas]
 
 
 def _make_keyed_id(turn: Turn) -> str | None:
     """Return the completion id for a request with an idempotency key; None if the request has no key.
 
     The id is derived from the key. So it is the same in each response to the request, need not be stored, and is known
-    before the first chunk.
+    before the reply begins.
     """
     key = turn.request.idempotency_key
     if key is None:
@@ -305,8 +308,8 @@ def _make_keyed_id(turn: Turn) -> str | None:
     return "chatcmpl-" + hashlib.sha256(f"{turn.session.identity}\0{key}".encode()).hexdigest()[:32]
 
 
-async def _repeat_reply(turn: Turn, stored: Entry) -> list[dict[str, Any]]:
-    """Return the chunks of a stored reply, in the form in which the client received it, for a repeated request."""
+async def _repeat_reply(turn: Turn, stored: Entry) -> list[list[Delta]]:
+    """Return the deltas of a stored reply, in the form in which the client received it, for a repeated request."""
     turn.failure = read_failure(stored)
     take_artifacts(turn, stored)
     (entry,) = await restore_entries(turn.engine.store, turn.request.ref, [stored])
@@ -319,9 +322,9 @@ async def _repeat_reply(turn: Turn, stored: Entry) -> list[dict[str, Any]]:
     reason = "tool_calls" if message.tool_calls else "stop"
     completion = {
         "id": _make_keyed_id(turn) or f"chatcmpl-{turn.session.id}-{entry.seq}",
-        "object": "chat.completion",
         "created": entry.timestamp // 1000,
         "model": turn.request.responder.llm.model,
         "choices": [{"index": 0, "message": to_chat_message(message), "finish_reason": reason}],
     }
-    return list(to_chunks(completion))
+    *deltas, finish = ChatDecoder().decode(completion)
+    return [deltas, [finish]]

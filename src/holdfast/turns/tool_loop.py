@@ -16,6 +16,7 @@ from holdfast.domain.messages import ToolCall
 from holdfast.domain.session import Entry
 from holdfast.domain.state import join_deltas
 from holdfast.errors import InvalidRequest
+from holdfast.log.items import Delta
 from holdfast.memory.session_memories import SessionMemories
 from holdfast.tools.context import Call, State, ToolContext
 from holdfast.tools.memory_files import HELD_CHANGE
@@ -26,7 +27,7 @@ from holdfast.turns.reply_assembler import ReplyAssembler
 from holdfast.turns.turn import Turn, TurnWarning
 
 
-async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[str, Any], None]:
+async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[list[Delta], None]:
     """Run those calls of a message that Holdfast runs, concurrently.
 
     The results are in the log before the model is called again.
@@ -36,17 +37,17 @@ async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dic
     """
     running = _RunningCalls(turn, assembler)
     try:
-        if not assembler.returned:
-            for chunk in assembler.start_round():
-                yield chunk
+        if not assembler.returned and (held := assembler.start_round()):
+            yield held
         for call in assembler.calls:
-            for progress in assembler.report_progress(call, "running"):
-                yield progress
+            if progress := assembler.report_progress(call, "running"):
+                yield [progress]
         while running.left:
             done = await turn.lock.run_interruptibly(running.wait_for_some)
             for outcome in await running.write(done):
-                for progress in assembler.report_progress(outcome.call, "failed" if outcome.failed else "done"):
-                    yield progress
+                status = "failed" if outcome.failed else "done"
+                if progress := assembler.report_progress(outcome.call, status):
+                    yield [progress]
         if not assembler.returned and hand_over(turn):
             assembler.switch_responder(turn.request.responder)
     finally:

@@ -201,7 +201,7 @@ class Turn:
         self.depth = 0
         """Number of nested agent calls that led to this turn."""
         self.progress = False
-        """True if chunks of the reply report what the tools are doing."""
+        """True if the reply reports what the tools are doing."""
         self.recalls: dict[str | None, Recall] = {}
         """Recalled text for the prompts of each agent, by agent name, as soon as it is known. It is the same in all
         calls of the turn.

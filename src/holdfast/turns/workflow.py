@@ -27,17 +27,18 @@ from holdfast.domain.state import TEMP
 from holdfast.engine.branches import Branch, Share, WriteArbiter
 from holdfast.engine.session_lock import SessionLock
 from holdfast.errors import BudgetTooSmall, Conflict, HoldfastError, InvalidRequest, ModelError, StaleSession
+from holdfast.log.items import Delta, Progress
 from holdfast.models import closing
 from holdfast.stores.walk import read_entries_until
 from holdfast.tools.tool import relax_choice
 from holdfast.turns.handover import may_share_key
-from holdfast.turns.replies import make_failure_text, say_failure
-from holdfast.turns.reply_assembler import Progress, ReplyAssembler, add_usage
+from holdfast.turns.replies import make_failure_text, make_head, say_failure
+from holdfast.turns.reply_assembler import ReplyAssembler, add_usage
 from holdfast.turns.scope import compact
 from holdfast.turns.turn import Turn
 
-Chunks = AsyncGenerator[dict[str, Any], None]
-Speak = Callable[[Turn, ReplyAssembler], Chunks]
+Stream = AsyncGenerator[list[Delta], None]
+Speak = Callable[[Turn, ReplyAssembler], Stream]
 """Function that lets one agent answer. It yields everything but the end of the reply."""
 HANDED_OVER: Final = "[handed over]"
 """Text of the tool result that follows a call `HAND_OVER`."""
@@ -80,7 +81,7 @@ class _Failed(NamedTuple):
     error: HoldfastError
 
 
-async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> Chunks:
+async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> Stream:
     """Yield the complete reply of a turn whose agent is a workflow.
 
     Args:
@@ -97,18 +98,18 @@ async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> Chun
     workflow = _Workflow(turn, speak, await _read_finished(turn), before)
     try:
         try:
-            async with closing(workflow.run_reply(turn.request.responder)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+            async with closing(workflow.run_reply(turn.request.responder)) as stream:
+                async for deltas in stream:
+                    yield deltas
             return
         except ModelError as exc:
             closer, assembler, words = await workflow.make_closing_part(exc)
             if words is None:
                 raise
             failed = (exc.code, exc.public_message)
-        for chunk in await say_failure(closer, assembler, words, failed):
+        for deltas in await say_failure(closer, assembler, words, failed):
             turn.failure = closer.failure
-            yield chunk
+            yield deltas
             turn.closed = True
     finally:
         workflow.finish()
@@ -137,51 +138,45 @@ class _Workflow:
 
     # -- the reply -----------------------------------------------------------
 
-    async def run_reply(self, responder: Responder) -> Chunks:
+    def run_reply(self, responder: Responder) -> Stream:
         """Let `responder`, an agent or a workflow, write the end of the turn's reply."""
         place = _Place(self._turn.lock)
         if _get_agent(responder).parallel:
-            speaking = self._run_joined(responder, place._replace(joined=True))
-        elif responder.steps:
-            speaking = self._run_ended(responder, place)
-        else:
-            speaking = self._run_last(responder, place)
-        async with closing(speaking) as chunks:
-            async for chunk in chunks:
-                yield chunk
+            return self._run_joined(responder, place._replace(joined=True))
+        return self._run_ended(responder, place) if responder.steps else self._run_last(responder, place)
 
-    async def _run_ended(self, responder: Responder, place: _Place) -> Chunks:
+    async def _run_ended(self, responder: Responder, place: _Place) -> Stream:
         """Run a sequence of agents, of which the last one writes the reply."""
-        async with closing(self._run_in_turn(responder.steps[:-1], place)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        async with closing(self._run_in_turn(responder.steps[:-1], place)) as stream:
+            async for deltas in stream:
+                yield deltas
         if self._turn.closed:
             return
-        async with closing(self.run_reply(responder.steps[-1])) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        async with closing(self.run_reply(responder.steps[-1])) as stream:
+            async for deltas in stream:
+                yield deltas
 
-    async def _run_last(self, responder: Responder, place: _Place) -> Chunks:
+    async def _run_last(self, responder: Responder, place: _Place) -> Stream:
         """Run one agent whose text is streamed to the client."""
         part = await self._make_part(responder, place, Share(ends=True), self._turn.request.body)
         assembler = ReplyAssembler(part, self._used, self._before)
         try:
-            async with closing(self._speak(part, assembler)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+            async with closing(self._speak(part, assembler)) as stream:
+                async for deltas in stream:
+                    yield deltas
         except ModelError as exc:
             self._failed.append(_Failed(part, assembler, exc))
             raise
         self._turn.request, self._turn.working_set = part.request, part.working_set
         self._turn.closed = True
-        for chunk in assembler.end():
-            yield chunk
+        for deltas in assembler.end():
+            yield deltas
 
-    async def _run_joined(self, responder: Responder, place: _Place) -> Chunks:
+    async def _run_joined(self, responder: Responder, place: _Place) -> Stream:
         """Run agents in parallel, and join their texts to one reply."""
-        async with closing(self._run_side_by_side(responder, place)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        async with closing(self._run_side_by_side(responder, place)) as stream:
+            async for deltas in stream:
+                yield deltas
         part = await self._make_part(responder, place, Share(ends=True), self._turn.request.body)
         text, llm = self._collect_text(responder), responder.llm
         assembler = ReplyAssembler(part, self._used, self._before)
@@ -189,41 +184,35 @@ class _Workflow:
         reply = Message(role="assistant", content=text)
         await part.settle(part.append([reply], metadata=assembler.metadata, last=True))
         self._turn.request = msgspec.structs.replace(self._turn.request, responder=responder)
-        for chunk in assembler.end_with_text(separated, self._make_head(llm.model)):
-            yield chunk
+        for deltas in assembler.end_with_text(separated, make_head(self._turn, llm.model)):
+            yield deltas
             self._turn.closed = True
 
     # -- agents before the last ------------------------------------------------
 
-    async def _run_aside(self, responder: Responder, place: _Place) -> Chunks:
+    def _run_aside(self, responder: Responder, place: _Place) -> Stream:
         """Run an agent or workflow before the last one. Yield only its progress, and calls of the client's tools."""
         if _get_agent(responder).parallel:
-            speaking = self._run_side_by_side(responder, place)
-        elif responder.steps:
-            speaking = self._run_in_turn(responder.steps, place)
-        elif _get_agent(responder).name in self._said:
-            return
-        else:
-            speaking = self._run_one(responder, place)
-        async with closing(speaking) as chunks:
-            async for chunk in chunks:
-                yield chunk
+            return self._run_side_by_side(responder, place)
+        return self._run_in_turn(responder.steps, place) if responder.steps else self._run_one(responder, place)
 
-    async def _run_in_turn(self, steps: Sequence[Responder], place: _Place) -> Chunks:
+    async def _run_in_turn(self, steps: Sequence[Responder], place: _Place) -> Stream:
         """Run agents before the last one in sequence.
 
         Stop if one of them ends the turn by calling a tool of the client.
         """
         for step in steps:
-            async with closing(self._run_aside(step, place)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+            async with closing(self._run_aside(step, place)) as stream:
+                async for deltas in stream:
+                    yield deltas
             if self._turn.closed:
                 return
 
-    async def _run_one(self, responder: Responder, place: _Place) -> Chunks:
+    async def _run_one(self, responder: Responder, place: _Place) -> Stream:
         """Run one agent whose text is passed on to the next agents instead of the client."""
         name, left_out = _get_agent(responder).name, _OF_THE_REPLY | (_OF_TOOLS if place.names else frozenset())
+        if name in self._said:
+            return
         body = {key: value for key, value in self._turn.request.body.items() if key not in left_out}
         if "tools" in body and (choice := relax_choice(self._turn.request.body.get("tool_choice"))) is not None:
             body["tool_choice"] = choice
@@ -232,10 +221,10 @@ class _Workflow:
         assembler = ReplyAssembler(part)
         yield self._make_progress(part, "running")
         try:
-            async with closing(self._speak(part, assembler)) as chunks:
-                async for chunk in chunks:
-                    if isinstance(chunk, Progress):
-                        yield chunk
+            async with closing(self._speak(part, assembler)) as stream:
+                async for deltas in stream:
+                    if isinstance(deltas[0], Progress):
+                        yield deltas
         except _ITS_OWN as exc:
             self._failed.append(_Failed(part, assembler, exc))
             yield self._make_progress(part, "failed")
@@ -245,19 +234,19 @@ class _Workflow:
         yield self._make_progress(part, "done")
         if assembler.returned:
             self._turn.closed = True
-            for chunk in assembler.end_with_calls(self._used, self._before):
-                yield chunk
+            for deltas in assembler.end_with_calls(self._used, self._before):
+                yield deltas
         else:
             self._said[name] = assembler.text
 
     # -- agents in parallel ----------------------------------------------------
 
-    async def _run_side_by_side(self, responder: Responder, place: _Place) -> Chunks:
+    async def _run_side_by_side(self, responder: Responder, place: _Place) -> Stream:
         """Run the agents of a `parallel` at the same time.
 
         If some agents fail and others answer, a note replaces the text of each agent that failed.
         """
-        queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        queue: asyncio.Queue[list[Delta] | None] = asyncio.Queue()
         places = [self._make_place(responder, step, place) for step in responder.steps]
         tasks = [
             asyncio.ensure_future(self._run_branch(step, own, queue))
@@ -265,8 +254,8 @@ class _Workflow:
         ]
         try:
             for _ in tasks:
-                while (chunk := await place.lock.run_interruptibly(queue.get)) is not None:
-                    yield chunk
+                while (deltas := await place.lock.run_interruptibly(queue.get)) is not None:
+                    yield deltas
                 for task in tasks:
                     if task.done() and not isinstance(task.exception(), (type(None), *_ITS_OWN)):
                         task.result()
@@ -286,16 +275,16 @@ class _Workflow:
         lock = Branch(place.lock, self._turn.engine.locks, self._arbiter)
         return place.enter(_get_agent(responder).name, _get_agent(step).name, lock)
 
-    async def _run_branch(self, step: Responder, place: _Place, queue: asyncio.Queue[dict[str, Any] | None]) -> None:
+    async def _run_branch(self, step: Responder, place: _Place, queue: asyncio.Queue[list[Delta] | None]) -> None:
         """Run one agent of a `parallel` until its writes have ended.
 
         The agent's progress is put into the queue, followed by None at the end.
         """
         assert isinstance(place.lock, Branch), "an agent in parallel has a branch"
         try:
-            async with closing(self._run_aside(step, place)) as chunks:
-                async for chunk in chunks:
-                    queue.put_nowait(chunk)
+            async with closing(self._run_aside(step, place)) as stream:
+                async for deltas in stream:
+                    queue.put_nowait(deltas)
         finally:
             ending = self._turn.engine.locks.begin(self._turn.request.ref, place.lock.end())
             try:
@@ -340,20 +329,15 @@ class _Workflow:
             else self._said.get(_get_agent(responder).name, "")
         )
 
-    def _make_progress(self, part: Turn, status: str) -> Progress:
-        """Return a chunk that reports what an agent is doing."""
+    def _make_progress(self, part: Turn, status: str) -> list[Delta]:
+        """Return a report of what an agent is doing."""
         responder = part.request.responder
         status_fields = {
             "agent": _get_agent(responder).name,
             "status": status,
             **({"branch": responder.branch} if responder.branch else {}),
         }
-        return Progress({**self._make_head(responder.llm.model), "choices": [], "holdfast": status_fields})
-
-    def _make_head(self, model: str) -> dict[str, Any]:
-        name = f"chatcmpl-{self._turn.session.id}-{self._turn.session.tail.last_seq}"
-        created = self._turn.engine.clock() // 1000
-        return {"id": name, "object": "chat.completion.chunk", "created": created, "model": model}
+        return [Progress(status_fields, make_head(self._turn, responder.llm.model).fields)]
 
     async def make_closing_part(self, error: ModelError) -> tuple[Turn, ReplyAssembler, str | None]:
         """Return a part of the turn, the reply so far, and the failure message to say after `error`.

@@ -1,9 +1,10 @@
 """Conversions between Holdfast's own data and the formats of other systems; one module per format.
 
 openai              Chat Completions messages, the form used inside Holdfast
+chat_stream         streams of Chat Completions
 anthropic           messages and tools of Anthropic's Messages API
 anthropic_requests  request bodies of that API, in both directions
-anthropic_replies   replies and streams of that API
+anthropic_replies   streams of that API, and the messages that they describe
 compaction_references  what clients carry in place of compacted messages
 gemini              requests to Google's Gemini API
 voice               Agora's voice records

@@ -1,8 +1,8 @@
-"""Replies in the format of Anthropic's Messages API: a complete `message`, or the events of a stream.
+"""Replies in the format of Anthropic's Messages API: the events of a stream, or the message that they describe.
 
-Follows the API reference, "Create a Message" and "Streaming Messages". The input is in Chat Completions format. A reply
-of an Anthropic model has additional fields in it, which `holdfast.models.anthropic_stream` sets: `thinking_blocks`,
-`content_blocks`, `native_finish_reason`, and Anthropic's own numbers in `usage`.
+Follows the API reference, "Create a Message" and "Streaming Messages". The deltas of an Anthropic model's reply contain
+the fields that `holdfast.models.anthropic_stream` sets: `thinking_blocks`, `content_blocks`, `native_finish_reason`, and
+Anthropic's own numbers in the usage.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.context.dialects import THINKING, Thought, parse_arguments, parse_field_thoughts
+from holdfast.context.dialects import THINKING, parse_arguments
 from holdfast.domain.messages import UNSPOKEN_PARTS
+from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Reasoning, Text, Usage, get_text
 from holdfast.numbers import is_whole
 from holdfast.wire.anthropic import BLOCKS
-from holdfast.wire.openai import parse_message
 
 Block = dict[str, Any]
 Event = dict[str, Any]
@@ -51,55 +51,42 @@ _TEXT: Final = ("text", 0)
 _NO_USAGE: Final[Block] = {"input_tokens": 0, "output_tokens": 0}
 
 
-def make_message(completion: Mapping[str, Any]) -> Block:
-    """Convert a `chat.completion` to a message. If it has several choices, only the first is used."""
-    choice: Mapping[str, Any] = next(iter(completion.get("choices") or ()), {})
-    content = make_blocks(choice.get("message") or {})
-    container = completion.get("container")
-    return {
-        **_make_head(completion),
-        "content": content,
-        **_make_stop(choice, called=any(block["type"] == "tool_use" for block in content)),
-        **({"container": container} if container else {}),
-        "usage": format_usage(completion.get("usage")),
-    }
+def fold_events(events: Iterable[Event]) -> Block:
+    """Return the message that the events of a whole stream describe."""
+    message: Block = {}
+    blocks: list[Block] = []
+    for event in events:
+        match event["type"]:
+            case "message_start":
+                message = event["message"] | {"content": blocks}
+            case "content_block_start":
+                blocks.append(dict(event["content_block"]))
+            case "content_block_delta":
+                _extend_block(blocks[-1], event["delta"])
+            case "content_block_stop" if "json" in blocks[-1]:
+                blocks[-1]["input"] = parse_arguments(blocks[-1].pop("json"))
+            case "message_delta":
+                message |= event["delta"] | {name: value for name, value in event.items() if name not in _OF_EVENT}
+    return message
 
 
-def make_blocks(message: Mapping[str, Any]) -> list[Block]:
-    """Return the blocks of an assistant's message: reasoning, server tools, text and calls, in their original order if known."""
-    blocks = _get_native_blocks(message)
-    if not blocks:
-        spoken = {name: value for name, value in message.items() if name != "tool_calls"}  # calls may have no id yet
-        blocks = [
-            *map(_convert_thought, parse_field_thoughts(parse_message({**spoken, "role": "assistant"}))),
-            *_convert_content(message),
-        ]
-    return [*blocks, *(_convert_call(call, at) for at, call in enumerate(message.get("tool_calls") or ()))]
+_OF_EVENT: Final = ("type", "delta")
 
 
-def _get_native_blocks(message: Mapping[str, Any]) -> list[Block]:
-    """Return Anthropic's own blocks of a message; an empty list if they do not contain all of its text.
-
-    The text may come from several model calls.
-    """
-    blocks = _list_native_blocks(message)
-    text = "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
-    return blocks if text == (message.get("content") or "") else []
-
-
-def _convert_content(message: Mapping[str, Any]) -> list[Block]:
-    content, server_blocks = (
-        message.get("content"),
-        [block for block in _list_native_blocks(message) if block["type"] in _SERVERS],
-    )
-    if isinstance(content, list):
-        return [*server_blocks, *(part for part in map(_convert_part, content) if part is not None)]
-    texts = [text for text in (content, message.get("refusal")) if isinstance(text, str) and text]
-    return [*server_blocks, *({"type": "text", "text": text} for text in texts)]
+def _extend_block(block: Block, delta: Mapping[str, Any]) -> None:
+    match delta["type"]:
+        case "input_json_delta":
+            block["json"] = block.get("json", "") + delta["partial_json"]
+        case "citations_delta":
+            block["citations"] = [*block.get("citations", ()), delta["citation"]]
+        case "compaction_delta":
+            block |= {name: value for name, value in delta.items() if name != "type"}
+        case kind:
+            name = kind.removesuffix("_delta")
+            block[name] = block[name] + delta[name]
 
 
-def _list_native_blocks(message: Mapping[str, Any]) -> list[Block]:
-    given = message.get(BLOCKS)
+def _list_native_blocks(given: Any) -> list[Block]:
     blocks = [block for block in given if isinstance(block, Mapping)] if isinstance(given, Sequence) else []
     found = [block for block in blocks if isinstance(block.get("type"), str)]
     return [{name: value for name, value in block.items() if name != "index"} for block in found]
@@ -118,37 +105,10 @@ def _convert_part(part: Any) -> Block | None:
     return {"type": "text", "text": text, **cited} if isinstance(text, str) and text else None
 
 
-def _convert_thought(thought: Thought) -> Block:
-    if thought.sealed and thought.is_signed_by("anthropic"):
-        return {"type": "redacted_thinking", "data": thought.sealed}
-    signature = thought.signature if thought.is_signed_by("anthropic") else None
-    return {"type": "thinking", "thinking": thought.text, "signature": signature or ""}
-
-
-def _convert_call(call: Mapping[str, Any], at: int) -> Block:
-    function = call.get("function") or call.get("custom") or {}
-    arguments = function.get("arguments", function.get("input"))
-    given = parse_arguments(arguments if isinstance(arguments, str) else "")
-    return {
-        **_make_tool_use(call, at),
-        "name": str(function.get("name") or ""),
-        "input": given,
-        **_pick_call_fields(call),
-    }
-
-
-def _make_tool_use(call: Mapping[str, Any], at: int) -> Block:
-    return {"type": "tool_use", "id": str(call.get("id") or f"call_{at}")}
-
-
-def _pick_call_fields(call: Mapping[str, Any]) -> Block:
-    return {name: call[name] for name in ("caller", "toolset_name") if call.get(name)}
-
-
-def _make_head(chunk: Mapping[str, Any]) -> Block:
-    given = str(chunk.get("id") or "")
+def _make_head(head: Mapping[str, Any]) -> Block:
+    given = str(head.get("id") or "")
     name = given if given.startswith("msg_") else "msg_" + _ID.sub("_", given.removeprefix("chatcmpl-"))
-    return {"id": name, "type": "message", "role": "assistant", "model": str(chunk.get("model") or "")}
+    return {"id": name, "type": "message", "role": "assistant", "model": str(head.get("model") or "")}
 
 
 def _make_stop(choice: Mapping[str, Any], *, called: bool) -> Block:
@@ -191,10 +151,10 @@ def _to_number(value: Any) -> int:
 
 
 class ReplyEvents:
-    """Converter from a stream of Chat Completions chunks to a stream of Anthropic's events.
+    """Converter from the deltas of a reply to Anthropic's events.
 
-    Call `add` for each chunk, and `end` once after the last one. One block is open at a time, as in Anthropic's API.
-    The cost of a chunk depends on its size only.
+    Call `add` for each list of deltas, and `end` once after the last one. One block is open at a time, as in Anthropic's
+    API. The cost of a delta depends on its size only.
     """
 
     def __init__(self) -> None:
@@ -205,10 +165,11 @@ class ReplyEvents:
         """Arguments of the open tool call, in pieces."""
         self._started_calls: set[int] = set()
         """Numbers of the calls whose block was started."""
-        self._queued: list[tuple[int | None, Mapping[str, Any]]] = []
+        self._queued: list[tuple[int | None, list[Delta]]] = []
         """Deltas that wait until the arguments of the open call are complete, each with the number of its call;
         None for deltas that belong to no call."""
         self._cut = False
+        self._head: dict[str, Any] = {}
         self._choice: Mapping[str, Any] = {}
         self._usage: Any = None
         self._container: Any = None
@@ -218,28 +179,43 @@ class ReplyEvents:
         """True if the first event was returned."""
         return self._begun
 
-    def add(self, chunk: Mapping[str, Any], compaction: Block | None = None) -> list[Event]:
-        """Return the events for a chunk.
+    def add(self, deltas: Sequence[Delta], compaction: Block | None = None) -> list[Event]:
+        """Return the events for a list of deltas.
 
         Args:
-            chunk: The chunk.
-            compaction: With the first chunk: the compaction block that the reply begins with, or None.
+            deltas: The deltas.
+            compaction: With the first ones: the compaction block that the reply begins with, or None.
         """
-        events: list[Event] = [] if self._begun else [self._make_start(chunk)]
+        parts: list[Delta] = []
+        calls: list[CallStart | CallArguments] = []
+        for delta in deltas:
+            if isinstance(delta, CallStart | CallArguments):
+                calls += [delta] if delta.choice == 0 else []
+            elif isinstance(delta, Text | Reasoning):
+                parts += [delta] if delta.choice == 0 and delta.text else []
+            elif isinstance(delta, Opaque) and delta.choice == 0:
+                parts += [delta] if delta.in_message and delta.value else []
+            else:
+                self._note(delta)
+        events = [] if self._begun else [self._make_start()]
         if compaction is not None:
             events += self._make_compaction(compaction)
-        if (usage := chunk.get("usage")) is not None:
-            self._usage = usage
-        self._container = chunk.get("container") or self._container
-        for choice in chunk.get("choices") or ():
-            if not isinstance(choice, Mapping) or choice.get("index"):
-                continue
-            delta = choice.get("delta", choice.get("message"))
-            if delta and isinstance(delta, Mapping):
-                self._add_delta(delta, events)
-            if choice.get("finish_reason") is not None:
-                self._choice = choice
+        if parts:
+            self._emit_or_queue(None, parts, events)
+        for call in calls:
+            self._emit_or_queue(call.at, [call], events)
         return events
+
+    def _note(self, delta: Delta) -> None:
+        """Record what a delta says about the whole reply."""
+        if isinstance(delta, Head):
+            self._head |= delta.fields
+        elif isinstance(delta, Usage):
+            self._usage = delta.numbers
+        elif isinstance(delta, Finish) and delta.choice == 0:
+            self._choice = {**delta.extra, "finish_reason": delta.reason}
+        elif isinstance(delta, Opaque) and delta.choice is None and delta.name == "container":
+            self._container = delta.value
 
     def _make_compaction(self, block: Block) -> list[Event]:
         """Return the events of a compaction block. Its text is sent in one piece, as in Anthropic's API."""
@@ -255,20 +231,14 @@ class ReplyEvents:
             {"type": "content_block_stop", "index": self._index},
         ]
 
-    def get_appended_text(self, chunk: Mapping[str, Any]) -> str | None:
-        """Return the text that a chunk appends to the open text block; None if the chunk does anything else.
+    def get_appended_text(self, deltas: Sequence[Delta]) -> str | None:
+        """Return the text that deltas append to the open text block; None if they do anything else.
 
-        If a text is returned, `add` need not be called for the chunk. This is the fast path for nearly all chunks.
+        If a text is returned, `add` need not be called for them. This is the fast path for nearly all deltas.
         """
-        choices = chunk.get("choices")
-        if self._open is not _TEXT or not choices or len(choices) != 1 or chunk.get("usage") is not None:
+        if self._open is not _TEXT or len(deltas) != 1 or not isinstance(delta := deltas[0], Text) or delta.choice:
             return None
-        choice = choices[0]
-        delta = choice.get("delta")
-        if not delta or len(delta) != 1 or choice.get("finish_reason") is not None or choice.get("index"):
-            return None
-        text = delta.get("content")
-        return text if text and isinstance(text, str) else None
+        return delta.text or None
 
     @property
     def index(self) -> int:
@@ -288,7 +258,7 @@ class ReplyEvents:
             stop: Fields of its `delta` that differ from those of the reply.
             add_usage: Returns additional fields of `usage`, for the usage of the reply.
         """
-        events = [] if self._begun else [self._make_start({})]
+        events = [] if self._begun else [self._make_start()]
         while self._queued:
             self._release_queued(events)
         self._close_block(events)
@@ -305,47 +275,38 @@ class ReplyEvents:
         """End the reply at this point. A finish reason that the model sent before is ignored."""
         self._choice, self._cut = {"finish_reason": "stop"}, True
 
-    def _make_start(self, chunk: Mapping[str, Any]) -> Event:
+    def _make_start(self) -> Event:
         self._begun = True
         unknown: Block = {
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": format_usage(chunk.get("usage")),
+            "usage": format_usage(self._usage),
         }
-        return {"type": "message_start", "message": {**_make_head(chunk), **unknown}}
-
-    def _add_delta(self, delta: Mapping[str, Any], events: list[Event]) -> None:
-        """Add a delta: first its text and other fields, then its calls."""
-        calls = delta.get("tool_calls")
-        if any(value for name, value in delta.items() if name not in ("tool_calls", "role")):
-            self._emit_or_queue(None, delta, events)
-        for call in calls if isinstance(calls, list) else ():
-            if isinstance(call, Mapping):
-                self._emit_or_queue(call.get("index", 0), call, events)
+        return {"type": "message_start", "message": {**_make_head(self._head), **unknown}}
 
     # -- what comes between the pieces of a call ------------------------------------
 
-    def _emit_or_queue(self, at: int | None, delta: Mapping[str, Any], events: list[Event]) -> None:
-        """Emit a delta, or queue it until the open call is complete.
+    def _emit_or_queue(self, at: int | None, deltas: list[Delta], events: list[Event]) -> None:
+        """Emit deltas, or queue them until the open call is complete.
 
         Only one block is open at a time, and no block is reopened.
 
         Args:
             at: Number of the call that the delta belongs to; None for other deltas.
-            delta: The delta.
+            deltas: One delta of a call, or other deltas of one event.
             events: Receives the events.
         """
         if self._open is not None and self._open[0] == "call" and self._open != ("call", at):
             if not self._is_call_complete():
-                self._queued.append((at, delta))
+                self._queued.append((at, deltas))
                 return
             self._close_block(events)
         if self._queued and self._open is None:
-            self._queued.append((at, delta))
+            self._queued.append((at, deltas))
             self._release_queued(events)
         else:
-            self._emit(at, delta, events)
+            self._emit(deltas, events)
 
     def _release_queued(self, events: list[Event]) -> None:
         """Emit the queued deltas. Some of them may be queued again."""
@@ -353,8 +314,8 @@ class ReplyEvents:
         self._close_block(events)
         first = queued[0][0]
         # Emit the pieces of one call together, so that the next call does not wait for them.
-        for at, delta in queued if first is None else sorted(queued, key=lambda one: one[0] != first):
-            self._emit_or_queue(at, delta, events)
+        for at, deltas in queued if first is None else sorted(queued, key=lambda one: one[0] != first):
+            self._emit_or_queue(at, deltas, events)
 
     def _is_call_complete(self) -> bool:
         """Return True if the arguments of the open call are complete."""
@@ -367,27 +328,27 @@ class ReplyEvents:
             return False
         return True
 
-    def _emit(self, at: int | None, delta: Mapping[str, Any], events: list[Event]) -> None:
-        if at is not None:
-            self._emit_call(at, delta, events)
+    def _emit(self, deltas: list[Delta], events: list[Event]) -> None:
+        first = deltas[0]
+        if isinstance(first, CallStart | CallArguments):
+            self._emit_call(first, events)
             return
-        content = delta.get("content")
-        if len(delta) == 1 and isinstance(content, str):
-            self._emit_text(content, events)
-            return
-        came = _get_native_blocks(delta) if BLOCKS in delta and len(delta) > 1 else []
-        if came:  # a complete reply in one chunk: the answer to a repeated request
-            self._emit_blocks(came, events)
-            content = None
-        elif not self._emit_thinking(delta, events):
-            self._emit_reasoning(delta, events)
-        for text in (content, delta.get("refusal")):
-            if isinstance(text, str):
-                self._emit_text(text, events)
-        if isinstance(content, list):
+        fields = {delta.name: delta.value for delta in deltas if isinstance(delta, Opaque)}
+        text = get_text(deltas)
+        blocks = _list_native_blocks(fields.get(BLOCKS))
+        is_whole = len(deltas) > 1 and text == "".join(str(one["text"]) for one in blocks if one["type"] == "text")
+        if blocks and is_whole:  # a complete reply: the answer to a repeated request
+            self._emit_blocks(blocks, events)
+            text, blocks = "", []
+        elif not self._emit_thinking(fields.get("thinking_blocks"), events):
+            self._emit_reasoning("".join(delta.text for delta in deltas if isinstance(delta, Reasoning)), events)
+        self._emit_text(text, events)
+        if isinstance(refusal := fields.get("refusal"), str):
+            self._emit_text(refusal, events)
+        if isinstance(content := fields.get("content"), list):
             self._emit_blocks([part for part in map(_convert_part, content) if part is not None], events)
-        if BLOCKS in delta and not came:
-            self._emit_finished(_list_native_blocks(delta), events)
+        if blocks:
+            self._emit_finished(blocks, events)
 
     # -- blocks ------------------------------------------------------------------
 
@@ -396,9 +357,8 @@ class ReplyEvents:
             self._open_block(_TEXT, {"type": "text", "text": ""}, events)
             events.append(self._make_delta({"type": "text_delta", "text": text}))
 
-    def _emit_thinking(self, delta: Mapping[str, Any], events: list[Event]) -> bool:
-        """Emit the reasoning blocks of a delta. Return True if there are any."""
-        blocks = delta.get("thinking_blocks")
+    def _emit_thinking(self, blocks: Any, events: list[Event]) -> bool:
+        """Emit the reasoning blocks of a reply. Return True if there are any."""
         for block in blocks if isinstance(blocks, list) else ():
             if not isinstance(block, Mapping):
                 continue
@@ -412,10 +372,9 @@ class ReplyEvents:
                 events.append(self._make_delta({"type": "signature_delta", "signature": block["signature"]}))
         return bool(blocks)
 
-    def _emit_reasoning(self, delta: Mapping[str, Any], events: list[Event]) -> None:
-        """Emit the unsigned reasoning of a delta, which is plain text."""
-        text = next((delta[name] for name in ("reasoning_content", "reasoning") if delta.get(name)), None)
-        if isinstance(text, str):
+    def _emit_reasoning(self, text: str, events: list[Event]) -> None:
+        """Emit unsigned reasoning, which is plain text."""
+        if text:
             self._open_block(("thinking", None), _EMPTY_THOUGHT, events)
             events.append(self._make_delta({"type": "thinking_delta", "thinking": text}))
 
@@ -428,22 +387,19 @@ class ReplyEvents:
             self._emit_citations(blocks[-1], events)
         self._close_block(events)
 
-    def _emit_call(self, at: int, call: Mapping[str, Any], events: list[Event]) -> None:
-        function = call.get("function") or call.get("custom")
-        function = function if isinstance(function, Mapping) else {}
-        if self._open != ("call", at):
-            if at in self._started_calls:
-                return  # Its arguments were complete, so its block is closed.
-            self._started_calls.add(at)
-            name = str(function.get("name") or "")
-            self._open_block(
-                ("call", at), {**_make_tool_use(call, at), "name": name, "input": {}, **_pick_call_fields(call)}, events
-            )
+    def _emit_call(self, delta: CallStart | CallArguments, events: list[Event]) -> None:
+        what = ("call", delta.at)
+        if isinstance(delta, CallStart):
+            if delta.at in self._started_calls:
+                return
+            self._started_calls.add(delta.at)
+            more = {name: delta.extra[name] for name in ("caller", "toolset_name") if delta.extra.get(name)}
+            block = {"type": "tool_use", "id": str(delta.id or f"call_{delta.at}"), "name": str(delta.name or "")}
+            self._open_block(what, {**block, "input": {}, **more}, events)
             self._arguments = []
-        arguments = function.get("arguments", function.get("input"))
-        if isinstance(arguments, str) and arguments:
-            self._arguments.append(arguments)
-            events.append(self._make_delta({"type": "input_json_delta", "partial_json": arguments}))
+        elif delta.text and self._open == what:  # else its arguments were complete, so its block is closed
+            self._arguments.append(delta.text)
+            events.append(self._make_delta({"type": "input_json_delta", "partial_json": delta.text}))
 
     def _emit_blocks(self, blocks: Iterable[Block], events: list[Event]) -> None:
         for block in blocks:
@@ -457,7 +413,7 @@ class ReplyEvents:
             self._emit_text(str(block.get("text") or ""), events)
             self._emit_citations(block, events)
         elif kind == "thinking":
-            self._emit_thinking({"thinking_blocks": [block]}, events)
+            self._emit_thinking([block], events)
         else:
             self._open_block(("whole", self._index), block, events)
         self._close_block(events)

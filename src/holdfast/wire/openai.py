@@ -356,75 +356,6 @@ def to_entry_json(entry: Entry) -> dict[str, Any]:
     return data
 
 
-class _OpenCall:
-    __slots__ = ("call_id", "ending", "name", "number", "position")
-
-    def __init__(self, number: int, position: Any) -> None:
-        self.number = number
-        self.position = position
-        """The number that the upstream gave it; several calls may have the same."""
-        self.call_id: Any = None
-        self.name: Any = None
-        self.ending = ""
-        """The last character of its arguments so far."""
-
-
-class CallReader:
-    """Reads the tool calls in the deltas of one choice, and numbers them as OpenAI does.
-
-    Gemini numbers all parallel calls 0, and may leave their ids empty. Some gateways leave the number out. vLLM once
-    gave each fragment an id of its own. Some upstreams repeat name and id in each fragment, or send arguments as an object.
-    """
-
-    def __init__(self) -> None:
-        self._calls: list[_OpenCall] = []
-
-    def read(self, delta: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an item of `tool_calls` in a chunk with the `index` of its call, and arguments as text.
-
-        The first item of a call that has a name also has an id: a missing one is made up.
-        """
-        tool = delta.get("function", delta.get("custom"))
-        tool = tool if isinstance(tool, Mapping) else {}
-        name, arguments = tool.get("name"), tool.get("arguments", tool.get("input"))
-        text = _format_arguments(arguments)
-        made, inner = dict(delta), {**tool, "arguments": text} if "arguments" in tool else dict(tool)
-        call = self._find(delta.get("index"), delta.get("id"), name, text)
-        if call is not None:
-            for fields, key in ((made, "id"), (made, "type"), (inner, "name")):
-                fields.pop(key, None)  # clients append what comes again
-        else:
-            position, used = delta.get("index"), {known.number for known in self._calls}
-            free = isinstance(position, int) and position not in used
-            call = _OpenCall(position if free else max(used, default=-1) + 1, position)  # type: ignore[arg-type]
-            self._calls.append(call)
-            made |= {"type": made.get("type") or "function"} if "function" in delta else {}
-            made |= {"id": delta.get("id") or f"call_{call.number}"} if name else {}
-        call.call_id = call.call_id or made.get("id")
-        call.name, call.ending = call.name or name, text.rstrip()[-1:] or call.ending
-        return (
-            made | {"index": call.number} | ({"function" if "function" in delta else "custom": inner} if tool else {})
-        )
-
-    def _find(self, position: Any, call_id: Any, name: Any, text: str) -> _OpenCall | None:
-        """Return the call that an item continues; None if it starts a new call."""
-        latest = self._calls[::-1]
-        if call_id:
-            for call in latest:
-                if call.call_id == call_id and position in (None, call.position):
-                    return call
-        if not isinstance(position, int):
-            return None if name or not latest else latest[0]
-        same = next((call for call in latest if call.position == position), None)
-        if same is None or not name:
-            return same
-        if call_id:
-            return None if same.call_id else same
-        # Without an id, a repeated name may belong to the same call, but no JSON text has `{` after its last `}`.
-        is_complete = same.ending == "}" and text.lstrip().startswith("{")
-        return None if is_complete or same.name not in (None, name) else same
-
-
 # -- in ----------------------------------------------------------------------
 
 
@@ -552,14 +483,14 @@ def _parse_tool_call(value: Any, where: str) -> ToolCall:
     return ToolCall(
         id=value["id"],
         name=function["name"],
-        arguments=_format_arguments(function.get(arguments_key)),
+        arguments=format_arguments(function.get(arguments_key)),
         type=kind if value.get("type") in (None, "", kind) else value["type"],  # the default is not stored
         extra={name: item for name, item in value.items() if name not in {"id", "type", key}},
         function_extra={name: item for name, item in function.items() if name not in {"name", arguments_key}},
     )
 
 
-def _format_arguments(value: Any) -> str:
+def format_arguments(value: Any) -> str:
     """Return the arguments of a call as text. Some clients send them as an object, but providers require text."""
     if value is None:
         return ""

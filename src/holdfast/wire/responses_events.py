@@ -1,14 +1,27 @@
 """Events of OpenAI's Responses API for a streamed reply.
 
-Follows the API reference, "Streaming events". The input is in Chat Completions format. Several items may be open at the same time, because
+Follows the API reference, "Streaming events". Several items may be open at the same time, because
 each event names its item. All of them are completed at the end of the reply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from holdfast.log.items import (
+    CallArguments,
+    CallStart,
+    Delta,
+    Finish,
+    Head,
+    Opaque,
+    Progress,
+    Reasoning,
+    Text,
+    Usage,
+    get_text,
+)
 from holdfast.wire.responses_items import ToolName
 from holdfast.wire.responses_replies import (
     CALL_PREFIXES,
@@ -68,15 +81,15 @@ class _OpenCall(_OpenItem):
 
 
 class ResponseEvents:
-    """Converter from a stream of Chat Completions chunks to a stream of events.
+    """Converter from the deltas of a reply to events.
 
-    Call `add` for each chunk, then one of `end`, `cut` and `fail` once. The cost of a chunk depends on its size only.
+    Call `add` for each list of deltas, then one of `end`, `cut` and `fail` once. The cost of a delta depends on its size only.
 
     Args:
-        get_head: Returns the fields that do not change. It is called with the first chunk, when the request is in the log.
+        get_head: Returns the fields that do not change. It is called with the first deltas, when the request is in the log.
         clock: Returns the time in seconds since the epoch.
         model: Name of the model that was asked for. It is reported until the model's own name is known.
-        get_compaction: Returns the reference of a compaction that the reply begins with, or None. It is called with each chunk, until
+        get_compaction: Returns the reference of a compaction that the reply begins with, or None. It is called with each list, until
             it returns an item.
     """
 
@@ -110,23 +123,30 @@ class ResponseEvents:
 
     # -- in -----------------------------------------------------------------------
 
-    def add(self, chunk: Mapping[str, Any]) -> list[Event]:
-        """Return the events for a chunk."""
-        self._model = str(chunk.get("model") or "") or self._model
+    def add(self, deltas: Sequence[Delta]) -> list[Event]:
+        """Return the events for a list of deltas."""
+        for delta in deltas:
+            if isinstance(delta, Head):
+                self._model = str(delta.fields.get("model") or "") or self._model
+            elif isinstance(delta, Usage):
+                self._usage = delta.numbers
         events = self.begin()
         self._add_compaction(events)
-        if chunk.get("usage") is not None:
-            self._usage = chunk["usage"]
-        for choice in chunk.get("choices") or ():
-            if not isinstance(choice, Mapping) or choice.get("index"):
-                continue
-            delta = choice.get("delta", choice.get("message"))
-            if delta and isinstance(delta, Mapping):
-                self._add_delta(delta, choice.get("logprobs"), events)
-            elif self._text is not None:  # of a complete reply
-                self._text.logprobs += _list_logprobs(choice.get("logprobs"))
-            if choice.get("finish_reason") is not None:
-                self._finish = choice["finish_reason"]
+        parts = [one for one in deltas if not isinstance(one, Head | Usage | Progress) and one.choice == 0]
+        fields = {one.name: one.value for one in parts if isinstance(one, Opaque)}
+        fields |= next((one.extra for one in parts if isinstance(one, Finish)), {})
+        if text := _read_reasoning(parts, fields):
+            self._add_reasoning(text, events)
+        for item in list_hosted(fields):
+            self._add_hosted(item, events)
+        self._add_texts(get_text(deltas), fields, events)
+        for delta in parts:
+            if isinstance(delta, CallStart):
+                self._start_call(delta, events)
+            elif isinstance(delta, CallArguments):
+                self._extend_call(delta, events)
+            elif isinstance(delta, Finish):
+                self._finish = delta.reason
         return events
 
     def begin(self) -> list[Event]:
@@ -150,22 +170,17 @@ class ResponseEvents:
         events.append(self._make("response.compaction.compacting", _OpenItem(index, item["id"])))
         self._finish_item(index, item, events)
 
-    def _add_delta(self, delta: Mapping[str, Any], logprobs: Any, events: list[Event]) -> None:
-        if text := _read_reasoning(delta):
-            self._add_reasoning(text, events)
-        for item in list_hosted(delta):
-            self._add_hosted(item, events)
-        content = delta.get("content")
-        for part in content if isinstance(content, list) else [content]:
-            words = part.get("text") if isinstance(part, Mapping) else part
+    def _add_texts(self, text: str, fields: Mapping[str, Any], events: list[Event]) -> None:
+        content, logprobs = fields.get("content"), fields.get("logprobs")
+        parts = [part.get("text") for part in content if isinstance(part, Mapping)] if isinstance(content, list) else ()
+        if not text and self._text is not None:  # the log probabilities came after their text
+            self._text.logprobs += _list_logprobs(logprobs)
+        for words in (text, *parts):
             if isinstance(words, str) and words:
                 self._add_text(words, logprobs, events)
-        if isinstance(delta.get("refusal"), str) and delta["refusal"]:
-            self._add_refusal(delta["refusal"], events)
-        calls = delta.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
-            if isinstance(call, Mapping):
-                self._add_call(call, events)
+                logprobs = None
+        if isinstance(refusal := fields.get("refusal"), str) and refusal:
+            self._add_refusal(refusal, events)
 
     def _add_reasoning(self, text: str, events: list[Event]) -> None:
         item = self._reasoning
@@ -212,23 +227,22 @@ class ResponseEvents:
         events.append(self._make("response.content_part.added", opened, content_index=opened.at, part=part))
         return opened
 
-    def _add_call(self, call: Mapping[str, Any], events: list[Event]) -> None:
-        function = call.get("function")
-        function = function if isinstance(function, Mapping) else {}
-        item = self._calls.get(call.get("index"))
-        if item is None:
-            at = len(self._calls)
-            assert self._head is not None, "the stream has begun"
-            tool = find_tool(self._head.names, function.get("name"))
-            opened = self._open(CALL_PREFIXES[tool.is_custom], FIRST_CALL + at)
-            item = _OpenCall(opened.index, opened.id, str(call.get("id") or f"call_{at}"), tool)
-            self._calls[call.get("index")] = item
-            events.append(self._add_item(item.index, make_call(item.id, item.call_id, item.tool, "", "in_progress")))
-        arguments = function.get("arguments")
-        if isinstance(arguments, str) and arguments:
-            item.pieces.append(arguments)
+    def _start_call(self, delta: CallStart, events: list[Event]) -> None:
+        if delta.at in self._calls:
+            return
+        at = len(self._calls)
+        assert self._head is not None, "the stream has begun"
+        tool = find_tool(self._head.names, delta.name)
+        opened = self._open(CALL_PREFIXES[tool.is_custom], FIRST_CALL + at)
+        item = self._calls[delta.at] = _OpenCall(opened.index, opened.id, str(delta.id or f"call_{at}"), tool)
+        events.append(self._add_item(item.index, make_call(item.id, item.call_id, item.tool, "", "in_progress")))
+
+    def _extend_call(self, delta: CallArguments, events: list[Event]) -> None:
+        item = self._calls.get(delta.at)
+        if item is not None and delta.text:
+            item.pieces.append(delta.text)
             if not item.tool.is_custom:  # a custom tool's input is known when its arguments are complete
-                events.append(self._make("response.function_call_arguments.delta", item, delta=arguments))
+                events.append(self._make("response.function_call_arguments.delta", item, delta=delta.text))
 
     def _open(self, prefix: str, number: int) -> _OpenItem:
         assert self._head is not None, "the stream has begun"
@@ -236,22 +250,14 @@ class ResponseEvents:
         self._count += 1
         return item
 
-    def get_appended_text(self, chunk: Mapping[str, Any]) -> str | None:
-        """Return the text that a chunk appends to the open text; None if the chunk does anything else.
+    def get_appended_text(self, deltas: Sequence[Delta]) -> str | None:
+        """Return the text that deltas append to the open text; None if they do anything else.
 
-        If a text is returned, call `note_text` instead of `add`. This is the fast path for nearly all chunks.
+        If a text is returned, call `note_text` instead of `add`. This is the fast path for nearly all deltas.
         """
-        choices = chunk.get("choices")
-        if self._text is None or not choices or len(choices) != 1 or chunk.get("usage") is not None:
+        if self._text is None or len(deltas) != 1 or not isinstance(delta := deltas[0], Text) or delta.choice:
             return None
-        choice = choices[0]
-        delta = choice.get("delta")
-        if not delta or len(delta) != 1 or choice.get("finish_reason") is not None or choice.get("index"):
-            return None
-        if choice.get("logprobs") is not None:
-            return None
-        text = delta.get("content")
-        return text if text and isinstance(text, str) else None
+        return delta.text or None
 
     def note_text(self, text: str) -> tuple[OpenPart, int]:
         """Record an appended text. Return the part that it belongs to, and the event's `sequence_number`."""
@@ -349,14 +355,13 @@ class ResponseEvents:
         return {"type": kind, "sequence_number": number, **place, **fields}
 
 
-def _read_reasoning(delta: Mapping[str, Any]) -> str:
-    """Return the text of reasoning in a delta; empty if it has none."""
-    blocks = delta.get("thinking_blocks")
+def _read_reasoning(deltas: Iterable[Delta], fields: Mapping[str, Any]) -> str:
+    """Return the text of reasoning; empty if there is none."""
+    blocks = fields.get("thinking_blocks")
     if isinstance(blocks, list):
         texts = (block.get("thinking") for block in blocks if isinstance(block, Mapping))
         return "".join(text for text in texts if isinstance(text, str))
-    texts = (delta.get(name) for name in ("reasoning_content", "reasoning"))
-    return next((text for text in texts if isinstance(text, str) and text), "")
+    return "".join(delta.text for delta in deltas if isinstance(delta, Reasoning))
 
 
 def _list_logprobs(logprobs: Any) -> list[Any]:

@@ -16,6 +16,7 @@ from holdfast.domain.messages import UNSPOKEN_PARTS
 from holdfast.domain.provider_items import FORMAT, HOSTED, is_provider_compaction
 from holdfast.errors import InvalidRequest
 from holdfast.limits import HOSTED_ITEM_BYTES
+from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Reasoning, Text, Usage
 from holdfast.wire.anthropic import to_tool_name
 from holdfast.wire.openai import describe_left_out
 from holdfast.wire.responses_replies import convert_input_part
@@ -235,8 +236,8 @@ def _convert_content(content: Any) -> Any:
 # -- replies -------------------------------------------------------------------------
 
 
-class ResponseChunks:
-    """Converts the events of one reply to chunks of Chat Completions.
+class ResponseDecoder:
+    """Decodes the events of one reply.
 
     Args:
         upstream: Address of the upstream, which is stored with its encrypted reasoning.
@@ -244,7 +245,6 @@ class ResponseChunks:
 
     def __init__(self, upstream: str) -> None:
         self._upstream = mark_upstream(upstream)
-        self._head: Json = {"id": "", "object": "chat.completion.chunk", "created": 0}
         self._calls: dict[int, int] = {}
         """Number of each call, by the `output_index` of its item."""
         self._written: set[int] = set()
@@ -254,8 +254,8 @@ class ResponseChunks:
         self.finished = False
         """True once the response has ended."""
 
-    def convert(self, event: Json) -> Iterator[Json]:
-        """Yield the chunks for an event. An event of an unknown type yields none.
+    def convert(self, event: Json) -> Iterator[Delta]:
+        """Yield the deltas of an event. An event of an unknown type yields none.
 
         Raises:
             KeyError, TypeError, ValueError: The event does not match the API.
@@ -264,78 +264,64 @@ class ResponseChunks:
             case "response.created":
                 response = event["response"]
                 about = {"id": response["id"], "created": int(response.get("created_at") or 0)}
-                self._head |= {**about, "model": str(response.get("model") or "")}
-                yield self._make_chunk({"role": "assistant"})
+                yield Head({**about, "model": str(response.get("model") or "")})
             case "response.output_text.delta":
                 self._spoke = True
-                listed = event.get("logprobs")
-                yield self._make_chunk({"content": _require_string(event["delta"])}, listed or None)
+                yield Text(_require_string(event["delta"]))
+                listed = [event["logprobs"]] if event.get("logprobs") else []
+                yield from (Opaque("logprobs", {"content": one}, in_message=False) for one in listed)
             case "response.refusal.delta":
                 self._spoke = True
-                yield self._make_chunk({"refusal": _require_string(event["delta"])})
+                yield Opaque("refusal", _require_string(event["delta"]))
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                yield self._make_chunk({"reasoning_content": _require_string(event["delta"])})
+                yield Reasoning(_require_string(event["delta"]))
             case "response.reasoning_summary_part.added" if event.get("summary_index"):
-                yield self._make_chunk({"reasoning_content": "\n\n"})
+                yield Reasoning("\n\n")
             case "response.output_item.added":
                 yield from self._start_item(event["output_index"], event["item"])
             case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
                 self._written.add(event["output_index"])
-                custom = event["type"].startswith("response.custom")
-                yield self._extend_call(event["output_index"], _require_string(event["delta"]), custom=custom)
+                kind = "custom" if event["type"].startswith("response.custom") else "function"
+                yield CallArguments(self._calls[event["output_index"]], _require_string(event["delta"]), kind=kind)
             case "response.output_item.done":
                 yield from self._finish_item(event["output_index"], event["item"])
             case "response.completed" | "response.incomplete":
                 yield from self._finish(event["response"])
 
-    def _start_item(self, index: int, item: Json) -> Iterator[Json]:
+    def _start_item(self, index: int, item: Json) -> Iterator[Delta]:
         if item["type"] not in ("function_call", "custom_tool_call"):
             return
         self._calls[index] = len(self._calls)
-        about = {"index": self._calls[index], "id": _require_string(item["call_id"])}
-        if item["type"] == "function_call":
-            inner = {"type": "function", "function": {"name": item["name"], "arguments": ""}}
-        else:
-            inner = {"type": "custom", "custom": {"name": item["name"], "input": ""}}
-        yield self._make_chunk({"tool_calls": [{**about, **inner}]})
+        kind = "function" if item["type"] == "function_call" else "custom"
+        yield CallStart(self._calls[index], _require_string(item["call_id"]), item["name"], kind=kind)
 
-    def _extend_call(self, index: int, text: str, *, custom: bool) -> Json:
-        inner = {"custom": {"input": text}} if custom else {"function": {"arguments": text}}
-        return self._make_chunk({"tool_calls": [{"index": self._calls[index], **inner}]})
-
-    def _finish_item(self, index: int, item: Json) -> Iterator[Json]:
+    def _finish_item(self, index: int, item: Json) -> Iterator[Delta]:
         kind = item["type"]
         if kind == "reasoning" and item.get("encrypted_content"):
             summaries = [part["text"] for part in item.get("summary") or ()]
             detail = {"type": "reasoning.encrypted", "format": FORMAT, "index": self._thoughts, "id": item.get("id")}
             detail |= {"data": item["encrypted_content"], "summaries": summaries, "upstream": self._upstream}
             self._thoughts += 1
-            yield self._make_chunk({"reasoning_details": [detail]})
+            yield Opaque("reasoning_details", [detail])
         elif kind not in _CONVERTED_ITEMS:
             detail = {"type": HOSTED, "format": FORMAT, "index": self._thoughts, "upstream": self._upstream}
             self._thoughts += 1
-            yield self._make_chunk({"reasoning_details": [{**detail, "item": _limit_item(item)}]})
+            yield Opaque("reasoning_details", [{**detail, "item": _limit_item(item)}])
         elif kind in ("function_call", "custom_tool_call") and index not in self._written:
-            name = "arguments" if kind == "function_call" else "input"
-            yield self._extend_call(index, _require_string(item[name]), custom=kind != "function_call")
+            called, name = ("function", "arguments") if kind == "function_call" else ("custom", "input")
+            yield CallArguments(self._calls[index], _require_string(item[name]), kind=called)
 
-    def _finish(self, response: Json) -> Iterator[Json]:
+    def _finish(self, response: Json) -> Iterator[Delta]:
         self.finished = True
         details = response.get("incomplete_details") or {}
         reason = _REASONS.get(str(details.get("reason")), "stop") if response["status"] == "incomplete" else "stop"
         if reason == "stop" and self._calls:
             reason = "tool_calls"
-        # An empty reply gets the content "", because null means that there are tool calls.
-        delta = {} if self._spoke or self._calls else {"content": ""}
-        yield {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+        if not self._spoke and not self._calls:
+            yield Text("")  # an empty reply; no text means that there are tool calls
+        yield Finish(reason)
         if isinstance(response.get("usage"), Mapping):
-            yield {**self._head, "choices": [], "usage": _convert_usage(response["usage"])}
-
-    def _make_chunk(self, delta: Json, logprobs: Any = None) -> Json:
-        choice: Json = {"index": 0, "delta": delta, "finish_reason": None}
-        if logprobs is not None:
-            choice["logprobs"] = {"content": logprobs}
-        return {**self._head, "choices": [choice]}
+            yield Usage(_convert_usage(response["usage"]))
 
 
 def _limit_item(item: Json) -> Json:

@@ -17,6 +17,7 @@ from holdfast.errors import ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.models import Collector, to_chunks
 from holdfast.server.app import make_app
+from holdfast.wire.chat_stream import ChatDecoder
 
 Data = dict[str, Any]
 CHAT = "/v1/chat/completions"
@@ -95,10 +96,10 @@ class Answer:
         """The assistant's message, as a client collects it."""
         if not self.streamed:
             return dict(self.json["choices"][0]["message"])
-        collector = Collector()
+        collector, decoder = Collector(), ChatDecoder()
         for event in self.events:
             if "error" not in event:
-                collector.add(event)
+                collector.add(decoder.decode(event))
         completion = collector.build_completion() if collector.finished else collector.build_partial()
         return dict(completion["choices"][0]["message"])
 

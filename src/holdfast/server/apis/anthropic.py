@@ -10,17 +10,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.domain.messages import Message as ChatMessage
 from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.log.items import Delta, Progress
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply, request_id
-from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.turn import Turn
 from holdfast.wire.anthropic import parse_message_groups, parse_system
 from holdfast.wire.anthropic_betas import HEADER, check_refused_fields, parse_betas
 from holdfast.wire.anthropic_compaction import COMPACTION, CompactionWish, make_block, make_iterations, parse_summarize
 from holdfast.wire.anthropic_edits import FIELD, Edits, parse_edits, report_edits
-from holdfast.wire.anthropic_replies import Event, ReplyEvents, format_usage, make_message
+from holdfast.wire.anthropic_replies import Event, ReplyEvents, fold_events, format_usage
 from holdfast.wire.anthropic_requests import parse_fields
 from holdfast.wire.anthropic_tool_changes import apply_tool_changes, separate_tool_changes
+from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.exports import parse_record_fields
 from holdfast.wire.voice import find_records
 
@@ -145,12 +146,8 @@ class MessageEvents:
         self._failed = False
 
     def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        message = make_message(completion)
-        done = self._turn.compacted
-        if done is not None:
-            message["content"] = [make_block(done.text, done.reference), *message["content"]]
-            message["usage"] = {**message["usage"], **self._report_iterations(message["usage"])}
-        return {**message, **self._report_stop(), **self._report_edits(), **session}
+        self._session = session
+        return fold_events([*self._add(ChatDecoder().decode(completion)), *self._end()])
 
     def _report_stop(self) -> dict[str, Any]:
         return {"stop_reason": COMPACTION} if self._turn.is_answered_by_compaction else {}
@@ -169,15 +166,15 @@ class MessageEvents:
         built = self._turn.working_set
         return {FIELD: report_edits(None if built is None else built.window)}
 
-    def encode_chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
-        if (words := self._events.get_appended_text(chunk)) is not None:
+    def encode(self, deltas: list[Delta], session: Mapping[str, Any] | None) -> bytes:
+        if (words := self._events.get_appended_text(deltas)) is not None:
             return _TEXT_EVENT % (self._events.index, _encoder.encode(words))
         self._session = session or self._session
-        if self._events.has_begun:
-            return _encode_events(self._events.add(chunk))
-        done = self._turn.compacted
-        block = None if done is None else make_block(done.text, done.reference)
-        return _encode_events(self._events.add(chunk, block))
+        return _encode_events(self._add(deltas))
+
+    def _add(self, deltas: Sequence[Delta]) -> list[Event]:
+        done = None if self._events.has_begun else self._turn.compacted
+        return self._events.add(deltas, None if done is None else make_block(done.text, done.reference))
 
     def encode_progress(self, progress: Progress) -> bytes:
         """Encode progress as an SSE comment, as `ChunkEvents` does."""
@@ -202,8 +199,11 @@ class MessageEvents:
         """Encode the last events, with usage, stop reason and session fields. After an error, return no bytes."""
         if self._failed:
             return b""
+        return _encode_events(self._end())
+
+    def _end(self) -> list[Event]:
         more = {**self._report_edits(), **self._session}
-        return _encode_events(self._events.end(more, self._report_stop(), self._report_iterations))
+        return self._events.end(more, self._report_stop(), self._report_iterations)
 
     def close(self) -> None:
         """Do nothing: the encoder holds nothing."""

@@ -1,7 +1,7 @@
 """The interface of API formats: classes that parse requests and encode replies.
 
-Holdfast uses one format internally. It consists of the request fields of Chat Completions, of `Message` objects, and of Chat
-Completions chunks. An API format only converts from and to this internal format. It decides nothing about sessions, turns or failures.
+Holdfast uses one format internally. It consists of the request fields of Chat Completions, of `Message` objects, and of the deltas in
+`holdfast.log.items`. An API format only converts from and to this internal format. It decides nothing about sessions, turns or failures.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.context.dialects import Dialect
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Session
+from holdfast.log.items import Delta, Progress
 from holdfast.server.replies import Reply
 from holdfast.turns.compaction import CompactionOrder
-from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.turn import Turn, TurnWarning
 
 
@@ -87,13 +87,12 @@ class ReplyEncoder(Protocol):
             session: the fields `session_id` and `session`.
         """
 
-    def encode_chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
-        """Encode a chunk of the reply.
+    def encode(self, deltas: list[Delta], session: Mapping[str, Any] | None) -> bytes:
+        """Encode the next part of the reply.
 
         Args:
-            chunk: a `chat.completion.chunk`.
-            session: for chunks after the last token, when the reply is in the log: the fields `session_id` and `session`. For other
-                chunks, None.
+            deltas: the part.
+            session: after the last token, when the reply is in the log: the fields `session_id` and `session`; None before.
         """
 
     def encode_progress(self, progress: Progress) -> bytes:

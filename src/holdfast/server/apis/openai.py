@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`: OpenAI's Chat Completions, which is also the internal format."""
+"""`POST /v1/chat/completions`: OpenAI's Chat Completions, whose request fields are also the internal format."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.log.items import Delta, Finish, Progress, Text, Usage
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply
 from holdfast.turns.model_call import PROGRESS
-from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.turn import Turn, TurnWarning
+from holdfast.wire.chat_stream import ChatEncoder
 from holdfast.wire.exports import parse_record_fields
 from holdfast.wire.openai import parse_messages
 from holdfast.wire.voice import find_records
 
 _encoder = msgspec.json.Encoder()
+_TEXT_EVENT: Final = b'data: %b,"choices":[{"index":%d,"delta":{"content":%b},"finish_reason":null}]}\n\n'
 
 
 class ChatCompletions:
@@ -98,7 +100,9 @@ class ChunkEvents:
         self._usage = bool(options.get("include_usage"))
         self._progress = bool(options.get(PROGRESS))
         self._choices: int = body.get("n") or 1
-        self._last: Mapping[str, Any] = {}
+        self._chunks = ChatEncoder()
+        self._beginning: tuple[Mapping[str, Any], bytes] = ({}, b"")
+        """The head of the reply, and the beginning of a text event with this head."""
 
     def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
         return {**self._convert(completion), **session}
@@ -108,23 +112,29 @@ class ChunkEvents:
             return data
         return {**data, "choices": [_to_function_choice(choice) for choice in data.get("choices") or ()]}
 
-    def encode_chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
-        if not self._usage and not chunk.get("choices") and "usage" in chunk:
-            return b""
-        self._last = chunk = self._convert(chunk)
-        return _encode_event(chunk if session is None else {**chunk, **session})
+    def encode(self, deltas: list[Delta], session: Mapping[str, Any] | None) -> bytes:
+        text = deltas[0] if len(deltas) == 1 and session is None else None
+        if isinstance(text, Text) and text.choice in self._chunks.begun:
+            return _TEXT_EVENT % (self._begin_text_event(), text.choice, _encoder.encode(text.text))
+        chunk = self._chunks.encode(one for one in deltas if self._usage or not isinstance(one, Usage))
+        return b"" if chunk is None else _encode_event({**self._convert(chunk), **(session or {})})
+
+    def _begin_text_event(self) -> bytes:
+        head = self._chunks.head
+        if self._beginning[0] is not head:
+            self._beginning = (head, _encoder.encode({**head, "object": "chat.completion.chunk"})[:-1])
+        return self._beginning[1]
 
     def encode_progress(self, progress: Progress) -> bytes:
         """Encode progress as a comment. Add an event if the client asked for progress events."""
-        return _encode_comment(progress.comment) + (_encode_event(progress) if self._progress else b"")
+        event = _encode_event(self._chunks.encode([progress])) if self._progress else b""
+        return _encode_comment(progress.comment) + event
 
     def encode_keep_alive(self) -> bytes:
         return _encode_comment("waiting")
 
     def encode_cut(self, session: Mapping[str, Any]) -> bytes:
-        head = {name: self._last[name] for name in ("id", "created", "model") if name in self._last}
-        ends = [{"index": index, "delta": {}, "finish_reason": "stop"} for index in range(self._choices)]
-        return _encode_event({**head, "object": "chat.completion.chunk", "choices": ends, **session})
+        return self.encode([Finish("stop", index) for index in range(self._choices)], session)
 
     def encode_error(self, error: Mapping[str, Any]) -> bytes:
         return _encode_event(error)

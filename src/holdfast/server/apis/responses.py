@@ -8,13 +8,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.models.collect import to_chunks
+from holdfast.log.items import Delta, Progress, Usage
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply
 from holdfast.server.response_recordings import Recordings
 from holdfast.turns.compaction import CompactionOrder
-from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.turn import Turn
+from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.response_ids import Place
 from holdfast.wire.response_notes import parse_note
 from holdfast.wire.responses_events import Event, ResponseEvents
@@ -157,21 +157,21 @@ class ResponseEncoder:
         return data
 
     def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        for chunk in to_chunks(completion):
-            self._events.add(self._with_usage(chunk))
+        self._add(ChatDecoder().decode(completion))
         response: dict[str, Any] = self._events.end(session)[-1]["response"]
         return response
 
-    def encode_chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
-        if (text := self._events.get_appended_text(chunk)) is not None:
+    def encode(self, deltas: list[Delta], session: Mapping[str, Any] | None) -> bytes:
+        if (text := self._events.get_appended_text(deltas)) is not None:
             return self._record(_TEXT_EVENT % self._note_text(text))
         self._session = session or self._session
-        return self._encode(self._events.add(self._with_usage(chunk)))
+        return self._encode(self._add(deltas))
 
-    def _with_usage(self, chunk: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a chunk of a response that is only a compaction with the usage of the summary."""
+    def _add(self, deltas: list[Delta]) -> list[Event]:
+        """Return the events for deltas. A response that is only a compaction has the usage of the summary."""
         done = self._turn.compacted
-        return chunk if done is None or not self._turn.is_answered_by_compaction else {**chunk, "usage": done.usage}
+        is_alone = done is not None and self._turn.is_answered_by_compaction
+        return self._events.add([*deltas, Usage(done.usage)] if done is not None and is_alone else deltas)
 
     def _note_text(self, text: str) -> tuple[int, bytes, int, int, bytes]:
         part, number = self._events.note_text(text)
