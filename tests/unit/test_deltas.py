@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from holdfast.wire.chat_stream import ChatDecoder, ChatEncoder
 CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"at": "Zürich"}'}}
 REPLY = Reply(text="Grüße, 世界 👋", message={"reasoning_content": "let me see"}, tool_calls=[CALL])
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "input": "Hi", "max_tokens": 9}
-APIS = {
+APIS: dict[str, tuple[type[ScriptedUpstream], Callable[[], AnswerReader]]] = {
     "chat": (ScriptedUpstream, lambda: AnswerReader("u")),
     "messages": (AnthropicUpstream, lambda: MessageReader("u", ReplyDecoder())),
     "responses": (ResponsesUpstream, lambda: ResponseReader("u")),
