@@ -44,12 +44,56 @@ async def with_history(hf: Holdfast, *more: dict[str, Any]) -> None:
     await session.append(list(more))
 
 
-NAMES = ["messages[{at}].content[1].image_url", "messages.[{at}].content.[1]", "messages.{at}.content.1.image"]
+PARTS = [
+    "messages[{at}].content[1].image_url",
+    "messages.[{at}].content.[1]",
+    "messages.{at}.content.1.image",
+    "$.messages[{at}].content[1]",
+    "['body', 'messages', {at}, 'user', 'content', 'list[union]', 1, 'image_url']",
+    '["body","messages",{at},"content",1]',
+]
+PART_NOTE = "[image: a link is left out here: the model's provider refused it]"
 
 
-@pytest.mark.parametrize("named", NAMES)
-async def test_message_named_by_the_error_is_left_out_and_the_turn_continues(named: str) -> None:
+@pytest.mark.parametrize("named", PARTS)
+async def test_part_named_by_the_error_is_left_out_and_the_rest_of_its_message_stays(named: str) -> None:
     model = NamedModel("main", refusing(named))
+    async with open_holdfast(model) as (hf, _):
+        await with_history(hf)
+        said, turn = await ask(hf, "Never mind. Hello?")
+        assert said == "fine"
+        kept, gone = model.prompts[-1][2]["content"]
+        assert (kept["text"], strip_markers(gone["text"])) == ("And this?", PART_NOTE)
+        assert model.prompts[-1][0]["content"][1] == GOOD
+        (warning,) = turn.summarize()["warnings"]
+        assert "a part of message 2 is left out of prompts for main" in warning["message"]
+        (entry,) = await hf.store.entries(REF, start=2, stop=3)
+        assert entry.metadata == {"refused_by": {"main": {"reason": "400 invalid_image", "parts": [1]}}}
+        assert "broken.png" in str(entry.message), "the log keeps it"
+        await ask(hf, "Still there?")
+        assert len(model.prompts) == 3, "the next turn is not refused"
+        entry = await (await hf.session("s")).annotate(2, refused_by=[])
+        assert entry.metadata is None
+        await ask(hf, "Again?")
+        assert model.prompts[3][2]["content"][1] == BROKEN, "it is sent again"
+
+
+async def test_more_parts_than_one_turn_leaves_out_are_left_out_in_the_next() -> None:
+    model = NamedModel("main", refusing("messages[{at}].content[1]"))
+    async with open_holdfast(model) as (hf, _):
+        for _ in range(5):
+            await with_history(hf)
+            await with_history(hf)
+        with pytest.raises(ModelRejected):
+            await ask(hf, "Hello?")
+        assert len(model.prompts) == 9
+        assert sum(entry.metadata is not None for entry in await hf.store.entries(REF)) == 8
+        said, _ = await ask(hf, "And now?")
+        assert (said, len(model.prompts)) == ("fine", 12)
+
+
+async def test_named_message_is_left_out_and_the_turn_continues() -> None:
+    model = NamedModel("main", refusing("messages[{at}]"))
     async with open_holdfast(model) as (hf, _):
         await with_history(hf)
         said, turn = await ask(hf, "Never mind. Hello?")

@@ -20,6 +20,7 @@ from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.strategies import make_strategy
 from holdfast.context.units import has_content
 from holdfast.domain.messages import Content, Message, Part, ToolCall
+from holdfast.domain.refusals import Refusal
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
@@ -265,7 +266,7 @@ def test_a_prompt_without_refused_messages_is_valid(name: str, data: st.DataObje
         log.append(make_valid_for_openai(entry.message), pinned=entry.pinned)
     seqs = [entry.seq for entry in log.entries]
     refused = data.draw(st.sets(st.sampled_from(seqs), max_size=4)) if seqs else set()
-    request = msgspec.structs.replace(request, upstream="main", without=dict.fromkeys(refused, "400"))
+    request = msgspec.structs.replace(request, upstream="main", without=dict.fromkeys(refused, Refusal("400")))
     built = try_build(request, log.entries) if visible_of(request, log.entries) else None
     event(f"{name}: {'built' if built else 'refused'}")
     if built is None:

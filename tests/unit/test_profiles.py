@@ -11,7 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.models.profiles import PROFILES, Profile, find_profile, fit_request
+from holdfast.domain.profiles import PROFILES, Profile, find_profile
+from holdfast.models.fitting import fit_request
 from tests.providers.providers import find_fault
 
 Json = dict[str, Any]

@@ -22,7 +22,7 @@ from holdfast.agents.team import Team, find_wrong_relations, make_transfer_tool
 from holdfast.context.recalled import RECALLERS, RecalledKind, RecallSettings
 from holdfast.context.settings import ContextSettings, RequestSettings, check_settings, parse
 from holdfast.context.strategies import make_strategy
-from holdfast.domain.media.limits import MediaLimits, find_limits
+from holdfast.domain.profiles import ANTHROPIC, PROFILES, Profile, find_profile, for_model, get_profile, list_changes
 from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
 from holdfast.limits import UPSTREAMS
@@ -31,7 +31,6 @@ from holdfast.models import (
     OfflineModel,
     PromptCounter,
     Upstream,
-    get_upstream_origin,
 )
 from holdfast.stores.checks import check_new_id
 from holdfast.tools.context import ToolContext
@@ -270,10 +269,16 @@ class Roster:
             known = self._upstreams[id(llm.client)] = (llm.client, Upstream(llm.name))
         return known[1]
 
-    def find_media_limits(self, llm: Llm, now: int) -> MediaLimits:
-        """Return the media that a prompt for a model may have. `now` is in milliseconds since the epoch."""
-        learned = self.find_upstream(llm).get_learned(llm.model, now)
-        return find_limits(llm.dialect, llm.model, get_upstream_origin(llm.client), llm.inputs, learned)
+    def find_profile(self, llm: Llm, now: int) -> Profile:
+        """Return what a model accepts, with what its refusals have shown. `now` is in milliseconds since the epoch."""
+        known = get_profile(llm.client) or find_profile("", llm.dialect)
+        return self.find_upstream(llm).apply_learned(for_model(known, llm.model, llm.inputs), llm.model, now)
+
+    def describe_learned(self, llm: Llm, now: int) -> str:
+        """Return what refusals have shown about a model, for people; empty if they have shown nothing."""
+        found = self.find_profile(llm, now)
+        usual = ANTHROPIC if found.name == "anthropic" else PROFILES[found.name]
+        return list_changes(found, for_model(usual, llm.model, llm.inputs))
 
     @property
     def upstreams(self) -> Iterator[tuple[Model, Upstream]]:

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta
 
 from holdfast.domain.budget import Budget
+from holdfast.domain.profiles import ProfileName
 from holdfast.errors import InvalidRequest
 from holdfast.limits import FALLBACKS
-from holdfast.models.profiles import ProfileName
 from holdfast.sections import (
     Free,
     Mistake,

@@ -33,6 +33,7 @@ from holdfast.context.window import Room, Window
 from holdfast.domain.budget import Budget
 from holdfast.domain.calibration import Measure, MeasuredCount
 from holdfast.domain.messages import Message
+from holdfast.domain.refusals import Refusal
 from holdfast.domain.session import Entry, StoredCompaction
 from holdfast.errors import BudgetTooSmall
 
@@ -95,8 +96,8 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     dialect: Dialect = "openai"
     upstream: str = ""
     """Name of the upstream that serves the model. Messages that this upstream refused are left out."""
-    without: Mapping[int, str] = {}
-    """Other messages to leave out: the reason for each, by `seq`."""
+    without: Mapping[int, Refusal] = {}
+    """Other refusals of messages and their parts, by `seq`."""
     loads: bool = False
     """True if the model has a tool to load the complete text of shortened tool results."""
     recall: Recall = Recall()
@@ -587,13 +588,12 @@ def fit(window: Window, request: Request, limit: int) -> FittedWindow:
 
 
 def _render_window(window: Window, request: Request) -> FittedWindow:
-    refused: Mapping[int, str] = {}
-    if window.refused or request.without:
-        refused = find_refused(window, request.upstream, request.without)
-    conversation = without_refused(window, refused, request.marker) if refused else window.list_messages()
+    found = find_refused(window, request.upstream, request.without)
+    refused = {seq: refusal.reason for seq, refusal in found.items() if not refusal.parts}
+    conversation = without_refused(window, found, request.marker) if found else window.list_messages()
     if request.dialect != "openai":
         conversation = adapt_messages(conversation, request.dialect, request.marker)
-    if request.dialect == "openai" and request.count.exact and request.count.factor == 1.0 and not refused:
+    if request.dialect == "openai" and request.count.exact and request.count.factor == 1.0 and not found:
         return FittedWindow(window, conversation, window.tokens, refused)  # o200k, like the stored counts
     return FittedWindow(window, conversation, sum(request.count.message(message) for message in conversation), refused)
 

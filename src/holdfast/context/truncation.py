@@ -15,7 +15,10 @@ from holdfast.context.dialects import drop_thoughts, parse_thoughts
 from holdfast.context.escaping import escape_name, format_tag
 from holdfast.context.units import Unit, list_messages
 from holdfast.context.window import ANCHOR_SHARE, Window
-from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.media.parts import describe_part
+from holdfast.domain.medium import KINDS, find_medium
+from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.refusals import Refusal
 from holdfast.domain.session import Entry
 
 MUST = 0.5
@@ -266,59 +269,70 @@ def _iter_unit_results(unit: Unit) -> Iterator[_Result]:
 
 REFUSED_NOTE: Final = "[message {seq} of the session is left out here{tag}: the model's provider refused it]"
 REFUSED_RESULT_NOTE: Final = "[the result of a tool call in message {seq} of the session is left out with it{tag}]"
+REFUSED_PART_NOTE: Final = "[{part} is left out here{tag}: the model's provider refused it]"
 
 
-def find_refused(window: Window, upstream: str, without: Mapping[int, str]) -> dict[int, str]:
-    """Return the messages of a window that must not be sent to an upstream: the reason for each, by `seq`.
+def find_refused(window: Window, upstream: str, without: Mapping[int, Refusal]) -> dict[int, Refusal]:
+    """Return the messages of a window that must not be sent to an upstream, or not with all of their parts, by `seq`.
 
     The current user message is always sent. If the provider refuses it, the client gets the error.
 
     Args:
         window: the window.
         upstream: name of the upstream, which refused some messages earlier.
-        without: other messages to leave out of this call, with their reasons.
+        without: other refusals of this call.
     """
     if not without and not window.refused:
         return {}
     known = {seq: by[upstream] for seq, by in window.refused.items() if upstream in by}
-    return {seq: why for seq, why in {**known, **without}.items() if seq != window.current}
+    return {seq: refusal for seq, refusal in {**known, **without}.items() if seq != window.current}
 
 
-def without_refused(window: Window, refused: Mapping[int, str], marker: str = "") -> list[Message]:
-    """Return the conversation of a window with a note in place of each refused message.
+def without_refused(window: Window, refused: Mapping[int, Refusal], marker: str = "") -> list[Message]:
+    """Return the conversation of a window with a note in place of each refused message or part.
 
     If the refused message has tool calls, notes also replace their results, because every provider refuses a result without its call.
 
     Args:
         window: the window.
-        refused: the refused messages by `seq`.
+        refused: the refusals by `seq`.
         marker: the session's marker, which the notes contain.
     """
-    messages = window.list_messages()
-    if not refused:
-        return messages
     calls: dict[str | None, int] = {}
-    messages_sent: list[Message] = []
-    for seq, message in zip(window.list_seqs(), messages, strict=True):
+    sent: list[Message] = []
+    tag = format_tag(marker)
+    for seq, message in zip(window.list_seqs(), window.list_messages(), strict=True):
         if message.role != "tool":
             calls = {}
-        if seq is not None and seq in refused and message.tool_calls:
-            calls = {call.id: seq for call in message.tool_calls}
+        refusal = None if seq is None else refused.get(seq)
         if message.role == "tool" and message.tool_call_id in calls:
-            messages_sent.append(
-                Message(
-                    role="user",
-                    content=REFUSED_RESULT_NOTE.format(seq=calls[message.tool_call_id], tag=format_tag(marker)),
-                )
-            )
-        elif seq in refused:
-            messages_sent.append(
-                Message(
-                    role=message.role,
-                    content=REFUSED_NOTE.format(seq=seq, tag=format_tag(marker)),
-                    tool_call_id=message.tool_call_id,
-                )
-            )
+            note = REFUSED_RESULT_NOTE.format(seq=calls[message.tool_call_id], tag=tag)
+            sent.append(Message(role="user", content=note))
+        elif refusal is None or seq is None:
+            sent.append(message)
+        elif refusal.parts:
+            sent.append(_without_parts(message, refusal.parts, tag))
         else:
-            messages_sent.append(message)
-    return messages_sent
+            calls = {call.id: seq for call in message.tool_calls} or calls
+            note = REFUSED_NOTE.format(seq=seq, tag=tag)
+            sent.append(Message(role=message.role, content=note, tool_call_id=message.tool_call_id))
+    return sent
+
+
+def _without_parts(message: Message, refused: Collection[int], tag: str) -> Message:
+    """Return a message with a line in place of each refused part, which says what it was."""
+    if not isinstance(message.content, tuple):
+        return message
+    parts = [
+        Part("text", REFUSED_PART_NOTE.format(part=_name_part(part), tag=tag)) if at in refused else part
+        for at, part in enumerate(message.content)
+    ]
+    return message.evolve(content=tuple(parts))
+
+
+def _name_part(part: Part) -> str:
+    if part.text is not None:
+        return f"a text of {len(part.text)} characters"
+    medium = find_medium(part.type, part.extra, part.held)
+    about = ": a link" if medium is not None and medium.url is not None else describe_part(part)
+    return f"{KINDS.get(part.type) or 'a part of type ' + part.type}{about}"

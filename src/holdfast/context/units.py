@@ -14,9 +14,9 @@ from msgspec import UnsetType
 
 from holdfast.context.escaping import escape_content, escape_name, format_tag
 from holdfast.domain.media.parts import get_picture
-from holdfast.domain.messages import REASONING_PARTS, SYSTEM_ROLES, Content, Message, Part, ToolCall
+from holdfast.domain.messages import REASONING_PARTS, SYSTEM_ROLES, Message, Part, ToolCall
 from holdfast.domain.provider_items import has_compaction
-from holdfast.domain.refusals import read_refusals
+from holdfast.domain.refusals import is_refused
 from holdfast.domain.session import Entry
 from holdfast.limits import SYSTEM_IN_FORCE
 
@@ -91,11 +91,17 @@ def _has_content_elsewhere(extra: Mapping[str, Any]) -> bool:
     return bool(refused or has_audio or served or isinstance(extra.get("function_call"), Mapping))
 
 
-def is_blank(content: str | tuple[Part, ...] | UnsetType | None) -> bool:
-    """Return True if `content` has neither text nor media."""
-    if isinstance(content, tuple):
-        return not any(part.text is None or part.text.strip() for part in content)
+def is_blank(content: str | Sequence[Part | Mapping[str, Any]] | UnsetType | None) -> bool:
+    """Return True if the content of a message, decoded or in Chat Completions format, has neither text nor media."""
+    if isinstance(content, tuple | list):
+        return not any((text := _get_text(part)) is None or text.strip() for part in content)
     return not (isinstance(content, str) and content.strip())
+
+
+def _get_text(part: Part | Mapping[str, Any]) -> str | None:
+    if isinstance(part, Part):
+        return part.text
+    return part.get("text", "") if part.get("type") == "text" else None
 
 
 NO_RESULT = "[no result was recorded for this call]"
@@ -183,8 +189,8 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def refused(self) -> bool:
-        """True if a provider refused any of the messages."""
-        return any(read_refusals(entry.metadata) for entry in self.entries)
+        """True if a provider refused any of the messages as a whole."""
+        return any(is_refused(entry.metadata) for entry in self.entries)
 
     @property
     def instructs(self) -> bool:
@@ -293,10 +299,12 @@ def _relay_late_result(result: Message, marker: str) -> Message:
     return with_content(result.evolve(role="user", content=content, tool_call_id=None))
 
 
-def add_label(content: Content, label: str) -> Content:
-    """Return `content` with `label` at its beginning."""
+def add_label(content: Any, label: str) -> Any:
+    """Return the content of a message, decoded or in Chat Completions format, with `label` at its beginning."""
     if isinstance(content, tuple):
         return (Part("text", label), *content)
+    if isinstance(content, list):
+        return [{"type": "text", "text": label}, *content]
     return label + content if isinstance(content, str) else label
 
 

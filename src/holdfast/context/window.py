@@ -25,7 +25,7 @@ from holdfast.context.agent_view import shorten_relayed
 from holdfast.context.cut import MIN_CUT, Count, cut, make_stub
 from holdfast.context.units import MessageOverride, SourcedMessage, Unit, list_messages, update_standing
 from holdfast.domain.messages import Message
-from holdfast.domain.refusals import read_refusals
+from holdfast.domain.refusals import Refusal, read_refusals
 from holdfast.domain.session import Entry
 from holdfast.limits import LEFT_OUT_EXPLAINED
 
@@ -194,7 +194,7 @@ class Window:
             replaces it.
         left_out: the newest units that no prompt contains, oldest first, at most `LEFT_OUT_EXPLAINED`.
         analysed: cached analyses of units by the `seq` of their first entry. Windows derived from each other share it.
-        refused: by `seq` of a refused message, the reason of each upstream that refused it, by the upstream's name.
+        refused: by `seq` of a refused message, the refusal of each upstream, by the upstream's name.
     """
 
     def __init__(self, room: Room, *, anchor: int | None = None, anchored: bool = True) -> None:
@@ -214,7 +214,7 @@ class Window:
         self.beyond: Entry | None = None
         self.standing: tuple[int, ...] = ()
         self.left_out: tuple[LeftOut, ...] = ()
-        self.refused: Mapping[int, Mapping[str, str]] = {}
+        self.refused: Mapping[int, Mapping[str, Refusal]] = {}
         self.analysed: dict[int, Any] = {}
         self._sizes: list[int] = []
         self._said: list[Message] | None = None

@@ -12,7 +12,6 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.context.build import WorkingSet
-from holdfast.domain.media.limits import MediaLimits
 from holdfast.domain.media.parts import (
     describe_part,
     format_bytes,
@@ -23,6 +22,7 @@ from holdfast.domain.media.parts import (
 )
 from holdfast.domain.medium import KINDS
 from holdfast.domain.messages import Message, Part
+from holdfast.domain.profiles import Profile
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import StoreCorrupt
 from holdfast.limits import INLINE_MESSAGES
@@ -90,7 +90,7 @@ class _Medium(NamedTuple):
     amounts: tuple[int, int]
 
 
-def _find_surplus(messages: Sequence[Message], limits: MediaLimits) -> dict[tuple[int, int], str]:
+def _find_surplus(messages: Sequence[Message], limits: Profile) -> dict[tuple[int, int], str]:
     """Return the media that a prompt leaves out, by the indexes of message and part, with the limit that is the reason.
 
     The messages are read in order, as if each had been the newest one once. So the outcome for a message does not depend on later ones,
@@ -148,7 +148,7 @@ def _describe_media(message: Message, source: Entry | None, reasons: Mapping[int
 
 
 async def prepare_for_model(
-    store: Store, ref: SessionRef, built: WorkingSet, limits: MediaLimits, *, as_chat: bool = True
+    store: Store, ref: SessionRef, built: WorkingSet, limits: Profile, *, as_chat: bool = True
 ) -> tuple[Message, ...]:
     """Return the messages of a prompt in the form in which they are sent to a model.
 
@@ -158,7 +158,7 @@ async def prepare_for_model(
         store: the store of the session.
         ref: the session.
         built: the prompt.
-        limits: the media that the model accepts.
+        limits: what the model accepts.
         as_chat: True to convert content parts of other dialects to Chat Completions.
     """
     many = len(built.messages) > INLINE_MESSAGES

@@ -8,8 +8,9 @@ http      headers, keys, URLs, the proxy              anthropic_access  paths an
 sse       parser for event streams                    failures          conversion of upstream errors to Holdfast's errors
 overflow  detection of prompts that are too long      health            cool-down of failing upstreams
 limited   a limit on concurrent calls                 count_endpoints   URLs and request formats of providers' token counts
-counting  client for a provider's token count         profiles          what OpenAI-compatible upstreams accept
-collect   conversion of deltas to a completion        offline           the model that needs no network
+counting  client for a provider's token count         fitting           requests that fit what an upstream accepts
+collect   conversion of deltas to a completion        refusals          what refusals say about a profile
+offline   the model that needs no network
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any, Final, Unpack
 from urllib.parse import urlsplit
 
 from holdfast.accounting import run_cpu
+from holdfast.domain.profiles import find_profile
 from holdfast.models.answer import AnswerReader
 from holdfast.models.anthropic_access import HOST, make_credentials, make_headers, normalize_path
 from holdfast.models.anthropic_stream import Json, MessageReader, ReplyDecoder
@@ -60,6 +61,7 @@ class AnthropicModel(UpstreamClient):
     ) -> None:
         url, where = parse_base_url(base_url, lambda path: normalize_path(path) + self._path)
         self._host = urlsplit(url).hostname or ""
+        self.profile = find_profile(base_url, "anthropic")
         own = make_headers(self._host, api_key)
         super().__init__(url, where, model=model, headers=own | check_headers(headers or {}), **options)
         self._max_tokens = max_tokens

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.domain.media.limits import read_refusal
+from holdfast.domain.profiles import KINDS_TAKEN
 from holdfast.errors import ContextTooLong, ModelError, ModelProtocolError, ModelRejected, ModelUnavailable
 from holdfast.models.overflow import parse_overflow
+from holdfast.models.refusals import STATUSES, find_untaken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +27,6 @@ MESSAGE_CHARS: Final = 500
 """Maximum number of characters of the upstream's message that the message of an error contains. The error's `body` has the full text."""
 SCANNED_CHARS: Final = 4000
 """Maximum number of characters of a message that are searched for signs of a prompt that is too long. The limit bounds the work."""
-_ANY_MEDIA: Final = {"image": 1, "audio": 1, "video": 1, "file": 1}
 _ERROR_TYPES: Final = ("error", "response.error", "response.failed")
 SECRET_CHARS: Final = 8
 """Minimum length of a credential that is redacted. Shorter ones are not: local servers accept keys such as `none`, a common word in
@@ -60,7 +60,9 @@ def make_upstream_error(
             f"{summary}, a redirect; redirects are not followed, because the key would be sent along", status=status
         )
     refused = status is not None and 400 <= status < 500 and status not in TRY_LATER
-    refused = refused or bool(status and read_refusal(words, status, _ANY_MEDIA))  # llama.cpp answers 500
+    refused = refused or (
+        status in STATUSES and find_untaken(words, KINDS_TAKEN, exactly=True) is not None
+    )  # llama.cpp answers 500
     kind = ModelRejected if refused or (status is None and _is_request_error(body)) else ModelUnavailable
     return kind(message, status=status, body=body, retry_after=wait)
 

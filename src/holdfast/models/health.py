@@ -8,8 +8,11 @@ grows with each consecutive failure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from typing import Any
 
+import msgspec
+
+from holdfast.domain.profiles import MEDIA_LIMITS, Profile
 from holdfast.errors import ModelBusy, ModelError, ModelUnavailable
 from holdfast.limits import (
     COOL_DOWN_ASKED_SECONDS,
@@ -41,31 +44,36 @@ class Upstream:
         self._since = 0
         self._until: int | None = None
         self._probe: Call | None = None
-        self._learned: dict[tuple[str, str], tuple[int, int]] = {}
-        """By model and fact: what a refusal has shown about media, and when that is forgotten."""
+        self._learned: dict[str, tuple[dict[str, Any], int]] = {}
+        """By model: the fields of its profile about media that refusals have shown to be wrong, and when that is forgotten."""
 
     def is_available(self, now: int) -> bool:
         """Return True if the upstream may be called. `now` is in milliseconds since the epoch."""
         return self._until is None or (now >= self._until and self._probe is None)
 
-    def learn(self, model: str, facts: Mapping[str, int], now: int) -> bool:
-        """Remember what a refusal has shown about the media that a model takes. Return True if something of it is new.
+    def learn(self, model: str, known: Profile, found: Profile, now: int) -> bool:
+        """Remember what a refusal has shown about the media that a model takes. Return True if it has shown something.
 
         It is forgotten after `MEDIA_LEARNED_SECONDS`, because a server may get another model or other settings.
+
+        Args:
+            model: Name of the model.
+            known: Its profile when the request was made.
+            found: Its profile with what the refusal says.
+            now: Milliseconds since the epoch.
         """
-        known = self.get_learned(model, now)
-        new = {fact: value for fact, value in facts.items() if value < known.get(fact, value + 1)}
-        self._learned |= {(model, fact): (value, now + MEDIA_LEARNED_SECONDS * 1000) for fact, value in new.items()}
+        fields = {name: getattr(found, name) for name in ("inputs", *MEDIA_LIMITS)}
+        if all(value == getattr(known, name) for name, value in fields.items()):
+            return False
+        self._learned[model] = fields, now + MEDIA_LEARNED_SECONDS * 1000
         while len(self._learned) > MODELS_LEARNED:
             del self._learned[next(iter(self._learned))]
-        return bool(new)
+        return True
 
-    def get_learned(self, model: str, now: int) -> dict[str, int]:
-        """Return what refusals have shown about the media that a model takes; see `holdfast.domain.media.limits.read_refusal`."""
-        if not self._learned:
-            return {}
-        found = self._learned.items()
-        return {fact: value for (name, fact), (value, until) in found if name == model and now < until}
+    def apply_learned(self, profile: Profile, model: str, now: int) -> Profile:
+        """Return the profile of a model with what refusals have shown about the media that it takes."""
+        fields, until = self._learned.get(model, ({}, 0))
+        return msgspec.structs.replace(profile, **fields) if now < until else profile
 
     def begin(self, now: int) -> Call:
         """Register a new call at `now`, in milliseconds since the epoch.

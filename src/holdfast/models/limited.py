@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+from holdfast.domain.profiles import Profile, get_profile
 from holdfast.errors import ModelBusy
 from holdfast.models.base import DeltaModel, Model, closing, retire, stream_deltas
-from holdfast.models.profiles import Profile, get_profile
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping

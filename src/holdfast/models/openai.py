@@ -6,11 +6,13 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Unpack
 
+from holdfast.domain.profiles import PROFILES, ProfileName, find_profile, list_changes
 from holdfast.errors import ContextTooLong, ModelRejected
 from holdfast.models.answer import AnswerReader
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
+from holdfast.models.fitting import fit_request
 from holdfast.models.http import check_api_key, check_headers, parse_base_url
-from holdfast.models.profiles import PROFILES, ProfileName, describe, find_profile, fit_request, learn
+from holdfast.models.refusals import learn
 
 _log = logging.getLogger("holdfast.models")
 
@@ -24,7 +26,7 @@ class OpenAIModel(UpstreamClient):
         api_key: Key, which is sent as a bearer token. None: no key is sent.
         model: Name of the model at the upstream. It replaces the name in the request. None: the name in the request is sent.
         headers: Headers of every call.
-        profile: What the upstream accepts: a name in `holdfast.models.profiles.PROFILES`. None: that of the address.
+        profile: What the upstream accepts: a name in `holdfast.domain.profiles.PROFILES`. None: that of the address.
         options: Timeouts, retries and limits, as described in `UpstreamClient`.
 
     Raises:
@@ -67,11 +69,11 @@ class OpenAIModel(UpstreamClient):
             return url == self._bare
         if isinstance(error, ContextTooLong):
             return False
-        found = learn(self.profile, call.fields, error.body, error.status)
-        if found is None:
-            return False
+        found = learn(self.profile, call.fields, error)
+        if found is None or fit_request(call.fields, found) == call.fields:
+            return False  # what was learned is about media, which turns describe in words
+        _log.warning("%s refused a request; learned: %s", self._where, list_changes(found, self.profile))
         self.profile = found
-        _log.warning("%s refused a request; from now on: %s", self._where, describe(found))
         return True
 
     def _create_reader(self, call: PreparedRequest) -> AnswerReader:

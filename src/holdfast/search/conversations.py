@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.domain.origins import EntryOrigin, Origin, find_copies, find_origin
-from holdfast.domain.refusals import read_refusals
+from holdfast.domain.refusals import is_refused
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest, SessionNotFound, StoreCorrupt
@@ -274,7 +274,7 @@ class _HitReader:
             await asyncio.gather(*(self._read(name, those, found) for name, those in sessions.items()))
             for hit in part:
                 entry = found.pop((hit.candidate.session, hit.candidate.seq), None)
-                if entry is None or (self._options.sure and read_refusals(entry.metadata)):
+                if entry is None or (self._options.sure and is_refused(entry.metadata)):
                     continue  # a model's provider has refused this before and may do so again
                 yield _Read(hit, _make_text(entry))
 

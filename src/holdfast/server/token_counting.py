@@ -105,7 +105,7 @@ async def _count_prompt(hf: Holdfast, llm: Llm, messages: Sequence[Message], fie
     others = llm.dialect != "anthropic"
     tools = (convert_fields(replace_typed_tools(fields), llm.model) if others else fields).get("tools") or []
     total = await run_cpu(_sum_tokens, llm, adapted_messages, tools)
-    limits = hf.roster.find_media_limits(llm, hf.clock())
+    limits = hf.roster.find_profile(llm, hf.clock())
     sent = [show_to_model(message, limits.inputs) for message in adapted_messages]
     sent = [drop_foreign_fields(convert_parts(message)) for message in sent] if others else sent
     prompt = {"model": llm.model, "messages": [to_chat_message(message) for message in sent]}

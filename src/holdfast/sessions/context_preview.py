@@ -60,7 +60,7 @@ async def preview_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
     responder = look.responder
     counted = await count_by_provider(engine, ref, responder.llm, found.built)
     as_chat = look.dialect == "openai"
-    limits = engine.roster.find_media_limits(responder.llm, engine.clock())
+    limits = engine.roster.find_profile(responder.llm, engine.clock())
     sent = await prepare_for_model(engine.store, ref, found.built, limits, as_chat=as_chat)
     sent = move_media_after_results(sent) if as_chat else sent
     marked = responder.llm.params.get("cache_control") is not False

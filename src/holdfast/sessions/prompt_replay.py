@@ -163,7 +163,7 @@ class PromptLog(DepartureLog):
             window = replay.pass_call(call, record)
             if self._traces:
                 now = PromptSnapshot.without_digest(window)
-                refused = find_refused(window, replay.request.upstream, {}) if window.refused else {}
+                refused = {s for s, one in find_refused(window, replay.request.upstream, {}).items() if not one.parts}
                 self.note_window(call, window, refused, explain_departure(before, now, replay.request.strategy))
                 before = now
         for call, record in calls[-1:]:

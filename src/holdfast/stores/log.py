@@ -245,7 +245,7 @@ class LogStore(Protocol):
         *,
         pinned: bool | None = None,
         importance: float | None | UnsetType = UNSET,
-        refused_by: Mapping[str, str] | None = None,
+        refused_by: Mapping[str, Any] | None = None,
         facts: Mapping[int, Choice] | None = None,
     ) -> Entry:
         """Set annotations of an entry, and delete the session's saved views. Annotations that are not passed stay unchanged.

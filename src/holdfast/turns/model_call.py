@@ -6,19 +6,12 @@
 not answer is replaced by a fallback. A prompt is built with a cached state (a view), which depends on the model's
 context window, token counter and API. So each model has a separate view, and the prompt for a fallback neither uses nor
 changes the view of the usual model.
-
-**Refused messages.** A provider may answer 400 to a whole prompt because of one message, for example a broken image or
-an unknown part. If the error names the message, it is left out of prompts for this upstream. The log records the
-refusal, until a caller includes the message again. The current user message is never left out: the client gets the
-error instead.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import re
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -29,10 +22,6 @@ from holdfast import faults
 from holdfast.agents import Responder
 from holdfast.context.explain import encode_record
 from holdfast.domain.budget import step_down
-from holdfast.domain.media.limits import read_refusal
-from holdfast.domain.media.parts import measure_part
-from holdfast.domain.medium import KINDS
-from holdfast.domain.refusals import read_refusals
 from holdfast.domain.session import ModelCall, Session
 from holdfast.engine.session_lock import END
 from holdfast.errors import (
@@ -45,7 +34,7 @@ from holdfast.errors import (
     ModelRejected,
     ModelUnavailable,
 )
-from holdfast.limits import MODEL_TRAILING_CHUNKS, REFUSED_A_TURN
+from holdfast.limits import MODEL_TRAILING_CHUNKS
 from holdfast.log.items import Delta, has_content
 from holdfast.models import (
     Call,
@@ -55,14 +44,12 @@ from holdfast.models import (
     read_usage,
     stream_deltas,
 )
-from holdfast.models.profiles import fit_messages, get_profile
 from holdfast.turns.interruptions import address_model
 from holdfast.turns.prompt import add_tools, build_prompt, check_body, to_sendable
+from holdfast.turns.refusals import Refusals
 from holdfast.turns.turn import Turn, TurnWarning
-from holdfast.wire.anthropic import map_blocks
 from holdfast.wire.anthropic_betas import check_native_fields
 from holdfast.wire.anthropic_requests import convert_fields
-from holdfast.wire.openai import FROM_RESULT
 
 _log = logging.getLogger("holdfast.models")
 PROGRESS = "include_progress"
@@ -312,9 +299,7 @@ class Recovery:
             of the other models.
         """
         final: HoldfastError = error
-        if isinstance(error, ModelError) and self._describe_media(error):
-            return None
-        if isinstance(error, ModelError) and await self.refusals.leave_out_refused(error):
+        if isinstance(error, ModelError) and await self.refusals.heal(error):
             return None
         if isinstance(error, ContextTooLong):
             smaller = await self._make_smaller(error)
@@ -322,27 +307,6 @@ class Recovery:
                 return None
             final = smaller
         return None if await self._ask_next(final) else self._explain_failure(final)
-
-    def _describe_media(self, error: ModelError) -> bool:
-        """Learn from an error which media the model does not take, and return True if the next prompt describes more of them in words."""
-        turn, llm = self._turn, self._turn.request.responder.llm
-        assert turn.working_set is not None, "a prompt was refused"
-        now, upstream = turn.engine.clock(), turn.roster.find_upstream(llm)
-        limits = turn.roster.find_media_limits(llm, now)
-        media = [(KINDS.get(part.type), part) for message in turn.working_set.messages for part in message.media]
-        parts = [(kind, part) for kind, part in media if kind and (limits.inputs is None or kind in limits.inputs)]
-        sent: Counter[str] = Counter(kind for kind, _ in parts)
-        sent["image"] = min(sent["image"], limits.max_images or sent["image"])
-        total = sum(measure_part(part) for _, part in parts)
-        sent["bytes"] = min(total, limits.max_media_bytes or total)
-        words = msgspec.json.encode(error.body).decode() if error.body else str(error).partition(": ")[2]
-        facts = read_refusal(words[:_SCAN_CHARS], error.status, sent)
-        if not facts or not upstream.learn(llm.model, facts, now):
-            return False
-        found = ", ".join(f"{name} at most {value:,}" if value else f"no {name}" for name, value in facts.items())
-        message = f"{llm.name} refused media of the prompt ({_read_reason(error)}): they are described in words, because it takes {found}"
-        turn.warnings.add(TurnWarning("media_described", message))
-        return True
 
     async def _make_smaller(self, refusal: ContextTooLong) -> ContextTooLong | None:
         turn = self._turn
@@ -466,134 +430,3 @@ def _copy_error(error: HoldfastError, message: str | None = None) -> HoldfastErr
     made: Any = type(error).__new__(type(error), str(error) if message is None else message)
     vars(made).update(vars(error))
     return made  # type: ignore[no-any-return]
-
-
-_STATUS: Final = frozenset({400, 415, 422})
-_SCAN_CHARS: Final = 4_000
-"""Number of characters of an error that are searched for the position of a message."""
-_NAMED: Final = re.compile(r"\bmessages(?:\.?\[|\.|', ?)(\d{1,6})\]?(?:[.\]', ]+content(?:\.?\[|\.|', ?)(\d{1,6}))?")
-"""Pattern for the position of a message in an error text: `messages[3]` and `messages.[3].content.[0]` (OpenAI),
-`messages.3.content.0` (Anthropic), and `'messages', 3, 'content'` (vLLM).
-"""
-_UNREADABLE: Final = "invalid_encrypted_content"
-"""Code with which OpenAI refuses an item that another service encrypted."""
-_CODE: Final = re.compile(r"[a-z0-9_.-]{3,60}", re.IGNORECASE)
-
-
-class Refusals:
-    """Leaves out the messages because of which providers refused a turn's prompts, if their errors name them."""
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._has_new = False
-        """True if a message was left out that no answer has confirmed yet."""
-
-    async def leave_out_refused(self, error: ModelError) -> bool:
-        """Build the prompt again without the message that the error names. Return True if that was done.
-
-        Return False if the error names no message, the current user message, or one that is left out already.
-        """
-        turn, self._has_new = self._turn, False
-        left_out = turn.without.setdefault(turn.request.responder.llm.name, {})
-        if not isinstance(error, ModelRejected) or error.status not in _STATUS or len(left_out) >= REFUSED_A_TURN:
-            return False
-        seq = await self._find_named(error)
-        if seq is None or seq in left_out:
-            return False
-        left_out[seq] = _read_reason(error)
-        self._has_new = True
-        await build_prompt(turn)
-        return True
-
-    async def confirm(self) -> None:
-        """Record in the log which messages the model refused. Called when the model answered a call without them.
-
-        An error while recording is only logged.
-        """
-        if not self._has_new:
-            return
-        self._has_new = False
-        turn, name = self._turn, self._turn.request.responder.llm.name
-        for seq, reason in turn.without[name].items():
-            try:
-                await self._record_refusal(seq, name, reason)
-            except HoldfastError as exc:
-                _log.warning(
-                    "message %d of session %r: its refusal could not be recorded: %s", seq, turn.request.ref.id, exc
-                )
-
-    async def _record_refusal(self, seq: int, upstream: str, reason: str) -> None:
-        turn = self._turn
-        ref, store = turn.request.ref, turn.engine.store
-        found = await store.entries(ref, start=seq, stop=seq + 1)
-        known = read_refusals(found[0].metadata) if found else {}
-        if not found or upstream in known:
-            return
-        await store.annotate(ref, seq, refused_by={**known, upstream: reason})
-        turn.engine.warm.forget(ref)
-        message = (
-            f"message {seq} is left out of prompts for {upstream}: the provider refused it ({reason}). "
-            f"It stays in the log; set its refused_by to [] to send it again."
-        )
-        turn.warnings.add(TurnWarning("message_left_out", message))
-
-    async def _find_named(self, error: ModelRejected) -> int | None:
-        """Return the `seq` of the message that an error names; None if it names none, several, or the current user message."""
-        built = self._turn.working_set
-        assert built is not None, "a prompt was refused"
-        seqs, item = built.list_seqs(), built.window.compacting
-        if item is not None and (error.body or {}).get("code") == _UNREADABLE:
-            return item if item in seqs else None
-        found = _NAMED.search(_read_words(error))
-        if found is None:
-            return None
-        places = await self._find_places(int(found[1]), None if found[2] is None else int(found[2]))
-        named = {seq for at in places if at < len(seqs) and (seq := seqs[at]) is not None}
-        (only,) = named if len(named) == 1 else (None,)
-        return None if only == built.window.current else only
-
-    async def _find_places(self, at: int, block: int | None) -> Sequence[int]:
-        """Return the indexes of the messages in the working set that were sent as the upstream's message number `at`."""
-        turn = self._turn
-        built, llm = turn.working_set, turn.request.responder.llm
-        assert built is not None, "a prompt was refused"
-        if llm.dialect == "anthropic":
-            made = map_blocks(built.messages)
-            if at >= len(made):
-                return ()
-            return made[at] if block is None or block >= len(made[at]) else made[at][block : block + 1]
-        prepared = await to_sendable(turn.engine, turn.request.ref, llm, built)
-        profile = get_profile(llm.client)
-        sent = (
-            fit_messages(prepared, profile, llm.model)
-            if profile
-            else [(one, [place]) for place, one in enumerate(prepared)]
-        )
-        places, own = list[int](), -1
-        for message in prepared:
-            own += not _is_moved(message)
-            places.append(own)
-        return [places[place] for place in sent[at][1]] if at < len(sent) else ()
-
-
-def _is_moved(message: dict[str, Any]) -> bool:
-    """Return True if a sent message contains only media from tool results, which are sent as a separate message."""
-    content = message.get("content")
-    first = content[0] if message["role"] == "user" and isinstance(content, list) and content else {}
-    return str(first.get("text", "")).startswith(FROM_RESULT.partition("{")[0])
-
-
-def _read_words(error: ModelError) -> str:
-    body = msgspec.json.encode(error.body).decode() if error.body else ""
-    param = error.body.get("param") if error.body else None
-    return f"{param or ''} {str(error)[:_SCAN_CHARS]} {body[:_SCAN_CHARS]}"
-
-
-def _read_reason(error: ModelError) -> str:
-    """Return the status and the code of an error.
-
-    The upstream's own message is not used, because it may quote the conversation or contain the upstream's address.
-    """
-    labels = [error.body.get(key) for key in ("code", "type")] if error.body else []
-    code = next((label for label in labels if isinstance(label, str) and _CODE.fullmatch(label)), None)
-    return f"{error.status} {code}" if code else f"{error.status}"

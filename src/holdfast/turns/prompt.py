@@ -269,7 +269,7 @@ async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingS
         plain = await run_cpu(to_plain_prompt, messages) if many else to_plain_prompt(messages)
         if plain is not None:
             return plain
-    limits = engine.roster.find_media_limits(llm, engine.clock())
+    limits = engine.roster.find_profile(llm, engine.clock())
     prepared = await prepare_for_model(engine.store, ref, built, limits, as_chat=as_chat)
     return await run_cpu(
         lambda: [*map(to_chat_message, to_acceptable(llm, prepared) if as_chat else prepared)], long=many

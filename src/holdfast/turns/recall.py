@@ -26,7 +26,7 @@ from holdfast.context.build import Draft, WorkingSet
 from holdfast.context.recalled import PromptContent, Recall, RecalledItem, RecalledKind, RecallSettings, format_time
 from holdfast.context.units import group_units
 from holdfast.context.window import Window
-from holdfast.domain.refusals import read_refusals
+from holdfast.domain.refusals import is_refused
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import HoldfastError
@@ -222,7 +222,7 @@ async def _find_passages(engine: Engine, session: Session, drafted: Draft, secon
     passage_shown = {
         seq: entry
         for seq, entry in entries.items()
-        if is_recallable(entry) and not read_refusals(entry.metadata) and sees(group_units([entry])[0]) is not None
+        if is_recallable(entry) and not is_refused(entry.metadata) and sees(group_units([entry])[0]) is not None
     }
     return list(_make_items(ref, found, passage_shown, held, _SentText(window)))
 

@@ -27,6 +27,7 @@ from holdfast.domain.history import to_new_entry
 from holdfast.domain.interruptions import HeardReport
 from holdfast.domain.messages import NOTE, Message, encode_canonical
 from holdfast.domain.reconcile import Mode, Plan
+from holdfast.domain.refusals import Refusal
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.branches import Share
 from holdfast.engine.engine import Engine
@@ -224,8 +225,8 @@ class Turn:
         return self.share is not None and bool(self.share.branch)
 
     @cached_property
-    def without(self) -> dict[str, dict[int, str]]:
-        """The messages that are left out of prompts because a provider refused them: the reason, by upstream and `seq`."""
+    def without(self) -> dict[str, dict[int, Refusal]]:
+        """The refusals of messages and parts that are left out of prompts, by upstream and `seq`."""
         return {}
 
     @cached_property

@@ -209,6 +209,22 @@ def _group_turns(conversation: Sequence[Message], contents: Sequence[list[T]]) -
         yield role, [made for _, made in run]
 
 
+def find_part(message: Message, block: int, inner: int | None = None) -> int | None:
+    """Return the index of the part of a message's content from which one of its blocks comes; None if it comes from no single part.
+
+    Args:
+        message: The message.
+        block: Number of the block among those of the message.
+        inner: Number of the block in a tool result.
+    """
+    if message.role == "assistant" or not isinstance(message.content, tuple):
+        return None
+    named = len(_convert_message(message)) - len(_convert_content(message.content, user=True))
+    number = inner if message.role == "tool" else block - named
+    sources = [at for at, part in enumerate(message.content) for _ in _convert_part(part, user=True)]
+    return sources[number] if number is not None and 0 <= number < len(sources) else None
+
+
 def convert_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Convert OpenAI's function tools to Anthropic's format. Tools in Anthropic's format are returned unchanged.
 

@@ -160,6 +160,11 @@ def _convert_messages(
             yield {"type": "message", "role": role, "content": content}
 
 
+def map_items(messages: Iterable[Mapping[str, Any]], upstream: str) -> list[int]:
+    """Return the index of the message from which each item of a request comes."""
+    return [at for at, message in enumerate(messages) for _ in _convert_messages([message], upstream, ())]
+
+
 def _convert_reply(
     message: Mapping[str, Any], upstream: str, declared: Collection[Any], custom: set[Any]
 ) -> Iterator[Json]:

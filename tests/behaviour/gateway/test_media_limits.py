@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Reply
-from tests.behaviour.kit import assistant, gateway, user
+from tests.behaviour.kit import assistant, calls, gateway, result, user
 from tests.behaviour.kit.anthropic import AnthropicUpstream
+from tests.behaviour.kit.inspector import look
 
 HEAD = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x02\x80\0\0\x01\xe0\x08\x06\0\0\0"
 
@@ -149,3 +150,43 @@ async def test_a_picture_that_is_too_large_is_refused_once() -> None:
         assert (await served.chat([seen(picture(0, 4_500_000))]))["status"] == 400
         assert (await served.chat("And now?"))["status"] == 200
         assert "at most images of 5.2 MB" in json.dumps(served.sent)
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+async def test_a_broken_picture_of_a_tool_is_left_out_alone(provider: str) -> None:
+    """The error names the position that the picture has in the provider's own format."""
+
+    def answer(body: dict[str, Any]) -> Any:
+        for at, message in enumerate(body["messages"]):
+            for place, part in enumerate(message["content"] if isinstance(message["content"], list) else ()):
+                inner = part["content"] if part["type"] == "tool_result" else []
+                for path, one in [(f"{place}", part), *((f"{place}.content.{n}", one) for n, one in enumerate(inner))]:
+                    if one["type"] in ("image", "image_url") and broken in json.dumps(one):
+                        return Reply(status=400, error=f"messages.{at}.content.{path}: Could not process image")
+        return "Yes."
+
+    broken = picture(7)["image_url"]["url"].partition("base64,")[2]
+    shots = [{"type": "text", "text": "Two shots."}, picture(6), picture(7)]
+    upstream = AnthropicUpstream(answer) if provider == "anthropic" else None
+    model = "claude-sonnet-4-5" if provider == "anthropic" else "gpt-4o"
+    async with gateway(
+        None if upstream else answer, upstream=upstream, llm={"provider": provider, "model": model}
+    ) as served:
+        await served.rest.given("s", user("Look."), calls(("c1", "shoot", {})), result("c1", shots), assistant("Done."))
+        for _ in range(2):
+            assert (await served.chat("And now?"))["status"] == 200
+        assert len(served.upstream.requests) == 3
+        sent = json.dumps(served.sent)
+        assert "Two shots." in sent
+        assert picture(6)["image_url"]["url"].partition("base64,")[2] in sent
+        assert "[image: image/png, 640x480, 1.0 kB is left out here" in sent
+        (entry,) = [one for one in await served.entries("s") if one["role"] == "tool"]
+        assert entry["metadata"]["refused_by"]["default"]["parts"] == [2]
+
+
+async def test_what_was_learned_is_shown() -> None:
+    refusal = "Invalid value: 'file'. Supported values are: 'text', 'image_url'."
+    async with gateway(refusing(lambda sent: '"file"' in sent, 400, refusal)) as served:
+        await served.chat([seen(PDF, picture())])
+        assert count(served.sent, "data:image") == 1
+        assert "learned from refusals: takes no file" in (await look(served, "/inspect/agents")).text

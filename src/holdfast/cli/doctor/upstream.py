@@ -76,7 +76,7 @@ def _list_endpoints(config: Config) -> list[tuple[list[str], LLMSettings]]:
 
 
 def _format_endpoint(names: list[str], llm: LLMSettings) -> str:
-    from holdfast.models.profiles import find_profile
+    from holdfast.domain.profiles import find_profile
     from holdfast.sections import mask_url
 
     key = "with a key" if llm.api_key else "without a key"

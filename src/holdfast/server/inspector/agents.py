@@ -51,8 +51,8 @@ class ModelRow:
     """Running and waiting calls, if their number is limited."""
     upstream: Upstream
     is_available: bool
-    refused: dict[str, int]
-    """What refusals have shown about media that the model takes."""
+    learned: str
+    """What refusals have shown about the model and its upstream, for people."""
 
 
 @routes.add("GET", "/inspect/agents", "read", answer=HTML)
@@ -112,7 +112,7 @@ def _make_row(call: Call, name: str, llm: Llm) -> ModelRow:
         running=(client.running, client.waiting) if isinstance(client, LimitedModel) else None,
         upstream=upstream,
         is_available=upstream.is_available(call.hf.clock()),
-        refused=upstream.get_learned(llm.model, call.hf.clock()),
+        learned=call.hf.roster.describe_learned(llm, call.hf.clock()),
     )
 
 

@@ -173,7 +173,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods,
         *,
         pinned: bool | None = None,
         importance: float | None | UnsetType = UNSET,
-        refused_by: Mapping[str, str] | None = None,
+        refused_by: Mapping[str, Any] | None = None,
         facts: Mapping[int, Choice] | None = None,
     ) -> Entry:
         checks.check_ref(ref)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from msgspec import UnsetType
 from msgspec.structs import replace as evolve
@@ -312,7 +312,7 @@ def annotate_entry(
     *,
     pinned: bool | None,
     importance: float | None | UnsetType,
-    refused_by: Mapping[str, str] | None,
+    refused_by: Mapping[str, Any] | None,
     facts: Mapping[int, Choice] | None,
 ) -> Steps[Entry]:
     """Set annotations of a live entry, and delete the session's saved views. Raises `EntryNotFound` if there is no such live entry."""

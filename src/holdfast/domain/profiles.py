@@ -1,0 +1,209 @@
+"""What upstreams accept, as data: one table for all providers.
+
+OpenAI's own rules are the loosest ones. Other providers and chat templates refuse requests that OpenAI accepts, and a refused history makes
+each later request of its session fail. `holdfast.models.fitting` makes a request fit a profile, `holdfast.media.outgoing` describes the
+media that a profile does not have, and `holdfast.models.refusals` reads from a refusal which rule of its profile was wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.domain.medium import KINDS, Kind
+
+ProfileName = Literal[
+    "openai", "azure", "gemini", "mistral", "deepseek", "groq", "openrouter",
+    "together", "ollama", "vllm", "llama.cpp", "litellm", "bedrock", "generic",
+]  # fmt: skip
+MEGABYTE: Final = 1024 * 1024
+MEDIA_LIMITS: Final = ("max_images", "max_image_bytes", "max_media_bytes")
+KINDS_TAKEN: Final[frozenset[Kind]] = frozenset(KINDS.values())
+"""The kinds of media of a profile whose `inputs` is None."""
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """What one kind of upstream accepts."""
+
+    name: ProfileName | Literal["anthropic"]
+    developer: bool = False
+    """The role `developer` is known. Otherwise such messages get the role `system`."""
+    template: bool = True
+    """Roles are those of a chat template: one system message, which is the first; then user and assistant in turns, beginning with the
+    user, where a round of tools belongs to the assistant. A later system message is one of the user that says so."""
+    ends_with_user: bool = False
+    """A prompt must not end with a reply."""
+    nine: bool = False
+    """Ids of calls have nine letters and digits. Otherwise they have at most 40 letters, digits, `_` and `-`."""
+    null: bool = False
+    """The content of a message with calls may be null."""
+    blank: bool = False
+    """Texts without a visible character are accepted."""
+    names: bool = True
+    """Messages may have a `name`. Otherwise the text begins with it."""
+    fields: frozenset[str] = frozenset()
+    """The `REPLY_FIELDS` that go back to the upstream."""
+    closed: bool = False
+    """Fields of messages that its API does not have are refused."""
+    refused: frozenset[str] = frozenset()
+    """Fields of messages that the upstream refused, from `learn`."""
+    required: frozenset[str] = frozenset()
+    """Fields that replies with calls must have: an empty `reasoning_content` (DeepSeek), or a `thought_signature` (Gemini)."""
+    declares: bool = False
+    """Tools must be declared if the history has calls of them."""
+    inputs: frozenset[str] | None = None
+    """Kinds of content, as in `Llm.inputs`. None: all."""
+    max_images: int | None = None
+    """Images of one prompt. None, here and below: no limit is known."""
+    max_image_bytes: int | None = None
+    """Bytes of one image as it is sent, in base64."""
+    max_media_bytes: int | None = None
+    """Bytes of all media together as they are sent, in base64."""
+
+
+REPLY_FIELDS: Final = frozenset(
+    {
+        *("refusal", "annotations", "audio", "function_call", "images", "reasoning_content", "reasoning"),
+        *("reasoning_details", "thinking_blocks", "content_blocks", "provider_specific_fields", "extra_content"),
+    }
+)
+"""Fields of replies that belong to the upstream that made them."""
+_REASONING: Final = frozenset({"reasoning_content", "reasoning"})
+_PICTURES: Final = frozenset({"text", "image"})
+
+_OPENAI: Final = Profile(
+    # platform.openai.com, "Create chat completion": all roles at any place; ids of at most 40 characters.
+    name="openai",
+    developer=True,
+    template=False,
+    null=True,
+    blank=True,
+    fields=frozenset({"refusal", "audio", "function_call"}),
+    # "Images and vision": 500 images and 50 MB a request. A limit of requests includes text, so media get seven eighths of it.
+    max_images=500,
+    max_media_bytes=43 * MEGABYTE,
+)
+ANTHROPIC: Final = Profile(
+    # docs.claude.com, "Vision" and "Errors": 100 images of 5 MB, and 32 MB a request. All providers of Claude have these limits.
+    name="anthropic",
+    max_images=100,
+    max_image_bytes=5 * MEGABYTE,
+    max_media_bytes=28 * MEGABYTE,
+)
+_ALL: Final = (
+    _OPENAI,
+    # learn.microsoft.com, "Azure OpenAI REST API reference": as OpenAI. "Quotas and limits": 50 images.
+    msgspec.structs.replace(_OPENAI, name="azure", max_images=50),
+    # ai.google.dev, "OpenAI compatibility" and "Thought signatures": the signature is in a call's `extra_content`. "Image
+    # understanding": 3,600 images; 20 MB of inline data.
+    Profile(
+        name="gemini",
+        required=frozenset({"thought_signature"}),
+        fields=frozenset({"extra_content"}),
+        max_images=3_600,
+        max_media_bytes=17 * MEGABYTE,
+    ),
+    # docs.mistral.ai, "Chat completion"; errors 3230 (order of roles) and 3280 (ids) of its API; closed objects (422).
+    # "Vision": 8 images.
+    Profile(name="mistral", ends_with_user=True, nine=True, names=False, closed=True, max_images=8),
+    # api-docs.deepseek.com, "Thinking mode": `reasoning_content` beside calls goes back. "Create chat completion": text only.
+    Profile(
+        name="deepseek",
+        null=True,
+        required=frozenset({"reasoning_content"}),
+        fields=frozenset({"reasoning_content"}),
+        inputs=frozenset({"text"}),
+    ),
+    # console.groq.com, "API reference": fields that it does not list are errors. "Images and vision": 5 images, 4 MB of base64.
+    Profile(
+        name="groq", null=True, names=False, closed=True, inputs=_PICTURES, max_images=5, max_media_bytes=4 * MEGABYTE
+    ),
+    # openrouter.ai, "Reasoning tokens": details go back as they came.
+    Profile(
+        name="openrouter",
+        developer=True,
+        template=False,
+        null=True,
+        fields=_REASONING | {"reasoning_details", "annotations", "images"},
+    ),
+    # docs.together.ai, "Chat overview": the templates of open models.
+    Profile(name="together", fields=_REASONING),
+    # github.com/ollama/ollama, docs/openai.md: content must be text or parts, which are texts and images.
+    Profile(name="ollama", fields=_REASONING, inputs=_PICTURES),
+    # docs.vllm.ai, "OpenAI-compatible server": the model's own chat template decides. "Multimodal inputs": no files.
+    Profile(name="vllm", fields=_REASONING, inputs=_PICTURES | {"audio", "video"}),
+    # github.com/ggml-org/llama.cpp, tools/server: the same, without videos.
+    Profile(name="llama.cpp", fields=_REASONING, inputs=_PICTURES | {"audio"}),
+    # docs.litellm.ai: converts for each provider; for Bedrock and Anthropic, calls in the history need their tools.
+    Profile(
+        name="litellm", declares=True, null=True, fields=_REASONING | {"thinking_blocks", "provider_specific_fields"}
+    ),
+    # docs.aws.amazon.com, "Converse": blank text is refused, the user begins, calls need their tools. "ImageBlock": 20
+    # images of 3.75 MB each.
+    Profile(
+        name="bedrock", ends_with_user=True, declares=True, closed=True, max_images=20, max_image_bytes=5 * MEGABYTE
+    ),
+    # An unknown address: strict where that costs nothing.
+    Profile(name="generic", fields=_REASONING),
+)
+PROFILES: Final[Mapping[str, Profile]] = {profile.name: profile for profile in _ALL}
+_HOSTS: Final[Mapping[str, ProfileName]] = {
+    "api.openai.com": "openai",
+    "openai.azure.com": "azure",
+    "cognitiveservices.azure.com": "azure",
+    "services.ai.azure.com": "azure",
+    "generativelanguage.googleapis.com": "gemini",
+    "api.mistral.ai": "mistral",
+    "api.deepseek.com": "deepseek",
+    "api.groq.com": "groq",
+    "openrouter.ai": "openrouter",
+    "api.together.xyz": "together",
+    "api.together.ai": "together",
+}
+_OLLAMA_PORT: Final = 11434
+
+
+def find_profile(base_url: str, dialect: str = "openai") -> Profile:
+    """Return the profile of the upstream at an address. An address that is not known has the profile `generic`, or that of its dialect."""
+    parts = urlsplit(base_url)
+    host = parts.hostname or ""
+    known = next((name for end, name in _HOSTS.items() if host == end or host.endswith(f".{end}")), None)
+    if known is None and host.startswith("bedrock-runtime."):
+        known = "bedrock"
+    if known is None and dialect == "anthropic":
+        return ANTHROPIC
+    return PROFILES[known or ("ollama" if parts.port == _OLLAMA_PORT else "generic")]
+
+
+def get_profile(model: object) -> Profile | None:
+    """Return the profile of a model's client, or None if it has none."""
+    found = getattr(model, "profile", None)
+    return found if isinstance(found, Profile) else None
+
+
+def for_model(profile: Profile, model: str, inputs: Collection[str] | None) -> Profile:
+    """Return the profile for one model of an upstream.
+
+    Args:
+        profile: What the upstream accepts.
+        model: Name of the model at the upstream.
+        inputs: Kinds of content in the configuration. None: those of the profile.
+    """
+    if profile.max_images is None and "claude" in model.lower():
+        profile = msgspec.structs.replace(profile, **{name: getattr(ANTHROPIC, name) for name in MEDIA_LIMITS})
+    return profile if inputs is None else msgspec.structs.replace(profile, inputs=frozenset(inputs))
+
+
+def list_changes(profile: Profile, usual: Profile) -> str:
+    """Return the fields in which a profile differs from `usual`, in one line, for people."""
+    changed = []
+    for name in profile.__struct_fields__:
+        value, before = getattr(profile, name), getattr(usual, name)
+        if name == "inputs" and value != before:
+            changed.append(f"takes no {', '.join(sorted((KINDS_TAKEN if before is None else before) - value))}")
+        elif value != before:
+            changed.append(f"{name}={', '.join(sorted(value)) if isinstance(value, frozenset) else value}")
+    return "; ".join(changed)
