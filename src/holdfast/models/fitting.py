@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +15,8 @@ import msgspec
 from holdfast.context.dialects import CLOSING, OPENING, RECEIVED, SYSTEM_NOTE, parse_arguments
 from holdfast.context.units import EMPTY, add_label, is_blank
 from holdfast.domain.profiles import REPLY_FIELDS, Profile
+from holdfast.wire.anthropic import to_tool_name
+from holdfast.wire.gemini import to_function_name
 
 Json = dict[str, Any]
 NO_OUTPUT: Final = "(no output)"
@@ -39,15 +41,17 @@ def fit_request(body: Mapping[str, Any], profile: Profile) -> Json:
     messages = body.get("messages")
     if not isinstance(messages, list):
         return dict(body)
-    fitted: Json = {**body, "messages": [message for message, _ in fit_messages(messages, profile, body.get("model"))]}
-    called = list(dict.fromkeys(name for message in messages for name in _iter_called(message)))
-    if profile.declares and called and not body.get("tools"):
-        fitted["tools"] = [_declare(name) for name in called]
+    declared = {_get_name(tool) for tool in body.get("tools") or ()}
+    found = fit_messages(messages, profile, body.get("model"), declared)
+    fitted: Json = {**body, "messages": [message for message, _ in found]}
+    called = [_get_name(call) for message, _ in found for call in message.get("tool_calls") or ()]
+    if profile.declares and not declared:
+        fitted["tools"] = [_declare(name) for name in dict.fromkeys(called) if name]
     return fitted
 
 
 def fit_messages(
-    messages: Sequence[Mapping[str, Any]], profile: Profile, model: Any = None
+    messages: Sequence[Mapping[str, Any]], profile: Profile, model: Any = None, declared: Collection[Any] = ()
 ) -> list[tuple[Json, list[int]]]:
     """Return the messages that are sent for `messages`, each with the indexes of the messages that it is made of.
 
@@ -55,12 +59,13 @@ def fit_messages(
         messages: Messages in Chat Completions format.
         profile: What the upstream accepts.
         model: Name of the model at the upstream. Encrypted reasoning of OpenAI goes to no other vendor's models.
+        declared: Names of the tools of the request. A model may have called others, with names that no upstream accepts.
     """
     fitted: list[tuple[Json, list[int]]] = []
     current = _find_round(messages)
     leading = True
     for at, given in enumerate(messages):
-        message = _fit_message(given, profile, model, signed=at >= current)
+        message = _fit_message(given, profile, model, declared, signed=at >= current)
         if message["role"] == "system" and profile.template and not leading:
             message = {**message, "role": "user", "content": add_label(message["content"], SYSTEM_NOTE.format(tag=""))}
         leading = leading and message["role"] == "system"
@@ -90,8 +95,10 @@ def _find_missing(before: str, role: str) -> Json | None:
     return None
 
 
-def _fit_message(given: Mapping[str, Any], profile: Profile, model: Any, *, signed: bool) -> Json:
-    role, content = given["role"], _fit_refusal(given, profile)
+def _fit_message(
+    given: Mapping[str, Any], profile: Profile, model: Any, declared: Collection[Any], *, signed: bool
+) -> Json:
+    role, content = given["role"], _read_content(given, profile)
     plain = len(given) == 2 and type(content) is str and role != "developer"
     if plain and (profile.blank or (content and not content.isspace())):
         return dict(given)  # nearly every message of a long prompt
@@ -104,7 +111,9 @@ def _fit_message(given: Mapping[str, Any], profile: Profile, model: Any, *, sign
     }
     calls = given.get("tool_calls")
     if calls:
-        message["tool_calls"] = [_fit_call(call, profile, sign=signed and at == 0) for at, call in enumerate(calls)]
+        message["tool_calls"] = [
+            _fit_call(call, profile, declared, sign=signed and at == 0) for at, call in enumerate(calls)
+        ]
         if "reasoning_content" in profile.required:
             message["reasoning_content"] = message.get("reasoning_content") or ""
     if role == "tool":
@@ -120,14 +129,24 @@ def _fit_message(given: Mapping[str, Any], profile: Profile, model: Any, *, sign
     return message
 
 
-def _fit_refusal(message: Mapping[str, Any], profile: Profile) -> Any:
-    """Return the content of a message, with a refusal as text if the upstream does not know refusals."""
-    content = message.get("content")
-    if message["role"] != "assistant" or "refusal" in profile.fields:
+def _read_content(message: Mapping[str, Any], profile: Profile) -> Any:
+    """Return the content of a message, with what a reply says in a field that the upstream does not know."""
+    content, audio = message.get("content"), message.get("audio")
+    if message["role"] != "assistant":
         return content
+    texts = [] if "audio" in profile.fields or not isinstance(audio, Mapping) else [audio.get("transcript")]
+    if "refusal" not in profile.fields:
+        texts.append(message.get("refusal"))
+        if isinstance(content, list):
+            content = [
+                {"type": "text", "text": part["refusal"]} if part["type"] == "refusal" else part for part in content
+            ]
+    elif content is None and message.get("refusal") and not message.get("tool_calls"):
+        return ""
+    said = [text for text in texts if isinstance(text, str) and text.strip()]
     if isinstance(content, list):
-        return [{"type": "text", "text": part["refusal"]} if part["type"] == "refusal" else part for part in content]
-    return content or message.get("refusal", content)
+        return [*content, *({"type": "text", "text": text} for text in said)]
+    return "\n\n".join([*([] if is_blank(content) else [content]), *said]) if said else content
 
 
 def _is_accepted(field: str, value: Any, role: str, profile: Profile, model: Any) -> bool:
@@ -144,11 +163,13 @@ def _has_foreign_details(details: Any, model: Any) -> bool:
     return "openai-responses-v1" in formats and not str(model).startswith("openai/")
 
 
-def _fit_call(call: Mapping[str, Any], profile: Profile, *, sign: bool) -> Json:
+def _fit_call(call: Mapping[str, Any], profile: Profile, declared: Collection[Any], *, sign: bool) -> Json:
     fitted = {name: value for name, value in call.items() if name not in _OF_CALLS or name in profile.fields}
     fitted["id"] = _fit_id(call["id"], profile)
     if isinstance(function := call.get("function"), Mapping):
         own = {name: value for name, value in function.items() if name not in _OF_CALLS}
+        if own["name"] not in declared:
+            own["name"] = to_function_name(to_tool_name(own["name"]))
         fitted["function"] = {**own, "arguments": _fit_arguments(function.get("arguments"))}
     if sign and "thought_signature" in profile.required and "thought_signature" not in str(fitted.get("extra_content")):
         fitted["extra_content"] = {"google": {"thought_signature": NO_SIGNATURE}}
@@ -191,10 +212,10 @@ def _merge(one: Json, other: Json) -> Json:
     return {**merged, "content": [part for content in parts for part in content]}
 
 
-def _iter_called(message: Mapping[str, Any]) -> Iterable[str]:
-    for call in message.get("tool_calls") or ():
-        if isinstance(function := call.get("function"), Mapping):
-            yield function["name"]
+def _get_name(tool: Any) -> Any:
+    """Return the name in a declaration or a call of a function; None if there is none."""
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    return function.get("name") if isinstance(function, Mapping) else None
 
 
 def _declare(name: str) -> Json:

@@ -7,6 +7,7 @@ the whole working set. Reasoning is sent back as the provider encrypted it, and 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -48,8 +49,7 @@ _CONVERTED: Final = frozenset(
 )
 _INPUTS: Final = ("input_text", "input_image", "input_file")
 """Types of parts of messages and outputs in a request."""
-_ID_LENGTH: Final = 64
-"""Maximum characters of `call_id`."""
+_CALL_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
@@ -151,7 +151,7 @@ def _convert_messages(
         elif role == "tool":
             call_id = message.get("tool_call_id")
             kind = "custom_tool_call_output" if call_id in custom else "function_call_output"
-            yield {"type": kind, "call_id": _shorten_id(call_id), "output": _convert_content(message.get("content"))}
+            yield {"type": kind, "call_id": _fit_id(call_id), "output": _convert_content(message.get("content"))}
         else:
             content, name = _convert_content(message.get("content")), str(message.get("name") or "").strip()
             if role == "user" and name:  # the API has no field for the speaker
@@ -181,21 +181,20 @@ def _convert_reply(
         custom_call = call.get("type") == "custom"
         inner = call["custom" if custom_call else "function"]
         # A call by another model may have a name that only that model's provider accepts.
-        name = inner["name"] if inner["name"] in declared else to_tool_name(inner["name"])
+        name = inner["name"] if inner["name"] in declared else to_tool_name(inner["name"])[:64]
         if custom_call:
             custom.add(call["id"])
-            yield {"type": "custom_tool_call", "call_id": _shorten_id(call["id"]), **inner, "name": name}
+            yield {"type": "custom_tool_call", "call_id": _fit_id(call["id"]), **inner, "name": name}
         else:
             about = {"name": name, "arguments": inner.get("arguments") or "{}"}
-            yield {"type": "function_call", "call_id": _shorten_id(call["id"]), **about}
+            yield {"type": "function_call", "call_id": _fit_id(call["id"]), **about}
 
 
-def _shorten_id(call_id: Any) -> Any:
-    """Return the id of a tool call with a length that the API accepts. A call and its result get the same id."""
-    if not isinstance(call_id, str) or 0 < len(call_id) <= _ID_LENGTH:
+def _fit_id(call_id: Any) -> Any:
+    """Return the id of a tool call with length and characters that the API accepts. A call and its result get the same id."""
+    if not isinstance(call_id, str) or _CALL_ID.fullmatch(call_id):
         return call_id
-    mark = hashlib.blake2b(call_id.encode(errors="replace"), digest_size=8).hexdigest()
-    return f"{call_id[: _ID_LENGTH - len(mark) - 1]}_{mark}"
+    return f"call_{hashlib.blake2b(call_id.encode(errors='replace'), digest_size=16).hexdigest()}"
 
 
 def _list_reasoning(message: Mapping[str, Any], upstream: str) -> Iterator[Json]:
