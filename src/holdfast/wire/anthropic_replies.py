@@ -36,16 +36,10 @@ _NATIVE: Final[Mapping[str, frozenset[str]]] = {
     "content_filter": frozenset({"refusal"}),
 }
 """Anthropic's stop reasons that are compatible with each `finish_reason`."""
-_USAGE: Final = (
-    "input_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
-    "output_tokens",
-    "cache_creation",
-    "output_tokens_details",
-    "server_tool_use",
-    "service_tier",
+_CHAT_USAGE: Final = frozenset(
+    {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"}
 )
+"""Fields of `usage` in Chat Completions format. All others are a provider's own."""
 _ID: Final = re.compile(r"[^A-Za-z0-9_-]")
 _TEXT: Final = ("text", 0)
 _NO_USAGE: Final[Block] = {"input_tokens": 0, "output_tokens": 0}
@@ -92,7 +86,8 @@ def _list_native_blocks(given: Any) -> list[Block]:
     return [{name: value for name, value in block.items() if name != "index"} for block in found]
 
 
-_SERVERS: Final = UNSPOKEN_PARTS - THINKING
+_IN_DELTAS: Final = THINKING | {"text", "tool_use"}
+"""Types of blocks that have deltas of their own."""
 
 
 def _convert_part(part: Any) -> Block | None:
@@ -135,7 +130,7 @@ def format_usage(usage: Any) -> Block:
     if not isinstance(usage, Mapping):
         return dict(_NO_USAGE)
     if {"input_tokens", "output_tokens"} <= usage.keys():
-        return {name: usage[name] for name in _USAGE if name in usage}
+        return {name: value for name, value in usage.items() if name not in _CHAT_USAGE}
     details = usage.get("prompt_tokens_details")
     cached = _to_number(details.get("cached_tokens")) if isinstance(details, Mapping) else 0
     converted = {"input_tokens": max(0, _to_number(usage.get("prompt_tokens")) - cached)}
@@ -381,7 +376,7 @@ class ReplyEvents:
     def _emit_finished(self, blocks: Sequence[Block], events: list[Event]) -> None:
         """Emit the parts of completed blocks that are not emitted yet. Their text and reasoning already are."""
         for block in blocks:
-            if block.get("type") in _SERVERS:
+            if block["type"] not in _IN_DELTAS:
                 self._emit_block(block, events)
         if blocks and blocks[-1].get("type") == "text" and self._open == _TEXT:
             self._emit_citations(blocks[-1], events)
