@@ -255,7 +255,7 @@ async def test_models_lists_agents_and_models() -> None:
     agents = 'agents: {support: {llm: default, instruction: "Be kind."}}'
     async with gateway(["ok"], agents) as served:
         names = [model.id async for model in served.openai.models.list()]
-        assert names == ["support", "default"]
+        assert names == ["support", "default", "scripted"]  # the last one is a model of the upstream
         await served.openai.chat.completions.create(model="support", messages=HI)
         assert served.upstream.requests[0].body["model"] == "gpt-4o"
         assert served.upstream.requests[0].body["messages"][0] == {"role": "system", "content": "Be kind."}
@@ -343,7 +343,7 @@ async def test_upstream_errors_map_to_client_exceptions(
 
 async def test_unknown_route_raises_not_found() -> None:
     """With the usual error shape."""
-    async with gateway([]) as served:
+    async with gateway([], "gateway: {passthrough: false}") as served:
         with pytest.raises(openai.NotFoundError) as caught:
             await served.openai.embeddings.create(model="m", input="x")
         assert caught.value.code == "not_found"
