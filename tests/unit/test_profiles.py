@@ -101,12 +101,8 @@ every_profile = pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFIL
 @every_profile
 @given(messages=histories(), tools=st.booleans())
 def test_no_upstream_refuses_a_history(profile: Profile, messages: list[Json], tools: bool) -> None:
-    if (
-        profile.name == "generic"
-    ):  # the strictest table of all refuses reasoning, which most servers at unknown addresses take
-        messages = [
-            {name: value for name, value in message.items() if name not in profile.fields} for message in messages
-        ]
+    if profile.name == "generic":  # the strictest table refuses reasoning, which most servers at unknown addresses take
+        messages = [{key: one[key] for key in one if key not in profile.fields} for one in messages]
     before = msgspec.json.encode(messages)
     sent = fit_request(make_request(profile, messages, tools=tools), profile)
     assert find_fault(profile.name, sent) is None

@@ -146,7 +146,7 @@ def _read_content(message: Mapping[str, Any], profile: Profile) -> Any:
     said = [text for text in texts if isinstance(text, str) and text.strip()]
     if isinstance(content, list):
         return [*content, *({"type": "text", "text": text} for text in said)]
-    return "\n\n".join([*([] if is_blank(content) else [content]), *said]) if said else content
+    return "\n\n".join([*([] if is_blank(content) else [str(content)]), *said]) if said else content
 
 
 def _is_accepted(field: str, value: Any, role: str, profile: Profile, model: Any) -> bool:

@@ -133,7 +133,7 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
         parsed: the parsed body. Its list of messages is emptied, to release its memory.
         gateway: settings of the gateway.
     """
-    hf, body, forwarded = call.hf, parsed.body, call.handed
+    hf, body = call.hf, parsed.body
     session_id, unknown, requester = _check_request(call, parsed, gateway)
     (system, incoming), key = _split_system(parsed), _get_idempotency_key(call, requester)
     fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
@@ -162,7 +162,6 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
         responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
         locator_input.check(responder)
         warnings = make_field_warnings(unknown, names_session=session_id is not None)
-        chosen = wanted or _choose_mode(responder.agent, gateway)
         ignored = [_SHORT_KEY] if key is None and call.get_header("idempotency-key") else []
         request = TurnRequest(
             ref=session.ref,
@@ -175,12 +174,12 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
             interruption=separated.interruption,
             media=media,
             system=system,
-            mode=separated.mode if separated.mode != mode else chosen,
+            mode=separated.mode if separated.mode != mode else wanted or _choose_mode(responder.agent, gateway),
             queue="queue" if placement.kind == "retry" else check_mode(body.get("session_queue")),
             body=drop_own_fields(body),
             idempotency_key=key,
             fingerprint=fingerprint,
-            headers=forwarded,
+            headers=call.handed,
         )
         turn = Turn(hf.engine, _add_parsed_fields(request, parsed))
         turn.placement = placement

@@ -198,6 +198,9 @@ def spoken(words: str, part: Row | None = None, **more: Any) -> Row:
     return {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content, **more}
 
 
+MARKED_CALL: Final[Row] = {"type": "function", "mark": "zqx", "function": {"name": "look", "arguments": "{}"}}
+CITATION: Final[Row] = {"type": "url_citation", "url": "zqx", "title": "t", "start_index": 0, "end_index": 1}
+SUMMARY: Final[Row] = {"type": "summary_text", "text": "zqx"}
 OWN: Final[Mapping[str, tuple[str, list[Row]]]] = {
     "usage-in-choice": ("chat", chat_reply({}, {"usage": {"prompt_tokens": 1, "completion_tokens": 7, "zqx": 1}})),
     "reasoning-details": (
@@ -210,22 +213,7 @@ OWN: Final[Mapping[str, tuple[str, list[Row]]]] = {
     "top-field": ("chat", chat_reply({}, {}, {"provider": "zqx"})),
     "refusal": ("chat", chat_reply({"content": None, "refusal": "zqx"})),
     "images": ("chat", chat_reply({"images": [{"type": "image_url", "image_url": {"url": "https://zqx"}}]})),
-    "call-field": (
-        "chat",
-        chat_reply(
-            {
-                "tool_calls": [
-                    {
-                        "index": 0,
-                        "id": "c",
-                        "type": "function",
-                        "mark": "zqx",
-                        "function": {"name": "look", "arguments": "{}"},
-                    }
-                ]
-            }
-        ),
-    ),
+    "call-field": ("chat", chat_reply({"tool_calls": [{"index": 0, "id": "c", **MARKED_CALL}]})),
     "unknown-block": ("messages", claude_reply(text("zqsaid"), {"type": "map", "place": "zqx"})),
     "only-unknown-block": ("messages", claude_reply({"type": "map", "place": "zqx"})),
     "block-field": ("messages", claude_reply(text("zqsaid", mark="zqx"))),
@@ -237,29 +225,12 @@ OWN: Final[Mapping[str, tuple[str, list[Row]]]] = {
         claude_reply(text("zqsaid"), stop={"container": {"id": "zqx", "expires_at": "2030-01-01T00:00:00Z"}}),
     ),
     "unknown-item": ("responses", items_reply({"id": "x_1", "type": "new_kind", "value": "zqx"}, spoken("zqsaid"))),
-    "item-annotations": (
-        "responses",
-        items_reply(
-            spoken(
-                "zqsaid",
-                {
-                    "annotations": [
-                        {"type": "url_citation", "url": "zqx", "title": "t", "start_index": 0, "end_index": 1}
-                    ]
-                },
-            )
-        ),
-    ),
+    "item-annotations": ("responses", items_reply(spoken("zqsaid", {"annotations": [CITATION]}))),
     "phase": ("responses", items_reply(spoken("zqsaid", phase="zqx"))),
     "item-field": ("responses", items_reply(spoken("zqsaid", mark="zqx"))),
     "part-field": ("responses", items_reply(spoken("zqsaid", {"mark": "zqx"}))),
     "response-field": ("responses", items_reply(spoken("zqsaid"), more={"mark": "zqx"})),
-    "summary": (
-        "responses",
-        items_reply(
-            {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "zqx"}]}, spoken("zqsaid")
-        ),
-    ),
+    "summary": ("responses", items_reply({"id": "rs_1", "type": "reasoning", "summary": [SUMMARY]}, spoken("zqsaid"))),
 }
 """Replies with something that only one API has, marked `zqx`."""
 LOST: Final[Mapping[str, str]] = {
