@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from holdfast.domain.session import SessionRef
+from holdfast.log.items import Delta, Finish, Text
 from holdfast.stores import open_store
 from holdfast.stores.verify import verify
 from holdfast.testing import Gate, Reply, ScriptedUpstream
@@ -128,15 +129,15 @@ class Rushing:
         self.most = most
         self._next: asyncio.Future[None] | None = None
 
-    async def stream(self, request: dict[str, Any], *, headers: Any = None) -> AsyncIterator[dict[str, Any]]:
+    async def stream_deltas(self, request: dict[str, Any], *, headers: Any = None) -> AsyncIterator[list[Delta]]:
         loop = asyncio.get_running_loop()
         loop.call_soon(self._tick)
         while self.said < self.most:
             self.said += 1
             self._next = loop.create_future()
             await self._next
-            yield {"choices": [{"index": 0, "delta": {"content": "w "}, "finish_reason": None}]}
-        yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+            yield [Text("w ")]
+        yield [Finish("stop")]
 
     def _tick(self) -> None:
         if self._next is not None and not self._next.done():
@@ -150,7 +151,7 @@ async def test_fast_model_is_stopped_when_the_client_disconnects(stream: bool, m
     """Long before the reply's end, even if there is always more to read."""
     model = Rushing(30_000)
     async with gateway() as (served, _):
-        monkeypatch.setattr(served.hf.roster.find_llm(None).client, "stream", model.stream)
+        monkeypatch.setattr(served.hf.roster.find_llm(None).client, "stream_deltas", model.stream_deltas)
         line = await Line.ask(served.port, "count", stream=stream)
         await until(lambda: model.said > 10)
         line.drop()

@@ -90,7 +90,7 @@ def index_shared(index_url: str) -> bool:
 @pytest.fixture(params=SHARED)
 def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A store that is empty and may be opened several times."""
-    yield from _reuse_place(request.param, tmp_path)
+    yield from _place(request.param, tmp_path)
 
 
 @pytest.fixture(params=SERVERS)

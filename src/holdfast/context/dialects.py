@@ -83,11 +83,11 @@ def parse_field_thoughts(message: Message) -> list[Thought]:
     extra = message.extra
     made = [_parse_block(item) for item in _list_objects(extra.get("thinking_blocks"))]
     made = made or [_parse_detail(item) for item in _list_objects(extra.get("reasoning_details"))]
-    made = [one for one in made if one.text or (one.vendor is not None and (one.signature or one.sealed))]
-    if made:
+    made = [thought for thought in made if thought.text or thought.signature or thought.sealed]
+    if any(thought.text or thought.vendor for thought in made):
         return made
     texts = (extra.get(name) for name in ("reasoning_content", "reasoning"))
-    return next(([Thought(text)] for text in texts if isinstance(text, str) and text.strip()), [])
+    return next(([Thought(text)] for text in texts if isinstance(text, str) and text.strip()), made)
 
 
 def parse_thought(part: Part) -> Thought:

@@ -24,8 +24,8 @@ from holdfast.wire.chat_stream import ChatDecoder
 
 KEPT: Final = frozenset({"id", "type", "role", "name", "index", "format", "url", "title"})
 """Fields of a delta whose strings are not sent in pieces. Some providers repeat them in each delta, so only the first value is kept."""
-STREAM_ONLY: Final = frozenset({"obfuscation"})
-"""Fields of a chunk that are left out of the completion. They are padding against traffic analysis."""
+STREAM_ONLY: Final = frozenset({"object", "obfuscation"})
+"""Fields of a chunk that are left out of the completion: what the chunk is, and padding against traffic analysis."""
 _PIECES_JOINED: Final = 1_024
 _PIECE_BYTES: Final = 16
 """Bytes that each piece of a text counts in addition to the text."""

@@ -133,7 +133,7 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
         parsed: the parsed body. Its list of messages is emptied, to release its memory.
         gateway: settings of the gateway.
     """
-    hf, body = call.hf, parsed.body
+    hf, body, forwarded = call.hf, parsed.body, call.handed
     session_id, unknown, requester = _check_request(call, parsed, gateway)
     (system, incoming), key = _split_system(parsed), _get_idempotency_key(call, requester)
     fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
@@ -179,7 +179,7 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
             body=drop_own_fields(body),
             idempotency_key=key,
             fingerprint=fingerprint,
-            headers=call.handed,
+            headers=forwarded,
         )
         turn = Turn(hf.engine, _add_parsed_fields(request, parsed))
         turn.placement = placement

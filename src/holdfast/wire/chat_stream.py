@@ -36,7 +36,7 @@ class ChatDecoder:
             if name in HEAD:
                 if value is not None and self._head.get(name) != value:
                     head[name] = value
-            elif name not in ("choices", "usage", "object") and value is not None:
+            elif name not in ("choices", "usage") and value not in (None, _OBJECT, "chat.completion"):
                 deltas.append(Opaque(name, value, None))
         if head:
             self._head |= head

@@ -105,7 +105,6 @@ NOT_THERE = [
     ("DELETE", "/sessions/t", None),
     ("GET", "/v1/sessions?after=t", None),
     ("GET", "/v1/nothing", None),
-    ("POST", "/v1/embeddings", {}),
     ("GET", "/v1", None),
     ("GET", "/v1/sessions/s/", None),
     ("GET", "/v1//sessions", None),

@@ -101,7 +101,7 @@ class Answer:
             if "error" not in event:
                 collector.add(decoder.decode(event))
         completion = collector.build_completion() if collector.finished else collector.build_partial()
-        return dict(completion["choices"][0]["message"])
+        return dict(completion["choices"][0]["message"]) if completion["choices"] else {}
 
 
 class Gateway:
