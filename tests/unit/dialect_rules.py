@@ -65,7 +65,7 @@ def _openai_message(at: int, message: Json) -> Iterator[str]:
     if content is None and not calls and not any(message.get(name) for name in ("audio", "function_call", "refusal")):
         yield f"{at}: no content"
     # vLLM, Mistral, DeepSeek and others: "assistant message must have either content or tool_calls, but not none"
-    elsewhere = calls or message.get("audio") or message.get("function_call") or message.get("content_blocks")
+    elsewhere = calls or any(message.get(name) for name in ("audio", "function_call", "content_blocks", "refusal"))
     if role == "assistant" and not elsewhere and isinstance(content, str) and not content.strip():
         yield f"{at}: a reply without a word"
     if isinstance(content, list):
