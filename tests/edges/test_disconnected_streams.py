@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.log.items import Delta, Finish, Text
+from holdfast.models import ModelRequest
 from holdfast.stores import open_store
 from holdfast.stores.verify import verify
 from holdfast.testing import Gate, Reply, ScriptedUpstream
@@ -129,7 +130,7 @@ class Rushing:
         self.most = most
         self._next: asyncio.Future[None] | None = None
 
-    async def stream_deltas(self, request: dict[str, Any], *, headers: Any = None) -> AsyncIterator[list[Delta]]:
+    async def stream_deltas(self, request: ModelRequest, *, headers: Any = None) -> AsyncIterator[list[Delta]]:
         loop = asyncio.get_running_loop()
         loop.call_soon(self._tick)
         while self.said < self.most:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.models import AnthropicModel, collect
+from holdfast.models import AnthropicModel, collect, decode_request
 from holdfast.testing import Reply
 from tests.service.anthropic_kit import HI, KEY, SEARCH, open_model
 
@@ -28,7 +28,7 @@ def test_repr_does_not_contain_the_key() -> None:
 )
 def test_clients_key_replaces_the_configured_key(host: str, handed: dict[str, str], sent: dict[str, str]) -> None:
     """In the header that the host accepts. Errors do not contain it."""
-    call = AnthropicModel(f"https://{host}", KEY)._build_request(HI, handed)
+    call = AnthropicModel(f"https://{host}", KEY)._build_request(decode_request(HI), handed)
     assert {name: call.headers[name] for name in ("x-api-key", "authorization") if name in call.headers} == sent
     assert all(value.rpartition(" ")[2] in call.secrets for value in sent.values())
 

@@ -22,7 +22,7 @@ from holdfast.context.units import NO_RESULT
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
-from holdfast.models import OfflineModel
+from holdfast.models import ModelRequest, OfflineModel, encode_request
 from holdfast.turns.interruptions import address_model
 from tests.unit.strategies import events, log_of, requests
 
@@ -46,8 +46,9 @@ _NOBODYS = (
 
 def request_body(built: WorkingSet, llm: Llm = CUSTOM, **fields: Any) -> dict[str, Any]:
     """Build the request for a model; each message is identified by its position."""
-    body = {"model": llm.model, "messages": [{"at": at} for at in range(len(built.messages))], **fields}
-    return address_model(body, llm, built, turn_id=7, now=lambda: 1234)
+    messages = [Message(role="user", extra={"at": at}) for at in range(len(built.messages))]
+    request = ModelRequest(messages, {"model": llm.model, **fields})
+    return encode_request(address_model(request, llm, built, turn_id=7, now=lambda: 1234))
 
 
 def with_times(entries: Sequence[Entry]) -> list[Entry]:
@@ -61,7 +62,7 @@ def check(built: WorkingSet, entries: Sequence[Entry]) -> None:
     places = []
     for told, message in zip(request_body(built)["messages"], built.messages, strict=True):
         if "turn_id" not in told:
-            assert told.keys() == {"at"}
+            assert told.keys() == {"role", "at"}
             assert message in built.request.system or message.text.startswith(_NOBODYS), message
             continue
         seq = told["turn_id"] - 100

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.domain.messages import Message
 from holdfast.wire.anthropic_requests import build_body
+from holdfast.wire.openai import parse_messages
 from tests.behaviour.kit.anthropic import check_request
 
 Json = dict[str, Any]
@@ -30,22 +32,22 @@ def list_marks(body: Json) -> list[tuple[str, Any]]:
     return [(place, block["cache_control"]) for place, block in places if "cache_control" in block]
 
 
-def conversation(*contents: Any) -> list[Json]:
+def conversation(*contents: Any) -> list[Message]:
     """Return alternating user and assistant messages after a system prompt."""
     told = [{"role": ("user", "assistant")[at % 2], "content": content} for at, content in enumerate(contents)]
-    return [{"role": "system", "content": "Sys."}, *told]
+    return parse_messages([{"role": "system", "content": "Sys."}, *told])
 
 
 def test_the_request_sets_the_lifetime_of_marks() -> None:
     """Our marks copy Anthropic's top-level `cache_control`."""
-    body = build_body({"model": "m", "cache_control": HOUR, "messages": conversation("task")})
+    body = build_body(conversation("task"), {"model": "m", "cache_control": HOUR})
     assert list_marks(body) == [("system.0", HOUR), ("0.0", HOUR)]
 
 
 def test_marks_before_a_one_hour_mark_last_one_hour_too() -> None:
     """The API rejects a five-minute mark before a one-hour mark."""
     block = {"type": "text", "text": "e", "cache_control": HOUR}
-    body = build_body({"model": "m", "messages": conversation("task", "a", "b", "c", [block])})
+    body = build_body(conversation("task", "a", "b", "c", [block]), {"model": "m"})
     assert [mark for _, mark in list_marks(body)] == [HOUR] * 4
     assert check_request(body) == []
 
@@ -53,6 +55,6 @@ def test_marks_before_a_one_hour_mark_last_one_hour_too() -> None:
 def test_reasoning_is_never_marked() -> None:
     thought = {"thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": "s"}]}
     told = conversation("task", "a", "b")
-    told.insert(2, {"role": "assistant", "content": None, **thought})
-    body = build_body({"model": "m", "messages": told})
+    told.insert(2, Message(role="assistant", content=None, extra=thought))
+    body = build_body(told, {"model": "m"})
     assert check_request(body) == []

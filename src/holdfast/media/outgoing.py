@@ -16,6 +16,7 @@ from holdfast.domain.media.parts import (
     describe_part,
     format_bytes,
     list_hashes,
+    mark_parts,
     measure_part,
     restore_data,
     show_to_model,
@@ -152,7 +153,8 @@ async def prepare_for_model(
 ) -> tuple[Message, ...]:
     """Return the messages of a prompt in the form in which they are sent to a model.
 
-    Media that the model does not accept, and the oldest of too many, are replaced by text. All other media get their data back.
+    Media that the model does not accept, the oldest of too many, and those whose data was erased are replaced by text. All other
+    media get their data back.
 
     Args:
         store: the store of the session.
@@ -175,4 +177,6 @@ async def prepare_for_model(
         ]
 
     restored = await restore_media(store, ref, await run_cpu(show, long=many))
-    return await run_cpu(lambda: tuple(map(convert_parts, restored)), long=many) if as_chat else restored
+    return await run_cpu(
+        lambda: tuple(mark_parts(convert_parts(message) if as_chat else message) for message in restored), long=many
+    )

@@ -16,7 +16,16 @@ offline   the model that needs no network
 from __future__ import annotations
 
 from holdfast.models.anthropic import AnthropicModel
-from holdfast.models.base import DeltaModel, Model, closing, retire, stream_deltas
+from holdfast.models.base import (
+    DeltaModel,
+    Model,
+    ModelRequest,
+    closing,
+    decode_request,
+    encode_request,
+    retire,
+    stream_deltas,
+)
 from holdfast.models.collect import Collector, TokenUsage, collect, read_usage, to_chunks
 from holdfast.models.count_endpoints import find_count_endpoint
 from holdfast.models.counting import PromptCounter, ProviderCounter
@@ -34,6 +43,7 @@ __all__ = [
     "DeltaModel",
     "LimitedModel",
     "Model",
+    "ModelRequest",
     "OfflineModel",
     "OpenAIModel",
     "PromptCounter",
@@ -43,6 +53,8 @@ __all__ = [
     "Upstream",
     "closing",
     "collect",
+    "decode_request",
+    "encode_request",
     "find_count_endpoint",
     "get_upstream_origin",
     "make_too_long_error",

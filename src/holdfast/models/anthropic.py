@@ -1,10 +1,10 @@
-"""Client for Anthropic's Messages API. It takes Chat Completions requests and yields chunks, like every other model."""
+"""Client for Anthropic's Messages API."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Unpack
+from typing import Final, Unpack
 from urllib.parse import urlsplit
 
 from holdfast.accounting import run_cpu
@@ -12,6 +12,7 @@ from holdfast.domain.profiles import find_profile
 from holdfast.models.answer import AnswerReader
 from holdfast.models.anthropic_access import HOST, make_credentials, make_headers, normalize_path
 from holdfast.models.anthropic_stream import Json, MessageReader, ReplyDecoder
+from holdfast.models.base import ModelRequest
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
 from holdfast.models.http import check_headers, parse_base_url
 from holdfast.wire.anthropic_requests import build_body, list_betas
@@ -67,14 +68,16 @@ class AnthropicModel(UpstreamClient):
         self._max_tokens = max_tokens
         self._clock = clock
 
-    async def _prepare_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-        long = len(request.get("messages") or ()) >= THREAD_MESSAGES
+    async def _prepare_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
+        long = len(request.messages) >= THREAD_MESSAGES
         return await run_cpu(self._build_request, request, headers, long=long)
 
-    def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-        with_model = request if self._model is None else {**request, "model": self._model}
-        body = build_body(with_model, max_tokens=self._max_tokens)
-        return PreparedRequest.from_body({**body, "stream": True}, self._make_headers(headers, list_betas(request)))
+    def _build_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
+        fields = request.fields if self._model is None else {**request.fields, "model": self._model}
+        body = build_body(request.messages, fields, max_tokens=self._max_tokens)
+        return PreparedRequest.from_body(
+            {**body, "stream": True}, self._make_headers(headers, list_betas(request.fields))
+        )
 
     def _make_headers(self, headers: Mapping[str, str], betas: Sequence[str] = ()) -> dict[str, str]:
         """Return the headers of one call. If the caller passed a key, this client's own credentials are not sent.

@@ -29,7 +29,7 @@ from holdfast.errors import (
     ModelUnavailable,
 )
 from holdfast.limits import MODEL_EVENT_BYTES, MODEL_STREAM_BYTES
-from holdfast.models.base import DeltaModel, close_after
+from holdfast.models.base import DeltaModel, ModelRequest, close_after
 from holdfast.models.failures import is_retryable, make_upstream_error, parse_error_body, scrub
 from holdfast.models.http import SECRET_HEADERS, check_headers, find_proxy
 
@@ -211,7 +211,7 @@ class UpstreamClient(DeltaModel):
         return URL(url.geturl(), encoded=True)
 
     async def stream_deltas(
-        self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
+        self, request: ModelRequest, *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[list[Delta], None]:
         """Send the request and yield the deltas of each event of the answer, as described in `Model.stream`.
 
@@ -263,16 +263,16 @@ class UpstreamClient(DeltaModel):
         if pool is not None:
             await pool.close()
 
-    async def _prepare_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
+    async def _prepare_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
         """Build the HTTP request. Subclasses override this method if `_build_request` may take long and should run in a thread."""
         return self._build_request(request, headers)
 
     @abstractmethod
-    def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-        """Return the HTTP request for a Chat Completions body.
+    def _build_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
+        """Return the HTTP request for a request.
 
         Args:
-            request: The body.
+            request: The request.
             headers: Headers of this call, which override those of the client.
         """
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Unpack
 from holdfast.errors import ModelError
 from holdfast.log.items import Delta, Opaque
 from holdfast.models.answer import AnswerReader
+from holdfast.models.base import ModelRequest
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.models.http import check_api_key, check_headers, parse_base_url
@@ -61,12 +62,12 @@ class PostingClient(UpstreamClient):
             ModelError: The endpoint did not answer, or rejected the request.
         """
         whole = b""
-        async for (body,) in self.stream_deltas(request):
+        async for (body,) in self.stream_deltas(ModelRequest((), request)):
             whole = body.value  # type: ignore[union-attr]
         return whole
 
-    def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-        return PreparedRequest.from_body(request, self._headers | dict(headers))
+    def _build_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
+        return PreparedRequest.from_body(request.fields, self._headers | dict(headers))
 
     def _create_reader(self, call: PreparedRequest) -> AnswerReader:
         return _WholeAnswer(self._where, call.secrets, self._max_event_bytes, mark=self._mark)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.profiles import Profile, get_profile
 from holdfast.errors import ModelBusy
-from holdfast.models.base import DeltaModel, Model, closing, retire, stream_deltas
+from holdfast.models.base import DeltaModel, Model, ModelRequest, closing, retire, stream_deltas
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -68,7 +68,7 @@ class LimitedModel(DeltaModel):
         return get_profile(self.model)
 
     def stream_deltas(
-        self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
+        self, request: ModelRequest, *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[list[Delta], None]:
         """Wait until the call may run, then yield the model's answer.
 

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.context.recalled import OPENING, SESSION_OPENING
-from holdfast.models.base import DeltaModel
+from holdfast.models.base import DeltaModel, ModelRequest, encode_request
 from holdfast.models.collect import to_chunks
 from holdfast.wire.chat_stream import ChatDecoder
 
@@ -89,12 +89,12 @@ class OfflineModel(DeltaModel):
         return self._name
 
     async def stream_deltas(
-        self, request: Request, *, headers: Mapping[str, str] | None = None
+        self, request: ModelRequest, *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[list[Delta], None]:
         """Yield the answer word by word. The method raises no errors."""
         # Counting the whole prompt takes long, so it is done in a thread.
         decoder = ChatDecoder()
-        for chunk in to_chunks(await run_cpu(self._build_completion, request), by_word=True):
+        for chunk in to_chunks(await run_cpu(self._build_completion, encode_request(request)), by_word=True):
             await anyio.lowlevel.checkpoint()
             yield decoder.decode(chunk)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Unpack
 
 from holdfast.domain.profiles import PROFILES, ProfileName, find_profile, list_changes
 from holdfast.errors import ContextTooLong, ModelRejected
 from holdfast.models.answer import AnswerReader
+from holdfast.models.base import ModelRequest, encode_request
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
 from holdfast.models.fitting import fit_request
 from holdfast.models.http import check_api_key, check_headers, parse_base_url
@@ -54,10 +55,10 @@ class OpenAIModel(UpstreamClient):
         self._may_lack_version = url == self._bare
         super().__init__(url, where, model=model, headers=own | check_headers(headers or {}), **options)
 
-    def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-        options = request.get("stream_options")
+    def _build_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
+        options = request.fields.get("stream_options")
         options = options if isinstance(options, dict) else {}
-        body = {**request, "stream": True, "stream_options": options | {"include_usage": True}}
+        body = {**encode_request(request), "stream": True, "stream_options": options | {"include_usage": True}}
         if self._model is not None:
             body["model"] = self._model
         body = fit_request(body, self.profile)

@@ -12,6 +12,7 @@ from holdfast.errors import ModelProtocolError
 from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.log.items import Delta, Usage
 from holdfast.models.answer import AnswerReader
+from holdfast.models.base import ModelRequest, encode_request
 from holdfast.models.client import PreparedRequest
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.models.openai import OpenAIModel
@@ -37,12 +38,12 @@ class ResponsesModel(OpenAIModel):
 
     _path = "/responses"
 
-    async def _prepare_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-        long = len(request.get("messages") or ()) >= THREAD_MESSAGES
+    async def _prepare_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
+        long = len(request.messages) >= THREAD_MESSAGES
         return await run_cpu(self._build_request, request, headers, long=long)
 
-    def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-        body = build_body(request, self._where)
+    def _build_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
+        body = build_body(encode_request(request), self._where)
         if self._model is not None:
             body["model"] = self._model
         return PreparedRequest.from_body(body, self._make_headers(headers))

@@ -33,7 +33,7 @@ from holdfast.context.units import Unit, list_messages
 from holdfast.domain.messages import Message
 from holdfast.errors import ContextTooLong, InvalidRequest, ModelError, ModelRejected, ModelUnavailable
 from holdfast.log.items import get_text
-from holdfast.models import Collector, closing, read_usage, stream_deltas
+from holdfast.models import Collector, closing, decode_request, read_usage, stream_deltas
 from holdfast.wire.openai import to_chat_message
 
 if TYPE_CHECKING:
@@ -257,8 +257,9 @@ async def _call_model(
     body: dict[str, Any] = {**llm.params, "model": llm.model, "messages": messages}
     if llm.max_tokens is not None:
         body.setdefault("max_tokens", llm.max_tokens)
+    request = decode_request(body)
     collector, chars, runaway = Collector(), 0, False
-    async with _convert_errors(llm.model, seconds), closing(stream_deltas(llm.client, body)) as stream:
+    async with _convert_errors(llm.model, seconds), closing(stream_deltas(llm.client, request)) as stream:
         async for deltas in stream:
             collector.add(deltas)
             chars += len(get_text(deltas))

@@ -34,6 +34,7 @@ from holdfast.engine.entries import count_tokens
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import HeardMismatch, InvalidRequest, NoReply
 from holdfast.limits import INTERRUPTED_BEHIND
+from holdfast.models import ModelRequest
 from holdfast.stores.base import Store
 from holdfast.stores.walk import ENTRIES
 from holdfast.turns.turn import Turn, TurnRequest
@@ -260,27 +261,27 @@ def check_interruptable(body: Mapping[str, Any]) -> None:
 
 
 def address_model(
-    body: dict[str, Any], llm: Llm, built: WorkingSet, *, turn_id: int, now: Callable[[], int]
-) -> dict[str, Any]:
+    request: ModelRequest, llm: Llm, built: WorkingSet, *, turn_id: int, now: Callable[[], int]
+) -> ModelRequest:
     """Return a request in the form that its model accepts, with or without the fields of voice records.
 
     Args:
-        body: the Chat Completions request. Its `messages` are those of `built`, in order.
+        request: the request. Its messages are those of `built`, in order.
         llm: the model.
         built: the working set.
         turn_id: the turn that the reply belongs to.
         now: function that returns milliseconds since the epoch. It is called only if the model receives voice records.
     """
-    plain = {name: value for name, value in body.items() if name not in REQUEST_FIELDS}
+    fields = {name: value for name, value in request.fields.items() if name not in REQUEST_FIELDS}
     if not llm.records:
-        return plain
+        return ModelRequest(request.messages, fields)
     sources = built.list_sources()
     messages = [
-        message if entry is None else {**message, **_make_record_fields(entry, sent.role)}
-        for message, entry, sent in zip(body["messages"], sources, built.messages, strict=True)
+        message if entry is None else message.evolve(extra={**message.extra, **_make_record_fields(entry, sent.role)})
+        for message, entry, sent in zip(request.messages, sources, built.messages, strict=True)
     ]
-    voice_fields = {"turn_id": turn_id, "timestamp": now(), INTERRUPTABLE: _is_interruptable(body, sources)}
-    return {**plain, "messages": messages, **voice_fields}
+    voice_fields = {INTERRUPTABLE: _is_interruptable(request.fields, sources)}
+    return ModelRequest(messages, {**fields, "turn_id": turn_id, "timestamp": now(), **voice_fields})
 
 
 def _make_record_fields(entry: Entry, role: str) -> dict[str, Any]:
@@ -293,12 +294,12 @@ def _make_record_fields(entry: Entry, role: str) -> dict[str, Any]:
     return {"turn_id": entry.turn_id, "timestamp": entry.timestamp, "metadata": metadata}
 
 
-def _is_interruptable(body: Mapping[str, Any], sources: Iterable[Entry | None]) -> bool:
+def _is_interruptable(fields: Mapping[str, Any], sources: Iterable[Entry | None]) -> bool:
     """Return the request's own value for `interruptable`.
 
     If the request has no value, return False if the last reply in the prompt must not be interrupted, else True.
     """
-    requested = body.get(INTERRUPTABLE)
+    requested = fields.get(INTERRUPTABLE)
     if requested is not None:
         return requested is not False
     replies = [entry for entry in sources if entry is not None and entry.message.role == "assistant"]

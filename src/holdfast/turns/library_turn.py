@@ -26,7 +26,7 @@ from holdfast.turns.prompt import build_prompt, to_sendable
 from holdfast.turns.replies import append_reply, read_reply_text
 from holdfast.turns.scope import TurnScope
 from holdfast.turns.turn import Turn
-from holdfast.wire.openai import list_moved_media, parse_origin
+from holdfast.wire.openai import list_moved_media, parse_origin, to_chat_message
 from holdfast.wire.sendable import Sendable, to_message
 
 _ENDED: Final = "the turn has ended: open another one, or add what is missing with session.append()"
@@ -382,4 +382,6 @@ def _end_abandoned(scope: TurnScope, loop: asyncio.AbstractEventLoop, name: str)
 async def get_prompt(turn: Turn) -> list[dict[str, Any]]:
     """Return the messages of a turn's next prompt, ready to send."""
     built = turn.working_set
-    return await to_sendable(turn.engine, turn.request.ref, turn.request.responder.llm, built) if built else []
+    if built is None:
+        return []
+    return [*map(to_chat_message, await to_sendable(turn.engine, turn.request.ref, turn.request.responder.llm, built))]

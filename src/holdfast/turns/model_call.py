@@ -38,6 +38,7 @@ from holdfast.limits import MODEL_TRAILING_CHUNKS
 from holdfast.log.items import Delta, has_content
 from holdfast.models import (
     Call,
+    ModelRequest,
     closing,
     get_upstream_origin,
     make_too_long_error,
@@ -75,8 +76,8 @@ async def call_model(turn: Turn) -> AsyncGenerator[list[Delta], None]:
         call, has_begun = turn.roster.find_upstream(turn.request.responder.llm).begin(turn.engine.clock()), False
         try:
             await faults.hit("before-model-call")
-            client, body = turn.request.responder.llm.client, await _build_body(turn)
-            async with closing(stream_deltas(client, body, headers=turn.request.headers or None)) as stream:
+            client, request = turn.request.responder.llm.client, await _build_request(turn)
+            async with closing(stream_deltas(client, request, headers=turn.request.headers or None)) as stream:
                 opening = await _read_opening(turn, stream)
                 if opening:
                     has_begun = True
@@ -134,8 +135,8 @@ def _record_failure(turn: Turn, call: Call, error: ModelError | InvalidRequest) 
     _log.warning("a model refused a prompt" if too_long else "a model did not answer", extra={"fields": fields})
 
 
-async def _build_body(turn: Turn) -> dict[str, Any]:
-    """Return the request body of the next model call."""
+async def _build_request(turn: Turn) -> ModelRequest:
+    """Return the request of the next model call."""
     assert turn.working_set is not None, "the working set is built first"
     llm = turn.request.responder.llm
     fields = add_tools(turn.request.responder, turn.request.body)
@@ -149,12 +150,13 @@ async def _build_body(turn: Turn) -> dict[str, Any]:
     if llm.hosts_tools and turn.request.hosted_tools:
         body["tools"] = [*(body.get("tools") or ()), *turn.request.hosted_tools]
     body["model"] = llm.model
-    body["messages"] = await to_sendable(turn.engine, turn.request.ref, llm, turn.working_set)
     if llm.max_tokens is not None and not {"max_tokens", "max_completion_tokens"} & body.keys():
         body["max_tokens"] = llm.max_tokens
     if llm.cache_key:
         body.setdefault("prompt_cache_key", turn.request.cache_key or make_cache_key(turn.session))
-    return address_model(body, llm, turn.working_set, turn_id=turn.session.tail.turn_id, now=turn.engine.clock)
+    body.pop("messages", None)
+    request = ModelRequest(await to_sendable(turn.engine, turn.request.ref, llm, turn.working_set), body)
+    return address_model(request, llm, turn.working_set, turn_id=turn.session.tail.turn_id, now=turn.engine.clock)
 
 
 def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:

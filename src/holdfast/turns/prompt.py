@@ -34,6 +34,7 @@ from holdfast.errors import ArtifactNotFound, BudgetTooSmall, InvalidRequest, Se
 from holdfast.limits import INLINE_MESSAGES, INSTRUCTED_ARTIFACT_BYTES
 from holdfast.media.outgoing import prepare_for_model
 from holdfast.memory.checks import find_owners
+from holdfast.models import ModelRequest, encode_request
 from holdfast.overlays.session_cache import ReadView, is_heavy, read_view
 from holdfast.stores.sessions import NewSession
 from holdfast.turns.compaction import Compacted, CompactionOrder, compact_session, find_summary, make_item_text
@@ -41,10 +42,10 @@ from holdfast.turns.interruptions import check_interruptable
 from holdfast.turns.recall import keep_recalled, prepare_recall, recall_other_sessions, recall_session
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
 from holdfast.wire import anthropic_requests
-from holdfast.wire.anthropic_requests import drop_foreign_fields, to_plain_prompt
+from holdfast.wire.anthropic_requests import drop_foreign_fields, is_plain
 from holdfast.wire.anthropic_tools import add_betas, get_instruction, replace_typed_tools
 from holdfast.wire.compaction_references import SECRET_BYTES, CompactionNote, make_reference
-from holdfast.wire.openai import move_media_after_results, to_chat_message
+from holdfast.wire.openai import move_media_after_results
 
 _RECOUNTS = 3
 """Maximum number of times that a prompt is counted by the provider, and built again because the count exceeds the
@@ -257,23 +258,18 @@ async def count_by_provider(engine: Engine, ref: SessionRef, llm: Llm, built: Wo
         return None
     tools = {"tools": built.request.tools} if built.request.tools else {}
     messages = await to_sendable(engine, ref, llm, built)
-    return await llm.count_prompt({"model": llm.model, "messages": messages, **tools})
+    return await llm.count_prompt(encode_request(ModelRequest(messages, {"model": llm.model, **tools})))
 
 
-async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> list[dict[str, Any]]:
-    """Convert a prompt to Chat Completions messages, ready to send, with the media that the model accepts."""
+async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> Sequence[Message]:
+    """Return the messages of a prompt, ready to send, with the media that the model accepts."""
     as_chat = llm.dialect == "openai"
     many = len(built.messages) > INLINE_MESSAGES
-    if as_chat:
-        messages = built.messages
-        plain = await run_cpu(to_plain_prompt, messages) if many else to_plain_prompt(messages)
-        if plain is not None:
-            return plain
+    if as_chat and await run_cpu(lambda: all(map(is_plain, built.messages)), long=many):
+        return built.messages
     limits = engine.roster.find_profile(llm, engine.clock())
     prepared = await prepare_for_model(engine.store, ref, built, limits, as_chat=as_chat)
-    return await run_cpu(
-        lambda: [*map(to_chat_message, to_acceptable(llm, prepared) if as_chat else prepared)], long=many
-    )
+    return await run_cpu(to_acceptable, llm, prepared, long=many) if as_chat else prepared
 
 
 def to_acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:

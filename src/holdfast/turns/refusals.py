@@ -24,7 +24,7 @@ from holdfast.models.refusals import find_place, learn, read_reason, read_words
 from holdfast.turns.prompt import build_prompt, to_sendable
 from holdfast.turns.turn import Turn, TurnWarning
 from holdfast.wire.anthropic import find_part, map_blocks
-from holdfast.wire.openai import list_moved_media
+from holdfast.wire.openai import list_moved_media, to_chat_message
 from holdfast.wire.responses_upstream import map_items
 
 _log = logging.getLogger("holdfast.models")
@@ -125,7 +125,8 @@ class Refusals:
         """Return the messages of the prompt in Chat Completions format, and as they are sent to an upstream with this API."""
         turn, llm = self._turn, self._turn.request.responder.llm
         assert turn.working_set is not None, "a prompt was refused"
-        prepared = await to_sendable(turn.engine, turn.request.ref, llm, turn.working_set)
+        messages = await to_sendable(turn.engine, turn.request.ref, llm, turn.working_set)
+        prepared = [*map(to_chat_message, messages)]
         profile = None if llm.hosts_tools or llm.dialect == "anthropic" else get_profile(llm.client)
         if profile is None:
             return prepared, [(message, [at]) for at, message in enumerate(prepared)]

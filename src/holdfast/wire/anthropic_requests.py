@@ -30,10 +30,8 @@ from holdfast.wire.anthropic import MARK, build_request, convert_tools, to_tool_
 from holdfast.wire.openai import (
     LEFT_OUT,
     describe_left_out,
-    parse_messages,
     read_medium,
     split_system,
-    to_chat_message,
 )
 
 Body = Mapping[str, Any]
@@ -87,18 +85,19 @@ def check(body: Body) -> None:
     _convert_choice(body.get("tool_choice"), convert_tools(tools) if tools else [])
 
 
-def build_body(body: Body, *, max_tokens: int | None = None) -> dict[str, Any]:
-    """Convert a Chat Completions body to a body of `POST /v1/messages`.
+def build_body(messages: Sequence[Message], body: Body, *, max_tokens: int | None = None) -> dict[str, Any]:
+    """Convert a request to a body of `POST /v1/messages`.
 
     Args:
-        body: The body, with `model` and `messages`. The messages need not be adapted to Anthropic's dialect yet.
+        messages: The prompt. It need not be adapted to Anthropic's dialect yet.
+        body: All other fields of a Chat Completions request, with `model`.
         max_tokens: Limit for the reply if the body sets none. Default: the tokens that `Budget` reserves for the reply.
 
     Raises:
         InvalidRequest: The body contains something that Anthropic does not support, as in `check`.
     """
     check(body)
-    front, rest = split_system(parse_messages(list(body.get("messages") or ())))
+    front, rest = split_system(messages)
     tools, choice = _select_tools(body)
     converted: dict[str, Any] = {name: value for name, value in body.items() if name not in CHAT_ONLY | REWRITTEN}
     converted.update(
@@ -440,25 +439,8 @@ _LOW_BUDGET, _MEDIUM_BUDGET = 4096, 16_384
 # -- messages ----------------------------------------------------------------
 
 
-def to_plain_prompt(messages: Sequence[Message]) -> list[dict[str, Any]] | None:
-    """Return the messages in Chat Completions format; None if one of them contains something specific to a provider."""
-    plain = [
-        # Nearly all messages of a long prompt are text only.
-        {"role": one.role, "content": one.content}
-        if type(one.content) is str
-        and not (one.tool_calls or one.extra)
-        and one.tool_call_id is None
-        and one.name is None
-        else to_chat_message(one)
-        if _is_plain(one)
-        else None
-        for one in messages
-    ]
-    return None if None in plain else plain  # type: ignore[return-value]  # there is no None in it
-
-
-def _is_plain(message: Message) -> bool:
-    """Return True if a message has only text and tool calls."""
+def is_plain(message: Message) -> bool:
+    """Return True if a message has only text and tool calls, so that it contains nothing specific to a provider."""
     if message.extra or isinstance(message.content, tuple):
         return False
     if message.role == "tool":

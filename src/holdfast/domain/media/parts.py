@@ -158,6 +158,13 @@ def mark_part(part: Part) -> dict[str, Any]:
     return extra
 
 
+def mark_parts(message: Message) -> Message:
+    """Return the message with descriptions in place of media data that are still detached; the same object if there are none."""
+    return _map_media_parts(
+        message, lambda part: msgspec.structs.replace(part, extra=mark_part(part), held=()) if part.held else part
+    )
+
+
 def show_to_model(message: Message, inputs: Collection[str] | None) -> Message:
     """Return the message with descriptions in place of the media that the model does not accept.
 
