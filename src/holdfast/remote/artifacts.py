@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
-from holdfast.artifacts import LoadedArtifact
+from holdfast.artifacts import LoadedArtifact, SessionArtifacts
 from holdfast.domain.artifact import NOTHING, Artifact, check_name
 from holdfast.errors import ArtifactNotFound, InvalidRequest, TooLarge
-from holdfast.limits import ARTIFACT_BYTES, CONNECT_PAGE
-from holdfast.remote.objects import decode, parse_artifact, parse_artifacts
+from holdfast.limits import ARTIFACT_BYTES
+from holdfast.remote.objects import decode, parse_page, to_artifact
+from holdfast.remote.signatures import Arguments, like, match
 from holdfast.remote.transport import Request, Transport, encode_body
 
-Data = bytes | bytearray | memoryview | str | Path | AsyncIterable[bytes]
+_parse_artifacts: Final = parse_page(to_artifact)
 
 
 class RemoteArtifacts:
@@ -31,36 +32,24 @@ class RemoteArtifacts:
         self._transport, self._path = transport, (*path, "artifacts")
         self._query = {"user_id": user_id}
 
-    async def save(
-        self,
-        name: str,
-        data: Data,
-        *,
-        mime_type: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        author: str | None = None,
-        expect: int | None = None,
-    ) -> Artifact:
+    @like(SessionArtifacts.save)
+    async def save(self, given: Arguments) -> Artifact:
         """Save a new version of an artifact, and return its description.
 
         The arguments and errors are those of `SessionArtifacts.save`. The whole content is in memory while it is sent.
         """
-        content = await _read(data)
-        query = {**self._query, "author": author}
-        if metadata is not None:
-            query["metadata"] = encode_body(dict(metadata)).decode()
-        headers = {} if mime_type is None else {"content-type": mime_type}
-        if expect == NOTHING:
-            headers["if-none-match"] = "*"
-        elif expect is not None:
-            headers["if-match"] = f'"{expect}"'
-        headers.setdefault(
-            "content-type", "application/x-www-form-urlencoded"
-        )  # the server derives the type from the name
-        path = (*self._path, check_name(name))
+        content = await _read(given["data"])
+        query = {**self._query, "author": given["author"]}
+        if given["metadata"] is not None:
+            query["metadata"] = encode_body(dict(given["metadata"])).decode()
+        # With this type, which says nothing, the server derives the type from the name.
+        headers = {"content-type": given["mime_type"] or "application/x-www-form-urlencoded"}
+        expect = given["expect"]
+        headers |= {"if-none-match": "*"} if expect == NOTHING else match(expect)
         # With a condition, the server returns the result of the first attempt.
+        path = (*self._path, check_name(given["name"]))
         request = Request("PUT", path, query, content, headers, repeatable=expect is not None)
-        return parse_artifact((await self._transport.send(request)).data)
+        return to_artifact(decode((await self._transport.send(request)).data))
 
     async def get(self, name: str, version: int | None = None) -> Artifact:
         """Return an artifact without its content. Raises `ArtifactNotFound` if there is no such artifact or version."""
@@ -81,11 +70,11 @@ class RemoteArtifacts:
 
     async def list(self) -> tuple[Artifact, ...]:
         """Return the newest version of each artifact: first the session's own, then those that the user's sessions share."""
-        return await self._read_pages()
+        return await self._read_all()
 
     async def versions(self, name: str) -> tuple[Artifact, ...]:
         """Return all versions of an artifact, oldest first. Raises `ArtifactNotFound` if there is no such artifact or version."""
-        return await self._read_pages(name=check_name(name))
+        return await self._read_all(name=check_name(name))
 
     async def delete(self, name: str, version: int | None = None) -> int:
         """Delete an artifact, or one version of it, and return the number of deleted versions.
@@ -97,14 +86,9 @@ class RemoteArtifacts:
         deleted = await self._transport.call("DELETE", *self._path, check_name(name), query=query, parse=decode)
         return int(deleted["versions"])
 
-    async def _read_pages(self, **chosen: str) -> tuple[Artifact, ...]:
-        found: list[Artifact] = []
-        after, more = None, True
-        while more:
-            query = {**self._query, **chosen, "limit": CONNECT_PAGE, "after": after}
-            page, more, after = await self._transport.call("GET", *self._path, query=query, parse=parse_artifacts)
-            found += page
-        return tuple(found)
+    async def _read_all(self, **chosen: str) -> tuple[Artifact, ...]:
+        query = {**self._query, **chosen}
+        return await self._transport.read_all(*self._path, query=query, parse=_parse_artifacts)
 
 
 async def _read(data: Any) -> bytes:

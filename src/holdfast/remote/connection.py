@@ -5,36 +5,39 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from holdfast.domain.session import DEFAULT_USER, Entry, Receipt, Session, SessionRef
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound, UserNotFound
-from holdfast.lifecycle.removal import DeletionPage
+from holdfast.lifecycle.removal import DeletionPage, RecordedDeletion
 from holdfast.limits import CONNECT_CALL_SECONDS, CONNECT_RETRIES
 from holdfast.numbers import check_whole
 from holdfast.recall.base import SearchMode
 from holdfast.remote.memories import RemoteMemories
 from holdfast.remote.objects import (
     decode,
-    leave_out_unset,
-    parse_deletions,
     parse_entry,
-    parse_hits,
-    parse_import,
+    parse_page,
     parse_session,
+    parse_with,
+    to_import,
+    to_results,
     to_session,
 )
 from holdfast.remote.records import RemoteRecords
-from holdfast.remote.session import RemoteSession
+from holdfast.remote.session import RemoteSession, to_session_body
+from holdfast.remote.signatures import Arguments, leave_out, like
 from holdfast.remote.state import RemoteState
 from holdfast.remote.transport import Transport
 from holdfast.search.queries import SearchResults
 from holdfast.sessions.carry_over import CarryOver, find_carried_message
-from holdfast.sessions.fields import check_session_fields, to_system_messages
+from holdfast.sessions.catalogue import Sessions
+from holdfast.sessions.fields import to_system_messages
 from holdfast.sessions.records import resolve_owner
 from holdfast.sessions.transfer import ImportResult
 from holdfast.stores.checks import check_kind
@@ -43,7 +46,9 @@ from holdfast.wire.openai import dump_model, to_chat_message
 from holdfast.wire.sendable import Sendable, check_flag, check_text
 
 T = TypeVar("T")
-_SESSIONS = ("v1", "sessions")
+_SESSIONS: Final = ("v1", "sessions")
+_parse_sessions: Final = parse_page(to_session)
+_parse_deletions: Final = parse_page(partial(msgspec.convert, type=RecordedDeletion))
 
 
 class RemoteHoldfast:
@@ -145,28 +150,16 @@ class RemoteHoldfast:
         if session_id is not None:
             with suppress(SessionNotFound):
                 found = await self._read(session_id, user_id)
-        if found is None:
-            return await self._create(session_id, user_id, agent, wanted, carry_over)
-        handle = RemoteSession(self._transport, found.ref, agent)
-        if wanted is not None:
-            await _update_system(handle, found, wanted)
-        return handle
-
-    async def _create(
-        self,
-        session_id: str | None,
-        user_id: str | None,
-        agent: str | None,
-        system: list[dict[str, Any]] | None,
-        carry_over: CarryOver | Mapping[str, Any] | str | None,
-    ) -> RemoteSession:
-        """Create a session. The id is chosen here, so that a repeated request finds the session of the first one."""
+        if found is not None:
+            handle = RemoteSession(self._transport, found.ref, agent)
+            if wanted is not None:
+                await _update_system(handle, found, wanted)
+            return handle
+        # The id is chosen here, so that a repeated request finds the session of the first one.
         name = uuid.uuid4().hex if session_id is None else session_id
-        given = {"id": name, "user_id": user_id, "agent": agent, "system_messages": system}
-        given["carry_over"] = msgspec.to_builtins(carry_over)
-        body = {key: value for key, value in given.items() if value is not None}
+        body = {"id": name, "user_id": user_id, "agent": agent, "system_messages": wanted, "carry_over": carry_over}
         try:
-            made = await self._transport.call("POST", *_SESSIONS, body=body, repeatable=True, parse=parse_session)
+            made = await self._create(body, repeatable=True)
         except SessionExists:
             made = await self._read(name, user_id)
         return RemoteSession(self._transport, made.ref, agent)
@@ -190,13 +183,13 @@ class RemoteHoldfast:
         check_text(session_id, "session_id", none=True)
         check_text(user_id, "user_id", none=True)
         given = {"agent": agent, "system_messages": system_messages, "metadata": metadata, "state": state, "ttl": ttl}
-        fields = check_session_fields(given)
-        if system_messages is not None:
-            given["system_messages"] = [to_chat_message(one) for one in fields["system_messages"]]
-        given |= {"id": session_id, "user_id": self._user_id if user_id is None else user_id}
-        given["carry_over"] = msgspec.to_builtins(carry_over)
-        body = {key: value for key, value in given.items() if value is not None}
-        return await self._transport.call("POST", *_SESSIONS, body=body, parse=parse_session)
+        body = to_session_body(leave_out(None, given))
+        body |= {"id": session_id, "user_id": self._user_id if user_id is None else user_id, "carry_over": carry_over}
+        return await self._create(body)
+
+    async def _create(self, body: Mapping[str, Any], **options: Any) -> Session:
+        body = leave_out(None, {**body, "carry_over": msgspec.to_builtins(body["carry_over"])})
+        return await self._transport.call("POST", *_SESSIONS, body=body, parse=parse_session, **options)
 
     async def _read(self, session_id: str, user_id: str | None) -> Session:
         if session_id == "":
@@ -266,17 +259,12 @@ class RemoteHoldfast:
             after: begin after this session.
             descending: False: least recently used first.
         """
-        query: dict[str, Any] = {
-            "user_id": self._user_id if user_id is None else user_id,
-            "agent": agent,
-            "status": status,
-            "since": since,
-            "until": until,
-        }
-        query |= {"limit": limit, "order": "desc" if descending else "asc"}
+        query: dict[str, Any] = {"agent": agent, "status": status, "since": since, "until": until, "limit": limit}
+        query |= {"user_id": self._user_id if user_id is None else user_id, "order": "desc" if descending else "asc"}
         if after is not None:
             query |= {"after": after.id, "after_user": after.user_id}
-        return await self._transport.call("GET", *_SESSIONS, query=query, parse=_parse_page)
+        page = await self._transport.call("GET", *_SESSIONS, query=query, parse=_parse_sessions)
+        return SessionPage(page.items, page.has_more)
 
     async def delete(self, ref: SessionRef) -> bool:
         """Delete a session and everything that belongs to it. Return True if there was one."""
@@ -289,12 +277,11 @@ class RemoteHoldfast:
         except SessionNotFound:
             return None
 
-    async def deletions(
-        self, *, user_id: str | None = None, session_id: str | None = None, limit: int = 20, after: str | None = None
-    ) -> DeletionPage:
+    @like(Sessions.deletions)
+    async def deletions(self, given: Arguments) -> DeletionPage:
         """Return a page of the journal of deletions, the newest first. Needs an admin key. See `Sessions.deletions`."""
-        query = {"user_id": user_id, "session_id": session_id, "limit": limit, "after": after}
-        return await self._transport.call("GET", "v1", "deletions", query=query, parse=parse_deletions)
+        page = await self._transport.call("GET", "v1", "deletions", query=given, parse=_parse_deletions)
+        return DeletionPage(page.items, page.has_more)
 
     async def delete_user(self, user_id: str) -> Receipt:
         """Delete all sessions of a user, the state they share, and everything that belongs to them. Needs an admin key.
@@ -302,34 +289,23 @@ class RemoteHoldfast:
         Return a receipt of what was deleted; for an unknown user, all of its numbers are 0.
         """
         check_text(user_id, "user_id")
-        return await self._transport.call("DELETE", "v1", "users", user_id, repeatable=False, parse=_parse_receipt)
+        return await self._transport.call("DELETE", "v1", "users", user_id, parse=_parse_receipt)
 
     async def close_session(self, ref: SessionRef) -> Session:
         """End a session; see `RemoteSession.close`."""
         return await RemoteSession(self._transport, ref).close()
 
-    async def fork(
-        self,
-        ref: SessionRef,
-        *,
-        at_turn: int | None = None,
-        id: str | None = None,  # noqa: A002 - part of the public API
-    ) -> RemoteSession:
+    @like(Sessions.fork)
+    async def fork(self, given: Arguments) -> RemoteSession:
         """Create a session that copies the live path up to and including a turn. Raises the errors of `Sessions.fork`."""
-        return await RemoteSession(self._transport, ref).fork(at_turn, id)
+        return await RemoteSession(self._transport, given.pop("ref")).fork(**given)
 
-    async def move(
-        self,
-        ref: SessionRef,
-        *,
-        user_id: str | None = None,
-        id: str | None = None,  # noqa: A002 - part of the public API
-        agent: str | None | UnsetType = UNSET,
-    ) -> RemoteSession:
+    @like(Sessions.move)
+    async def move(self, given: Arguments) -> RemoteSession:
         """Give a session another user, another agent or another id. Raises the errors of `Sessions.move`."""
-        given = {"user_id": user_id, "id": id}
-        body = {name: value for name, value in given.items() if value is not None} | leave_out_unset(agent=agent)
-        made = await self._call_session(ref, "POST", "move", body=body, parse=parse_session)
+        agent = leave_out(UNSET, {"agent": given.pop("agent")})
+        body = {**leave_out(None, {"user_id": given["user_id"], "id": given["id"]}), **agent}
+        made = await self._call_session(given["ref"], "POST", "move", body=body, parse=parse_session)
         return RemoteSession(self._transport, made.ref)
 
     async def erase(self, ref: SessionRef, seq: int) -> Entry:
@@ -337,33 +313,20 @@ class RemoteHoldfast:
         check_whole(seq, "seq")
         return await self._call_session(ref, "DELETE", "messages", str(seq), parse=parse_entry)
 
-    async def export(
-        self,
-        ref: SessionRef,
-        *,
-        retired: bool = False,
-        calls: bool = False,
-        digests: bool = False,
-        records: bool = True,
-    ) -> dict[str, Any]:
+    @like(Sessions.export)
+    async def export(self, given: Arguments) -> dict[str, Any]:
         """Return a whole session as JSON data; see `Sessions.export`."""
-        query = {"retired": retired, "calls": calls, "digests": digests, "records": records}
-        return await self._call_session(ref, "GET", query=query, parse=decode)
+        return await self._call_session(given.pop("ref"), "GET", query=given, parse=decode)
 
-    async def import_(
-        self,
-        data: Mapping[str, Any],
-        *,
-        session_id: str | None = None,
-        user_id: str | None = None,
-        replace: bool = False,
-    ) -> ImportResult:
+    @like(Sessions.import_)
+    async def import_(self, given: Arguments) -> ImportResult:
         """Create a session from an export, a recording or `{"messages": […]}`. If the import fails, nothing is written.
 
         The arguments and errors are those of `Sessions.import_`. If neither `user_id` nor `data` names a user, the user of the connection
         applies. Without `replace`, the request is sent again after a failure, because a repetition changes nothing: it finds the identical
         session, and `changed` is then False.
         """
+        data, session_id, user_id, replace = given.values()
         check_flag(replace, "replace")
         check_text(session_id, "session_id", none=True)
         check_text(user_id, "user_id", none=True)
@@ -378,10 +341,9 @@ class RemoteHoldfast:
             raise InvalidRequest(
                 "session_id and user_id must not be empty", param="user_id" if session_id else "session_id"
             )
-        query = {"user_id": user_id, "replace": replace}
-        path = (*_SESSIONS, session_id)
+        path, query = (*_SESSIONS, session_id), {"user_id": user_id, "replace": replace}
         return await self._transport.call(
-            "PUT", *path, query=query, body=body, repeatable=not replace, parse=parse_import
+            "PUT", *path, query=query, body=body, repeatable=not replace, parse=parse_with(to_import)
         )
 
     async def _call_session(
@@ -421,16 +383,11 @@ class RemoteHoldfast:
         check_flag(session_level, "session_level")
         check_flag(rerank, "rerank")
         check_text(query, "query")
-        given: dict[str, Any] = {
-            "q": query,
-            "user_id": self._user_id if user_id is None else user_id,
-            "mode": mode,
-            "limit": limit,
-        }
-        given |= {"after": after, "session_id": session_id, "agent": agent, "role": role, "since": since}
-        given |= {"until": until, "time": time, "tz": tz, "neighbours": neighbours, "rerank": rerank}
+        given: dict[str, Any] = {"q": query, "user_id": self._user_id if user_id is None else user_id, "mode": mode}
+        given |= {"limit": limit, "after": after, "session_id": session_id, "agent": agent, "role": role}
+        given |= {"since": since, "until": until, "time": time, "tz": tz, "neighbours": neighbours, "rerank": rerank}
         given["level"] = "session" if session_level else "message"
-        return await self._transport.call("GET", "v1", "search", query=given, parse=parse_hits)
+        return await self._transport.call("GET", "v1", "search", query=given, parse=parse_with(to_results))
 
 
 async def _update_system(handle: RemoteSession, found: Session, wanted: list[dict[str, Any]]) -> None:
@@ -448,8 +405,3 @@ def _dump_models(value: Any) -> Any:
 
 def _parse_receipt(data: bytes) -> Receipt:
     return msgspec.convert(decode(data)["receipt"], Receipt)
-
-
-def _parse_page(data: bytes) -> SessionPage:
-    page = decode(data)
-    return SessionPage(tuple(to_session(one) for one in page["data"]), page["has_more"])

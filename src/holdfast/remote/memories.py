@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -13,19 +13,15 @@ from holdfast.errors import InvalidRequest
 from holdfast.memory.lookup import RecalledMemories
 from holdfast.memory.memories import Remembered, ReviewDecision
 from holdfast.recall.base import SearchMode
-from holdfast.remote.objects import (
-    decode,
-    leave_out_unset,
-    parse_memories,
-    parse_memory,
-    parse_recalled,
-    parse_remembered,
-)
+from holdfast.remote.objects import decode, parse_page, parse_with, to_memory, to_recalled, to_remembered
+from holdfast.remote.signatures import leave_out, match
 from holdfast.remote.transport import Transport
 from holdfast.stores.memories import OwnedMemories
 from holdfast.wire.sendable import check_text
 
-_PATH = ("v1", "memories")
+_PATH: Final = ("v1", "memories")
+_parse_memory: Final = parse_with(to_memory)
+_parse_memories: Final = parse_page(to_memory)
 
 
 class RemoteMemories:
@@ -72,8 +68,7 @@ class RemoteMemories:
             "supersedes": _to_list(supersedes, "supersedes"),
             "metadata": None if metadata is None else dict(metadata),
         }
-        given = {name: value for name, value in body.items() if value is not None}
-        return await self._transport.call("POST", *_PATH, body=given, parse=parse_remembered)
+        return await self._transport.call("POST", *_PATH, body=leave_out(None, body), parse=parse_with(to_remembered))
 
     async def recall(
         self,
@@ -107,7 +102,7 @@ class RemoteMemories:
             raise InvalidRequest("query is empty: say what to recall", param="query")
         given: dict[str, Any] = {"q": query, "agent": agent, "mode": mode, "limit": limit, "type": type, "tag": tag}
         given |= {"user_id": user_id or self._user_id, "min_score": min_score or None}
-        return await self._transport.call("GET", *_PATH, query=given, parse=parse_recalled)
+        return await self._transport.call("GET", *_PATH, query=given, parse=parse_with(to_recalled))
 
     async def list(
         self,
@@ -135,20 +130,15 @@ class RemoteMemories:
             limit: maximum number of memories.
             descending: True: newest first.
         """
-        given: dict[str, Any] = {
-            "agent": agent,
-            "scope": scope,
-            "status": status,
-            "type": type,
-            "tag": tag,
-            "after": after,
-        }
-        given |= {"user_id": user_id or self._user_id, "limit": limit, "order": "desc" if descending else "asc"}
-        return await self._transport.call("GET", *_PATH, query=given, parse=parse_memories)
+        given: dict[str, Any] = {"agent": agent, "scope": scope, "status": status, "type": type, "tag": tag}
+        given |= {"user_id": user_id or self._user_id, "after": after, "limit": limit}
+        given["order"] = "desc" if descending else "asc"
+        page = await self._transport.call("GET", *_PATH, query=given, parse=_parse_memories)
+        return OwnedMemories(0, page.items, has_more=page.has_more)
 
     async def get(self, memory_id: str) -> Memory:
         """Return a memory. Raises `MemoryNotFound` if there is no such memory."""
-        return await self._transport.call("GET", *_PATH, memory_id, parse=parse_memory)
+        return await self._transport.call("GET", *_PATH, memory_id, parse=_parse_memory)
 
     async def update(
         self,
@@ -165,25 +155,23 @@ class RemoteMemories:
         origin: Origin = "user",
     ) -> Remembered:
         """Change a memory. The arguments and errors are those of `Memories.update`."""
-        body = leave_out_unset(
-            content=content,
-            type=type,
-            tags=tags if isinstance(tags, UnsetType) else _to_list(tags, "tags"),
-            importance=importance,
-            valid_from=valid_from,
-            valid_until=valid_until,
-            metadata=metadata if isinstance(metadata, UnsetType) else dict(metadata),
-            origin=origin,
-        )
-        headers = {} if expect is None else {"if-match": f'"{expect}"'}
+        given: dict[str, Any] = {
+            "content": content,
+            "type": type,
+            "importance": importance,
+            "origin": origin,
+            "metadata": metadata,
+        }
+        given |= {"tags": tags if isinstance(tags, UnsetType) else _to_list(tags, "tags")}
+        body = leave_out(UNSET, {**given, "valid_from": valid_from, "valid_until": valid_until})
         return await self._transport.call(
-            "PATCH", *_PATH, memory_id, body=body, headers=headers, parse=parse_remembered
+            "PATCH", *_PATH, memory_id, body=body, headers=match(expect), parse=parse_with(to_remembered)
         )
 
     async def review(self, memory_id: str, decision: ReviewDecision) -> Memory:
         """Accept or reject a memory that is held for review, and return it. Raises the errors of `Memories.review`."""
         body = {"decision": decision}
-        return await self._transport.call("POST", *_PATH, memory_id, "review", body=body, parse=parse_memory)
+        return await self._transport.call("POST", *_PATH, memory_id, "review", body=body, parse=_parse_memory)
 
     async def forget(self, memory_id: str) -> int:
         """Delete a memory and those that it replaced, and return how many. Raises `MemoryNotFound` if there is no such memory."""

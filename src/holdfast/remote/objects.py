@@ -2,71 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import UNSET
 
-from holdfast.context.explain import Run
 from holdfast.context.sources import MessageSource
 from holdfast.domain.artifact import Artifact
-from holdfast.domain.memory import Memory, MemorySource, Owner
+from holdfast.domain.memory import Memory, Owner
 from holdfast.domain.messages import NOTE
-from holdfast.domain.session import Entry, NewCompaction, Session, StoredCompaction, Tail, Usage
-from holdfast.lifecycle.removal import DeletionPage, RecordedDeletion
+from holdfast.domain.session import Entry, NewCompaction, Session, StoredCompaction, Tail
 from holdfast.memory.lookup import Recalled, RecalledMemories
 from holdfast.memory.memories import Remembered
-from holdfast.search.queries import SearchHit, SearchNeighbour, SearchResults
+from holdfast.search.queries import SearchHit, SearchResults
 from holdfast.sessions.interruption import Interruption
-from holdfast.sessions.model_calls import CallPage, CallSummary
 from holdfast.sessions.preview_objects import Context
-from holdfast.sessions.prompt_views import PromptView
 from holdfast.sessions.speech import SpeechResult
 from holdfast.sessions.transfer import ImportResult
 from holdfast.stores.log import Appended
-from holdfast.stores.memories import OwnedMemories
 from holdfast.wire.openai import parse_log_message, parse_message
 
+T = TypeVar("T")
 UNKNOWN: Final = -1
 """The value of numbers that the REST API does not return: `Entry.unit` and `Entry.total`."""
 _OF_ENTRY: Final = frozenset(
-    [
-        "seq",
-        "turn_id",
-        "timestamp",
-        "agent",
-        "metadata",
-        "tokens",
-        "importance",
-        "pinned",
-        "retired_by",
-        "erased",
-        "digest",
-        "deleted",
-        "copies",
-    ]
+    {
+        *("seq", "turn_id", "timestamp", "agent", "metadata", "tokens", "importance", "pinned", "retired_by"),
+        *("erased", "digest", "deleted", "copies"),
+    }
 )
-_SESSION: Final = ("user_id", "id", "agent", "version", "created_at", "updated_at", "status", "ended_at", "end_reason")
-_COMPACTION: Final = ("kind", "first", "last", "text", "tokens", "source_tokens", "model", "created_at", "error")
-_MEMORY: Final = (
-    "id",
-    "version",
-    "content",
-    "type",
-    "importance",
-    "origin",
-    "trust",
-    "status",
-    "created_at",
-    "updated_at",
-    "valid_from",
-    "valid_until",
-    "superseded_by",
-    "promoted_at",
-    "reviewed_at",
-    "metadata",
-)
+"""Fields of an `Entry` object that are not part of its message."""
+
+
+# -- any object ----------------------------------------------------------------------
 
 
 def decode(data: bytes) -> dict[str, Any]:
@@ -77,79 +46,70 @@ def decode(data: bytes) -> dict[str, Any]:
     return found
 
 
+def parse_as(kind: type[T]) -> Callable[[bytes], T]:
+    """Return a function that decodes an answer whose fields are those of a struct. Fields that the struct does not have are ignored."""
+    return partial(msgspec.json.decode, type=kind)
+
+
+def parse_with(convert: Callable[[dict[str, Any]], T]) -> Callable[[bytes], T]:
+    """Return a function that decodes an answer and converts the JSON object."""
+    return lambda data: convert(decode(data))
+
+
+class Page(NamedTuple, Generic[T]):
+    """A page of a list."""
+
+    items: tuple[T, ...]
+    has_more: bool
+    last_id: Any
+    """The parameter `after` of the next page."""
+    fields: dict[str, Any]
+    """The whole JSON object."""
+
+
+def parse_page(convert: Callable[[dict[str, Any]], T]) -> Callable[[bytes], Page[T]]:
+    """Return a function that decodes a page of a list, whose items `convert` converts."""
+
+    def parse(data: bytes) -> Page[T]:
+        found = decode(data)
+        return Page(tuple(map(convert, found["data"])), found["has_more"], found.get("last_id"), found)
+
+    return parse
+
+
+# -- sessions ------------------------------------------------------------------------
+
+
 def to_session(data: Mapping[str, Any]) -> Session:
     """Convert a `Session` object. Fields that the API does not return have their defaults; `tenant` is empty."""
     identity, next_seq, reshaped = (data.get("log_marker") or ".0.0").rsplit(".", 2)
-    usage = data["usage"]
-    return Session(
-        tenant="",
-        **{name: data[name] for name in _SESSION},
-        accessed_at=data["updated_at"],
-        system_messages=tuple(parse_message(one) for one in data["system_messages"]),
-        state=data["state"],
-        metadata=data["metadata"],
-        ttl=data["ttl"],
-        identity=identity,
-        reshaped=int(reshaped),
-        messages=data["message_count"],
-        bytes=data["bytes"],
-        usage=Usage(usage["calls"], usage["prompt_tokens"], usage["completion_tokens"], usage["cached_tokens"]),
-        tail=Tail(next_seq=int(next_seq), turn_id=data["turns"] - 1, total=data["tokens"]),
-        damaged=tuple(data.get("damaged") or ()),
-    )
+    own = {
+        "tenant": "",
+        "accessed_at": data["updated_at"],
+        "system_messages": [parse_message(one) for one in data["system_messages"]],
+        "messages": data["message_count"],
+        "identity": identity,
+        "reshaped": int(reshaped),
+        "tail": Tail(next_seq=int(next_seq), turn_id=data["turns"] - 1, total=data["tokens"]),
+    }
+    return msgspec.convert({**data, **own}, Session)
 
 
 def to_entry(data: Mapping[str, Any]) -> Entry:
     """Convert an `Entry` object. `unit` and `total` are `UNKNOWN`, and `digest` is empty."""
-    return Entry(
-        seq=data["seq"],
-        turn_id=data["turn_id"],
-        unit=UNKNOWN,
-        timestamp=data["timestamp"],
-        tokens=data["tokens"],
-        total=UNKNOWN,
-        digest=b"",
-        message=parse_log_message({name: value for name, value in data.items() if name not in _OF_ENTRY}),
-        metadata=data.get("metadata"),
-        agent=data.get("agent"),
-        importance=data.get("importance"),
-        pinned=data.get("pinned", False),
-        retired_by=data.get("retired_by", data["seq"] if data["role"] == NOTE else None),
-        erased=data.get("erased", False),
-    )
+    own = {
+        "unit": UNKNOWN,
+        "total": UNKNOWN,
+        "digest": b"",
+        "message": parse_log_message({name: value for name, value in data.items() if name not in _OF_ENTRY}),
+        "retired_by": data.get("retired_by", data["seq"] if data["role"] == NOTE else None),
+    }
+    return msgspec.convert({**data, **own}, Entry)
 
 
-def parse_session(data: bytes) -> Session:
-    """Convert the answer of a route that returns a session."""
-    return to_session(decode(data))
-
-
-def parse_calls(data: bytes) -> CallPage:
-    """Convert the answer of the list of model calls."""
-    found = decode(data)
-    return CallPage(msgspec.convert(found["data"], tuple[CallSummary, ...]), has_more=found["has_more"])
-
-
-def parse_prompt_view(data: bytes) -> PromptView:
-    """Convert the answer of the view of a prompt."""
-    return msgspec.json.decode(data, type=PromptView)
-
-
-def parse_deletions(data: bytes) -> DeletionPage:
-    """Convert the answer of the journal of deletions."""
-    found = decode(data)
-    return DeletionPage(msgspec.convert(found["data"], tuple[RecordedDeletion, ...]), has_more=found["has_more"])
-
-
-def parse_entry(data: bytes) -> Entry:
-    """Convert the answer of a route that returns a message of the log."""
-    return to_entry(decode(data))
-
-
-def parse_entries(data: bytes) -> tuple[list[Entry], bool, int]:
-    """Return the entries of a page, whether there are more, and the version of the session."""
-    page = decode(data)
-    return [to_entry(one) for one in page["data"]], page["has_more"], page["version"]
+parse_session: Final = parse_with(to_session)
+parse_entry: Final = parse_with(to_entry)
+parse_entries: Final = parse_page(to_entry)
 
 
 class Written(msgspec.Struct):
@@ -184,26 +144,21 @@ def to_appended(written: Written) -> Appended:
     return Appended(written.session, written.entries, written.version, written.start, replayed=written.replayed)
 
 
-def to_sources(data: Any) -> list[MessageSource]:
-    """Convert the sources of a prompt."""
+def to_import(data: Mapping[str, Any]) -> ImportResult:
+    """Convert the answer of an import."""
+    return ImportResult(to_session(data), changed=data["imported"], replaced=data["replaced"])
+
+
+# -- prompts -------------------------------------------------------------------------
+
+
+def _to_sources(data: Any) -> list[MessageSource]:
     return [MessageSource(one["kind"], tuple(one["seqs"]), one["verbatim"]) for one in data]
 
 
-def parse_context(data: bytes) -> Context:
+def to_context(data: Mapping[str, Any]) -> Context:
     """Convert the answer of a route that builds a prompt."""
-    found = decode(data)
-    return Context(
-        messages=found["messages"],
-        conversation_tokens=found["conversation_tokens"],
-        total_tokens=found["total_tokens"],
-        budget=found["budget"],
-        hash=found["hash"],
-        decisions=msgspec.convert(found["decisions"], list[Run]),
-        provider_count=found["provider_count"],
-        sent_hash=found.get("sent_hash"),
-        system=found.get("system"),
-        sources=to_sources(found["sources"]),
-    )
+    return msgspec.convert({**data, "sources": _to_sources(data["sources"])}, Context)
 
 
 class TurnPrompt(msgspec.Struct):
@@ -217,158 +172,80 @@ class TurnPrompt(msgspec.Struct):
     budget: int
 
 
-def parse_prompt(data: bytes) -> TurnPrompt:
+def to_prompt(data: Mapping[str, Any]) -> TurnPrompt:
     """Convert the answer of a request that begins or continues a turn."""
-    found = decode(data)
-    return TurnPrompt(
-        to_session(found["session"]),
-        found["agent"],
-        found["messages"],
-        to_sources(found["sources"]),
-        found["conversation_tokens"],
-        found["budget"],
-    )
+    own = {"session": to_session(data["session"]), "sources": _to_sources(data["sources"])}
+    return msgspec.convert({**data, **own}, TurnPrompt)
 
 
-# -- compactions and voice ---------------------------------------------------------
+# -- compactions and voice -----------------------------------------------------------
 
 
-def _to_compaction(data: Mapping[str, Any]) -> StoredCompaction | NewCompaction:
-    """Convert a `Compaction` object. `view` is empty, and `total` and `through` are `UNKNOWN`."""
-    fields: dict[str, Any] = {name: data[name] for name in _COMPACTION}
-    fields |= {"view": "", "total": UNKNOWN, "through": UNKNOWN, **data["usage"]}
-    if data["lost"] or data["lost_identifiers"]:
-        fields["report"] = {name: data[name] for name in ("lost_identifiers", "lost")}
-    if data["id"] is None:
-        return NewCompaction(**fields)
-    return StoredCompaction(id=data["id"], status=data["status"], **fields)
+def to_compaction(data: Mapping[str, Any]) -> StoredCompaction | NewCompaction | None:
+    """Convert a `Compaction` object. `view` is empty, and `total` and `through` are `UNKNOWN`. None: it runs in the background."""
+    if data["status"] == "pending":
+        return None
+    report = {name: data[name] for name in ("lost_identifiers", "lost")}
+    own = {"view": "", "total": UNKNOWN, "through": UNKNOWN, "report": report if any(report.values()) else None}
+    fields = {**data, **data["usage"], **own}
+    return msgspec.convert(fields, NewCompaction) if data["id"] is None else msgspec.convert(fields, StoredCompaction)
 
 
-def parse_stored_compaction(data: bytes) -> StoredCompaction:
-    """Convert the answer of a route that returns a stored compaction."""
-    found = _to_compaction(decode(data))
+def to_stored_compaction(data: Mapping[str, Any]) -> StoredCompaction:
+    """Convert the `Compaction` object of a compaction that has an id."""
+    found = to_compaction(data)
     if isinstance(found, StoredCompaction):
         return found
     raise LookupError("id")
 
 
-def parse_compaction(data: bytes) -> StoredCompaction | NewCompaction | None:
-    """Convert the answer of a request to compact. Return None for a compaction that runs in the background."""
-    found = decode(data)
-    return None if found["status"] == "pending" else _to_compaction(found)
+def _to_outcome(data: Mapping[str, Any]) -> dict[str, Any]:
+    entry = data["entry"]
+    return {**data, "session": to_session(data["session"]), "entry": None if entry is None else to_entry(entry)}
 
 
-def parse_compactions(data: bytes) -> tuple[list[StoredCompaction], bool]:
-    """Return the compactions of a page, and whether there are more."""
-    page = decode(data)
-    found = [_to_compaction(one) for one in page["data"]]
-    return [one for one in found if isinstance(one, StoredCompaction)], page["has_more"]
-
-
-def _read_outcome(data: bytes) -> tuple[dict[str, Any], Session, Entry | None]:
-    found = decode(data)
-    return found, to_session(found["session"]), None if found["entry"] is None else to_entry(found["entry"])
-
-
-def parse_interruption(data: bytes) -> Interruption:
+def to_interruption(data: Mapping[str, Any]) -> Interruption:
     """Convert the answer of an interruption that asked for the session."""
-    found, session, entry = _read_outcome(data)
-    return Interruption(session=session, entry=entry, interrupted=found["interrupted"], stopped=found["stopped"])
+    return msgspec.convert(_to_outcome(data), Interruption)
 
 
-def parse_speech(data: bytes) -> SpeechResult:
+def to_speech(data: Mapping[str, Any]) -> SpeechResult:
     """Convert the answer of a request to speak. The request must have asked for the session."""
-    found, session, entry = _read_outcome(data)
-    return SpeechResult(session=session, entry=entry, stopped=found["stopped"])
+    return msgspec.convert(_to_outcome(data), SpeechResult)
 
 
-def parse_import(data: bytes) -> ImportResult:
-    """Convert the answer of an import."""
-    found = decode(data)
-    return ImportResult(to_session(found), changed=found["imported"], replaced=found["replaced"])
-
-
-# -- search and memories -----------------------------------------------------------
-
-
-def parse_hits(data: bytes) -> SearchResults:
-    """Convert the answer of a search."""
-    page = decode(data)
-    hits = tuple(_to_hit(one) for one in page["data"])
-    span = page["range"]
-    return SearchResults(
-        hits=hits,
-        mode=page["mode"],
-        has_more=page["has_more"],
-        cursor=page["last_id"] if page["has_more"] else None,
-        range=(span["since"], span["until"]),
-        notes=tuple(page["notes"]),
-    )
+# -- search, memories, artifacts -----------------------------------------------------
 
 
 def _to_hit(data: dict[str, Any]) -> SearchHit:
-    around = msgspec.convert(data["neighbours"], dict[str, tuple[SearchNeighbour, ...]])
-    own = {name: data[name] for name in SearchHit.__struct_fields__ if name in data}
-    return msgspec.convert({**own, "cursor": data["id"], **msgspec.to_builtins(around)}, SearchHit)
+    return msgspec.convert({**data, **data["neighbours"], "cursor": data["id"]}, SearchHit)
+
+
+def to_results(data: Mapping[str, Any]) -> SearchResults:
+    """Convert the answer of a search."""
+    cursor = data["last_id"] if data["has_more"] else None
+    own = {"hits": [_to_hit(one) for one in data["data"]], "range": [*data["range"].values()], "cursor": cursor}
+    return msgspec.convert({**data, **own}, SearchResults)
 
 
 def to_memory(data: Mapping[str, Any]) -> Memory:
     """Convert a `Memory` object."""
-    owner = Owner(data["scope"], data["user_id"] or "" if data["scope"] == "user" else data["agent"] or "")
-    return Memory(
-        owner=Owner("app") if data["scope"] == "app" else owner,
-        agent=data["agent"],
-        tags=tuple(data["tags"]),
-        sources=tuple(msgspec.convert(one, MemorySource) for one in data["sources"]),
-        supersedes=tuple(data["supersedes"]),
-        **{name: data[name] for name in _MEMORY},
-    )
+    kind = data["scope"]
+    owner = Owner(kind, {"user": data["user_id"], "agent": data["agent"]}.get(kind) or "")
+    return msgspec.convert({**data, "owner": owner, "score": None}, Memory)
 
 
-def parse_memory(data: bytes) -> Memory:
-    """Convert the answer of a route that returns a memory."""
-    return to_memory(decode(data))
-
-
-def parse_remembered(data: bytes) -> Remembered:
+def to_remembered(data: Mapping[str, Any]) -> Remembered:
     """Convert the answer of a route that remembers something."""
-    found = decode(data)
-    return Remembered(to_memory(found), found["outcome"], tuple(to_memory(one) for one in found["similar"]))
+    return Remembered(to_memory(data), data["outcome"], tuple(to_memory(one) for one in data["similar"]))
 
 
-def parse_recalled(data: bytes) -> RecalledMemories:
+def to_recalled(data: Mapping[str, Any]) -> RecalledMemories:
     """Convert the answer of a search for memories."""
-    page = decode(data)
-    found = tuple(Recalled(to_memory(one), one["score"], one["parts"], one["age"]) for one in page["data"])
-    return RecalledMemories(found, page["mode"], page.get("note", ""))
-
-
-def parse_memories(data: bytes) -> OwnedMemories:
-    """Convert a page of memories. The owner's version and total are not known, so they are 0."""
-    page = decode(data)
-    return OwnedMemories(0, tuple(to_memory(one) for one in page["data"]), has_more=page["has_more"])
-
-
-# -- artifacts -----------------------------------------------------------------------
+    found = tuple(Recalled(to_memory(one), one["score"], one["parts"], one["age"]) for one in data["data"])
+    return RecalledMemories(found, data["mode"], data.get("note", ""))
 
 
 def to_artifact(data: Mapping[str, Any]) -> Artifact:
     """Convert an `Artifact` object. `blob`, the key of the content in the server's storage, is empty."""
-    names = ("name", "version", "mime_type", "size", "author", "metadata", "created_at")
-    return Artifact(blob="", sha256=bytes.fromhex(data["sha256"]), **{name: data[name] for name in names})
-
-
-def parse_artifact(data: bytes) -> Artifact:
-    """Convert the answer of a route that saves an artifact."""
-    return to_artifact(decode(data))
-
-
-def parse_artifacts(data: bytes) -> tuple[list[Artifact], bool, Any]:
-    """Return the artifacts of a page, whether there are more, and where the next page begins."""
-    page = decode(data)
-    return [to_artifact(one) for one in page["data"]], page["has_more"], page["last_id"]
-
-
-def leave_out_unset(**fields: Any) -> dict[str, Any]:
-    """Return the fields that are not UNSET."""
-    return {name: value for name, value in fields.items() if value is not UNSET}
+    return msgspec.convert({**data, "blob": "", "sha256": bytes.fromhex(data["sha256"])}, Artifact)

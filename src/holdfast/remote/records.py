@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Sequence
-from typing import Any, Final, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -32,7 +32,7 @@ from holdfast.errors import InvalidRequest, RecordNotFound, TooLarge
 from holdfast.limits import RECORD_CHANGES
 from holdfast.numbers import check_whole
 from holdfast.recall.base import SearchMode
-from holdfast.remote.objects import decode
+from holdfast.remote.objects import Page, decode, parse_page
 from holdfast.remote.transport import Transport
 from holdfast.search.records import FoundRecord, FoundRecords
 from holdfast.sessions.records import Records, parse_namespace
@@ -40,7 +40,7 @@ from holdfast.wire.records import format_path, parse_path
 from holdfast.wire.sendable import check_text
 
 _PATH: Final = ("v1", "records")
-_INFO: Final = ("version", "created_at", "updated_at", "expires_at", "size")
+T = TypeVar("T")
 
 
 class TimedPut(PutRecord, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class RemoteRecords(Records):
     async def get(self, key: str) -> Record | None:
         """Return a record with its value and version, or None if there is none."""
         check_record_key(key)
-        query = {**self._query, "namespace": self._format_namespace(), "key": key}
+        query = {**self._query, "namespace": format_path(self.namespace) or None, "key": key}
         try:
             return await self._transport.call("GET", *_PATH, "record", query=query, parse=_parse_record)
         except RecordNotFound:
@@ -107,30 +107,17 @@ class RemoteRecords(Records):
         """Return the same page as `list`."""
         check_record_key(prefix, empty=True)
         last = self._name(after) if isinstance(after, str) else after.name if isinstance(after, RecordInfo) else after
-        query: dict[str, Any] = {
-            "namespace": self._format_namespace(),
-            "prefix": prefix or None,
-            "nested": nested,
-            "values": values,
-            "limit": limit,
-            "order": "desc" if descending else "asc",
-            "after": None if last is None else format_path((*last.namespace, last.key)),
-        }
-        return await self._transport.call("GET", *_PATH, query={**self._query, **query}, parse=_parse_page)
+        given = {"prefix": prefix or None, "nested": nested, "values": values, "limit": limit}
+        given |= {"order": "desc" if descending else "asc"}
+        page = await self._list(parse_page(_to_record), **given, after=None if last is None else _format_name(last))
+        return RecordPage(page.items, page.has_more)
 
     async def namespaces(
         self, *, depth: int | None = None, after: Namespace | None = None, limit: int = 100
     ) -> tuple[Namespace, ...]:
         """Return those namespaces that have records. The arguments are those of `Records.namespaces`."""
-        query: dict[str, Any] = {
-            "namespace": self._format_namespace(),
-            "depth": depth,
-            "limit": limit,
-            "after": None if after is None else format_path(after),
-        }
-        return await self._transport.call(
-            "GET", *_PATH, "namespaces", query={**self._query, **query}, parse=_parse_namespaces
-        )
+        query = {"depth": depth, "limit": limit, "after": None if after is None else format_path(after)}
+        return (await self._list(_parse_namespaces, "namespaces", **query)).items
 
     async def drop(self) -> int:
         """Delete all records of the owner, in all namespaces. Return the number of deleted records."""
@@ -157,16 +144,9 @@ class RemoteRecords(Records):
     ) -> FoundRecords:
         """Return the records whose searchable text answers a question, best first. The arguments and errors are those of `Records.search`."""
         check_text(query, "query")
-        wanted: dict[str, Any] = {
-            "q": query,
-            "namespace": self._format_namespace(),
-            "prefix": prefix or None,
-            "nested": nested,
-            "limit": limit,
-            "mode": mode,
-            "values": values,
-        }
-        return await self._transport.call("GET", *_PATH, query={**self._query, **wanted}, parse=_parse_hits)
+        wanted = {"q": query, "prefix": prefix or None, "nested": nested, "limit": limit, "mode": mode}
+        page = await self._list(parse_page(_to_hit), **wanted, values=values)
+        return FoundRecords(hits=page.items, mode=page.fields["mode"], notes=tuple(page.fields["notes"]))
 
     def make_put(
         self,
@@ -181,8 +161,9 @@ class RemoteRecords(Records):
         lasts = None if ttl is None else max(1, parse_milliseconds(ttl, "ttl"))
         return TimedPut(name=self._name(key), value=value, text=text, expect=expect, ttl=lasts)
 
-    def _format_namespace(self) -> str | None:
-        return format_path(self.namespace) or None
+    async def _list(self, parse: Callable[[bytes], Page[T]], *path: str, **query: Any) -> Page[T]:
+        query |= {**self._query, "namespace": format_path(self.namespace) or None}
+        return await self._transport.call("GET", *_PATH, *path, query=query, parse=parse)
 
 
 def _make_query(owner: RecordOwner) -> dict[str, str]:
@@ -230,15 +211,18 @@ def _find_ttl(change: PutRecord) -> int | None:
 # -- answers -------------------------------------------------------------------------
 
 
+def _format_name(name: RecordName) -> str:
+    return format_path((*name.namespace, name.key))
+
+
 def _to_record(data: dict[str, Any]) -> RecordInfo:
     """Convert a `Record` object, with or without its value."""
-    name = RecordName(tuple(data["namespace"]), data["key"])
-    info = {field: data[field] for field in _INFO}
+    named = {**data, "name": RecordName(tuple(data["namespace"]), data["key"])}
     if "value" not in data:
-        return RecordInfo(name=name, **info)
+        return msgspec.convert(named, RecordInfo)
     is_json = data["encoding"] == "json"
     value = msgspec.json.encode(data["value"]) if is_json else base64.b64decode(data["value"], validate=True)
-    return Record(name=name, **info, is_json=is_json, data=value, text=data.get("text"))
+    return msgspec.convert({**named, "is_json": is_json, "data": value}, Record)
 
 
 def _parse_record(data: bytes) -> Record:
@@ -248,21 +232,8 @@ def _parse_record(data: bytes) -> Record:
     raise LookupError("value")
 
 
-def _parse_page(data: bytes) -> RecordPage:
-    page = decode(data)
-    return RecordPage(tuple(_to_record(one) for one in page["data"]), page["has_more"])
-
-
-def _parse_namespaces(data: bytes) -> tuple[Namespace, ...]:
-    return tuple(parse_path(one["id"]) for one in decode(data)["data"])
-
-
-def _parse_hits(data: bytes) -> FoundRecords:
-    page = decode(data)
-    return FoundRecords(hits=tuple(map(_to_hit, page["data"])), mode=page["mode"], notes=tuple(page["notes"]))
-
-
 def _to_hit(data: dict[str, Any]) -> FoundRecord:
-    highlights = tuple((start, stop) for start, stop in data["highlights"])
-    own = {name: data[name] for name in ("score", "parts", "snippet")}
-    return FoundRecord(record=_to_record(data), highlights=highlights, **own)
+    return msgspec.convert({**data, "record": _to_record(data)}, FoundRecord)
+
+
+_parse_namespaces: Final = parse_page(lambda one: parse_path(one["id"]))

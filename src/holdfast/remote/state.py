@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from holdfast.context.standing_facts import Fact
 from holdfast.domain.state import Change, Extend, Increment, Scope, encode_value, get_scope
 from holdfast.errors import InvalidRequest
-from holdfast.remote.objects import decode
+from holdfast.remote.objects import decode, parse_page
 from holdfast.remote.transport import Transport
 from holdfast.sessions.state import StateHandle
 from holdfast.wire.sendable import check_text
@@ -75,7 +76,7 @@ class RemoteState(StateHandle):
             raise InvalidRequest(f"{key!r:.80} must begin with {self._scope}:", param="key")
 
 
-_FIELDS = ("id", "seq", "text", "at", "source", "pinned", "dropped", "corrected_by")
+_parse_facts: Final = parse_page(partial(msgspec.convert, type=Fact))
 
 
 class RemoteFacts:
@@ -107,7 +108,7 @@ class RemoteFacts:
         """
         check_text(strategy, "strategy", none=True)
         query = {**self._query, "agent": self._agent, "strategy": strategy, "budget": budget}
-        return await self._transport.call("GET", *self._path, query=query, parse=_parse_facts)
+        return [*(await self._transport.call("GET", *self._path, query=query, parse=_parse_facts)).items]
 
     async def pin(self, fact_id: str) -> None:
         """Keep a statement in the block of standing facts, before all others. Raises the errors of `SessionFacts.pin`."""
@@ -126,7 +127,3 @@ class RemoteFacts:
         if not fact_id:
             raise InvalidRequest("fact_id is empty", param="fact_id")
         await self._transport.call("PATCH", *self._path, fact_id, query=self._query, body=choice, parse=decode)
-
-
-def _parse_facts(data: bytes) -> list[Fact]:
-    return [Fact(**{name: one[name] for name in _FIELDS}) for one in decode(data)["data"]]

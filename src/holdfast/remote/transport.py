@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import io
 import random as random_numbers
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,26 +13,33 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import UNSET
 
+from holdfast import errors
 from holdfast.accounting import run_cpu
-from holdfast.errors import InvalidRequest, ServerError, ServerUnavailable, StoreClosed, TooLarge, WrongEventLoop
+from holdfast.errors import (
+    HoldfastError,
+    InvalidRequest,
+    ServerError,
+    ServerUnavailable,
+    StoreClosed,
+    TooLarge,
+    WrongEventLoop,
+)
 from holdfast.limits import (
     CONNECT_ANSWER_BYTES,
     CONNECT_CALL_SECONDS,
+    CONNECT_PAGE,
     CONNECT_RETRIES,
     CONNECT_SECONDS,
     INLINE_BODY_BYTES,
 )
 from holdfast.models.client import BODY_IN_ONE, compute_pause
+from holdfast.models.failures import parse_retry_after, scrub
 from holdfast.models.http import check_api_key, find_proxy, parse_base_url
 from holdfast.numbers import check_number, check_whole
+from holdfast.remote.objects import Page
 
 if TYPE_CHECKING:
     import aiohttp
-import inspect
-
-from holdfast import errors
-from holdfast.errors import HoldfastError
-from holdfast.models.failures import parse_retry_after, scrub
 
 T = TypeVar("T")
 KEY: Final = "idempotency-key"
@@ -158,6 +166,17 @@ class Transport:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
             pass
         raise make_foreign_error(answer.status, answer.headers, where=self.where)
+
+    async def read_all(self, *path: str, query: Mapping[str, Any], parse: Callable[[bytes], Page[T]]) -> tuple[T, ...]:
+        """Return the items of all pages of a list. The arguments and errors are those of `call`."""
+        found: list[T] = []
+        after, has_more = None, True
+        while has_more:
+            some = {**query, "limit": CONNECT_PAGE, "after": after}
+            page = await self.call("GET", *path, query=some, parse=parse)
+            found += page.items
+            has_more, after = page.has_more, page.last_id
+        return tuple(found)
 
     async def send(self, request: Request) -> Answer:
         """Send a request, with retries, and return the answer. Raises the errors of `call`."""

@@ -158,6 +158,7 @@ class SessionHandle(SessionLog, PromptedSession):
 
     async def context(
         self,
+        /,
         strategy: str | None = None,
         *,
         model: str | None = None,
@@ -205,6 +206,7 @@ class SessionHandle(SessionLog, PromptedSession):
 
     def turn(
         self,
+        /,
         messages: Sendable | Sequence[Sendable] | None = None,
         *,
         mode: Mode = "auto",
@@ -348,7 +350,7 @@ class SessionHandle(SessionLog, PromptedSession):
         return system, separate_heard(incoming, own[len(system) :], mode, heard)
 
     async def compact(
-        self, *, preview: bool = False, wait: bool = True, **options: Any
+        self, /, *, preview: bool = False, wait: bool = True, **options: Any
     ) -> StoredCompaction | NewCompaction | None:
         """Summarize the older part of the session now, even if no summary is due.
 

@@ -1,0 +1,67 @@
+"""Give the methods of the client the parameters of the library's methods, so that both have the same interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import signature
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from holdfast.numbers import check_whole
+
+P = ParamSpec("P")
+S = TypeVar("S")
+R = TypeVar("R")
+Arguments = dict[str, Any]
+"""All arguments of a call by name, defaults included. Those of `**options` are a dict of their own, under `options`."""
+
+
+def like(
+    method: Callable[Concatenate[Any, P], Any],
+) -> Callable[[Callable[[S, Arguments], R]], Callable[Concatenate[S, P], R]]:
+    """Return a decorator that gives a method the parameters of `method`, whose arguments it then gets as one dict.
+
+        @like(SessionHandle.rewind)
+        async def rewind(self, given: Arguments) -> Session: ...
+
+    Args:
+        method: the library's method, which describes the parameters.
+    """
+    parameters = signature(method)
+
+    def decorate(function: Callable[[S, Arguments], R]) -> Callable[Concatenate[S, P], R]:
+        @wraps(function)
+        def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                bound = parameters.bind(self, *args, **kwargs)
+            except TypeError as exc:
+                raise TypeError(f"{function.__qualname__}: {exc}") from None
+            bound.apply_defaults()
+            given = bound.arguments
+            del given["self"]
+            return function(self, given)
+
+        returned = function.__annotations__["return"]
+        call.__signature__ = parameters.replace(return_annotation=returned)  # type: ignore[attr-defined]  # PEP 362
+        return call
+
+    return decorate
+
+
+def leave_out(value: object, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that do not have this value, None or UNSET."""
+    return {name: one for name, one in fields.items() if one is not value}
+
+
+def name_order(given: Arguments) -> dict[str, Any]:
+    """Return arguments as query parameters: `descending` becomes `order`."""
+    named = {name: one for name, one in given.items() if name != "descending"}
+    return {**named, "order": "desc" if given["descending"] else "asc"}
+
+
+def match(expect: int | None) -> dict[str, str]:
+    """Return the header that requires a version, or no header for None."""
+    if expect is None:
+        return {}
+    check_whole(expect, "expect")
+    return {"if-match": f'"{expect}"'}
