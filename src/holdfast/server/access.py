@@ -1,6 +1,6 @@
 """Authentication: convert the key or token of a request to a principal, before anything else in the request is read.
 
-    AuthMiddleware -> Access.authenticate -> principal
+    Gate -> Access.authenticate -> principal
 
 The principal comes from an API key, a token, or an upstream key. If no key is required, a request without one gets the default admin.
 Unknown, expired and revoked keys get the same response, so that a caller learns nothing about other keys.
@@ -10,24 +10,20 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from holdfast.access import Principal, derive_upstream_user, is_key, to_principal
-from holdfast.accounting import Owner, charge_to
-from holdfast.config.gateway import Auth, is_loopback
+from holdfast.config.gateway import Auth
 from holdfast.holdfast import Holdfast
-from holdfast.server.http import Caller, refuse_missing_key
+from holdfast.server.http import refuse_missing_key
 from holdfast.server.jwks import BadToken, TokenVerifier
 from holdfast.server.key_cache import KeyCache, trim_cache
 from holdfast.server.limits import COOKIE_CHARS, TOKEN_CHARS
 from holdfast.server.permissions import Refused
-from holdfast.server.replies import Reply, make_error_body, make_failure_reply, to_response
 
 _log = logging.getLogger("holdfast.access")
 _DOTS: Final = 2
@@ -270,146 +266,7 @@ class RateLimiter:
         return 0 if is_allowed else math.ceil((1 - left) * 60 / rate)
 
 
-# -- middleware ------------------------------------------------------------------
-
-
-class AuthMiddleware:
-    """ASGI middleware that authenticates requests and stores a `Caller` in the request state.
-
-    The resources of the caller's tenant stay open until the response is sent. Paths in `public` need no authentication. If `has_pages` is
-    True, the server has the inspector, whose pages a browser gets with the cookie of its sign-in.
-    """
-
-    def __init__(self, app: ASGIApp, access: Access, hf: Holdfast, public: Collection[str], *, has_pages: bool) -> None:
-        self._app = app
-        self._has_pages = has_pages
-        self._public = public
-        self._access = access
-        self._hf = hf
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._is_public(scope):
-            await self._app(scope, receive, send)
-            return
-        state = scope.setdefault("state", {})
-        async with AsyncExitStack() as opened:
-            try:
-                headers = _read_headers(scope)
-                if self._has_pages and is_page(scope):
-                    upstream = None
-                    principal, state["sign_in"] = await self._access.authenticate_page(headers)
-                else:
-                    principal, upstream = await self._access.authenticate(headers)
-                is_only_user = await self._access.has_one_user(headers)
-                hf = await opened.enter_async_context(self._hf.serve_tenant(principal.tenant))
-            except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
-                await to_response(make_failure_reply(exc, self._hf.guard), scope)(scope, receive, send)
-                return
-            own = principal.user_id is None and principal.tenant == self._hf.tenant
-            passthrough = self._access.passthrough
-            state["caller"] = Caller(
-                principal, hf, upstream, own=own, passthrough=passthrough, is_only_user=is_only_user
-            )
-            with charge_to(get_work_owner(principal)):
-                await self._app(scope, receive, send)
-
-    def _is_public(self, scope: Scope) -> bool:
-        if self._has_pages and is_page(scope):
-            return not needs_sign_in(scope)
-        return scope["path"] in self._public
-
-
-def get_work_owner(principal: Principal) -> Owner:
-    """Return the owner whose limits the work of a request counts against: the key, and the key's user if it has one."""
-    key_id = principal.key_id or ""
-    return Owner(principal.tenant, f"{key_id}/{principal.user_id or ''}", key_id)
-
-
-def _read_headers(scope: Scope) -> Mapping[str, str]:
-    """Return the headers of a request. Raise `Refused` if a header with a key or token is repeated."""
-    found: dict[str, str] = {}
-    for raw, value in scope["headers"]:
-        name = raw.decode("latin-1")
-        if name in found and name in ("authorization", "x-api-key", "x-holdfast-key"):
-            raise deny(_WRONG)
-        found[name] = value.decode("latin-1")
-    return found
-
-
-# -- hosts and origins -----------------------------------------------------------
-
-_NOT_ONE_HOST: Final = "a request must have exactly one Host header"
-
-
-def _has_one_host(scope: Scope) -> bool:
-    """Return True if the request has exactly one Host header. An HTTP/1.0 request may also have none."""
-    hosts: int = sum(name == b"host" for name, _ in scope["headers"])
-    least = 0 if scope["http_version"] == "1.0" else 1
-    return least <= hosts <= 1
-
-
-class HostMiddleware:
-    """ASGI middleware that accepts only requests to the server's own host names, and only from allowed origins.
-
-    This prevents DNS rebinding: a web page lets one of its own host names point to 127.0.0.1, and so reads the responses of a server
-    on that machine. The page's host name appears in the Host header, or in the Origin header. If every request needs a key, a page
-    without a key can do nothing. Then any origin is accepted, and any host unless hosts are configured.
-
-    Args:
-        app: the wrapped app.
-        allowed: host names of the server, in addition to loopback names.
-        origins: origins of web pages that may call the server.
-        requires_key: returns True if every request needs a key.
-        any_host: paths that are answered under any host name, because load balancers call them by IP address.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        allowed: Collection[str] = (),
-        origins: Collection[str] = (),
-        *,
-        requires_key: Callable[[], bool],
-        any_host: Collection[str] = (),
-    ) -> None:
-        self._app = app
-        self._any_host = frozenset(any_host)
-        self._allowed = {name.lower() for name in allowed}
-        self._origins = frozenset(origins)
-        self._requires_key = requires_key
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            if not _has_one_host(scope):
-                body = make_error_body(_NOT_ONE_HOST, kind="invalid_request_error", code="invalid_host")
-                await to_response(Reply(body, 400), scope)(scope, receive, send)
-                return
-            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-            host, origin = headers.get(b"host", ""), headers.get(b"origin")
-            is_allowed_host = scope["path"] in self._any_host or self._is_own_host(host)
-            is_allowed_host = is_allowed_host or (not self._allowed and self._requires_key())
-            if not is_allowed_host or not self._is_allowed_origin(origin):
-                where = " or ".join(sorted(self._allowed)) or "localhost"
-                message = f"this server answers as {where}, not to host {host!r}"
-                message += f" from {origin!r}" if origin else ""
-                body = make_error_body(message, kind="invalid_request_error", code="host_not_allowed")
-                await to_response(Reply(body, 403), scope)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-    def _is_allowed_origin(self, origin: str | None) -> bool:
-        # Origin "null" comes from sandboxed frames of any page.
-        return (
-            origin is None
-            or self._requires_key()
-            or origin in self._origins
-            or self._is_own_host(origin.partition("://")[2])
-        )
-
-    def _is_own_host(self, host: str) -> bool:
-        name = re.sub(r":\d+$", "", host).strip("[]").lower()
-        return is_loopback(name) or name in self._allowed
-
+# -- pages --------------------------------------------------------------------
 
 PAGES: Final = "/inspect/"
 """Beginning of the paths of all pages except `/`."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route as StarletteRoute
 
 from holdfast.config.gateway import Gateway
@@ -40,9 +39,9 @@ from holdfast.server import (
     voice,
     workspaces,
 )
-from holdfast.server.access import Access, AuthMiddleware, HostMiddleware
+from holdfast.server.access import Access
 from holdfast.server.apis.anthropic import PATH as MESSAGES_PATH
-from holdfast.server.apis.anthropic import AnthropicErrorMiddleware, Messages
+from holdfast.server.apis.anthropic import Messages
 from holdfast.server.apis.api_format import ApiFormat
 from holdfast.server.apis.openai import ChatCompletions
 from holdfast.server.apis.responses import PATH as RESPONSES_PATH
@@ -50,16 +49,14 @@ from holdfast.server.apis.responses import Responses
 from holdfast.server.body_limits import BodyLimits
 from holdfast.server.chat import Chat, Resolve
 from holdfast.server.chat_objects import CHAT_ROUTES
-from holdfast.server.http import Call, RawPathMiddleware
-from holdfast.server.inspector.access import InspectorMiddleware
+from holdfast.server.gate import Gate
+from holdfast.server.http import Call
 from holdfast.server.inspector.frame import InspectorState
 from holdfast.server.inspector.routes import PAGE_ROUTES
-from holdfast.server.logs import RequestLogMiddleware
 from holdfast.server.message_compaction import resolve_compaction
 from holdfast.server.metrics import Metrics
 from holdfast.server.openapi import describe_api
 from holdfast.server.passthrough import NOT_FOUND_ROUTES
-from holdfast.server.permissions import METHODS
 from holdfast.server.replies import Reply
 from holdfast.server.response_recordings import Recordings
 from holdfast.server.routes import JSON, Endpoint, Route, Routes
@@ -146,7 +143,6 @@ def make_app(
     who = access or Access(hf)
     limits = limits or BodyLimits(gateway.max_body, gateway.max_media)
     relays = ReplyStreams(gateway.keep_alive, gateway.on_disconnect)
-    hosts, origins = gateway.allowed_hosts, gateway.cors_origins
     chats = {api_format.path: Chat(api_format, resolve=RESOLVERS.get(api_format.path)) for api_format in API_FORMATS}
     table: dict[str, list[Route]] = {}
     inspector = inspector or Inspector()
@@ -157,21 +153,21 @@ def make_app(
     app = Starlette(
         routes=[StarletteRoute(path, Endpoint(table[path], post=chats.get(path))) for path in paths],
         middleware=[
-            Middleware(RawPathMiddleware),
-            Middleware(AnthropicErrorMiddleware),
-            Middleware(mcp.McpErrorMiddleware),
-            *([Middleware(InspectorMiddleware, lambda: who.requires_key)] if inspector.enabled else []),
-            Middleware(RequestLogMiddleware, metrics),
             Middleware(
-                HostMiddleware, hosts, origins, requires_key=lambda: who.requires_key, any_host=health.HEALTH_PATHS
-            ),
-            *_make_cors_middleware(origins),
-            Middleware(AuthMiddleware, who, hf, PUBLIC, has_pages=inspector.enabled),
+                Gate,
+                who,
+                hf,
+                metrics,
+                public=PUBLIC,
+                hosts=gateway.allowed_hosts,
+                origins=gateway.cors_origins,
+                has_pages=inspector.enabled,
+            )
         ],
         lifespan=_make_lifespan(hf) if close else None,
     )
     app.state.access, app.state.metrics = who, metrics
-    app.state.inspector = InspectorState(inspector, frozenset(origins))
+    app.state.inspector = InspectorState(inspector, frozenset(gateway.cors_origins))
     app.state.hf = hf
     app.state.gateway, app.state.limits, app.state.relays = gateway, limits, relays
     app.state.mcp_calls, app.state.recordings = CallLimiter(), Recordings()
@@ -192,27 +188,3 @@ def _make_lifespan(hf: Holdfast) -> Callable[[Starlette], AbstractAsyncContextMa
             yield
 
     return open_while_served
-
-
-def _make_cors_middleware(origins: Collection[str]) -> list[Middleware]:
-    """Return the CORS middleware for these origins. Without origins, return an empty list."""
-    if not origins:
-        return []
-    exposed_headers = [
-        "ETag",
-        "Request-Id",
-        "Retry-After",
-        "X-Artifact-Version",
-        "X-Request-Id",
-        "X-Session-Agent",
-        "X-Session-Id",
-    ]
-    return [
-        Middleware(
-            CORSMiddleware,
-            allow_origins=list(origins),
-            allow_methods=[*METHODS, "HEAD"],
-            allow_headers=["*"],
-            expose_headers=exposed_headers,
-        )
-    ]

@@ -8,10 +8,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, unquote
 
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope
 
 from holdfast import errors
 from holdfast.access import ForwardedHeaders, Principal, derive_upstream_user
@@ -31,7 +31,7 @@ from holdfast.server.body_limits import (
     read_bytes,
 )
 from holdfast.server.limits import FORM_BYTES, LARGE_BYTES, PARAMETERS
-from holdfast.server.permissions import API_HEADS, UPSTREAM_HEADS, Refused
+from holdfast.server.permissions import Refused
 from holdfast.wire.openai import to_chat_message
 
 
@@ -342,24 +342,3 @@ def refuse_unknown(given: Iterable[str], names: Collection[str], kind: str) -> N
             near = ["q"] if name in _QUERY_NAMES and "q" in names else difflib.get_close_matches(name, names, 1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(names)) or 'none'}"
             raise errors.InvalidRequest(f"unknown {kind} {name[:80]!r}; {hint}", param=name[:80])
-
-
-_EXCESS: Final = re.compile(r"^(?:/v1)+(?=/v1(?:/|$))")
-
-
-class RawPathMiddleware:
-    """ASGI middleware that gives all others the encoded path, so that ids may contain slashes. `Call.path` decodes the parameters.
-
-    A client's base URL may lack `/v1`, or have it twice: paths of the clients' APIs are changed to those of the routes.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            raw = scope.get("raw_path")
-            path = _EXCESS.sub("", quote(scope["path"]) if raw is None else raw.decode("latin-1"))
-            head = path[1:].partition("/")[0]
-            scope = {**scope, "path": f"/v1{path}" if head in API_HEADS or head in UPSTREAM_HEADS else path}
-        await self._app(scope, receive, send)

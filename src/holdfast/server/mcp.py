@@ -6,14 +6,14 @@ No request depends on an earlier one, so any server process can answer it. Keys,
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import anyio
 import msgspec
 from msgspec import UNSET
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message
 
 from holdfast.background import run_in_thread
 from holdfast.errors import MissingExtra, TooLarge
@@ -102,19 +102,7 @@ def _load_protocol() -> None:
         raise Refused(501, MissingExtra.code, str(MissingExtra("/mcp", EXTRA))) from exc
 
 
-class McpErrorMiddleware:
-    """ASGI middleware that gives MCP clients all errors in the format of JSON-RPC, so that they show the message."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http" and scope["path"] == PATH:
-            scope.setdefault("state", {})["shaped"] = _to_rpc_error
-        return self._app(scope, receive, send)
-
-
-def _to_rpc_error(reply: Reply) -> Reply:
+def to_rpc_error(reply: Reply) -> Reply:
     """Convert an error response from OpenAI's format to that of JSON-RPC. Return other responses unchanged."""
     body = reply.body
     if reply.status < 400 or not isinstance(body, Mapping) or "error" not in body:

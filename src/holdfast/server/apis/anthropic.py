@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from holdfast.domain.messages import Message as ChatMessage
 from holdfast.errors import InvalidMessage, InvalidRequest
@@ -235,39 +235,9 @@ def _make_error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
     return {"type": "error", "error": error, "request_id": request_id.get()}
 
 
-class AnthropicErrorMiddleware:
-    """ASGI middleware that gives clients of Anthropic's API all errors in Anthropic's format.
-
-    It applies to requests to `/v1/messages` and the paths below. It also applies to requests to `/v1/models` with the header
-    `anthropic-version`, which the official clients always send. Responses have the request id in the header `request-id`, as these
-    clients expect.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _is_anthropic_request(scope):
-            await self._app(scope, receive, send)
-            return
-        scope.setdefault("state", {})["shaped"] = to_anthropic_error
-
-        async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                found = [value for name, value in message["headers"] if name == b"x-request-id"]
-                message = {**message, "headers": [*message["headers"], *((b"request-id", value) for value in found)]}
-            await send(message)
-
-        await self._app(scope, receive, send_with_id)
-
-
-def _is_anthropic_request(scope: Scope) -> bool:
+def is_anthropic_request(scope: Scope) -> bool:
+    """Return True if a request is for Anthropic's API: for messages, or for models with the header that its official clients always send."""
     path: str = scope["path"]
     if path == PATH or path.startswith(f"{PATH}/"):
         return True
-    return path.startswith(_MODELS) and is_anthropic_client(dict(scope["headers"]))
-
-
-def is_anthropic_client(headers: Mapping[bytes, bytes]) -> bool:
-    """Return True if the headers contain `anthropic-version`, which clients of Anthropic's API send."""
-    return b"anthropic-version" in headers
+    return path.startswith(_MODELS) and any(name == b"anthropic-version" for name, _ in scope["headers"])

@@ -6,14 +6,12 @@ Only pages accept the cookie. The REST API does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import quote
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
-from holdfast.config.gateway import is_loopback
-from holdfast.server.access import ASSETS, SIGN_IN, Access, is_page, is_same_origin, make_cookie
+from holdfast.server.access import ASSETS, SIGN_IN, Access, is_same_origin, make_cookie
 from holdfast.server.http import Call, Caller
 from holdfast.server.inspector.frame import (
     ASSET_TYPES,
@@ -29,52 +27,14 @@ from holdfast.server.inspector.frame import (
 )
 from holdfast.server.limits import SIGN_IN_BYTES, SIGN_IN_HOURS
 from holdfast.server.permissions import Refused
-from holdfast.server.replies import Reply, make_error_body, to_response
+from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 
 routes = Routes("inspector", lenient=True)
-_OVERVIEW: Final = "/inspect/overview"
+OVERVIEW: Final = "/inspect/overview"
 
 
-class InspectorMiddleware:
-    """ASGI middleware for the pages of the inspector. Their errors become pages, too.
-
-    Without authentication, pages are served only to browsers on the same machine.
-
-    Args:
-        app: the wrapped app.
-        requires_key: returns True if every request needs a key.
-    """
-
-    def __init__(self, app: ASGIApp, requires_key: Callable[[], bool]) -> None:
-        self._app = app
-        self._requires_key = requires_key
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not is_page(scope):
-            await self._app(scope, receive, send)
-            return
-        # Browsers also send the empty fields of a form. Drop them, so that an empty field counts as not given.
-        query = urlencode(parse_qsl(scope["query_string"].decode("latin-1"))).encode()
-        path = _OVERVIEW if scope["path"] == "/" else scope["path"]
-        scope = {**scope, "path": path, "query_string": query}
-        scope.setdefault("state", {})["shaped"] = _ErrorPages(scope)
-        if not self._requires_key() and not is_local(scope):
-            message = (
-                "the inspector is served to other machines only if requests need a key: run `holdfast keys create`"
-            )
-            body = make_error_body(message, kind="invalid_request_error", code="inspector_not_served")
-            await to_response(Reply(body, 403), scope)(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-
-def is_local(scope: Scope) -> bool:
-    """Return True if both ends of the connection are on this machine."""
-    return all(end is None or is_loopback(end[0]) for end in (scope.get("client"), scope.get("server")))
-
-
-class _ErrorPages:
+class ErrorPages:
     """Converts the errors of one request to pages, and the error that a key is missing to the sign-in page."""
 
     def __init__(self, scope: Scope) -> None:
@@ -85,7 +45,7 @@ class _ErrorPages:
             return reply
         path, query = self._scope["path"], self._scope["query_string"].decode()
         if reply.status == 401 and self._scope["method"] in ("GET", "HEAD"):
-            here = "/" if path == _OVERVIEW else path
+            here = "/" if path == OVERVIEW else path
             target = make_url(SIGN_IN, next=f"{here}?{query}" if query else here)
             return Reply(None, 303, {"location": target, "cache-control": "no-store"})
         return make_error_page(self._scope, reply.status, reply.body["error"])
