@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from holdfast.embedders import weights
-from holdfast.embedders.minilm import PIECES, MiniLM
+from holdfast.embedders.minilm import PIECES, MiniLM, load_tokenizer
 from holdfast.embedders.network import read_tensors
-from holdfast.embedders.wordpiece import WordPiece, read_vocabulary
 from holdfast.errors import EmbeddingFailed
 
 np: Any = pytest.importorskip("numpy", reason="NumPy is not installed")
@@ -38,8 +37,7 @@ def reference(files: weights.Files) -> Callable[[str], Any]:
     raw = files.weights.read_bytes()
     size = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + size])
-    with files.vocabulary.open(encoding="utf-8") as lines:
-        tokenizer = WordPiece(read_vocabulary(lines))
+    tokenizer = load_tokenizer(files.vocabulary)
 
     def read_tensor(name: str) -> Any:
         entry = header[name]
@@ -58,7 +56,7 @@ def reference(files: weights.Files) -> Callable[[str], Any]:
         return state * weight(f"{name}.weight") + weight(f"{name}.bias")
 
     def compute(text: str) -> Any:
-        ids = tokenizer.encode(text, PIECES)
+        ids = tokenizer.encode(text).ids
         state = read_tensor("embeddings.word_embeddings.weight")[ids].astype(float)
         state = state + weight("embeddings.position_embeddings.weight")[: len(ids)]
         state = normalize(state + weight("embeddings.token_type_embeddings.weight")[0], "embeddings.LayerNorm")
@@ -157,3 +155,21 @@ BAD: list[tuple[Any, int | None]] = [
 def test_damaged_file_is_rejected(tmp_path: Path, header: Any, size: int | None) -> None:
     with pytest.raises(EmbeddingFailed, match=r"damaged.*holdfast embeddings install"):
         read_tensors(write_tensors(tmp_path / "t", header, b"\0" * 8, size=size))
+
+
+PIECES_OF_WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "##aff", "##able", "creme", "\u6771", "!"]
+
+
+def test_words_are_split_as_the_model_expects(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES_OF_WORDS) + "\n", encoding="utf-8")
+    tokenizer = load_tokenizer(tmp_path / "vocab.txt")
+    found = tokenizer.encode("CR\u00c8ME\u6771unaffable! x [SEP]").tokens
+    assert found == ["[CLS]", "creme", "\u6771", "un", "##aff", "##able", "!", *4 * ["[UNK]"], "[SEP]"]
+    ids = tokenizer.encode("un " * 300).ids
+    assert (len(ids), ids[:2], ids[-1]) == (PIECES, [2, 4], 3)
+
+
+def test_a_vocabulary_without_special_pieces_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("[CLS]\n[UNK]\nun\n")
+    with pytest.raises(EmbeddingFailed, match=r"no \[SEP\]"):
+        load_tokenizer(tmp_path / "vocab.txt")

@@ -5,7 +5,7 @@ settings    the settings of an embedder
 callable    wrap your own function or object; `embedder_of`, which makes every kind of embedder
 endpoint    call an OpenAI-compatible embeddings endpoint
 caching     cache vectors by text
-minilm      the local model all-MiniLM-L6-v2; it uses `network` (NumPy), `wordpiece` (the tokenizer) and `weights` (the files)
+minilm      the local model all-MiniLM-L6-v2; it uses `network` (NumPy) and `weights` (the files)
 
 docs/libraries.md explains why the local model does not use ONNX Runtime.
 """

@@ -12,16 +12,22 @@ import anyio.to_thread
 from holdfast.embedders import weights
 from holdfast.embedders.base import check_texts
 from holdfast.embedders.settings import LOCAL, MINILM_FLOOR, MINILM_MODEL
-from holdfast.embedders.wordpiece import WordPiece, read_vocabulary
-from holdfast.errors import EmbeddingFailed
+from holdfast.errors import EmbeddingFailed, MissingExtra
 from holdfast.recall.vectors import Vector
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tokenizers import Tokenizer
+
     from holdfast.embedders.network import Network
 
 DIMENSION: Final = 384
 PIECES: Final = 256
 """Maximum word pieces of a text that are read, as in the model's training. The rest of the text is ignored."""
+_CHARS: Final = 32_768
+"""Characters of a text that are split. Only a text of blanks has fewer than `PIECES` in them."""
+_SPECIAL: Final = ("[CLS]", "[SEP]", "[UNK]")
 STEP: Final = 256
 """Maximum word pieces of all texts in a step. Larger steps are not faster, but the next caller would wait longer."""
 
@@ -29,7 +35,7 @@ STEP: Final = 256
 class MiniLM:
     """An embedder with the local model all-MiniLM-L6-v2.
 
-    It needs the extra `embeddings` (NumPy) and the files that `holdfast embeddings install` installs. The first call maps the weights
+    It needs the extra `embeddings` (NumPy, tokenizers) and the files that `holdfast embeddings install` installs. The first call maps the weights
     into memory without copying them, so several processes share them.
 
     Args:
@@ -52,7 +58,7 @@ class MiniLM:
         self._path = path
         self.name = name
         self.min_similarity = min_similarity
-        self._loaded: tuple[WordPiece, Network] | None = None
+        self._loaded: tuple[Tokenizer, Network] | None = None
         self._limiter: anyio.CapacityLimiter | None = None
         self._closed = False
         self._loading = threading.Lock()
@@ -64,7 +70,7 @@ class MiniLM:
         """Return a vector for each text, in order.
 
         Raises:
-            MissingExtra: NumPy is not installed.
+            MissingExtra: NumPy or tokenizers is not installed.
         """
         wanted = check_texts(texts)
         if not wanted:
@@ -86,29 +92,55 @@ class MiniLM:
 
     def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         tokenizer, _ = self._get_model()
-        return [tokenizer.encode(text, PIECES) for text in texts]
+        # One after another: a batch would start threads on every core.
+        return [tokenizer.encode(text[:_CHARS]).ids for text in texts]
 
     def _embed_step(self, texts: Sequence[Sequence[int]]) -> list[Vector]:
         _, network = self._get_model()
         return network.embed(texts)
 
-    def _get_model(self) -> tuple[WordPiece, Network]:
+    def _get_model(self) -> tuple[Tokenizer, Network]:
         with self._loading:
             if self._closed:
                 raise EmbeddingFailed("the local model was closed")
             self._loaded = self._loaded or self._load()
             return self._loaded
 
-    def _load(self) -> tuple[WordPiece, Network]:
+    def _load(self) -> tuple[Tokenizer, Network]:
         from holdfast.embedders.network import Network
 
         files = weights.find(self._path)
-        try:
-            with files.vocabulary.open(encoding="utf-8") as lines:
-                tokenizer = WordPiece(read_vocabulary(lines))
-        except (OSError, UnicodeDecodeError) as exc:
-            raise EmbeddingFailed(f"{files.vocabulary} cannot be read: {type(exc).__name__}") from exc
-        return tokenizer, Network(files.weights, len(tokenizer))
+        tokenizer = load_tokenizer(files.vocabulary)
+        return tokenizer, Network(files.weights, tokenizer.get_vocab_size())
+
+
+def load_tokenizer(vocabulary: Path) -> Tokenizer:
+    """Return BERT's uncased tokenizer (Devlin et al. 2018), for at most `PIECES` of a text. Special tokens in a text are plain text.
+
+    Args:
+        vocabulary: the file with the pieces, one a line.
+
+    Raises:
+        EmbeddingFailed: the file cannot be read, or lacks a piece that every text needs.
+        MissingExtra: tokenizers is not installed.
+    """
+    try:
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    except ImportError as exc:
+        raise MissingExtra("the local model", "embeddings") from exc
+    try:
+        pieces = vocabulary.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise EmbeddingFailed(f"{vocabulary} cannot be read: {type(exc).__name__}") from exc
+    known = {piece.rstrip("\r"): at for at, piece in enumerate(pieces)}
+    if missing := [name for name in _SPECIAL if name not in known]:
+        raise EmbeddingFailed(f"the vocabulary has no {missing[0]}: it is not one of BERT's")
+    tokenizer = Tokenizer(models.WordPiece(known, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", known["[SEP]"]), ("[CLS]", known["[CLS]"]))
+    tokenizer.enable_truncation(PIECES)
+    return tokenizer
 
 
 def _iter_steps(pieces: Sequence[Sequence[int]]) -> Iterator[list[int]]:
