@@ -135,7 +135,7 @@ def load_tokenizer(vocabulary: Path) -> Tokenizer:
     known = {piece.rstrip("\r"): at for at, piece in enumerate(pieces)}
     if missing := [name for name in _SPECIAL if name not in known]:
         raise EmbeddingFailed(f"the vocabulary has no {missing[0]}: it is not one of BERT's")
-    tokenizer = Tokenizer(models.WordPiece(known, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer = Tokenizer(models.WordPiece(known, unk_token=_SPECIAL[2], max_input_chars_per_word=100))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", known["[SEP]"]), ("[CLS]", known["[CLS]"]))
