@@ -60,7 +60,7 @@ def test_deleting_a_user_asks_for_confirmation(
     """On a terminal; elsewhere --yes is needed."""
     store(make_session("a", user_id="ada"), make_session("c", user_id="bob"))
     assert sessions("delete", "--user", "ada", input="y\n").exit_code == 2
-    monkeypatch.setattr("holdfast.cli.sessions.is_interactive", lambda: True)
+    monkeypatch.setattr("holdfast.cli.command.is_interactive", lambda: True)
     result = sessions("delete", "--user", "ada", input=typed)
     assert result.exit_code == code
     assert "1 session and the artifacts" in result.stderr

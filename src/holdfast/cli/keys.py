@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.command import Call, Note, Output, command
 from holdfast.cli.errors import Failure, Misuse
-from holdfast.cli.stores import json_option, run_with_store, store_options
-from holdfast.cli.terminal import Column, format_line, format_time, show_json, show_table
+from holdfast.cli.terminal import format_line, format_time
 
 if TYPE_CHECKING:
     from holdfast.config.gateway import Auth
@@ -25,7 +23,7 @@ def keys() -> None:
     """Create, list and revoke API keys. Once a key exists, every request needs one."""
 
 
-@keys.command
+@command(keys)
 @click.option("--tenant", metavar="ID", help="Tenant of the key.  [default: the server's own tenant]")
 @click.option("--user", metavar="ID", help="Restrict the key to this user.  [default: all users of the tenant]")
 @click.option(
@@ -50,28 +48,23 @@ def keys() -> None:
     metavar="TOKENS",
     help="Maximum tokens of the conversation in a prompt.",
 )
-@store_options
-@json_option
 def create(
-    *,
-    tenant: str | None,
-    user: str | None,
-    role: Any,
-    name: str,
-    expires: str | None,
-    rate: int | None,
-    max_body: str | None,
-    session_mode: Any,
-    budget: int | None,
-    store: str | None,
-    config: str | None,
-    as_json: bool,
-) -> None:
+    call: Call, *, tenant: str | None, user: str | None, expires: str | None, max_body: str | None, **fields: Any
+) -> Output:
     """Create a key and print it once. Only its hash is stored."""
-    from holdfast.sections import mask_url
+    from holdfast.durations import parse_duration
+    from holdfast.sections import mask_url, parse_size
+    from holdfast.stores.sql.address import MEMORY, parse_path
 
-    seconds, most = _parse_duration(expires), _parse_size(max_body)
-    place = _find_durable_store(store, config)
+    lifetime = None if expires is None else parse_duration(expires)
+    if expires is not None and not lifetime:
+        raise Misuse(f"--expires: expected a duration like 90d or 12h, got {expires!r}")
+    most = None if max_body is None else parse_size(max_body)
+    if max_body is not None and not most:
+        raise Misuse(f"--max-body: expected a size like 1MiB or a number of bytes, got {max_body!r}")
+    place = call.load_settings().store
+    if place.startswith("sqlite:") and parse_path(place) == MEMORY:
+        raise Failure("the store is in memory, so the key would be lost: name the server's database with --store")
 
     async def do(hf: Holdfast) -> tuple[str, ApiKey]:
         import secrets
@@ -87,35 +80,27 @@ def create(
         key = ApiKey(
             id=made.id,
             hash=made.hash,
-            name=name,
             tenant=hf.tenant if tenant is None else tenant,
             user_id=user,
-            role=role,
             created_at=now,
-            expires_at=None if seconds is None else now + seconds,
-            rate=rate,
+            expires_at=None if lifetime is None else now + round(lifetime * 1000),
             max_body=most,
-            session_mode=session_mode,
-            budget=budget,
+            **fields,
         )
         await hf.store.add_key(key)
         return made.text, key
 
-    text, key = run_with_store(do, store=store, config=config, create=True, keep_sessions=True)
-    if as_json:
-        show_json({"key": text, **_to_row(key, key.created_at)})
-        return
-    click.echo(text)
-    click.echo("Save it now: it is not shown again. Clients send it as `Authorization: Bearer KEY`.", err=True)
-    click.echo(f"Its hash is stored in {format_line(mask_url(place))}.", err=True)
+    text, key = call.run(do, create=True, keep_sessions=True)
+    notes = [
+        Note("Save it now: it is not shown again. Clients send it as `Authorization: Bearer KEY`."),
+        Note(f"Its hash is stored in {format_line(mask_url(place))}."),
+    ]
+    return Output({"key": text, **_to_row(key, key.created_at)}, [text, *notes])
 
 
-@keys.command(name="list")
-@store_options
-@json_option
-def list_(store: str | None, config: str | None, *, as_json: bool) -> None:
+@command(keys)
+def list_(call: Call) -> Output:
     """List all keys, including revoked and expired ones. The keys themselves are not stored."""
-    from holdfast.config import load_settings
 
     async def do(hf: Holdfast) -> tuple[list[ApiKey], int]:
         found: list[ApiKey] = []
@@ -123,36 +108,35 @@ def list_(store: str | None, config: str | None, *, as_json: bool) -> None:
             found += page
         return found, hf.clock()
 
-    listed, now = run_with_store(do, store=store, config=config, keep_sessions=True)
-    if as_json:
-        show_json([_to_row(key, now) for key in listed])
-    elif listed:
-        _show_table(listed, now)
-    else:
-        click.echo(
-            _explain_no_keys(load_settings({"store": store, "config": config}, os.environ).config.auth), err=True
-        )
+    found, now = call.run(do, keep_sessions=True)
+    if not found:
+        return Output([], [Note(_explain_no_keys(call.load_settings().config.auth))])
+    rows = [
+        {
+            "id": key.id,
+            "name": key.name or "-",
+            "tenant": key.tenant,
+            "user": key.user_id or "-",
+            "role": key.role,
+            "status": _get_status(key, now),
+            "expires": "never" if key.expires_at is None else format_time(key.expires_at),
+            "used": "never" if key.used_at is None else format_time(key.used_at),
+        }
+        for key in found
+    ]
+    return Output([_to_row(key, now) for key in found], [rows])
 
 
-@keys.command
+@command(keys, keep_sessions=True)
 @click.argument("key_id", metavar="ID")
-@store_options
-@json_option
-def revoke(key_id: str, store: str | None, config: str | None, *, as_json: bool) -> None:
+async def revoke(hf: Holdfast, *, key_id: str) -> Output:
     """Revoke a key permanently. Running servers notice within seconds."""
     from holdfast.access import parse_key_id
 
-    wanted = parse_key_id(key_id) or key_id  # the whole key is accepted too: its id may not be at hand
-
-    async def do(hf: Holdfast) -> tuple[ApiKey, int]:
-        now = hf.clock()
-        return await hf.store.revoke_key(wanted, timestamp=now), now
-
-    key, now = run_with_store(do, store=store, config=config, keep_sessions=True)
-    if as_json:
-        show_json(_to_row(key, now))
-    else:
-        click.echo(f"Revoked {format_line(key.id)}.")
+    now = hf.clock()
+    # The whole key is accepted too, because its id may not be at hand.
+    key = await hf.store.revoke_key(parse_key_id(key_id) or key_id, timestamp=now)
+    return Output(_to_row(key, now), [f"Revoked {format_line(key.id)}."])
 
 
 def _explain_no_keys(auth: Auth) -> str:
@@ -162,24 +146,6 @@ def _explain_no_keys(auth: Auth) -> str:
         remedy = "Create a key with `holdfast keys create`."
         return f"There are no keys, and auth.required is true: the server refuses every request. {remedy}"
     return "There are no keys: the server accepts requests only from its own machine."
-
-
-def _show_table(listed: Sequence[ApiKey], now: int) -> None:
-    columns = [Column(name) for name in ("id", "name", "tenant", "user", "role", "status", "expires", "used")]
-    rows = [
-        [
-            key.id,
-            key.name or "-",
-            key.tenant,
-            key.user_id or "-",
-            key.role,
-            _get_status(key, now),
-            "never" if key.expires_at is None else format_time(key.expires_at),
-            "never" if key.used_at is None else format_time(key.used_at),
-        ]
-        for key in listed
-    ]
-    show_table(columns, rows)
 
 
 def _to_row(key: ApiKey, now: int) -> dict[str, Any]:
@@ -194,38 +160,3 @@ def _get_status(key: ApiKey, now: int) -> str:
     if key.revoked_at is not None:
         return "revoked"
     return "expired" if key.expires_at is not None and now >= key.expires_at else "valid"
-
-
-def _parse_duration(text: str | None) -> int | None:
-    """Parse a duration into milliseconds. Raise `Misuse` if it is not valid."""
-    from holdfast.durations import parse_duration
-
-    if text is None:
-        return None
-    seconds = parse_duration(text)
-    if not seconds:
-        raise Misuse(f"--expires: expected a duration like 90d or 12h, got {text!r}")
-    return round(seconds * 1000)
-
-
-def _parse_size(text: str | None) -> int | None:
-    """Parse a size into bytes. Raise `Misuse` if it is not valid."""
-    from holdfast.sections import parse_size
-
-    if text is None:
-        return None
-    size = parse_size(text)
-    if not size:
-        raise Misuse(f"--max-body: expected a size like 1MiB or a number of bytes, got {text!r}")
-    return size
-
-
-def _find_durable_store(store: str | None, config: str | None) -> str:
-    """Return the URL of the store. If the store is in memory, raise `Failure`, because the key would be lost when the command ends."""
-    from holdfast.config import load_settings
-    from holdfast.stores.sql.address import MEMORY, parse_path
-
-    url = load_settings({"store": store, "config": config}, os.environ).store
-    if url.startswith("sqlite:") and parse_path(url) == MEMORY:
-        raise Failure("the store is in memory, so the key would be lost: name the server's database with --store")
-    return url

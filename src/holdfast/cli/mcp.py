@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.stores import run_with_store, store_options
+from holdfast.cli.command import CONFIG, STORE, Call, command
 from holdfast.cli.terminal import format_line, is_interactive
 from holdfast.errors import HoldfastError, MissingExtra
 
@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
 
 
-@click.command
+@command(shared=(STORE, CONFIG))
 @click.option(
     "--user", metavar="ID", default="default", show_default=True, help="User whose sessions and memories are served."
 )
 @click.option("--agent", metavar="NAME", help="Agent that remembers, and whose own memories are recalled too.")
 @click.option("--read-only", is_flag=True, help="Serve only the tools that read.")
-@store_options
-def mcp(user: str, agent: str | None, store: str | None, config: str | None, *, read_only: bool) -> None:
+def mcp(call: Call, *, user: str, agent: str | None, read_only: bool) -> None:
     """Serve memories and sessions to an assistant (MCP).
 
     An MCP client starts this command and speaks the Model Context Protocol with it over standard input and output. It ends when the client
@@ -48,7 +47,7 @@ def mcp(user: str, agent: str | None, store: str | None, config: str | None, *, 
         )
     # A thread that reads standard input cannot be interrupted, so end the process at once. Every acknowledged write is durable.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    run_with_store(serve, store=store, config=config, create=True, writes=True, with_agents=True)
+    call.run(serve, create=True, writes=True, with_agents=True)
 
 
 async def _complete_index(hf: Holdfast) -> None:

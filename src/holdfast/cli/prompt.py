@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.command import Call, Output, command, find_session, session_user_option
 from holdfast.cli.errors import Failure
 from holdfast.cli.explain import prompt_options
 from holdfast.cli.prompt_bar import describe_prompt, draw_prompt, get_label, is_output_terminal
 from holdfast.cli.session_text import format_message, format_role
-from holdfast.cli.stores import find_session, json_option, run_with_store, session_user_option, store_options
 from holdfast.cli.terminal import show_json
 from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
-    from holdfast.context.dialects import Dialect
     from holdfast.holdfast import Holdfast
     from holdfast.sessions.prompt_views import PromptMessage, PromptView
 
 
-@click.command
+@command()
 @click.argument("session_id", metavar="SESSION")
 @click.argument("call_id", metavar="[CALL]", default="next")
 @click.option(
@@ -35,23 +34,16 @@ if TYPE_CHECKING:
 )
 @prompt_options
 @session_user_option
-@store_options
-@json_option
 def prompt(
+    call: Call,
+    *,
     session_id: str,
     call_id: str,
     user: str | None,
-    store: str | None,
-    config: str | None,
-    *,
-    dialect: Dialect | None,
-    rebuild: bool,
     agent: str | None,
     model: str | None,
-    strategy: str | None,
-    budget: int | None,
-    as_json: bool,
-) -> None:
+    **query: Any,
+) -> Output:
     """Print the prompt of a model call, with all its messages.
 
     CALL is `12` for the last call of turn 12, `12.0` for its first one, or `next` for the prompt that would be sent now. `next` is
@@ -65,38 +57,28 @@ def prompt(
 
         session = await find_session(hf, session_id, user)
         handle = hf.handle(session, agent=agent, model=model)
-        query = PromptQuery(
-            id=call_id,
-            strategy=strategy,
-            budget=budget,
-            other=agent is not None or model is not None,
-            dialect=dialect,
-            rebuild=rebuild,
-        )
-        return await view_prompt(hf.engine, handle.ref, handle.responder, query)
+        wanted = PromptQuery(id=call_id, other=agent is not None or model is not None, **query)
+        return await view_prompt(hf.engine, handle.ref, handle.responder, wanted)
 
-    view = run_with_store(do, store=store, config=config, with_agents=True, index_read_only=True)
-    if as_json:
-        show_json(view)
-    elif not view.messages:
+    view = call.run(do, with_agents=True, index_read_only=True)
+    notes = [view.not_rebuilt] if view.not_rebuilt else []
+    notes = [f"This is not exactly the prompt that was sent: {note}." for note in (*notes, *view.differences)]
+    if not call.as_json and not view.messages:
         raise Failure(f"the prompt {view.id} cannot be shown: {view.not_rebuilt or 'it has no messages'}")
-    elif dialect is not None:
+    if not call.as_json and query["dialect"] is not None:
         show_json(view.request)
-    else:
-        if is_output_terminal():
-            draw_prompt(view)
-        else:
-            click.echo(": ".join(describe_prompt(view)))
-        for line in _format_prompt(view):
-            click.echo(line)
-    for note in (*([view.not_rebuilt] if view.not_rebuilt else ()), *view.differences):
-        click.echo(f"This is not exactly the prompt that was sent: {note}.", err=True)
+        return Output(None, (), notes)
+    return Output(view, _format_prompt(view), notes)
 
 
 def _format_prompt(view: PromptView) -> Iterator[str]:
-    """Yield the lines that show the messages of a prompt."""
+    """Yield the lines that show a prompt and its messages. Draw the prompt if standard output is a terminal."""
     from holdfast.wire.openai import parse_message
 
+    if is_output_terminal():
+        draw_prompt(view)
+    else:
+        yield ": ".join(describe_prompt(view))
     tools: dict[str, str] = {}
     for one in view.messages:
         message = parse_message(one.message)

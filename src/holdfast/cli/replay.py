@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,17 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from holdfast.cli.command import JSON, Call, command
 from holdfast.cli.errors import Failure, Misuse
-from holdfast.cli.stores import json_option
-from holdfast.cli.terminal import (
-    Column,
-    format_line,
-    sanitize,
-    show_busy,
-    show_json,
-    show_progress,
-    show_table,
-)
+from holdfast.cli.terminal import Column, format_line, sanitize, show_busy, show_json, show_progress, show_table
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.numbers import format_count
 
@@ -105,7 +96,7 @@ def _split_words(given: Sequence[str], param: click.Parameter) -> list[str]:
     return found
 
 
-@click.command
+@command(shared=(JSON,))
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, allow_dash=True)
 )
@@ -161,22 +152,18 @@ def _split_words(given: Sequence[str], param: click.Parameter) -> list[str]:
 )
 @click.option("--chain", is_flag=True, help="Join the sessions of each file into one long session.")
 @click.option("--skip-bad", is_flag=True, help="Skip lines that are not recordings.")
-@json_option
-@click.pass_context
 def replay(
-    ctx: click.Context,
+    call: Call,
+    *,
     files: Sequence[str],
     specs: Sequence[Spec],
     budgets: Sequence[int],
-    *,
     pair: Sequence[Spec] | None,
     summarizer: str,
-    config: str | None,
     plot: Path | None,
     per_session: bool,
     chain: bool,
     skip_bad: bool,
-    as_json: bool,
 ) -> None:
     """Replay recorded sessions through strategies.
 
@@ -191,28 +178,38 @@ def replay(
 
     Only summaries call a model, and only if --summarizer names one.
     """
-    if pair and ctx.get_parameter_source("specs") is not click.core.ParameterSource.DEFAULT:
+    is_named = click.get_current_context().get_parameter_source("specs") is not click.core.ParameterSource.DEFAULT
+    if pair and is_named:
         raise click.UsageError("--compare already names two strategies: leave out --strategy.")
-    if plot:
-        from holdfast.replay import plots
+    from holdfast.replay import plan_runs, plots
 
+    if plot:
         plots.require()
-    from holdfast.replay import plan_runs
-
     runs = plan_runs(pair or specs, budgets)
-    with show_busy(), _open_writers(runs.values(), summarizer, config) as writers:
+    with show_busy(), _open_writers(runs.values(), summarizer, call) as writers:
         played = _play_all(_read(files, chain=chain, skip_bad=skip_bad), runs, writers)
+    results = [one.result for one in played.values()]
     if plot:
-        _draw(list(played.values()), plot)
-    if pair:
-        _show_comparisons(list(_compare_all(pair, budgets, played)), as_json=as_json, per_session=per_session)
+        plot.write_bytes(plots.draw_plot(results, plot.suffix.lower().removeprefix(".")))
+        click.echo(f"Plot written to {sanitize(str(plot))}.", err=True)
+    pairs = list(_compare_all(pair, budgets, played)) if pair else []
+    if call.as_json:
+        rows = [one.to_row(per_session=per_session) for one in played.values()]
+        show_json([_to_json(*one, per_session=per_session) for one in pairs] if pair else rows)
     else:
-        _show(list(played.values()), as_json=as_json, per_session=per_session)
-    if not as_json:
-        show_summaries(_collect_summarized(runs, played, writers))
-        if not any(one.result.calls for one in played.values()):
+        if pair:
+            _show_comparisons(pairs, per_session=per_session)
+        else:
+            _show_overview(results)
+            for one in played.values() if per_session else ():
+                _show_sessions(one)
+        _show_summaries(runs, played, writers)
+        if not any(result.calls for result in results):
             click.echo("No call was measured: a recording needs an assistant message after another message.", err=True)
-    _report_failures(writers.values())
+    for writer in dict.fromkeys(writers.values()):
+        if writer.failed:
+            failed = f"Summaries by {format_line(writer.name)} failed; first error: {format_line(writer.failed)}"
+            click.echo(failed, err=True)
 
 
 # -- the recordings ----------------------------------------------------------
@@ -290,7 +287,7 @@ def _compare_all(pair: Sequence[Spec], budgets: Sequence[int], played: dict[Run,
 
 
 @contextmanager
-def _open_writers(specs: Collection[Spec], summarizer: str, config: str | None) -> Iterator[dict[str, SummaryWriter]]:
+def _open_writers(specs: Collection[Spec], summarizer: str, call: Call) -> Iterator[dict[str, SummaryWriter]]:
     """Open the models that write summaries for the duration of the block, and yield them by label of the spec.
 
     A spec that names no model uses the model `summarizer`. Specs without summaries are left out.
@@ -300,159 +297,112 @@ def _open_writers(specs: Collection[Spec], summarizer: str, config: str | None) 
     wanted = {spec.label: spec.summarizer or summarizer for spec in specs if spec.summarizes}
     with ExitStack() as stack:
         made = {
-            name: stack.enter_context(SummaryWriter(_find_llm(name, config)))
+            name: stack.enter_context(SummaryWriter(_find_llm(name, call)))
             for name in dict.fromkeys(wanted.values())
             if name not in NOBODY
         }
         yield {label: made[name] for label, name in wanted.items() if name in made}
 
 
-def _find_llm(name: str, config: str | None) -> Llm:
+def _find_llm(name: str, call: Call) -> Llm:
     """Return the model with a name: the scripted model of the replay, or the model that `holdfast serve` would use."""
     from holdfast.replay import SCRIPTED, make_scripted_llm
 
     if name == SCRIPTED:
         return make_scripted_llm()
-    from holdfast.config import load_settings
     from holdfast.config.build import build_roster
     from holdfast.models import OfflineModel
 
-    llm = build_roster(load_settings({"config": config}, os.environ).config).find_llm(name)
+    llm = build_roster(call.load_settings().config).find_llm(name)
     if isinstance(llm.client, OfflineModel):
-        raise Misuse(
-            f"--summarizer {name}: no model is configured; set OPENAI_BASE_URL and OPENAI_API_KEY, or `llms` in the file"
-        )
+        remedy = "set OPENAI_BASE_URL and OPENAI_API_KEY, or `llms` in the file"
+        raise Misuse(f"--summarizer {name}: no model is configured; {remedy}")
     return llm
 
 
-def _collect_summarized(
-    runs: dict[Run, Spec], played: dict[Run, PlayResult], writers: Mapping[str, SummaryWriter]
-) -> Iterator[tuple[Result, str | None]]:
-    """Yield the result of each run with summaries, and the name of the model that wrote the summaries; None: the digest was used."""
-    for run, spec in runs.items():
-        if spec.has_summaries:
-            writer = writers.get(spec.label)
-            yield played[run].result, writer.name if writer else None
+def _show_summaries(
+    runs: Mapping[Run, Spec], played: Mapping[Run, PlayResult], writers: Mapping[str, SummaryWriter]
+) -> None:
+    """Print for each strategy with summaries which model wrote them, if any, and how their cost is counted."""
+    from holdfast.replay import SUMMARY_READ, SUMMARY_WRITTEN
+
+    notes = [
+        _describe_summaries(played[run].result, writers.get(spec.label))
+        for run, spec in runs.items()
+        if spec.has_summaries
+    ]
+    if notes:
+        click.echo()
+    for note in dict.fromkeys(notes):
+        click.echo(f"  {note}")
+    if any(spec.label in writers for spec in runs.values() if spec.has_summaries):
+        price = f"{SUMMARY_READ:g} per token read and {SUMMARY_WRITTEN:g} per token written"
+        click.echo(f"  The cost per call includes the summarizer's tokens: {price}.")
 
 
-def _report_failures(writers: Iterable[SummaryWriter]) -> None:
-    for writer in dict.fromkeys(writers):
-        if writer.failed:
-            click.echo(
-                f"Summaries by {format_line(writer.name)} failed; first error: {format_line(writer.failed)}", err=True
-            )
-
-
-# -- the results -------------------------------------------------------------
-
-
-def _show(played: Sequence[PlayResult], *, as_json: bool, per_session: bool) -> None:
-    if as_json:
-        show_json([one.to_row(per_session=per_session) for one in played])
-        return
-    show_overview([one.result for one in played])
-    if per_session:
-        show_sessions(played)
-
-
-def _show_comparisons(pairs: Sequence[Pair], *, as_json: bool, per_session: bool) -> None:
-    if as_json:
-        rows = [
-            {
-                "a": a.to_row(per_session=per_session),
-                "b": b.to_row(per_session=per_session),
-                "difference": comparison.difference,
-                "paired": comparison.paired,
-            }
-            for a, b, comparison in pairs
-        ]
-        show_json(rows)
-        return
-    for at, (a, b, comparison) in enumerate(pairs):
-        if at:
-            click.echo()
-        show_comparison(comparison)
-        if per_session:
-            show_compared_sessions(a, b)
-
-
-def _draw(played: Sequence[PlayResult], path: Path) -> None:
-    from holdfast.replay import plots
-
-    data = plots.draw_plot([one.result for one in played], path.suffix.lower().removeprefix("."))
-    path.write_bytes(data)
-    click.echo(f"Plot written to {sanitize(str(path))}.", err=True)
+def _describe_summaries(result: Result, writer: SummaryWriter | None) -> str:
+    name = format_line(result.strategy)
+    if writer is None:
+        return f"{name}: no model wrote summaries, so the digest was used (see --summarizer)"
+    failed = f", {result.summaries_failed:,} failed" if result.summaries_failed else ""
+    made = f"{format_count(result.summaries, 'summary', 'summaries')} by {format_line(writer.name)}{failed}"
+    return f"{name} at {result.budget:,}: {made}, {result.summarizer_tokens:,} tokens"
 
 
 # -- tables ----------------------------------------------------------------------
 
 
-def show_overview(results: Sequence[Result]) -> None:
+def _show_overview(results: Sequence[Result]) -> None:
     """Print a table with a row for each strategy and budget, grouped by budget."""
     names = [name for name in _select_columns(_COLUMNS, results) if name not in _SUMMARIES]
-    rows = [[_COLUMNS[name][1](getattr(result, name)) for name in names] for result in results]
     groups = {len(list(group)) for _, group in groupby(results, key=lambda result: result.budget)}
+    rows = [_format_cells(result, names) for result in results]
     show_table([_COLUMNS[name][0] for name in names], rows, groups=groups.pop() if len(groups) == 1 else 0)
 
 
-def show_summaries(results: Iterable[tuple[Result, str | None]]) -> None:
-    """Print which model wrote the summaries of each result, and how their cost is counted.
+def _show_sessions(one: PlayResult) -> None:
+    """Print a table of one strategy and budget, with a row for each session."""
+    sessions = one.list_rows()
+    names = _select_columns(_SESSION, sessions)
+    click.echo(f"\n{format_line(one.result.strategy)} at {one.result.budget:,}")
+    rows = [[session.id, *_format_cells(session, names)] for session in sessions]
+    show_table([Column("session"), *(_COLUMNS[name][0] for name in names)], rows)
 
-    Args:
-        results: results of strategies with summaries, and the name of the model that wrote them; None: the digest was used.
-    """
-    from holdfast.replay import SUMMARY_READ, SUMMARY_WRITTEN
 
-    results = list(results)
-    if results:
+def _to_json(a: PlayResult, b: PlayResult, comparison: Comparison, *, per_session: bool) -> dict[str, Any]:
+    return {
+        "a": a.to_row(per_session=per_session),
+        "b": b.to_row(per_session=per_session),
+        "difference": comparison.difference,
+        "paired": comparison.paired,
+    }
+
+
+def _show_comparisons(pairs: Sequence[Pair], *, per_session: bool) -> None:
+    """Print for each pair a table with the figures of two strategies and their differences, and on request one of their sessions."""
+    for at, (first, second, comparison) in enumerate(pairs):
+        if at:
+            click.echo()
+        both = (comparison.a, comparison.b)
+        heads = [f"{_break_label(format_line(one.strategy))}\n{one.budget:,}" for one in both]
+        columns = [Column(""), *(Column(head, number=True) for head in (*heads, "difference"))]
+        rows = []
+        for name in _select_columns(_COLUMNS, both)[2:]:
+            column, shown = _COLUMNS[name]
+            change = comparison.difference.get(name)
+            cells = [shown(getattr(one, name)) for one in both]
+            rows.append(
+                [column.head.replace("\n", " "), *cells, "" if change is None else _format_change(name, change)]
+            )
+        show_table(columns, rows)
         click.echo()
-    for note in dict.fromkeys(_describe_summaries(result, writer) for result, writer in results):
-        click.echo(f"  {note}")
-    if any(writer is not None for _, writer in results):
-        price = f"{SUMMARY_READ:g} per token read and {SUMMARY_WRITTEN:g} per token written"
-        click.echo(f"  The cost per call includes the summarizer's tokens: {price}.")
+        for name, paired in comparison.paired.items():
+            click.echo(f"  {name:<6}  {_describe_pair(name, paired)}")
+        if per_session:
+            _show_compared_sessions(first, second)
 
 
-def _describe_summaries(result: Result, writer: str | None) -> str:
-    name = format_line(result.strategy)
-    if writer is None:
-        return f"{name}: no model wrote summaries, so the digest was used (see --summarizer)"
-    failed = f", {result.summaries_failed:,} failed" if result.summaries_failed else ""
-    made = f"{format_count(result.summaries, 'summary', 'summaries')} by {format_line(writer)}{failed}"
-    return f"{name} at {result.budget:,}: {made}, {result.summarizer_tokens:,} tokens"
-
-
-def show_sessions(played: Sequence[PlayResult]) -> None:
-    """Print a table for each strategy and budget, with a row for each session."""
-    for one in played:
-        sessions = one.list_rows()
-        names = _select_columns(_SESSION, sessions)
-        click.echo(f"\n{format_line(one.result.strategy)} at {one.result.budget:,}")
-        rows = [[session.id, *_format_cells(session, names)] for session in sessions]
-        show_table([Column("session"), *(_COLUMNS[name][0] for name in names)], rows)
-
-
-def show_comparison(comparison: Comparison) -> None:
-    """Print a table with the figures of two strategies and their differences."""
-    a, b = comparison.a, comparison.b
-    columns = [
-        Column(""),
-        *(Column(f"{_break_label(format_line(one.strategy))}\n{one.budget:,}", number=True) for one in (a, b)),
-        Column("difference", number=True),
-    ]
-    rows = []
-    for name in _select_columns(_COLUMNS, [a, b])[2:]:
-        column, shown = _COLUMNS[name]
-        change = comparison.difference.get(name)
-        cells = [shown(getattr(one, name)) for one in (a, b)]
-        rows.append([column.head.replace("\n", " "), *cells, "" if change is None else _format_change(name, change)])
-    show_table(columns, rows)
-    click.echo()
-    for name, paired in comparison.paired.items():
-        click.echo(f"  {name:<6}  {_describe_pair(name, paired)}")
-
-
-def show_compared_sessions(a: PlayResult, b: PlayResult) -> None:
+def _show_compared_sessions(a: PlayResult, b: PlayResult) -> None:
     """Print a table with a row for each session, which contains the figures of both strategies."""
     first, second = a.list_rows(), b.list_rows()
     names = _select_columns(_PAIRED, [*first, *second])
@@ -485,8 +435,8 @@ def _select_columns(names: Iterable[str], results: Sequence[Any]) -> list[str]:
     ]
 
 
-def _format_cells(session: SessionResult, names: Sequence[str]) -> list[str]:
-    return [_COLUMNS[name][1](getattr(session, name)) for name in names]
+def _format_cells(figures: Result | SessionResult, names: Sequence[str]) -> list[str]:
+    return [_COLUMNS[name][1](getattr(figures, name)) for name in names]
 
 
 def _describe_pair(name: str, paired: PairedSessions) -> str:

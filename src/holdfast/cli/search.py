@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.memories import warn_unknown_agent
-from holdfast.cli.stores import json_option, limit_option, run_with_store, store_options
-from holdfast.cli.terminal import format_line, format_time, sanitize, show_json
+from holdfast.cli.command import Call, Note, Output, command, limit_option
+from holdfast.cli.memories import check_agent
+from holdfast.cli.session_text import format_role
+from holdfast.cli.terminal import format_line, format_time, sanitize
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
@@ -21,7 +22,7 @@ _WALK_SECONDS = 10.0
 """Maximum seconds for indexing messages that no server has indexed yet. The command does this before the search."""
 
 
-@click.command
+@command()
 @click.argument("query", metavar="QUERY...", nargs=-1, required=True)
 @click.option("--user", metavar="ID", default="default", show_default=True, help="User whose sessions are searched.")
 @click.option("--session", metavar="ID", help="Only this session.")
@@ -50,33 +51,41 @@ _WALK_SECONDS = 10.0
 )
 @click.option("--sessions", is_flag=True, help="Only the best hit of each session.")
 @click.option("--no-rerank", is_flag=True, help="Do not use the reranker.")
-@store_options
-@json_option
-def search(query: tuple[str, ...], store: str | None, config: str | None, *, as_json: bool, **options: Any) -> None:
+def search(call: Call, query: Sequence[str], **options: Any) -> Output:
     """Search the messages of a user. QUERY is plain words and may name a time: "what did I ask about yesterday"."""
-    found = run_with_store(lambda hf: _search(hf, " ".join(query), options), store=store, config=config)
-    if not found.hits:
-        warn_unknown_agent(options["agent"], config)
-    if as_json:
-        show_json(_to_json(found))
-        return
-    for text in _format_results(found, options["user"]):
-        click.echo(text)
-    for note in (*_describe_range(found, options["tz"]), *found.notes):
-        click.echo(note, err=True)
+    import msgspec
+
+    found = call.run(lambda hf: _search(hf, " ".join(query), **options))
+    since, until = found.range
+    data = {**msgspec.to_builtins(found), "range": {"since": since, "until": until}}
+    notes = map(Note, (*_describe_range(found, options["tz"]), *found.notes))
+    unknown = [] if found.hits else check_agent(call, options["agent"])
+    return Output(data, [*_format_results(found, options["user"]), *notes], unknown)
 
 
-async def _search(hf: Holdfast, query: str, options: dict[str, Any]) -> SearchResults:
+async def _search(
+    hf: Holdfast,
+    query: str,
+    *,
+    user: str,
+    session: str | None,
+    since: str | None,
+    until: str | None,
+    tz: str,
+    sessions: bool,
+    no_rerank: bool,
+    **options: Any,
+) -> SearchResults:
+    """Index the messages that are not indexed yet, and search. `options` are further arguments of `Holdfast.search`."""
     import anyio
     import msgspec
 
     from holdfast.search.queries import parse_search_zone
     from holdfast.wire.strict_json import parse_time
 
-    zone = parse_search_zone(options["tz"])
-    since, until = (
-        None if options[name] is None else parse_time(options[name], name, zone) for name in ("since", "until")
-    )
+    zone = parse_search_zone(tz)
+    limits = {"since": since, "until": until}
+    times = {name: None if text is None else parse_time(text, name, zone) for name, text in limits.items()}
     notes: tuple[str, ...] = ()
     if hf.index is not None:
         with anyio.move_on_after(_WALK_SECONDS) as looking:
@@ -84,23 +93,8 @@ async def _search(hf: Holdfast, query: str, options: dict[str, Any]) -> SearchRe
             await hf.index.settled()
         if looking.cancelled_caught:
             notes = ("the index is not complete yet; a running server or `holdfast index rebuild` completes it",)
-    found = await hf.search(
-        query,
-        options["user"],
-        mode=options["mode"],
-        limit=options["limit"],
-        after=options["after"],
-        session_id=options["session"],
-        agent=options["agent"],
-        role=options["role"],
-        since=since,
-        until=until,
-        time=options["time"],
-        tz=options["tz"],
-        neighbours=options["neighbours"],
-        session_level=options["sessions"],
-        rerank=not options["no_rerank"],
-    )
+    options |= {"session_id": session, "tz": tz, "session_level": sessions, "rerank": not no_rerank, **times}
+    found = await hf.search(query, user, **options)
     return msgspec.structs.replace(found, notes=(*notes, *found.notes))
 
 
@@ -112,14 +106,6 @@ def _describe_range(found: SearchResults, zone: str) -> Iterator[str]:
     words = [f"{word} {format_time(at, ZoneInfo(zone))}" for word, at in ends if at is not None]
     if words:
         yield f"only messages {' '.join(words)} ({zone})"
-
-
-def _to_json(found: SearchResults) -> dict[str, Any]:
-    import msgspec
-
-    data: dict[str, Any] = msgspec.to_builtins(found)
-    since, until = found.range
-    return {**data, "range": {"since": since, "until": until}}
 
 
 def _format_results(found: SearchResults, user: str) -> Iterator[str]:
@@ -137,8 +123,6 @@ def _format_results(found: SearchResults, user: str) -> Iterator[str]:
 
 
 def _format_heading(hit: SearchHit) -> str:
-    from holdfast.cli.session_text import format_role
-
     who = hit.name or hit.agent
     spoke = format_role(hit.role) + (f" {format_line(who, _NAME)}" if who and who != hit.role else "")
     place = click.style(f"{format_line(hit.session_id, _NAME)} #{hit.seq}", bold=True)

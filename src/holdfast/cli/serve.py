@@ -1,4 +1,4 @@
-"""`holdfast serve`."""
+"""`holdfast serve` and `holdfast config`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.command import CONFIG, JSON, STORE, Call, Output, command
 from holdfast.cli.errors import FAILED, Failure
-from holdfast.cli.stores import config_option, json_option, store_options
 from holdfast.cli.terminal import sanitize, show_json
 from holdfast.errors import ConfigError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.config import ServerSettings
 
 
-@click.command
+@command(shared=(STORE, CONFIG))
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1; HOLDFAST_HOST]")
 @click.option(
     "--port",
@@ -25,26 +25,23 @@ if TYPE_CHECKING:
     help="Port; 0 for any free one.  [default: 8377; HOLDFAST_PORT]",
 )
 @click.option("--model", metavar="NAME", help="Model that answers: an llm of the configuration, or a model name.")
-@store_options
-@click.pass_context
-def serve(ctx: click.Context, /, **flags: Any) -> None:
+def serve(call: Call, **flags: Any) -> None:
     """Run the server.
 
     It serves the OpenAI and Anthropic APIs with memory, and the REST API.
 
     Without an API key in the environment or the configuration, the built-in `offline` model answers.
     """
-    from holdfast.config import load_settings
     from holdfast.server.run import serve as run
 
-    settings = load_settings(flags, os.environ)
+    settings = call.load_settings(**flags)
     try:
-        code = run(settings, again=lambda: load_settings(flags, os.environ))
+        code = run(settings, again=lambda: call.load_settings(**flags))
     except ConfigError as exc:
         if isinstance(exc.__cause__, OSError):  # the configuration is valid, the address is in use
             raise Failure("\n".join([*exc.problems, "choose another port with --port, or 0 for any free one"])) from exc
         raise
-    ctx.exit(code)
+    raise click.exceptions.Exit(code)
 
 
 # -- config ----------------------------------------------------------------------
@@ -62,24 +59,21 @@ def _choose_file(file: str | None, option: str | None) -> str | None:
     return file or option
 
 
-@config.command
+@command(config, shared=(CONFIG, JSON))
 @click.argument("file", required=False)
-@config_option
-@json_option
-@click.pass_context
-def check(ctx: click.Context, file: str | None, config: str | None, *, as_json: bool) -> None:
+def check(call: Call, *, file: str | None) -> None:
     """Check a configuration and show the result, with secrets hidden.
 
     The default FILE is the one that `serve` reads; --config is another way to name it. The exit code is 1 if there are errors.
     """
     from holdfast.config import check_config
 
-    report = check_config(_choose_file(file, config), os.environ, prepare=prepare_server)
-    if as_json:
+    report = check_config(_choose_file(file, call.config), os.environ, prepare=prepare_server)
+    if call.as_json:
         show_json(report.data)
     else:
         click.echo(sanitize(report.text), err=report.exit_code > FAILED)
-    ctx.exit(report.exit_code)
+    raise click.exceptions.Exit(report.exit_code)
 
 
 def prepare_server(settings: ServerSettings) -> object:
@@ -90,12 +84,10 @@ def prepare_server(settings: ServerSettings) -> object:
     return prepare(settings, clients=Clients())
 
 
-@config.command
+@command(config, shared=(CONFIG, JSON))
 @click.argument("file", required=False)
-@config_option
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of configuration files instead, for editors.")
-@json_option
-def show(file: str | None, config: str | None, *, schema: bool, as_json: bool) -> None:
+def show(call: Call, *, file: str | None, schema: bool) -> Output | None:
     """Show every effective value and its source.
 
     The source is a line, a variable or the default. Secrets are hidden.
@@ -107,10 +99,6 @@ def show(file: str | None, config: str | None, *, schema: bool, as_json: bool) -
 
     if schema:
         show_json(build_json_schema())
-        return
-
-    text, data = show_config(_choose_file(file, config), os.environ)
-    if as_json:
-        show_json(data)
-    else:
-        click.echo(sanitize(text))
+        return None
+    text, data = show_config(_choose_file(file, call.config), os.environ)
+    return Output(data, [sanitize(text)])

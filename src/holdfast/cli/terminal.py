@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -145,6 +145,14 @@ def show_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, grou
     for at, row in enumerate(cells, start=1):
         table.add_row(*map(Text, row), end_section=bool(groups) and at % groups == 0)
     console.print(table)
+
+
+def show_rows(rows: Sequence[Mapping[str, object]]) -> None:
+    """Print a table. Each row has its cells by the heading of their column; columns of integers are aligned to the right."""
+    columns = [Column(head, number=isinstance(cell, int)) for head, cell in rows[0].items()]
+    show_table(
+        columns, [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row.values()] for row in rows]
+    )
 
 
 def _has_spare_width(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> bool:

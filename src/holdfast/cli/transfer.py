@@ -6,16 +6,16 @@ import gzip
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
+from holdfast.cli.command import CONFIG, STORE, Call, Output, command, find_sessions, user_option
 from holdfast.cli.errors import Failure
-from holdfast.cli.stores import find_sessions, json_option, run_with_store, store_options, user_option
-from holdfast.cli.terminal import format_line, json_line, sanitize, show_json, show_progress
+from holdfast.cli.terminal import format_line, json_line, sanitize, show_progress
 from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StoreCorrupt, StoreError, UsageError
 from holdfast.numbers import format_count
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 STDIO = "-"
 
 
-@click.command
+@command(shared=(STORE, CONFIG))
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All sessions, or those selected by --user and --status.")
 @click.option("--user", metavar="ID", help="Only sessions of this user.")
@@ -47,40 +47,37 @@ STDIO = "-"
     type=click.Path(dir_okay=False, allow_dash=True),
     help="Write to FILE instead of standard output; compressed if the name ends with .gz.",
 )
-@store_options
 def export(
+    call: Call,
+    *,
     ids: Sequence[str],
     user: str | None,
     output: str | None,
-    store: str | None,
-    config: str | None,
-    *,
     status: str | None,
     everything: bool,
     retired: bool,
     calls: bool,
     digests: bool,
     no_records: bool,
-) -> None:
+) -> Output:
     """Export complete sessions as JSON lines, one session per line.
 
     `sessions import` and the server's PUT read this format. FILE is replaced only when all sessions are written.
     """
-    if everything == bool(ids):
-        raise click.UsageError("Name sessions by ID, or all with --all.")
+    _require_choice(ids, everything=everything)
     if status and not everything:
         raise click.UsageError("--status needs --all.")
     if calls and not retired:
         raise click.UsageError("--calls needs --retired: model calls refer to messages by their number in the log.")
 
     included = {"retired": retired, "calls": calls, "digests": digests, "records": not no_records}
+    damaged: list[SessionRef] = []
 
     async def do(hf: Holdfast) -> int:
         chosen = None if everything else await find_sessions(hf, ids, user)
-        sessions = iterate_sessions(hf, user, status) if chosen is None else _iterate_list(chosen)
         count = 0
         with _open_output(output) as file, show_progress(None if chosen is None else len(chosen)) as bar:
-            async for session in sessions:
+            async for session in _iterate_sessions(hf, user, status) if chosen is None else _iterate_list(chosen):
                 bar.describe(session.id)
                 try:
                     session.require_intact()
@@ -93,14 +90,15 @@ def export(
                 bar.advance()
         return count
 
-    damaged: list[SessionRef] = []
-    count = run_with_store(do, store=store, config=config, keep_sessions=True)
-    if output not in (None, STDIO):
-        click.echo(f"Exported {format_count(count, 'session')} to {output}.", err=True)
-    if damaged:
-        raise Failure(
-            f"{format_count(len(damaged), 'session')} could not be read and is missing from the export: see above"
-        )
+    count = call.run(do, keep_sessions=True)
+    notes = [f"Exported {format_count(count, 'session')} to {output}."] if output not in (None, STDIO) else []
+    left = f"{format_count(len(damaged), 'session')} could not be read and is missing from the export: see above"
+    return Output(None, (), notes, left if damaged else None)
+
+
+def _require_choice(ids: Sequence[str], *, everything: bool) -> None:
+    if everything == bool(ids):
+        raise click.UsageError("Name sessions by ID, or all with --all.")
 
 
 async def _write_session(hf: Holdfast, ref: SessionRef, file: IO[bytes], **options: Any) -> bool:
@@ -118,7 +116,7 @@ async def _write_session(hf: Holdfast, ref: SessionRef, file: IO[bytes], **optio
     return True
 
 
-async def iterate_sessions(hf: Holdfast, user: str | None, status: str | None = None) -> AsyncIterator[Session]:
+async def _iterate_sessions(hf: Holdfast, user: str | None, status: str | None = None) -> AsyncIterator[Session]:
     """Yield each session once, least recently used first, even if sessions are used meanwhile.
 
     Only one page of sessions is loaded at a time.
@@ -193,25 +191,14 @@ MAX_NAMES = 5
 """Maximum number of sessions that are named in an error message."""
 
 
-@click.command(name="import")
+@command()
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, allow_dash=True)
 )
 @click.option("--user", metavar="ID", help="User of the imported sessions, instead of the user in the file.")
 @click.option("--replace", is_flag=True, help="Replace stored sessions that differ.")
 @click.option("--dry-run", is_flag=True, help="Check the files and report what would be imported. Write nothing.")
-@store_options
-@json_option
-def import_(
-    files: tuple[str, ...],
-    user: str | None,
-    store: str | None,
-    config: str | None,
-    *,
-    replace: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+def import_(call: Call, *, files: tuple[str, ...], user: str | None, replace: bool, dry_run: bool) -> Output:
     """Import sessions from JSON lines.
 
     A line is an export, a recording, a list of messages, a line of a transcript, or a single message with a session_id.
@@ -222,37 +209,22 @@ def import_(
     """
     from holdfast.cli.jsonl import open_sources
 
-    async def do(hf: Holdfast) -> ImportResult:
+    async def do(hf: Holdfast) -> Output:
         with open_sources(files) as opened:
             plan = await _check_sessions(hf, opened, user)
             if not plan.count:
                 raise Failure(f"no sessions in {', '.join(files)}")
             if plan.taken and not replace:
-                names = ", ".join(repr(ref.id) for ref in [*plan.taken][:MAX_NAMES]) + ", …" * (
-                    len(plan.taken) > MAX_NAMES
-                )
-                raise Failure(f"already stored: {names}; replace them with --replace")
-            return _preview(plan) if dry_run else await _import_sessions(hf, opened, user, plan, keep=as_json)
+                names = ", ".join(repr(ref.id) for ref in [*plan.taken][:MAX_NAMES])
+                more = ", …" if len(plan.taken) > MAX_NAMES else ""
+                raise Failure(f"already stored: {names}{more}; replace them with --replace")
+            if not dry_run:
+                return await _import_sessions(hf, opened, user, plan, keep=call.as_json)
+            fresh, kept = plan.count - len(plan.unchanged), len(plan.unchanged)
+            data = {"imported": fresh, "replaced": len(plan.taken), "messages": plan.messages, "unchanged": kept}
+            return Output(data, [_format_result("Would import", fresh, plan.messages, kept)])
 
-    result = run_with_store(do, store=store, config=config, create=True, writes=not dry_run, keep_sessions=True)
-    if as_json:
-        show_json(_to_json(result) if dry_run else result.sessions)
-    else:
-        click.echo(_format_result(result, "Would import" if dry_run else "Imported"))
-    if result.failed:
-        raise Failure(f"{format_count(result.failed, 'session')} could not be imported")
-
-
-@dataclass
-class ImportResult:
-    """The result of an import, or of its dry run."""
-
-    imported: int = 0
-    replaced: int = 0
-    messages: int = 0
-    unchanged: int = 0
-    failed: int = 0
-    sessions: list[dict[str, Any]] = field(default_factory=list)
+    return call.run(do, create=True, writes=not dry_run, keep_sessions=True)
 
 
 @dataclass
@@ -300,7 +272,7 @@ async def _check_sessions(hf: Holdfast, opened: Sequence[ImportFile], user: str 
 
 async def _import_sessions(
     hf: Holdfast, opened: Sequence[ImportFile], user: str | None, plan: ImportPlan, *, keep: bool
-) -> ImportResult:
+) -> Output:
     """Import the sessions in the files, except those that are unchanged according to the plan.
 
     If a session cannot be imported, it is reported, and the import continues with the next one. An error of the store ends the import.
@@ -314,31 +286,30 @@ async def _import_sessions(
     """
     from holdfast.sessions.transfer import import_session
 
-    result = ImportResult()
+    rows: list[dict[str, Any]] = []
+    imported = messages = failed = 0
     with show_progress(plan.count) as bar:
         for number, item in enumerate(_read_all(hf, opened)):
             bar.advance()
-            ref = _make_ref(item, user)
-            one = {"id": ref.id, "user_id": ref.user_id, "messages": len(item.session.messages)}
-            if number in plan.unchanged:
-                result.unchanged += 1
-                result.sessions += [{**one, "imported": False, "replaced": False}] if keep else []
-                continue
-            try:
-                arrival = await import_session(hf.engine, ref, item.session, fresh=ref not in plan.taken)
-            except (UsageError, Conflict) as exc:
-                result.failed += 1
-                click.echo(sanitize(f"{item.place}: {exc}"), err=True)
-                continue
-            except StoreError as exc:
-                raise Failure(
-                    f"{item.place}: {exc}\n{format_count(result.imported, 'session')} imported before it"
-                ) from exc
-            result.imported += 1
-            result.replaced += arrival.replaced
-            result.messages += len(item.session.messages)
-            result.sessions += [{**one, "imported": True, "replaced": arrival.replaced}] if keep else []
-    return result
+            ref, size = _make_ref(item, user), len(item.session.messages)
+            row = {"id": ref.id, "user_id": ref.user_id, "messages": size, "imported": False, "replaced": False}
+            if number not in plan.unchanged:
+                try:
+                    arrival = await import_session(hf.engine, ref, item.session, fresh=ref not in plan.taken)
+                except (UsageError, Conflict) as exc:
+                    failed += 1
+                    click.echo(sanitize(f"{item.place}: {exc}"), err=True)
+                    continue
+                except StoreError as exc:
+                    before = f"{format_count(imported, 'session')} imported before it"
+                    raise Failure(f"{item.place}: {exc}\n{before}") from exc
+                imported += 1
+                messages += size
+                row |= {"imported": True, "replaced": arrival.replaced}
+            rows += [row] if keep else []
+    text = _format_result("Imported", imported, messages, len(plan.unchanged))
+    failure = f"{format_count(failed, 'session')} could not be imported" if failed else None
+    return Output(rows, [text], failure=failure)
 
 
 def _read_all(hf: Holdfast, opened: Sequence[ImportFile]) -> Any:
@@ -353,102 +324,68 @@ def _make_ref(item: SessionRecord, user: str | None) -> SessionRef:
     return SessionRef(stored_user if user is None else user, item.id)
 
 
-def _preview(plan: ImportPlan) -> ImportResult:
-    fresh = plan.count - len(plan.unchanged)
-    return ImportResult(imported=fresh, replaced=len(plan.taken), messages=plan.messages, unchanged=len(plan.unchanged))
-
-
-def _to_json(result: ImportResult) -> dict[str, int]:
-    return {name: getattr(result, name) for name in ("imported", "replaced", "messages", "unchanged")}
-
-
-def _format_result(result: ImportResult, verb: str) -> str:
-    unchanged = f"; {result.unchanged:,} already stored" if result.unchanged else ""
-    return f"{verb} {format_count(result.imported, 'session')}, {format_count(result.messages, 'message')}{unchanged}."
+def _format_result(verb: str, sessions: int, messages: int, unchanged: int) -> str:
+    kept = f"; {unchanged:,} already stored" if unchanged else ""
+    return f"{verb} {format_count(sessions, 'session')}, {format_count(messages, 'message')}{kept}."
 
 
 # -- verify ----------------------------------------------------------------------
 
 
-@click.command
+@command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All sessions, or those of --user.")
 @user_option
-@store_options
-@json_option
-def verify(
-    ids: Sequence[str],
-    user: str | None,
-    store: str | None,
-    config: str | None,
-    *,
-    everything: bool,
-    as_json: bool,
-) -> None:
+def verify(call: Call, *, ids: Sequence[str], user: str | None, everything: bool) -> Output:
     """Verify stored sessions.
 
     Order, totals, units and the hash chain are computed again from the messages.
 
     The exit code is 1 if stored data differs from what was written. The error names the first difference.
     """
-    if everything == bool(ids):
-        raise click.UsageError("Name sessions by ID, or all with --all.")
+    _require_choice(ids, everything=everything)
 
-    async def do(hf: Holdfast) -> list[VerifyResult]:
+    async def do(hf: Holdfast) -> list[dict[str, Any]]:
         if everything:
-            return await _verify_sessions(hf, [session async for session in iterate_sessions(hf, user)])
-        return await _verify_sessions(hf, await find_sessions(hf, ids, user))
+            sessions = [session async for session in _iterate_sessions(hf, user)]
+        else:
+            sessions = await find_sessions(hf, ids, user)
+        rows = []
+        with show_progress(len(sessions)) as bar:
+            for session in sessions:
+                bar.describe(session.id)
+                with suppress(SessionNotFound):  # deleted since it was listed
+                    rows.append({"id": session.id, "user_id": session.user_id, **await _verify_session(hf, session)})
+                bar.advance()
+        return rows
 
-    results = run_with_store(do, store=store, config=config)
-    if as_json:
-        show_json([one._asdict() for one in results])
-    else:
-        _show(results)
-    corrupt = [one for one in results if one.error is not None]
-    if corrupt:
-        more = f" ({format_count(len(corrupt), 'session')} in total)" if len(corrupt) > 1 else ""
-        raise Failure(f"corrupt: {corrupt[0].error}{more}")
+    rows = call.run(do)
+    good, corrupt = [], list[str]()
+    text = []
+    for row in rows:
+        if row["error"] is None:
+            good.append(row["entries"])
+        else:
+            corrupt.append(row["error"])
+            text.append(f"session {format_line(row['id'])} of user {format_line(row['user_id'])}: corrupt")
+    if good or not rows:
+        entries = format_count(sum(good), "entry", "entries")
+        text.append(f"Verified {format_count(len(good), 'session')}, {entries}: no differences.")
+    more = f" ({format_count(len(corrupt), 'session')} in total)" if len(corrupt) > 1 else ""
+    return Output(rows, text, failure=f"corrupt: {corrupt[0]}{more}" if corrupt else None)
 
 
-class VerifyResult(NamedTuple):
-    """The result of verifying one session."""
+async def _verify_session(hf: Holdfast, session: Session) -> dict[str, Any]:
+    """Return the number of entries that were verified, and the first difference that was found; None: the session is correct.
 
-    id: str
-    user_id: str
-    entries: int
-    """Number of entries that were verified; 0 if there was an error."""
-    error: str | None
-    """The first difference that was found, and its location; None if the session is correct."""
-
-
-async def _verify_sessions(hf: Holdfast, sessions: Sequence[Session]) -> list[VerifyResult]:
+    Raises:
+        SessionNotFound: the session no longer exists.
+    """
     from holdfast.stores.verify import verify as verify_log
 
-    results = []
-    with show_progress(len(sessions)) as bar:
-        for session in sessions:
-            ref = session.ref
-            bar.describe(ref.id)
-            try:
-                session.require_intact()
-                results.append(VerifyResult(ref.id, ref.user_id, await verify_log(hf.store, ref), None))
-            except StoreCorrupt as exc:
-                name = f"session {ref.id!r}"
-                error = str(exc)
-                results.append(VerifyResult(ref.id, ref.user_id, 0, error if name in error else f"{name}: {error}"))
-            except SessionNotFound:  # deleted since it was listed
-                pass
-            bar.advance()
-    return results
-
-
-def _show(results: Sequence[VerifyResult]) -> None:
-    for one in results:
-        if one.error is not None:
-            click.echo(f"session {format_line(one.id)} of user {format_line(one.user_id)}: corrupt")
-    good = [one for one in results if one.error is None]
-    if good or not results:
-        entries = sum(one.entries for one in good)
-        click.echo(
-            f"Verified {format_count(len(good), 'session')}, {format_count(entries, 'entry', 'entries')}: no differences."
-        )
+    try:
+        session.require_intact()
+        return {"entries": await verify_log(hf.store, session.ref), "error": None}
+    except StoreCorrupt as exc:
+        name, error = f"session {session.id!r}", str(exc)
+        return {"entries": 0, "error": error if name in error else f"{name}: {error}"}

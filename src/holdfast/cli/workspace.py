@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.errors import Failure, Misuse
-from holdfast.cli.stores import config_option, json_option, limit_option
-from holdfast.cli.terminal import (
-    Column,
-    format_line,
-    format_time,
-    is_interactive,
-    sanitize,
-    show_busy,
-    show_json,
-    show_table,
-)
+from holdfast.cli.command import CONFIG, JSON, Call, Note, Output, command, confirm, limit_option, yes_option
+from holdfast.cli.errors import Misuse
+from holdfast.cli.terminal import format_line, format_time, sanitize, show_busy
 from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
-    from holdfast.workspace import CommitOutcome, History, Workspace
+    from holdfast.workspace import CommitOutcome, Workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+_SHARED = (CONFIG, JSON)
 
 
 @click.group
@@ -34,13 +25,13 @@ def workspace() -> None:
     """Show, commit and purge the workspace of an agent. `default` is the workspace of sessions without an agent."""
 
 
-def _add_options(command: F) -> F:
+def _place_options(function: F) -> F:
     agent = click.argument("agent", metavar="AGENT")
     tenant = click.option("--tenant", metavar="ID", default="default", help="Tenant of the agent.  [default: default]")
-    return agent(tenant(config_option(json_option(command))))
+    return agent(tenant(function))
 
 
-def _run(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, config: str | None) -> T:
+def _run(call: Call, what: Callable[[Workspace], Awaitable[T]], *, agent: str, tenant: str) -> T:
     """Call `what` with the workspace of an agent, and return the result of `what`.
 
     Raises:
@@ -48,7 +39,6 @@ def _run(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, con
     """
     import anyio
 
-    from holdfast.config import load_settings
     from holdfast.config.build import build_workspace_settings
     from holdfast.errors import WorkspaceNotFound
     from holdfast.holdfast import get_milliseconds
@@ -56,15 +46,15 @@ def _run(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, con
     from holdfast.workspace import Workspaces
     from holdfast.workspace.workspace import DEFAULT
 
-    found = load_settings({"config": config}, os.environ).config
-    settings = build_workspace_settings(found.hooks.workspace_git)
+    config = call.load_settings().config
+    settings = build_workspace_settings(config.hooks.workspace_git)
     if settings is None:
         raise Misuse("the configuration has no workspaces; enable them with hooks.workspace_git")
-    guard = make_guard(found.redaction, found.secret_guard)
+    guard = make_guard(config.redaction, config.secret_guard)
 
     async def run() -> T:
         one = Workspaces.from_settings(settings, get_milliseconds, guard).workspace(tenant, agent)
-        if agent != DEFAULT and agent not in found.agents and not one.exists:
+        if agent != DEFAULT and agent not in config.agents and not one.exists:
             raise WorkspaceNotFound(agent)
         return await what(one)
 
@@ -72,79 +62,53 @@ def _run(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, con
         return anyio.run(run)
 
 
-@workspace.command
+@command(workspace, shared=_SHARED)
 @limit_option("commits", most=100, default=10)
 @click.option("--diff", is_flag=True, help="Also show the changes between the oldest and the newest of them.")
-@_add_options
-def history(agent: str, tenant: str, config: str | None, *, limit: int, diff: bool, as_json: bool) -> None:
+@_place_options
+def history(call: Call, *, limit: int, diff: bool, **place: Any) -> Output:
     """List commits, newest first."""
-    found = _run(lambda one: one.history(limit, include_diff=diff), agent, tenant, config)
-    if as_json:
-        import msgspec
+    import msgspec
 
-        show_json(msgspec.to_builtins(found))
-    else:
-        _show(found)
-
-
-def _show(found: History) -> None:
-    if not found.commits:
-        click.echo("There are no commits.", err=True)
-        return
+    found = _run(call, lambda one: one.history(limit, include_diff=diff), **place)
     rows = [
-        [
-            one.short_oid,
-            format_time(one.timestamp_unix * 1000),
-            format_line(one.subject),
-        ]
+        {
+            "commit": one.short_oid,
+            "when": format_time(one.timestamp_unix * 1000),
+            "what": format_line(one.subject),
+        }
         for one in found.commits
     ]
-    show_table([Column("commit"), Column("when"), Column("what")], rows)
-    if found.diff:
-        click.echo(sanitize(found.diff))
+    changes = [sanitize(found.diff)] if found.diff else []
+    return Output(msgspec.to_builtins(found), [rows, *changes] if rows else [Note("There are no commits.")])
 
 
-@workspace.command
+@command(workspace, shared=_SHARED)
 @click.option("--note", metavar="TEXT", help="Reason, in one line.")
-@_add_options
-def checkpoint(agent: str, tenant: str, config: str | None, *, note: str | None, as_json: bool) -> None:
+@_place_options
+def checkpoint(call: Call, *, note: str | None, **place: Any) -> Output:
     """Commit the current files of the workspace."""
-    from holdfast.tools.workspace import describe_outcome
-
-    outcome = _run(lambda one: one.checkpoint(note), agent, tenant, config)
-    if as_json:
-        show_json(describe_outcome(outcome))
-        return
+    outcome = _run(call, lambda one: one.checkpoint(note), **place)
     made = outcome.commit
-    _report("Nothing has changed." if made is None else f"{made.short_oid} {format_line(made.subject)}", outcome)
+    return _report("Nothing has changed." if made is None else f"{made.short_oid} {format_line(made.subject)}", outcome)
 
 
-@workspace.command
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@_add_options
-def purge(agent: str, tenant: str, config: str | None, *, yes: bool, as_json: bool) -> None:
+@command(workspace, shared=_SHARED)
+@yes_option
+@_place_options
+def purge(call: Call, *, yes: bool, agent: str, tenant: str) -> Output:
     """Delete the history of a workspace. Its current files become the only commit."""
     if not yes:
-        if not is_interactive():
-            raise click.UsageError("Standard input is not a terminal: confirm with --yes.")
-        if not click.confirm(
-            f"Delete the history of {format_line(agent)}'s workspace, including all branches?", err=True
-        ):
-            raise Failure("nothing was deleted")
-    outcome = _run(lambda one: one.purge(), agent, tenant, config)
-    made = outcome.commit
-    if as_json:
-        from holdfast.tools.workspace import describe_outcome
-
-        show_json(describe_outcome(outcome))
-    elif made is not None:
-        _report(f"{made.short_oid} is the only commit now.", outcome)
+        confirm(f"Delete the history of {format_line(agent)}'s workspace, including all branches?")
+    outcome = _run(call, lambda one: one.purge(), agent=agent, tenant=tenant)
+    return _report(None if outcome.commit is None else f"{outcome.commit.short_oid} is the only commit now.", outcome)
 
 
-def _report(words: str, outcome: CommitOutcome) -> None:
-    click.echo(words)
-    left: Sequence[Any] = outcome.left_out
-    if left:
-        click.echo(f"{format_count(len(left), 'file')} left out:", err=True)
-        for one in left:
-            click.echo(f"  {format_line(one.name)}: {format_line(one.why)}", err=True)
+def _report(words: str | None, outcome: CommitOutcome) -> Output:
+    """Return the result of a commit, with the files that were left out. If `words` is None, no text is printed."""
+    from holdfast.tools.workspace import describe_outcome
+
+    left = outcome.left_out
+    files = [Note(f"{format_count(len(left), 'file')} left out:")] if left else []
+    files += [Note(f"  {format_line(one.name)}: {format_line(one.why)}") for one in left]
+    return Output(describe_outcome(outcome), [] if words is None else [words, *files])

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.command import Call, command
 from holdfast.cli.errors import FAILED
-from holdfast.cli.stores import json_option, store_options
 from holdfast.cli.terminal import format_line, show_busy, show_json
 from holdfast.errors import ConfigError
 from holdfast.numbers import format_count
@@ -27,11 +27,8 @@ if TYPE_CHECKING:
 _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-@click.command
-@store_options
-@json_option
-@click.pass_context
-def doctor(ctx: click.Context, store: str | None, config: str | None, *, as_json: bool) -> None:
+@command()
+def doctor(call: Call) -> None:
     """Check the installation and suggest a remedy for each problem.
 
     Checks Python, libraries, configuration, tokenizer, store and durability, disk, index, embedder, workspaces, models, limits,
@@ -41,16 +38,19 @@ def doctor(ctx: click.Context, store: str | None, config: str | None, *, as_json
     """
     found = []
     with show_busy():
-        for finding in run_checks({"store": store, "config": config}, os.environ):
+        for finding in run_checks({"store": call.store, "config": call.config}, os.environ):
             found.append(finding)
-            if not as_json:
+            if not call.as_json:
                 _show(finding)
-    broken = any(finding.level == "fail" for finding in found)
-    if as_json:
-        show_json({"ok": not broken, "findings": found})
+    levels = Counter(finding.level for finding in found)
+    failures, warnings = format_count(levels["fail"], "failure"), format_count(levels["warn"], "warning")
+    if call.as_json:
+        show_json({"ok": not levels["fail"], "findings": found})
+    elif levels["fail"]:
+        click.echo(f"{failures}, {warnings}")
     else:
-        click.echo(_summarize(found))
-    ctx.exit(FAILED if broken else 0)
+        click.echo(warnings if levels["warn"] else "No problems found.")
+    raise click.exceptions.Exit(FAILED if levels["fail"] else 0)
 
 
 def _show(finding: Finding) -> None:
@@ -58,13 +58,6 @@ def _show(finding: Finding) -> None:
     click.echo(f"{level}  {finding.check:<10}  {format_line(finding.message)}")
     if finding.remedy:
         click.echo(f"{'':16}  -> {format_line(finding.remedy)}")
-
-
-def _summarize(found: Sequence[Finding]) -> str:
-    levels = Counter(finding.level for finding in found)
-    if levels["fail"]:
-        return f"{format_count(levels['fail'], 'failure')}, {format_count(levels['warn'], 'warning')}"
-    return format_count(levels["warn"], "warning") if levels["warn"] else "No problems found."
 
 
 def run_checks(flags: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[Finding]:
