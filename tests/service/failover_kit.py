@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.agents import Agent, Llm, Roster
 from holdfast.holdfast import Holdfast
-from holdfast.log.items import get_text
+from holdfast.log.items import Delta, get_text
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
@@ -53,8 +53,12 @@ async def ask(hf: Holdfast, text: str = "hi", **fields: Any) -> tuple[str, Turn]
         hf.engine, TurnRequest(ref=REF, responder=hf.roster.find_responder(model=model), incoming=incoming, **fields)
     )
     said = ""
-    async for deltas in respond(turn):
+
+    async def receive(deltas: list[Delta]) -> None:
+        nonlocal said
         said += get_text(deltas)
+
+    await respond(turn, receive)
     return said, turn
 
 

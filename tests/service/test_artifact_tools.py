@@ -20,7 +20,7 @@ from holdfast.tools.artifacts import ArtifactTools
 from holdfast.tools.context import State, ToolContext, TurnState
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import ToolLimits
-from holdfast.turns.respond import respond
+from holdfast.turns.respond import collect_reply
 from tests.amounts import examples
 from tests.fake_secrets import KEY
 from tests.markers import strip_markers
@@ -278,8 +278,7 @@ async def test_artifact_of_the_python_tool_can_be_loaded() -> None:
     ]
     async with bench(calls, agents=agents, python=PythonSettings(unsandboxed=True)) as made:
         turn = made.turn("Hi", agent="a")
-        async for _ in respond(turn):
-            pass
+        await collect_reply(turn)
         log = await made.log()
         assert log[-2].message.text == "a,b\n1,2\n"
         assert turn.summarize()["artifacts"] == [{"name": "out.csv", "version": 0}]
@@ -291,8 +290,7 @@ async def test_artifact_of_the_python_tool_can_be_loaded() -> None:
 async def ask(made: Bench, text: str = "Hi", **fields: Any) -> tuple[dict[str, Any], Any]:
     """Run a turn; return its summary and the metadata of the reply's entry."""
     turn = made.turn(text, agent="a", **fields)
-    async for _ in respond(turn):
-        pass
+    await collect_reply(turn)
     return turn.summarize(), (await made.log())[-1].metadata
 
 

@@ -19,7 +19,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.models import to_chunks
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.verify import verify
-from holdfast.turns.respond import respond
+from holdfast.turns.respond import collect_reply
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
 from tests.amounts import examples
@@ -148,11 +148,7 @@ class World:
         first = self.servers[0]
         request = TurnRequest(ref=REF, responder=self.handle(0).responder, incoming=incoming, mode=mode)
 
-        async def run() -> None:
-            async for _ in respond(Turn(first.engine, request)):
-                pass
-
-        self.running = asyncio.create_task(run())
+        self.running = asyncio.create_task(collect_reply(Turn(first.engine, request)))
         there = asyncio.create_task(self.player.there.wait())
         await asyncio.wait([self.running, there], return_when=asyncio.FIRST_COMPLETED)
         there.cancel()

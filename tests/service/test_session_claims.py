@@ -23,11 +23,12 @@ from holdfast.errors import (
 from holdfast.holdfast import Holdfast
 from holdfast.sessions.session_list import find_state
 from holdfast.stores.log import Append
-from holdfast.turns.respond import respond
+from holdfast.turns.respond import collect_reply
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
 from tests.clocks import Clock
 from tests.other_process import LINUX, OtherProcess, other_process
+from tests.service.tools_kit import stop_at
 from tests.service.turns_kit import (
     REF,
     Stage,
@@ -212,9 +213,9 @@ async def _end_by_cancellation(hf: Holdfast, stage: Stage) -> None:
 
 async def _end_by_closed_stream(hf: Holdfast, stage: Stage) -> None:
     message = parse_message({"role": "user", "content": "a"}, "message")
-    chunks = respond(Turn(hf.engine, TurnRequest(ref=REF, responder=hf.roster.find_responder(), incoming=(message,))))
-    await anext(chunks)
-    await chunks.aclose()
+    assert await stop_at(
+        Turn(hf.engine, TurnRequest(ref=REF, responder=hf.roster.find_responder(), incoming=(message,))), 0
+    )
 
 
 async def _end_block(hf: Holdfast, stage: Stage) -> None:
@@ -236,8 +237,7 @@ async def _end_with_replay(hf: Holdfast, stage: Stage) -> None:
     message = parse_message({"role": "user", "content": "a"}, "message")
     request = TurnRequest(ref=REF, responder=hf.roster.find_responder(), incoming=(message,), idempotency_key="k")
     for _ in range(2):
-        async for _ in respond(Turn(hf.engine, request)):
-            pass
+        await collect_reply(Turn(hf.engine, request))
 
 
 async def _end_after_unanswered_message(hf: Holdfast, stage: Stage) -> None:

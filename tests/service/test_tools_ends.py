@@ -9,9 +9,8 @@ import pytest
 
 from holdfast.errors import ModelUnavailable
 from holdfast.stores.log import Append
-from holdfast.turns.respond import respond
 from tests.service.scripted_model import REF
-from tests.service.tools_kit import bench, content, make_reply, shout
+from tests.service.tools_kit import bench, content, make_reply, shout, stop_at
 
 
 @pytest.mark.parametrize("streams", ["", "Let me see, one two three."])
@@ -25,15 +24,7 @@ async def test_client_may_stop_at_any_chunk(streams: str) -> None:
     at = 0
     while True:
         async with bench(script, shout) as desk:
-            turn = desk.turn("go")
-            turn.progress = True
-            chunks, seen = respond(turn), 0
-            async for _ in chunks:
-                seen += 1
-                if seen > at:
-                    break
-            ended = seen <= at
-            await chunks.aclose()
+            ended = not await stop_at(desk.turn("go"), at)
             async with desk.hf.engine.locks.make_exclusive_lock(REF):
                 session = await desk.hf.store.get(REF)
             assert session.tail.open_calls == ()

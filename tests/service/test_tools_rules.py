@@ -9,13 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.domain.session import Entry
-from holdfast.errors import HoldfastError, ModelUnavailable
+from holdfast.errors import ModelUnavailable
 from holdfast.tools.context import ToolContext
 from holdfast.tools.tool import ToolLimits
-from holdfast.turns.respond import respond
 from tests.amounts import examples
 from tests.service.scripted_model import REF
-from tests.service.tools_kit import THEIRS, Bench, bench, make_reply
+from tests.service.tools_kit import THEIRS, Bench, bench, make_reply, stop_at
 from tests.unit.dialect_rules import anthropic, gemini, openai
 
 CALLS = st.lists(
@@ -65,16 +64,7 @@ class Script:
 
 async def run_turn(desk: Bench, incoming: list[Any], leaves: int | None) -> None:
     """Run one turn of a client that disconnects after a number of chunks."""
-    chunks, seen = respond(desk.turn(*incoming, body={"tools": THEIRS})), 0
-    try:
-        async for _ in chunks:
-            if seen == leaves:
-                break
-            seen += 1
-    except HoldfastError:
-        pass
-    finally:
-        await chunks.aclose()
+    await stop_at(desk.turn(*incoming, body={"tools": THEIRS}), leaves)
     async with desk.hf.engine.locks.make_exclusive_lock(REF):
         return
 

@@ -12,8 +12,8 @@ from holdfast.context.settings import ContextSettings
 from holdfast.domain.messages import Message
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.log.items import Finish, Usage, get_text
-from holdfast.turns.respond import respond
+from holdfast.log.items import Delta, Finish, Usage
+from holdfast.turns.respond import collect_reply, respond
 from holdfast.turns.turn import Turn, TurnRequest
 from tests.service.scripted_model import REF, make_chunks, open_session, texts
 
@@ -32,10 +32,8 @@ def assistant(text: str) -> Message:
 
 async def run_and_collect(turn: Turn) -> str:
     """Run the turn and return the reply text."""
-    said = ""
-    async for deltas in respond(turn):
-        said += get_text(deltas)
-    return said
+    reply = await collect_reply(turn)
+    return str(reply["choices"][0]["message"]["content"])
 
 
 # -- write-ahead -------------------------------------------------------------
@@ -48,11 +46,15 @@ async def test_reply_is_durable_before_its_last_chunk_is_sent() -> None:
         _,
     ):
         turn, ends = make_turn(hf, user("a")), 0
-        async for deltas in respond(turn):
+
+        async def receive(deltas: list[Delta]) -> None:
+            nonlocal ends
             if any(isinstance(delta, Finish | Usage) for delta in deltas):
                 assert await texts(hf) == ["a", "one two"]
                 assert turn.closed
                 ends += 1
+
+        await respond(turn, receive)
         assert ends == 2
         assert (await hf.store.get(REF)).usage.prompt_tokens == 3
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,10 +12,10 @@ import msgspec
 from holdfast.agents import Agent, Llm, Roster
 from holdfast.domain.session import Entry
 from holdfast.holdfast import Holdfast
-from holdfast.models import Collector, to_chunks
+from holdfast.models import to_chunks
 from holdfast.sessions.handle import SessionHandle
 from holdfast.tools.tool import ToolLimits
-from holdfast.turns.respond import respond
+from holdfast.turns.respond import collect_reply, respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
 from tests.service.scripted_model import REF, ScriptedModel
@@ -69,10 +70,7 @@ class Bench:
 
     async def ask(self, *messages: str | dict[str, Any], **fields: Any) -> dict[str, Any]:
         """Run a turn and return the completion as a client collects it."""
-        collector = Collector()
-        async for deltas in respond(self.turn(*messages, **fields)):
-            collector.add(deltas)
-        return collector.build_completion()
+        return await collect_reply(self.turn(*messages, **fields))
 
     async def log(self) -> list[Entry]:
         return list(await self.hf.store.entries(REF))
@@ -80,6 +78,25 @@ class Bench:
     async def describe_log(self) -> list[str]:
         """Return the live path in short: role, calls or the id of the answered call, and content."""
         return [short(entry) for entry in await self.log()]
+
+
+async def stop_at(turn: Turn, part: int | None) -> bool:
+    """Run a turn, and cancel it when it sends a part of its reply, by number. Return False if the reply has fewer parts."""
+    seen, there = 0, asyncio.Event()
+
+    async def receive(_: object) -> None:
+        nonlocal seen
+        if seen == part:
+            there.set()
+            await asyncio.Event().wait()
+        seen += 1
+
+    running, waiting = asyncio.ensure_future(respond(turn, receive)), asyncio.ensure_future(there.wait())
+    await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)
+    for task in (running, waiting):
+        task.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return there.is_set()
 
 
 def short(entry: Entry) -> str:

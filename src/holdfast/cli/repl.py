@@ -14,7 +14,7 @@ from holdfast.context.explain import Run
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
 from holdfast.log.items import Delta, get_text
-from holdfast.models import Collector, closing
+from holdfast.models import Collector
 from holdfast.numbers import format_count
 from holdfast.sessions.explanation import format_explanation
 from holdfast.sessions.handle import SessionHandle
@@ -67,9 +67,7 @@ class ChatSession:
         )
         printer = ReplyPrinter()
         try:
-            async with closing(respond(turn)) as stream:
-                async for deltas in stream:
-                    printer.add(deltas)
+            await respond(turn, printer.add)
             printer.finish()
         finally:
             printer.end()
@@ -149,7 +147,7 @@ class ReplyPrinter:
         self._open = False
         """True if the last line of the output is not ended yet."""
 
-    def add(self, deltas: list[Delta]) -> None:
+    async def add(self, deltas: list[Delta]) -> None:
         """Print the text in a part of the reply."""
         self._collector.add(deltas)
         words = self._held + get_text(deltas)

@@ -7,13 +7,13 @@ until all of these calls have results. The models of other agents continue meanw
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.domain.session import BRANCH, JOINED, STEP, Session
-from holdfast.engine.session_lock import END, SessionLock, SessionLocks
+from holdfast.engine.session_lock import SessionLock, SessionLocks
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
 
@@ -91,12 +91,6 @@ class Branch(SessionLock):
         """Return the result of `work`. If the current task is cancelled, `work` is cancelled too."""
         self.check()
         return await work()
-
-    async def read(self, chunks: AsyncIterator[T]) -> T | Any:
-        """Return the next item of `chunks`, or `END` if there is none."""
-        chunk = await anext(chunks, END)
-        self.check()
-        return chunk
 
     def keep_open_for(self, task: asyncio.Task[Any]) -> None:
         """Register a write. The branch does not end before the write is done."""

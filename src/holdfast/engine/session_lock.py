@@ -16,9 +16,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, cast, get_args
@@ -54,8 +53,6 @@ QueueMode = Literal["queue", "reject", "interrupt"]
 MODES: Final[tuple[str, ...]] = get_args(QueueMode)
 Pause = Callable[[float], Awaitable[object]]
 """Function that waits for a number of seconds."""
-END: Final = object()
-"""Value that `SessionLock.read` returns at the end of a stream."""
 
 LEASE: Final = 5_000
 """Milliseconds after which a claim that was not renewed expires. After a server's host has crashed, its sessions are blocked for
@@ -231,9 +228,25 @@ class SessionLock:
             if self._was_cut:
                 task.uncancel()
 
-    async def read(self, chunks: AsyncIterator[T]) -> T | Any:
-        """Return the next item of `chunks`, or `END` if there is none. Raises the errors of `run_interruptibly`."""
-        return await self.run_interruptibly(partial(anext, chunks, END))
+    async def run_in_task(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of `work`, which runs in a task of its own. Otherwise like `run_interruptibly`.
+
+        Each time that its I/O is ready, the event loop resumes only `work`, and none of the functions that wait for it.
+        """
+        self.check()
+        waiting = asyncio.current_task()
+        assert waiting is not None, "coroutines run in tasks"
+        cancelled = waiting.cancelling()
+        self._cuttable = task = asyncio.ensure_future(work())
+        self._was_cut = False
+        try:
+            return await task  # cancels `task` if the caller is cancelled, and waits until it has ended
+        except asyncio.CancelledError:
+            if self._was_cut and waiting.cancelling() == cancelled:
+                self.check()
+            raise
+        finally:
+            self._cuttable = None
 
     def keep_open_for(self, task: asyncio.Task[Any]) -> None:
         """Register a write that may take longer than its caller lives.

@@ -85,10 +85,7 @@ class Finish(msgspec.Struct, frozen=True, tag="finish"):
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
-    """A report by Holdfast on a tool, or on an agent of a workflow. It is the only delta of its list.
-
-    Only clients that ask for reports receive them (`Turn.progress`).
-    """
+    """A report by Holdfast on a tool, or on an agent of a workflow. It is the only delta of its list."""
 
     fields: dict[str, Any]
     head: dict[str, Any] = {}

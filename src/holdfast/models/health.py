@@ -120,16 +120,19 @@ class Call:
     Attributes:
         upstream: The upstream that is called.
         started: Time of the start, in milliseconds since the epoch.
+        is_answered: True if the upstream has begun to answer.
     """
 
-    __slots__ = ("started", "upstream")
+    __slots__ = ("is_answered", "started", "upstream")
 
     def __init__(self, upstream: Upstream, started: int) -> None:
         self.upstream = upstream
         self.started = started
+        self.is_answered = False
 
     def record_answer(self) -> None:
         """Record that the upstream has begun to answer."""
+        self.is_answered = True
         self.upstream.record_answer(self)
 
     def record_failure(self, error: ModelError, now: int) -> None:

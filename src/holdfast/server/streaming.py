@@ -10,21 +10,19 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
 from urllib.parse import quote
 
 import anyio
 import msgspec
-from anyio.lowlevel import checkpoint_if_cancelled
 from starlette.types import Receive, Scope, Send
 
 from holdfast import errors, faults
 from holdfast.log.items import Delta, Progress
-from holdfast.models import Collector, closing
 from holdfast.secrets import Guard
 from holdfast.server.apis.api_format import ApiFormat, BackgroundEncoder, ParsedRequest, ReplyEncoder
 from holdfast.server.replies import Reply, make_error_body, make_failure_reply, respond
+from holdfast.turns.respond import collect_reply
 from holdfast.turns.respond import respond as answer
 from holdfast.turns.turn import Turn
 
@@ -82,6 +80,7 @@ class Client:
     Attributes:
         encoder: encodes the stream in the client's API format.
         gone: True if the client disconnected before the end of the reply.
+        end: parts of a stream that follow the last token. They are sent when the turn has released its session.
         streamed: True if the reply is sent as a stream.
         finish: True if the reply is finished when the client disconnects.
         is_background: True if the response is sent when the turn has begun, and the reply is made afterwards.
@@ -91,6 +90,7 @@ class Client:
         self._turn = turn
         self.encoder: ReplyEncoder = connection.api_format.create_encoder(connection.parsed, turn)
         self.gone = False
+        self.end: list[bytes] = []
         self.streamed = bool(connection.parsed.body.get("stream"))
         self.is_background = connection.parsed.background
         self.finish = (connection.parsed.body.get("on_disconnect") or relays.on_disconnect) == "finish"
@@ -107,6 +107,29 @@ class Client:
 
     # -- sending ---------------------------------------------------------------
 
+    def encode(self, deltas: list[Delta]) -> bytes:
+        """Encode a part of the reply. The parts after the last token have the session fields."""
+        if isinstance(deltas[0], Progress):
+            return self.encoder.encode_progress(deltas[0])
+        return self.encoder.encode(deltas, self.build_session_fields() if self._turn.closed else None)
+
+    async def send(self, deltas: list[Delta]) -> None:
+        """Send a part of the reply, or add it to `end` if it follows the last token."""
+        if self._turn.closed or isinstance(deltas[0], Progress):
+            event = self.encode(deltas)
+        else:
+            event = self.encoder.encode(deltas, None)  # nearly all parts
+        if self._turn.closed:
+            self.end.append(event)
+        elif not event or self.gone or self._ended:
+            return
+        elif not self._begun or faults.active:
+            await self.write(event)
+        else:
+            self._sending = True
+            await self._connection.send({"type": "http.response.body", "body": event, "more_body": True})
+            self._sending, self._last = False, self._now()
+
     async def write(self, body: bytes, *, more: bool = True) -> None:
         """Send a part of a stream. Do nothing if the client has disconnected or the stream has ended.
 
@@ -114,8 +137,6 @@ class Client:
             body: the part.
             more: False for the last part.
         """
-        if self.gone:
-            await checkpoint_if_cancelled()  # anyio cancels a task while it waits, and this write would not
         if self.gone or self._ended:
             return
         self._ended, self._sending = not more, True
@@ -177,13 +198,13 @@ class Client:
         """Encode an error as an event of the stream."""
         return self.encoder.encode_error(make_failure_reply(exc, self._connection.guard).body)
 
-    def convert_reply(self, completion: dict[str, Any], turn: Turn) -> Any:
+    def convert_reply(self, completion: dict[str, Any]) -> Any:
         """Convert a complete reply to the client's API format."""
-        return self.encoder.convert_reply(completion, self.build_session_fields(turn))
+        return self.encoder.convert_reply(completion, self.build_session_fields())
 
-    def build_session_fields(self, turn: Turn, **more: Any) -> dict[str, Any]:
+    def build_session_fields(self, **more: Any) -> dict[str, Any]:
         """Return the session fields of a reply: the session id, and a summary of the turn with the fields in `more`."""
-        return {"session_id": self._turn.request.ref.id, "session": {**turn.summarize(), **more}}
+        return {"session_id": self._turn.request.ref.id, "session": {**self._turn.summarize(), **more}}
 
     def expects_retry(self) -> bool:
         """Return True if the client disconnected because its own timeout has passed. The official SDKs then retry."""
@@ -274,15 +295,8 @@ async def _run_while_connected(client: Client, turn: Turn, work: Callable[[], Aw
 
 
 async def _send_whole(client: Client, turn: Turn) -> None:
-    collector = Collector()
     try:
-        async with closing(answer(turn)) as stream:
-            async for deltas in stream:
-                collector.add(deltas)
-                if client.gone:
-                    # anyio cancels a task while it waits; a model that sends faster than it is read never lets it wait.
-                    await checkpoint_if_cancelled()
-        content = _encoder.encode(client.convert_reply(collector.build_completion(), turn))
+        content = _encoder.encode(client.convert_reply(await collect_reply(turn)))
     except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
         await client.refuse(exc)
         return
@@ -299,15 +313,16 @@ async def _send_begun(client: Client, turn: Turn) -> None:
             release()
         begun.set()
 
+    async def record(deltas: list[Delta]) -> None:
+        client.encode(deltas)
+
     async def make_reply() -> None:
-        turn.on_open, turn.progress = note_begun, True
+        turn.on_open = note_begun
         try:
-            async with closing(answer(turn)) as stream:
-                async for deltas in stream:
-                    _encode(client, turn, deltas)
+            await answer(turn, record)
             encoder.encode_end()
         except errors.TurnInterrupted:
-            encoder.encode_cut(client.build_session_fields(turn, interrupted=True))
+            encoder.encode_cut(client.build_session_fields(interrupted=True))
             encoder.encode_end()
         except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
             failures.append(exc)
@@ -331,33 +346,17 @@ async def _send_stream(client: Client, turn: Turn) -> None:
     interrupts the reply, the stream ends normally, and only `session` shows the interruption. Events after the last token are sent after
     the turn has released its session.
     """
-    turn.progress, last = True, []
     try:
-        async with closing(answer(turn)) as stream:
-            async for deltas in stream:
-                if not (event := _encode(client, turn, deltas)):
-                    continue
-                if turn.closed:
-                    last.append(event)
-                else:
-                    # A client that does not read must not keep others from interrupting the turn.
-                    await turn.lock.run_interruptibly(partial(client.write, event))
+        await answer(turn, client.send)
     except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes an event
         if not client.has_begun:
             await client.refuse(exc)
             return
         if isinstance(exc, errors.TurnInterrupted):
-            last.append(client.encoder.encode_cut(client.build_session_fields(turn, interrupted=True)))
+            client.end.append(client.encoder.encode_cut(client.build_session_fields(interrupted=True)))
         else:
-            last.append(client.encode_error(exc))
-    await client.write(b"".join(last) + client.encoder.encode_end(), more=False)
-
-
-def _encode(client: Client, turn: Turn, deltas: list[Delta]) -> bytes:
-    """Encode deltas in the client's API format. Those after the last token have the session fields."""
-    if isinstance(deltas[0], Progress):
-        return client.encoder.encode_progress(deltas[0])
-    return client.encoder.encode(deltas, client.build_session_fields(turn) if turn.closed else None)
+            client.end.append(client.encode_error(exc))
+    await client.write(b"".join(client.end) + client.encoder.encode_end(), more=False)
 
 
 def _parse_seconds(value: bytes) -> float:

@@ -26,7 +26,6 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.session_lock import QueueMode, check_mode
 from holdfast.engine.session_removal import remove_session
 from holdfast.errors import InvalidRequest
-from holdfast.models import Collector
 from holdfast.sessions.context_preview import preview_context
 from holdfast.sessions.facts import SessionFacts
 from holdfast.sessions.fields import check_session_fields
@@ -45,7 +44,7 @@ from holdfast.stores.verify import verify
 from holdfast.turns.interruptions import SentMessages, separate_heard
 from holdfast.turns.library_turn import LibraryTurn, OpenTurn
 from holdfast.turns.prompt import build_instruction, introduce_memories, make_request
-from holdfast.turns.respond import respond
+from holdfast.turns.respond import collect_reply
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import split_system, to_entry_json
 from holdfast.wire.request_fields import check_keywords
@@ -307,10 +306,7 @@ class SessionHandle(SessionLog, PromptedSession):
         request = self._make_request(messages, responder, "auto", interrupt)
         request = msgspec.structs.replace(request, queue=session_queue, body=body)
         await self._engine.ensure_present(self.ref)
-        collector = Collector()
-        async for deltas in respond(Turn(self._engine, request)):
-            collector.add(deltas)
-        return collector.build_completion()
+        return await collect_reply(Turn(self._engine, request))
 
     def _make_request(
         self,

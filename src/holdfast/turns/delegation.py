@@ -23,12 +23,11 @@ from holdfast.engine.initial_state import add_initial_state
 from holdfast.engine.session_removal import remove_session
 from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound
 from holdfast.limits import AGENT_DEPTH
-from holdfast.models import Collector, closing
 from holdfast.stores.sessions import NewSession
 from holdfast.tools.context import ToolContext
 from holdfast.turns.handover import may_share_key
 from holdfast.turns.prompt import check_body
-from holdfast.turns.respond import respond
+from holdfast.turns.respond import collect_reply
 from holdfast.turns.turn import Turn, TurnRequest
 
 _log = logging.getLogger("holdfast.turn")
@@ -99,13 +98,10 @@ async def _create_child(turn: Turn, context: ToolContext, responder: Responder, 
 
 
 async def _run_turn(turn: Turn) -> str:
-    collector = Collector()
-    async with closing(respond(turn)) as stream:
-        async for deltas in stream:
-            collector.add(deltas)
+    completion = await collect_reply(turn)
     if turn.failure is not None:
         raise InvalidRequest(f"the agent did not answer: {turn.failure['message']}")
-    content = collector.build_completion()["choices"][0]["message"].get("content")
+    content = completion["choices"][0]["message"].get("content")
     return content if isinstance(content, str) and content.strip() else _NOTHING
 
 

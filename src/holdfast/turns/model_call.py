@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +23,6 @@ from holdfast.agents import Responder
 from holdfast.context.explain import encode_record
 from holdfast.domain.budget import step_down
 from holdfast.domain.session import ModelCall, Session
-from holdfast.engine.session_lock import END
 from holdfast.errors import (
     BudgetTooSmall,
     ContextTooLong,
@@ -59,8 +58,12 @@ _MODEL_NAME = 100
 """Maximum length in characters of the model's name, as the provider reports it, in a call's record."""
 
 
-async def call_model(turn: Turn) -> AsyncGenerator[list[Delta], None]:
-    """Call the model and yield the deltas of its reply as they arrive.
+Receive = Callable[[list[Delta]], Awaitable[bool]]
+"""Function that is called with the deltas of each event of a model. It returns True if the rest of the reply is not needed."""
+
+
+async def call_model(turn: Turn, receive: Receive) -> None:
+    """Call the model, and pass on the deltas of its reply as they arrive.
 
     A prompt that the model finds too long is built smaller and sent again. If the model does not answer, its fallbacks
     are called. After part of the reply was received, no other call is made.
@@ -73,25 +76,15 @@ async def call_model(turn: Turn) -> AsyncGenerator[list[Delta], None]:
     recovery = Recovery(turn)
     while True:
         await turn.lock.run_interruptibly(recovery.settle)
-        call, has_begun = turn.roster.find_upstream(turn.request.responder.llm).begin(turn.engine.clock()), False
+        call = turn.roster.find_upstream(turn.request.responder.llm).begin(turn.engine.clock())
         try:
             await faults.hit("before-model-call")
-            client, request = turn.request.responder.llm.client, await _build_request(turn)
-            async with closing(stream_deltas(client, request, headers=turn.request.headers or None)) as stream:
-                opening = await _read_opening(turn, stream)
-                if opening:
-                    has_begun = True
-                    call.record_answer()
-                    await recovery.confirm()
-                for deltas in opening:
-                    yield deltas
-                while (deltas := await turn.lock.read(stream)) is not END:
-                    yield deltas
+            await turn.lock.run_in_task(partial(_read_reply, turn, call, recovery, receive))
             await faults.hit("after-model-reply")
             return
         except (ModelError, InvalidRequest) as exc:
             _record_failure(turn, call, exc)
-            if has_begun:
+            if call.is_answered:
                 raise
             error = await turn.lock.run_interruptibly(partial(recovery.recover, exc))
             try:
@@ -105,17 +98,28 @@ async def call_model(turn: Turn) -> AsyncGenerator[list[Delta], None]:
             call.end()
 
 
-async def _read_opening(turn: Turn, stream: AsyncIterator[list[Delta]]) -> list[list[Delta]]:
-    """Read the events of a reply up to the first one with content. Return an empty list if the stream has no events.
+async def _read_reply(turn: Turn, call: Call, recovery: Recovery, receive: Receive) -> None:
+    """Send a request to the model, and pass on the deltas of its reply.
 
-    Some upstreams send a role, or a filter's verdict, before they find that a prompt is too long.
+    Events before the first one with content are held back: some upstreams send a role, or a filter's verdict, before
+    they find that a prompt is too long.
     """
-    opening: list[list[Delta]] = []
-    while len(opening) < MODEL_TRAILING_CHUNKS and (deltas := await turn.lock.read(stream)) is not END:
-        opening.append(deltas)
-        if has_content(deltas):
-            break
-    return opening
+    client, request = turn.request.responder.llm.client, await _build_request(turn)
+    async with closing(stream_deltas(client, request, headers=turn.request.headers or None)) as stream:
+        opening: list[list[Delta]] = []
+        async for deltas in stream:
+            opening.append(deltas)
+            if has_content(deltas) or len(opening) >= MODEL_TRAILING_CHUNKS:
+                break
+        if opening:
+            call.record_answer()
+            if recovery.has_changes:
+                await turn.settle(recovery.confirm())
+        for deltas in opening:
+            await receive(deltas)
+        async for deltas in stream:
+            if await receive(deltas):
+                break
 
 
 def _record_failure(turn: Turn, call: Call, error: ModelError | InvalidRequest) -> None:
@@ -269,6 +273,11 @@ class Recovery:
         self._asked: list[Responder] = []
         self._failed: list[_Failed] = []
         self.refusals = Refusals(turn)
+
+    @property
+    def has_changes(self) -> bool:
+        """True if the prompt was changed after a refusal."""
+        return bool(self._refused) or self.refusals.has_news
 
     async def confirm(self) -> None:
         """Record what was changed in the prompt before the model answered. Called when the model begins to answer."""

@@ -68,6 +68,11 @@ class Refusals:
         await build_prompt(turn)
         return True
 
+    @property
+    def has_news(self) -> bool:
+        """True if `confirm` has something to record."""
+        return bool(self._new)
+
     async def confirm(self) -> None:
         """Record in the log what the model refused, because leaving it out has helped.
 

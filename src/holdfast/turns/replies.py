@@ -16,7 +16,7 @@ from holdfast.domain.session import Entry
 from holdfast.domain.state import TEMP
 from holdfast.errors import InvalidRequest, ModelError, ModelRejected
 from holdfast.limits import ERROR_CHARS
-from holdfast.log.items import Delta, Head
+from holdfast.log.items import Head
 from holdfast.stores.log import Appended
 from holdfast.turns.model_call import OF_KEY
 from holdfast.turns.prompt import fill_template
@@ -96,27 +96,32 @@ async def make_failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelE
     return text if text.strip() else None
 
 
-async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: tuple[str, str]) -> list[list[Delta]]:
-    """Write the failure message to the log as the end of the reply, and return its deltas.
+async def say_failure(
+    turn: Turn, assembler: ReplyAssembler, text: str, error: ModelError, *, whole: Turn | None = None
+) -> None:
+    """Write the failure message to the log as the end of the reply, and send it.
 
     Args:
         turn: the turn of an agent with a failure message.
         assembler: the reply so far.
         text: the failure message, from `make_failure_text`.
-        error: code and message of the error.
+        error: the error that it replaces.
+        whole: the turn of which `turn` is a part; None: it is the whole turn.
     """
-    agent, (code, message) = turn.request.responder.agent, error
+    agent, code, whole = turn.request.responder.agent, error.code, whole or turn
     assert agent is not None, "only an agent has a failure message"
     sent = assembler.separate_text(text)
     metadata = with_artifacts(turn, {**(assembler.metadata or {}), "source": SOURCE, "error": code})
-    turn.failure = {"code": code, "message": _make_error_text(turn, message)}
+    whole.failure = {"code": code, "message": _make_error_text(turn, error.public_message)}
     turn.engine.failures[code] += 1
     # The upstream's message is not logged, because it may quote the conversation.
     fields = {"session_id": turn.request.ref.id, "agent": agent.name, "code": code}
     _log.error("no model answered: the agent's failure message was said", extra={"fields": fields})
     reply = Message(role="assistant", content=text)
     await turn.settle(turn.append([reply], metadata=metadata, last=True))
-    return assembler.end_with_text(sent, make_head(turn, turn.request.responder.llm.model))
+    for deltas in assembler.end_with_text(sent, make_head(turn, turn.request.responder.llm.model)):
+        await whole.say(deltas)
+        whole.closed = True
 
 
 def make_head(turn: Turn, model: str) -> Head:

@@ -21,7 +21,7 @@ from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import ARTIFACTS_NAMED, METADATA_BYTES
-from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Progress, Text, Usage, has_content
+from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Text, Usage, has_content
 from holdfast.numbers import is_number
 from holdfast.tools.tool import relax_choice
 from holdfast.turns.turn import Turn
@@ -221,12 +221,6 @@ class ReplyAssembler:
         begun: list[Delta] = [] if self.head else [head]
         unused = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
         return [[*begun, Text(text)], [Finish("stop")], [Usage(self._usage or unused)]]
-
-    def report_progress(self, call: ToolCall, status: str) -> Progress | None:
-        """Return a report of a tool's status, or None if the tool does not exist, because the model may have made up the name."""
-        if self._tools.find(call.name) is None:
-            return None
-        return Progress({"tool": call.name, "call_id": call.id, "status": status}, self.head)
 
     def _filter(self, deltas: list[Delta]) -> list[Delta]:
         """Return the deltas without calls and usage, and without a head if the reply has one."""

@@ -1,9 +1,9 @@
 """Answer a turn: call the model, run its tools, call it again, and store each part before the next step.
 
     respond: TurnScope (lock, open) -> speak -> end of the reply
-    speak:   build_call -> call_model -> ModelRound.record -> run_tools -> build_call ...
+    speak:   build_call -> call_model -> _ModelReply.record_to_end -> run_tools -> build_call ...
 
-Internally, every reply is streamed. While a model is thinking, nothing is locked or held open in a database. Each of
+Internally, every reply is streamed: each part is passed to the function that sends it (`Turn.send`). While a model is thinking, nothing is locked or held open in a database. Each of
 these is written before the next step:
 
 - the user's message, before the model is called;
@@ -18,18 +18,18 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Final, Self
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
 
 from holdfast.domain.log import to_sent_message
 from holdfast.domain.messages import Message
 from holdfast.domain.session import STEP, Entry
 from holdfast.errors import InvalidMessage, ModelError, ModelProtocolError
 from holdfast.limits import MODEL_TRAILING_CHUNKS
-from holdfast.log.items import Delta, Finish, Head, Progress, Text, Usage
+from holdfast.log.items import Delta, Finish, Head, Text, Usage
 from holdfast.media.outgoing import restore_entries
-from holdfast.models import Collector, closing
+from holdfast.models import Collector
 from holdfast.turns.model_call import build_call, call_model, make_call_record
 from holdfast.turns.replies import (
     append_reply,
@@ -47,16 +47,20 @@ from holdfast.turns.reply_assembler import (
 )
 from holdfast.turns.scope import TurnScope
 from holdfast.turns.tool_loop import record_calls_not_run, run_tools
-from holdfast.turns.turn import Turn
+from holdfast.turns.turn import Send, Turn
 from holdfast.turns.workflow import hand_over_reply, run_workflow
 from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.openai import parse_message, to_chat_message
 
 
-async def respond(turn: Turn) -> AsyncGenerator[list[Delta], None]:
-    """Answer a turn: yield the deltas of the reply, one list for each event.
+async def respond(turn: Turn, send: Send) -> None:
+    """Answer a turn, and send the deltas of the reply, one list for each event.
 
-    The last ones are yielded after the reply was stored in the log.
+    After `turn.closed` is set, the whole reply is in the log, and only its end is sent.
+
+    Args:
+        turn: the turn.
+        send: function that gets the deltas. While the model answers, it runs in a task of its own.
 
     Raises:
         SessionNotFound: the session does not exist.
@@ -74,52 +78,52 @@ async def respond(turn: Turn) -> AsyncGenerator[list[Delta], None]:
             turn.on_open()
         if turn.answered is not None:
             for deltas in await _repeat_reply(turn, turn.answered):
-                yield deltas
+                await send(deltas)
             return
-        assembler, completion_id = ReplyAssembler(turn), _make_keyed_id(turn)
-        speaking = run_workflow(turn, speak, assembler) if turn.request.responder.steps else speak(turn, assembler)
+        name = _make_keyed_id(turn)
+        turn.send = send if name is None else partial(_send_named, send, name)
+        assembler = ReplyAssembler(turn)
         while True:
-            async with closing(speaking) as stream:
-                async for deltas in stream:
-                    if not turn.progress and isinstance(deltas[0], Progress):
-                        continue
-                    yield deltas if completion_id is None else _set_completion_id(deltas, completion_id)
+            if turn.request.responder.steps:
+                await run_workflow(turn, speak, assembler)
+            else:
+                await speak(turn, assembler)
             if turn.closed or turn.failure is not None:
                 return
             if not turn.request.responder.steps:
                 break
-            speaking = run_workflow(turn, speak, assembler)  # the conversation was transferred to a workflow
         turn.closed = True
         for deltas in assembler.end():
-            yield deltas if completion_id is None else _set_completion_id(deltas, completion_id)
+            await turn.send(deltas)
 
 
-async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[list[Delta], None]:
-    """Yield the reply of the turn's agent, except the deltas that end it: call the model and run its tools until it answers.
+async def collect_reply(turn: Turn) -> dict[str, Any]:
+    """Answer a turn, and return the reply as a completion. Raises the errors of `respond`."""
+    collector = Collector()
+
+    async def receive(deltas: list[Delta]) -> None:
+        collector.add(deltas)
+
+    await respond(turn, receive)
+    return collector.build_completion()
+
+
+async def speak(turn: Turn, assembler: ReplyAssembler) -> None:
+    """Send the reply of the turn's agent, except the deltas that end it: call the model and run its tools until it answers.
 
     Tools of the client are not run. If the model fails before it says anything, and the agent has a failure message,
     that message is the reply.
     """
     while True:
-        await turn.lock.run_interruptibly(lambda: build_call(turn))
+        await turn.lock.run_interruptibly(partial(build_call, turn))
         if turn.is_answered_by_compaction:
             turn.closed = True
-            yield _make_compaction_reply(turn)
+            await turn.send(_make_compaction_reply(turn))
             return
-        async with ModelRound(turn, assembler) as model_round:
-            async for deltas in model_round.stream:
-                if sent := model_round.add(deltas):
-                    yield sent
-                if model_round.is_over:
-                    break
-        for deltas in model_round.failure_message:
-            yield deltas
-            turn.closed = True
+        await _take_reply(turn, assembler)
         if turn.failure is not None or not assembler.calls:
             return
-        async with closing(run_tools(turn, assembler)) as stream:
-            async for deltas in stream:
-                yield deltas
+        await run_tools(turn, assembler)
         if assembler.returned or turn.request.responder.steps:
             return
         turn.tool_choice = assembler.tool_choice
@@ -131,77 +135,57 @@ def _make_compaction_reply(turn: Turn) -> list[Delta]:
     return [head, Text(""), Finish("stop"), Usage({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})]
 
 
-class ModelRound:
-    """One reply of the model, which is passed on while it arrives, and stored at its end.
+async def _take_reply(turn: Turn, assembler: ReplyAssembler) -> None:
+    """Call the model once. Send its reply while it arrives, and store it at its end, or the part of it that was received.
 
-    If the reply is cut off, the received part is stored. The finish reason and all that follows it are held back until
-    the reply is stored.
+    The finish reason and all that follows it are held back until the reply is stored.
+    """
+    before, reply = turn.session, _ModelReply(turn, assembler)
+    try:
+        try:
+            await call_model(turn, reply.add)
+            reply.is_whole = True
+        finally:
+            await reply.record_to_end()
+    except ModelError as exc:
+        wrote = turn.session is not before
+        if turn.share is not None:  # the workflow says the failure message of one of its agents
+            assembler.has_spoken = assembler.has_spoken or wrote
+            raise
+        text = None if wrote else await make_failure_text(turn, assembler, exc)
+        if text is None:
+            raise
+        await say_failure(turn, assembler, text, exc)
+
+
+class _ModelReply:
+    """One reply of the model, as far as it has arrived.
 
     Attributes:
-        stream: the deltas of each event of the model.
-        is_over: True if no more events are read.
         is_whole: True if the reply is complete.
-        failure_message: deltas of the agent's failure message, if the model failed without saying anything.
     """
 
     def __init__(self, turn: Turn, assembler: ReplyAssembler) -> None:
-        self.stream = call_model(turn)
-        self.is_over = False
         self.is_whole = False
-        self.failure_message: Sequence[list[Delta]] = ()
         self._turn = turn
         self._assembler = assembler
-        self._session = turn.session
         self._collector = Collector()
         self._trailing = 0
 
-    async def __aenter__(self) -> Self:
-        return self
+    async def add(self, deltas: list[Delta]) -> bool:
+        """Add the deltas of an event of the model, and send those that can be sent now.
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        failure: BaseException | None = None
-        try:
-            await self.stream.aclose()
-            self.is_whole = kind is None
-        except BaseException as exc:  # noqa: BLE001 - raised again below, once the reply is stored
-            failure = exc
-        try:
-            await self._record_to_end()
-        except ModelError as exc:
-            if not await self._say_instead(exc):
-                raise
-            return True
-        if failure is not None:
-            raise failure
-        return isinstance(error, ModelError) and await self._say_instead(error)
-
-    async def _say_instead(self, error: ModelError) -> bool:
-        """Store the agent's failure message as the reply.
-
-        Return False if the agent has no failure message for this error, or part of the reply is already in the log.
+        Return True if the reply has ended, and more events follow than a reply has.
         """
-        turn, assembler = self._turn, self._assembler
-        wrote = turn.session is not self._session
-        if turn.share is not None:  # the workflow says the failure message of one of its agents
-            assembler.has_spoken = assembler.has_spoken or wrote
-            return False
-        text = None if wrote else await make_failure_text(turn, assembler, error)
-        if text is None:
-            return False
-        self.failure_message = await say_failure(turn, assembler, text, (error.code, error.public_message))
-        return True
-
-    def add(self, deltas: list[Delta]) -> list[Delta]:
-        """Add the deltas of an event of the model, and return those that can be sent now."""
         self._collector.add(deltas)
-        finished = self._collector.finished
-        self._trailing += finished
-        self.is_over = self._trailing > MODEL_TRAILING_CHUNKS  # all of these are held back
-        return self._assembler.add(deltas, finished=finished)
+        if shown := self._assembler.add(deltas, finished=self._collector.finished):
+            await self._turn.send(shown)
+        if self._turn.lock.interrupted:
+            self._turn.lock.check()
+        self._trailing += self._collector.finished
+        return self._trailing > MODEL_TRAILING_CHUNKS
 
-    async def _record_to_end(self) -> None:
+    async def record_to_end(self) -> None:
         """Store the reply, even if the caller is cancelled.
 
         The caller may disconnect after the end of the text, while its end is still arriving. The reply is
@@ -291,9 +275,9 @@ def _make_reply(completion: Mapping[str, Any]) -> Message:
         raise ModelProtocolError(f"the model answered with an invalid message: {exc}") from exc
 
 
-def _set_completion_id(deltas: list[Delta], completion_id: str) -> list[Delta]:
-    """Return deltas in which the reply has the completion id of its request."""
-    return [Head({**delta.fields, "id": completion_id}) if isinstance(delta, Head) else delta for delta in deltas]
+async def _send_named(send: Send, name: str, deltas: list[Delta]) -> None:
+    """Send deltas in which the reply has the completion id of its request."""
+    await send([Head({**delta.fields, "id": name}) if isinstance(delta, Head) else delta for delta in deltas])
 
 
 def _make_keyed_id(turn: Turn) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from holdfast.domain.messages import ToolCall
 from holdfast.domain.session import Entry
 from holdfast.domain.state import join_deltas
 from holdfast.errors import InvalidRequest
-from holdfast.log.items import Delta
+from holdfast.log.items import Progress
 from holdfast.memory.session_memories import SessionMemories
 from holdfast.tools.context import Call, State, ToolContext
 from holdfast.tools.memory_files import HELD_CHANGE
@@ -27,32 +27,35 @@ from holdfast.turns.reply_assembler import ReplyAssembler
 from holdfast.turns.turn import Turn, TurnWarning
 
 
-async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[list[Delta], None]:
+async def run_tools(turn: Turn, assembler: ReplyAssembler) -> None:
     """Run those calls of a message that Holdfast runs, concurrently.
 
     The results are in the log before the model is called again.
 
-    If the generator is closed early, running tools are cancelled. Results that exist are stored, and the other calls
-    get an error as their result.
+    If the turn is interrupted or cancelled, running tools are cancelled. Results that exist are stored, and the other
+    calls get an error as their result.
     """
     running = _RunningCalls(turn, assembler)
     try:
         if not assembler.returned and (held := assembler.start_round()):
-            yield held
+            await turn.say(held)
         for call in assembler.calls:
-            if progress := assembler.report_progress(call, "running"):
-                yield [progress]
+            await _report(turn, assembler, call, "running")
         while running.left:
             done = await turn.lock.run_interruptibly(running.wait_for_some)
             for outcome in await running.write(done):
-                status = "failed" if outcome.failed else "done"
-                if progress := assembler.report_progress(outcome.call, status):
-                    yield [progress]
+                await _report(turn, assembler, outcome.call, "failed" if outcome.failed else "done")
         if not assembler.returned and hand_over(turn):
             assembler.switch_responder(turn.request.responder)
     finally:
         if running.left:
             await turn.settle(running.give_up())
+
+
+async def _report(turn: Turn, assembler: ReplyAssembler, call: ToolCall, status: str) -> None:
+    """Send the status of a call, unless its tool does not exist, because the model may have made up the name."""
+    if turn.request.responder.tools.find(call.name) is not None:
+        await turn.say([Progress({"tool": call.name, "call_id": call.id, "status": status}, assembler.head)])
 
 
 async def record_calls_not_run(turn: Turn, assembler: ReplyAssembler) -> None:

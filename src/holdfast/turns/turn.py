@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import dropwhile, islice
 from typing import Any, Final, TypeVar
 
@@ -35,6 +35,7 @@ from holdfast.engine.entries import link_repeated, make_entries
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.engine.session_lock import QueueMode, SessionLock
 from holdfast.limits import INLINE_MESSAGES, TURN_WARNINGS
+from holdfast.log.items import Delta
 from holdfast.media.store import has_media, take_media_out
 from holdfast.overlays.session_cache import choose_view_to_save
 from holdfast.stores.log import Append, Appended, SavedView
@@ -44,6 +45,8 @@ from holdfast.turns.compaction import Compacted, CompactionOrder
 from holdfast.turns.placement import Placement
 
 T = TypeVar("T")
+Send = Callable[[list[Delta]], Awaitable[None]]
+"""Function that gets the deltas of a reply, one list for each event. It waits only while its client does not read."""
 INPUT_COUNT: Final = "input"
 """Key in the `metadata` of the note that a turn begins with: the number of messages that were written before it in the same write."""
 MARK: Final = "mark"
@@ -156,6 +159,8 @@ class Turn:
     has_compacted = False
     """True if the turn has tried to compact the session. It does so at most once."""
     _admitted = False
+    send: Send
+    """Function that gets the reply; see `holdfast.turns.respond`."""
     on_open: Callable[[], None] | None = None
     """Function that is called when the turn has begun and the request's messages are in the log; None: no function."""
 
@@ -201,8 +206,6 @@ class Turn:
         """The agent that has the conversation."""
         self.depth = 0
         """Number of nested agent calls that led to this turn."""
-        self.progress = False
-        """True if the reply reports what the tools are doing."""
         self.recalls: dict[str | None, Recall] = {}
         """Recalled text for the prompts of each agent, by agent name, as soon as it is known. It is the same in all
         calls of the turn.
@@ -309,6 +312,10 @@ class Turn:
             self.placement.release()
             if self.placement.attempt is not None:
                 self.placement.attempt.start = start
+
+    async def say(self, deltas: list[Delta]) -> None:
+        """Send a part of the reply that comes from no model. The turn can be interrupted while its client does not read."""
+        await (self.send(deltas) if self.closed else self.lock.run_interruptibly(partial(self.send, deltas)))
 
     async def settle(self, work: Coroutine[Any, Any, T]) -> T:
         """Finish a write even if the caller is cancelled. The session's next turn waits for the write."""

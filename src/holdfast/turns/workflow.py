@@ -13,7 +13,8 @@ agents whose texts are complete.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -28,18 +29,16 @@ from holdfast.engine.branches import Branch, Share, WriteArbiter
 from holdfast.engine.session_lock import SessionLock
 from holdfast.errors import BudgetTooSmall, Conflict, HoldfastError, InvalidRequest, ModelError, StaleSession
 from holdfast.log.items import Delta, Progress
-from holdfast.models import closing
 from holdfast.stores.walk import read_entries_until
 from holdfast.tools.tool import relax_choice
 from holdfast.turns.handover import may_share_key
 from holdfast.turns.replies import make_failure_text, make_head, say_failure
 from holdfast.turns.reply_assembler import ReplyAssembler, add_usage
 from holdfast.turns.scope import compact
-from holdfast.turns.turn import Turn
+from holdfast.turns.turn import Send, Turn
 
-Stream = AsyncGenerator[list[Delta], None]
-Speak = Callable[[Turn, ReplyAssembler], Stream]
-"""Function that lets one agent answer. It yields everything but the end of the reply."""
+Speak = Callable[[Turn, ReplyAssembler], Awaitable[None]]
+"""Function that lets one agent answer. It sends everything but the end of the reply."""
 HANDED_OVER: Final = "[handed over]"
 """Text of the tool result that follows a call `HAND_OVER`."""
 SILENT: Final = "[agent {agent} did not answer: {code}]"
@@ -81,8 +80,8 @@ class _Failed(NamedTuple):
     error: HoldfastError
 
 
-async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> Stream:
-    """Yield the complete reply of a turn whose agent is a workflow.
+async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> None:
+    """Send the complete reply of a turn whose agent is a workflow.
 
     Args:
         turn: the turn of the session.
@@ -97,20 +96,12 @@ async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> Stre
     """
     workflow = _Workflow(turn, speak, await _read_finished(turn), before)
     try:
-        try:
-            async with closing(workflow.run_reply(turn.request.responder)) as stream:
-                async for deltas in stream:
-                    yield deltas
-            return
-        except ModelError as exc:
-            closer, assembler, words = await workflow.make_closing_part(exc)
-            if words is None:
-                raise
-            failed = (exc.code, exc.public_message)
-        for deltas in await say_failure(closer, assembler, words, failed):
-            turn.failure = closer.failure
-            yield deltas
-            turn.closed = True
+        await workflow.run_reply(turn.request.responder)
+    except ModelError as exc:
+        closer, assembler, words = await workflow.make_closing_part(exc)
+        if words is None:
+            raise
+        await say_failure(closer, assembler, words, exc, whole=turn)
     finally:
         workflow.finish()
 
@@ -138,45 +129,38 @@ class _Workflow:
 
     # -- the reply -----------------------------------------------------------
 
-    def run_reply(self, responder: Responder) -> Stream:
-        """Let `responder`, an agent or a workflow, write the end of the turn's reply."""
+    async def run_reply(self, responder: Responder) -> None:
+        """Let `responder`, an agent or a workflow, write the end of the turn's reply.
+
+        Of a sequence, the last agent writes it, unless one before it ends the turn by calling a tool of the client.
+        """
         place = _Place(self._turn.lock)
         if _get_agent(responder).parallel:
-            return self._run_joined(responder, place._replace(joined=True))
-        return self._run_ended(responder, place) if responder.steps else self._run_last(responder, place)
+            await self._run_joined(responder, place._replace(joined=True))
+        elif responder.steps:
+            await self._run_in_turn(responder.steps[:-1], place)
+            if not self._turn.closed:
+                await self.run_reply(responder.steps[-1])
+        else:
+            await self._run_last(responder, place)
 
-    async def _run_ended(self, responder: Responder, place: _Place) -> Stream:
-        """Run a sequence of agents, of which the last one writes the reply."""
-        async with closing(self._run_in_turn(responder.steps[:-1], place)) as stream:
-            async for deltas in stream:
-                yield deltas
-        if self._turn.closed:
-            return
-        async with closing(self.run_reply(responder.steps[-1])) as stream:
-            async for deltas in stream:
-                yield deltas
-
-    async def _run_last(self, responder: Responder, place: _Place) -> Stream:
+    async def _run_last(self, responder: Responder, place: _Place) -> None:
         """Run one agent whose text is streamed to the client."""
         part = await self._make_part(responder, place, Share(ends=True), self._turn.request.body)
         assembler = ReplyAssembler(part, self._used, self._before)
         try:
-            async with closing(self._speak(part, assembler)) as stream:
-                async for deltas in stream:
-                    yield deltas
+            await self._speak(part, assembler)
         except ModelError as exc:
             self._failed.append(_Failed(part, assembler, exc))
             raise
         self._turn.request, self._turn.working_set = part.request, part.working_set
         self._turn.closed = True
         for deltas in assembler.end():
-            yield deltas
+            await self._turn.send(deltas)
 
-    async def _run_joined(self, responder: Responder, place: _Place) -> Stream:
+    async def _run_joined(self, responder: Responder, place: _Place) -> None:
         """Run agents in parallel, and join their texts to one reply."""
-        async with closing(self._run_side_by_side(responder, place)) as stream:
-            async for deltas in stream:
-                yield deltas
+        await self._run_side_by_side(responder, place)
         part = await self._make_part(responder, place, Share(ends=True), self._turn.request.body)
         text, llm = self._collect_text(responder), responder.llm
         assembler = ReplyAssembler(part, self._used, self._before)
@@ -185,30 +169,31 @@ class _Workflow:
         await part.settle(part.append([reply], metadata=assembler.metadata, last=True))
         self._turn.request = msgspec.structs.replace(self._turn.request, responder=responder)
         for deltas in assembler.end_with_text(separated, make_head(self._turn, llm.model)):
-            yield deltas
+            await self._turn.say(deltas)
             self._turn.closed = True
 
     # -- agents before the last ------------------------------------------------
 
-    def _run_aside(self, responder: Responder, place: _Place) -> Stream:
-        """Run an agent or workflow before the last one. Yield only its progress, and calls of the client's tools."""
+    async def _run_aside(self, responder: Responder, place: _Place) -> None:
+        """Run an agent or workflow before the last one. Send only its progress, and calls of the client's tools."""
         if _get_agent(responder).parallel:
-            return self._run_side_by_side(responder, place)
-        return self._run_in_turn(responder.steps, place) if responder.steps else self._run_one(responder, place)
+            await self._run_side_by_side(responder, place)
+        elif responder.steps:
+            await self._run_in_turn(responder.steps, place)
+        else:
+            await self._run_one(responder, place)
 
-    async def _run_in_turn(self, steps: Sequence[Responder], place: _Place) -> Stream:
+    async def _run_in_turn(self, steps: Sequence[Responder], place: _Place) -> None:
         """Run agents before the last one in sequence.
 
         Stop if one of them ends the turn by calling a tool of the client.
         """
         for step in steps:
-            async with closing(self._run_aside(step, place)) as stream:
-                async for deltas in stream:
-                    yield deltas
+            await self._run_aside(step, place)
             if self._turn.closed:
                 return
 
-    async def _run_one(self, responder: Responder, place: _Place) -> Stream:
+    async def _run_one(self, responder: Responder, place: _Place) -> None:
         """Run one agent whose text is passed on to the next agents instead of the client."""
         name, left_out = _get_agent(responder).name, _OF_THE_REPLY | (_OF_TOOLS if place.names else frozenset())
         if name in self._said:
@@ -218,46 +203,44 @@ class _Workflow:
             body["tool_choice"] = choice
         share = Share(step=name, joined=place.joined, branch=place.branch)
         part = await self._make_part(responder, place, share, body)
+        part.send = partial(_send_progress, self._turn.send)
         assembler = ReplyAssembler(part)
-        yield self._make_progress(part, "running")
+        await self._report(part, "running")
         try:
-            async with closing(self._speak(part, assembler)) as stream:
-                async for deltas in stream:
-                    if isinstance(deltas[0], Progress):
-                        yield deltas
+            await self._speak(part, assembler)
         except _ITS_OWN as exc:
             self._failed.append(_Failed(part, assembler, exc))
-            yield self._make_progress(part, "failed")
+            await self._report(part, "failed")
             raise
         finally:
             self._used = add_usage(self._used, assembler.used)
-        yield self._make_progress(part, "done")
+        await self._report(part, "done")
         if assembler.returned:
             self._turn.closed = True
             for deltas in assembler.end_with_calls(self._used, self._before):
-                yield deltas
+                await self._turn.send(deltas)
         else:
             self._said[name] = assembler.text
 
     # -- agents in parallel ----------------------------------------------------
 
-    async def _run_side_by_side(self, responder: Responder, place: _Place) -> Stream:
+    async def _run_side_by_side(self, responder: Responder, place: _Place) -> None:
         """Run the agents of a `parallel` at the same time.
 
         If some agents fail and others answer, a note replaces the text of each agent that failed.
         """
-        queue: asyncio.Queue[list[Delta] | None] = asyncio.Queue()
         places = [self._make_place(responder, step, place) for step in responder.steps]
         tasks = [
-            asyncio.ensure_future(self._run_branch(step, own, queue))
+            asyncio.ensure_future(self._run_branch(step, own))
             for step, own in zip(responder.steps, places, strict=True)
         ]
+        running = set(tasks)
         try:
-            for _ in tasks:
-                while (deltas := await place.lock.run_interruptibly(queue.get)) is not None:
-                    yield deltas
-                for task in tasks:
-                    if task.done() and not isinstance(task.exception(), (type(None), *_ITS_OWN)):
+            while running:
+                wait = partial(asyncio.wait, running, return_when=asyncio.FIRST_COMPLETED)
+                done, running = await place.lock.run_interruptibly(wait)
+                for task in done:
+                    if not isinstance(task.exception(), (type(None), *_ITS_OWN)):
                         task.result()
         finally:
             if not all(task.done() for task in tasks):
@@ -275,22 +258,13 @@ class _Workflow:
         lock = Branch(place.lock, self._turn.engine.locks, self._arbiter)
         return place.enter(_get_agent(responder).name, _get_agent(step).name, lock)
 
-    async def _run_branch(self, step: Responder, place: _Place, queue: asyncio.Queue[list[Delta] | None]) -> None:
-        """Run one agent of a `parallel` until its writes have ended.
-
-        The agent's progress is put into the queue, followed by None at the end.
-        """
+    async def _run_branch(self, step: Responder, place: _Place) -> None:
+        """Run one agent of a `parallel` until its writes have ended."""
         assert isinstance(place.lock, Branch), "an agent in parallel has a branch"
         try:
-            async with closing(self._run_aside(step, place)) as stream:
-                async for deltas in stream:
-                    queue.put_nowait(deltas)
+            await self._run_aside(step, place)
         finally:
-            ending = self._turn.engine.locks.begin(self._turn.request.ref, place.lock.end())
-            try:
-                await asyncio.shield(ending)
-            finally:
-                asyncio.get_running_loop().call_soon(queue.put_nowait, None)  # after its task is done
+            await asyncio.shield(self._turn.engine.locks.begin(self._turn.request.ref, place.lock.end()))
 
     async def _record_silence(self, responder: Responder, place: _Place, error: HoldfastError) -> None:
         """Write a note to the log that an agent failed, in place of the agent's text."""
@@ -329,15 +303,13 @@ class _Workflow:
             else self._said.get(_get_agent(responder).name, "")
         )
 
-    def _make_progress(self, part: Turn, status: str) -> list[Delta]:
-        """Return a report of what an agent is doing."""
+    async def _report(self, part: Turn, status: str) -> None:
+        """Send what an agent is doing."""
         responder = part.request.responder
-        status_fields = {
-            "agent": _get_agent(responder).name,
-            "status": status,
-            **({"branch": responder.branch} if responder.branch else {}),
-        }
-        return [Progress(status_fields, make_head(self._turn, responder.llm.model).fields)]
+        fields = {"agent": _get_agent(responder).name, "status": status}
+        if responder.branch:
+            fields["branch"] = responder.branch
+        await part.say([Progress(fields, make_head(self._turn, responder.llm.model).fields)])
 
     async def make_closing_part(self, error: ModelError) -> tuple[Turn, ReplyAssembler, str | None]:
         """Return a part of the turn, the reply so far, and the failure message to say after `error`.
@@ -359,6 +331,12 @@ class _Workflow:
             self._turn.wrote = self._turn.wrote or part.wrote
             if part.request is not self._turn.request:
                 compact(part)
+
+
+async def _send_progress(send: Send, deltas: list[Delta]) -> None:
+    """Send deltas of an agent whose text the client does not get: only its progress."""
+    if isinstance(deltas[0], Progress):
+        await send(deltas)
 
 
 async def _cancel_tasks(tasks: Sequence[asyncio.Task[None]]) -> None:
