@@ -35,6 +35,7 @@ from holdfast.context.units import Unit
 from holdfast.context.window import Block, Compaction, DeferredBlock, Room, Window
 from holdfast.domain.fact_choices import Choice, read_choices
 from holdfast.domain.messages import Message
+from holdfast.domain.objects import Count, Time
 from holdfast.limits import FACT_DROPS, FACT_PINS
 from holdfast.recall.terms import extract_terms
 
@@ -258,21 +259,28 @@ class Candidates(msgspec.Struct, array_like=True):
     """Positions of the statements that a later statement corrects."""
 
 
-class Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A statement of the user, and whether the prompt contains it."""
+class FactFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a statement of the user that do not depend on a prompt."""
 
     id: str
-    """Id in the form `message.sentence`, unique within the session."""
-    seq: int
+    """The message's `seq`, a dot, and the number of the sentence. Unique within the session."""
+    seq: Count
     """`seq` of the message that contains the statement."""
     text: str
-    at: int
-    """Time at which the message was written, in milliseconds since the epoch."""
+    """The statement: one sentence, as the user wrote it."""
+    at: Time
+    pinned: bool
+    """True if the statement is always in the block of standing facts, before all others."""
+    dropped: bool
+    """True if the statement never appears in the block of standing facts."""
+
+
+class Fact(FactFields, frozen=True, gc=False, kw_only=True):
+    """A statement of the user, and whether the prompt contains it."""
+
     source: Literal["block", "message"] | None
     """The part of the prompt that contains the statement: `block` is the block of standing facts, `message` is the statement's own message,
     which is still sent. None if the prompt does not contain the statement."""
-    pinned: bool
-    dropped: bool
     corrected_by: str | None
     """Id of the later statement that corrects this one; None if there is none."""
 

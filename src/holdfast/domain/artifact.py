@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
+from holdfast.domain.objects import Count, JsonObject, Time, json_schema
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest
 from holdfast.limits import ARTIFACT_NAME_BYTES, ARTIFACTS_TOLD
@@ -28,6 +29,15 @@ _ALLOWED: Final = f"letters, digits, spaces and {' '.join(_MARKS.strip())}"
 _RESERVED: Final = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³])\s*(\..*)?", re.IGNORECASE)
 
 
+ArtifactName = Annotated[
+    str,
+    json_schema(
+        description="letters, digits, spaces and `._-()@+,`, at most 255 bytes; with the prefix `user:` it belongs to all sessions of the user",
+        minLength=1,
+    ),
+]
+
+
 class UserRef(msgspec.Struct, frozen=True, gc=False):
     """The scope of artifacts that all sessions of a user share. The store handle determines the tenant."""
 
@@ -38,22 +48,28 @@ Scope = SessionRef | UserRef
 """The scope in which an artifact's name is unique: one session, or all sessions of a user."""
 
 
-class NewArtifact(msgspec.Struct, frozen=True, kw_only=True):
+class ArtifactFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a version of an artifact that are the same in the library and in the REST API."""
+
+    name: ArtifactName
+    mime_type: str
+    """Media type of the content."""
+    size: Count
+    """Size in bytes."""
+    author: str | None = None
+    """Agent that saved the version, if known."""
+    metadata: JsonObject = {}
+    """Metadata given when the version was saved."""
+    created_at: Time
+
+
+class NewArtifact(ArtifactFields, frozen=True, kw_only=True):
     """A version of an artifact that is about to be recorded. Its content is already stored."""
 
-    name: str
-    """The name as `check_name` returns it, including a prefix `user:`."""
     blob: str
     """Key of the content, unique to this version."""
-    mime_type: str
-    size: int
-    """Size of the content in bytes."""
     sha256: bytes
     """SHA-256 of the content; 32 bytes."""
-    created_at: int
-    """Milliseconds since the epoch."""
-    author: str | None = None
-    metadata: dict[str, Any] = {}
 
 
 class Artifact(NewArtifact, frozen=True, kw_only=True):

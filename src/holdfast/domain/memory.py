@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
+
+from holdfast.domain.objects import Count, Id, JsonObject, Share, Time, json_schema
+from holdfast.limits import MEMORY_CHARS, MEMORY_TAG_CHARS, MEMORY_TAGS
 
 OwnerKind = Literal["user", "agent", "app"]
 Origin = Literal["user", "assistant", "tool", "web", "import", "summary"]
@@ -21,6 +24,16 @@ Status = Literal["active", "quarantined", "rejected", "superseded"]
 - `superseded`: another memory replaced it. It is never recalled.
 """
 
+MemoryId = Annotated[str, json_schema(description="`mem_` and 32 hexadecimal digits")]
+Content = Annotated[str, json_schema(description=f"the text, at most {MEMORY_CHARS} characters", minLength=1)]
+Tags = Annotated[
+    tuple[Annotated[str, json_schema(description=f"at most {MEMORY_TAG_CHARS} characters", minLength=1)], ...],
+    json_schema(description=f"keywords, at most {MEMORY_TAGS}"),
+]
+MemoryOrigin = Annotated[
+    Origin, json_schema(description="where its text comes from; the least trusted of several sources")
+]
+Type = Annotated[MemoryType, json_schema(description="the kind of fact")]
 TYPES: Final[tuple[MemoryType, ...]] = get_args(MemoryType)
 ORIGINS: Final[tuple[Origin, ...]] = get_args(Origin)
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
@@ -44,57 +57,68 @@ class Owner(NamedTuple):
     id: str = ""
 
 
-class MemorySource(msgspec.Struct, frozen=True, kw_only=True):
+class SourceFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages from which a memory was made."""
+
+    session_id: Id
+    user_id: Id
+    seqs: tuple[Count, ...] = ()
+    """`seq` of the messages; empty if unknown."""
+    origin: MemoryOrigin = "user"
+
+
+class MemorySource(SourceFields, frozen=True, kw_only=True):
     """Entries of one session from which a memory was made."""
 
-    session_id: str
-    user_id: str
     identity: str = ""
     """Identity of the session. It distinguishes the session from earlier and later ones with the same id."""
-    seqs: tuple[int, ...] = ()
-    origin: Origin = "user"
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A memory as it is stored."""
+class MemoryFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a memory that are the same in the library and in the REST API."""
 
-    id: str
-    """`mem_` and 32 hexadecimal digits. Unique in the tenant, and impossible to guess."""
+    id: MemoryId
+    agent: str | None = None
+    """The agent that created the memory; this agent's workspace shows it. None: no agent created it."""
+    content: Content
+    type: Type = "semantic"
+    tags: Tags = ()
+    importance: Share = 0.5
+    """Importance given when the memory was created; 0.5 by default."""
+    origin: MemoryOrigin = "user"
+    trust: Share = 1.0
+    """Trust in the memory: the trust in its least trusted source."""
+    status: Status = "active"
+    """`quarantined`: awaits a review. `superseded`: replaced by another memory."""
+    created_at: Time
+    updated_at: Time
+    valid_from: int | None = None
+    """Time from which the memory is valid, in milliseconds since the epoch."""
+    valid_until: int | None = None
+    """Time until which the memory is valid, in milliseconds since the epoch."""
+    supersedes: tuple[MemoryId, ...] = ()
+    """Ids of the memories that this memory replaces."""
+    superseded_by: MemoryId | None = None
+    promoted_at: Time | None = None
+    reviewed_at: Time | None = None
+    metadata: JsonObject = {}
+    """Metadata of any form."""
+    version: Count = 0
+    """Version of the memory, for `If-Match`."""
+
+
+class Memory(MemoryFields, frozen=True, kw_only=True, omit_defaults=True):
+    """A memory as it is stored.
+
+    `version` is the owner's version when the memory was last changed. The store counts the versions of each owner.
+    """
+
     owner: Owner
     number: int = 0
     """Number that the store assigns, from 1 for each owner. It is never reused. 0: not stored yet."""
-    version: int = 0
-    """The owner's version when the memory was last changed. The store counts the versions of each owner."""
-    content: str
-    type: MemoryType = "semantic"
-    tags: tuple[str, ...] = ()
-    importance: float = 0.5
-    """Importance that was given when the memory was created, from 0 to 1."""
-    origin: Origin = "user"
-    """The least trusted origin of any part of the memory's text."""
-    trust: float = 1.0
-    """The lowest trust of the memory's sources, from 0 to 1."""
     sources: tuple[MemorySource, ...] = ()
-    agent: str | None = None
-    """The agent that created the memory; this agent's workspace shows it. None: no agent created it."""
-    status: Status = "active"
-    created_at: int
-    updated_at: int
-    """Milliseconds since the epoch."""
-    valid_from: int | None = None
-    """Milliseconds since the epoch from which the memory is valid; None: no limit."""
-    valid_until: int | None = None
-    """Milliseconds since the epoch from which the memory is no longer valid; None: unknown."""
-    supersedes: tuple[str, ...] = ()
-    """Ids of the memories that this one replaces."""
-    superseded_by: str | None = None
-    promoted_at: int | None = None
-    """Milliseconds since the epoch at which the memory was promoted; None: never."""
     score: float | None = None
     """The score with which the memory was promoted; None: never promoted."""
-    reviewed_at: int | None = None
-    """Milliseconds since the epoch at which a reviewer accepted or rejected the memory; None: never."""
-    metadata: dict[str, Any] = {}
 
     @property
     def digest(self) -> bytes:

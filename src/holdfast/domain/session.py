@@ -7,13 +7,24 @@ from __future__ import annotations
 
 import re
 from sys import getsizeof
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from holdfast.domain.messages import GENESIS, NOTE, SYSTEM_ROLES, Message
+from holdfast.domain.objects import Count, Id, JsonObject, Time, json_schema
 from holdfast.errors import StoreCorrupt
+from holdfast.limits import METADATA_BYTES, STATE_BYTES
 
+State = Annotated[JsonObject, json_schema(description=f"free, at most {STATE_BYTES} bytes")]
+Metadata = Annotated[JsonObject, json_schema(description=f"free, at most {METADATA_BYTES} bytes")]
+Ttl = Annotated[
+    int | None,
+    json_schema(
+        description="milliseconds of idleness after which the session ends; 0: never; null: the server's setting",
+        minimum=0,
+    ),
+]
 Kind = Literal["system", "user", "assistant", "calls", "result", "note"]
 """Kind of an entry: `calls` is an assistant message with tool calls, `result` is a tool message, `system` includes
 the role `developer`, and `note` is an entry that is not a message."""
@@ -207,31 +218,38 @@ class ModelCall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     Opaque to a store. It contains no content of messages."""
 
 
-class CompactionFields(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that new and stored compactions have in common. A compaction replaces a range of entries by a shorter text."""
+class ShownCompaction(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a compaction that are the same in the library and in the REST API."""
+
+    kind: CompactionKind
+    first: Count
+    """Seq of the first message of the range."""
+    last: Count
+    """Seq of the last message of the range."""
+    text: str
+    """Text of the summary; empty if the attempt failed, or if a message of the range was erased."""
+    tokens: Count
+    """Tokens of the summary, counted with the tokenizer of the session's model."""
+    source_tokens: Count
+    """Tokens of the text that was summarized, including the previous summary; counted with o200k."""
+    model: str | None = None
+    """Model that wrote the summary."""
+    created_at: Time
+    error: str | None = None
+    """Error message of a failed attempt."""
+
+
+class CompactionFields(ShownCompaction, frozen=True, kw_only=True):
+    """The fields that new and stored compactions have in common. A compaction replaces a range of entries by a shorter text.
+
+    The range includes the range of the previous compaction. The entry `last` is live when the compaction is created. When an entry of the
+    range is erased, the text is removed, and so is `report`.
+    """
 
     view: str
     """Key of the view that uses the compaction."""
-    first: int
-    last: int
-    """`first` and `last` are the `seq` of the first and the last entry of the range. The range includes the range of the
-    previous compaction. The entry `last` is live when the compaction is created."""
-    kind: CompactionKind
-    text: str
-    """The text that replaces the range; for a failed attempt, its output, which is usually empty.
-
-    When an entry of the range is erased, the text is removed, and so is `report`.
-    """
-    tokens: int
-    """Tokens of the text."""
-    source_tokens: int
-    """Tokens of the content from which the text was made."""
     total: int
     """Tokens of all live entries up to and including the entry `last`."""
-    model: str | None = None
-    """The model that wrote the text; None: no model."""
-    created_at: int
-    """Milliseconds since the epoch."""
     through: int
     """`seq` of the log's last entry when the compaction was created."""
     prompt_tokens: int = 0
@@ -239,8 +257,6 @@ class CompactionFields(msgspec.Struct, frozen=True, kw_only=True):
     """`prompt_tokens` and `completion_tokens` are the tokens that the model used to write the text."""
     report: dict[str, Any] | None = None
     """Report on the quality of the text, if known. It may quote content, so it is deleted together with the text."""
-    error: str | None = None
-    """For a failed attempt: a short reason, which contains no secrets. None: the compaction succeeded."""
 
 
 class NewCompaction(CompactionFields, frozen=True, kw_only=True):
@@ -263,12 +279,12 @@ class StoredCompaction(CompactionFields, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
-    """Numbers of calls and tokens, added up over a session's model calls."""
+    """Totals of the session's model calls."""
 
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
+    calls: Count = 0
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
+    cached_tokens: Count = 0
 
     def add(self, call: ModelCall) -> Usage:
         """Return the sums including `call`."""
@@ -299,33 +315,40 @@ class Tail(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`seq` of the first live user message, which states the task; None if there is none."""
 
 
-class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class SessionFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a session that are the same in the library and in the REST API."""
+
+    id: Id
+    user_id: Id
+    agent: str | None = None
+    """The agent that answers; null for the default agent."""
+    status: Literal["active", "closed"] = "active"
+    version: Count = 0
+    """Version of the session. It grows with every write."""
+    created_at: Time
+    updated_at: Time
+    ended_at: Time | None = None
+    end_reason: EndReason | None = None
+    """The reason why the session was closed."""
+    ttl: Ttl = None
+    bytes: Count = 0
+    """Size of all messages in bytes, including retired ones."""
+    usage: Usage = Usage()
+    state: State = msgspec.field(default_factory=dict)
+    metadata: Metadata = msgspec.field(default_factory=dict)
+
+
+class Session(SessionFields, frozen=True, gc=False, kw_only=True):
     """A session without its log. A store keeps it in one row."""
 
     tenant: str
-    user_id: str
-    id: str
-    agent: str | None = None
-    version: int = 0
-    """Number that grows by one with every write to the session."""
-    created_at: int
-    updated_at: int
-    """Milliseconds since the epoch."""
     accessed_at: int = 0
     """Milliseconds since the epoch at which the session was last written to, or used without a write. Idle time starts
     then."""
-    status: Literal["active", "closed"] = "active"
-    ended_at: int | None = None
-    """Milliseconds since the epoch at which the session was closed; None: it is active."""
-    end_reason: EndReason | None = None
     system_messages: tuple[Message, ...] = ()
-    state: dict[str, Any] = msgspec.field(default_factory=dict)
     state_turns: dict[str, int] = msgspec.field(default_factory=dict)
     """For each key of the state: the turn that last wrote it, or -1 if it was written before the first turn. Keys whose
     turn is unknown are missing."""
-    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
-    ttl: int | None = None
-    """Milliseconds of idle time after which the session ends. 0: it never ends. None: the server's setting applies."""
     withdrawn: str = ""
     """Id of the session's `Ending`, if the session is withdrawn: a new session may use its id. Empty: it is not withdrawn."""
     identity: str = ""
@@ -336,9 +359,6 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The claim of a running turn. It may have expired."""
     messages: int = 0
     """Number of live entries."""
-    bytes: int = 0
-    """Bytes of the messages of all entries as stored, including retired entries."""
-    usage: Usage = Usage()
     tail: Tail
     damaged: tuple[str, ...] = ()
     """Names of fields that could not be decoded and are empty here.

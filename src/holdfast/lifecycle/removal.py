@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from holdfast.artifacts import ArtifactService
 from holdfast.domain.artifact import Artifact
+from holdfast.domain.objects import NonEmpty, Time
 from holdfast.domain.session import Receipt, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.hooks.transcripts import Transcripts
@@ -19,14 +20,17 @@ from holdfast.stores.deletions import DeletionKind
 
 
 class RecordedDeletion(msgspec.Struct, frozen=True, kw_only=True):
-    """A deletion, without the ids of users and sessions."""
+    """A deletion. The journal has no ids of users or sessions."""
 
-    id: str
-    deleted_at: int
-    """Milliseconds since the epoch."""
+    id: NonEmpty
+    object: Literal["deletion"] = "deletion"
+    deleted_at: Time
     kind: DeletionKind
+    """`session`: one session, on request. `user`: all data of a user. `prune`: a session that was unchanged for long. `retention`: a
+    closed session, after the retention time."""
     key_id: str | None = None
-    """Id of the API key or other credential of the request; None: a program, the command line, or a server that needs no key."""
+    """Id of the API key of the request, `jwt` for a token, or `upstream` for a model's key. Null: a program, the command line, the
+    server itself, or a request that needed no key."""
     receipt: Receipt
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.domain.objects import Count
 from holdfast.domain.session import Session
 from holdfast.lifecycle.expiry import SessionLifecycle
 from holdfast.limits import PREVIEWED_SESSIONS
@@ -16,10 +17,10 @@ from holdfast.stores.walk import iterate_session_pages
 _PAGE: Final = 100
 
 
-class DueSessions(msgspec.Struct, frozen=True):
+class DueCount(msgspec.Struct, frozen=True):
     """A bounded count of sessions."""
 
-    count: int
+    count: Count
     more: bool = False
     """True if there may be more sessions than `count`."""
 
@@ -27,21 +28,22 @@ class DueSessions(msgspec.Struct, frozen=True):
 class RetentionPreview(msgspec.Struct, frozen=True, kw_only=True):
     """The sessions that a sweep would end or delete now."""
 
-    active: int
-    """Active sessions of the tenant, expired ones included."""
-    expired: DueSessions
-    """Active sessions that were idle for longer than their ttl."""
-    surplus: DueSessions
-    """Active sessions above the maximum number, without expired ones."""
-    retired: DueSessions
-    """Closed sessions whose retention time is over."""
+    active: Count
+    """Number of active sessions, expired ones included."""
+    expired: DueCount
+    """Active sessions that would end now, because they were idle for too long. At most 1,000 are counted."""
+    surplus: DueCount
+    """Active sessions that would end now, because there are too many. If not all expired sessions are counted, the number is unknown: 0,
+    and `more` is true."""
+    retired: DueCount
+    """Closed sessions that would be deleted now. The oldest 1,000 closed sessions are examined."""
 
 
 async def preview_retention(life: SessionLifecycle, now: int) -> RetentionPreview:
     """Count the sessions that a sweep would end or delete at the time `now`, in milliseconds since the epoch."""
     active = await life.store.active()
     idle = await life.store.idle(limit=PREVIEWED_SESSIONS, **life.get_expiry_filters())
-    expired = DueSessions(len(idle), more=len(idle) == PREVIEWED_SESSIONS)
+    expired = DueCount(len(idle), more=len(idle) == PREVIEWED_SESSIONS)
     return RetentionPreview(
         active=active,
         expired=expired,
@@ -50,24 +52,24 @@ async def preview_retention(life: SessionLifecycle, now: int) -> RetentionPrevie
     )
 
 
-def _count_surplus(active: int, expired: DueSessions, most: int) -> DueSessions:
+def _count_surplus(active: int, expired: DueCount, most: int) -> DueCount:
     """Count the active sessions above the maximum `most`, of which 0 means no limit, after the expired ones have ended."""
     surplus = max(0, active - expired.count - most) if most else 0
     # Expired sessions that were not counted may be all that is above the maximum.
-    return DueSessions(0, more=True) if surplus and expired.more else DueSessions(surplus)
+    return DueCount(0, more=True) if surplus and expired.more else DueCount(surplus)
 
 
-async def _count_retired(life: SessionLifecycle, until: int) -> DueSessions:
+async def _count_retired(life: SessionLifecycle, until: int) -> DueCount:
     """Count closed sessions that were not changed, used or ended after `until`, among the `PREVIEWED_SESSIONS` oldest ones."""
     if not life.settings.retention:
-        return DueSessions(0)
+        return DueCount(0)
     count = examined = 0
     async for retired in iterate_retired_sessions(life.store, until, size=_PAGE):
         if examined >= PREVIEWED_SESSIONS:
-            return DueSessions(count, more=True)
+            return DueCount(count, more=True)
         count += len(retired)
         examined += _PAGE
-    return DueSessions(count)
+    return DueCount(count)
 
 
 async def iterate_retired_sessions(store: Store, until: int, *, size: int) -> AsyncIterator[Sequence[Session]]:

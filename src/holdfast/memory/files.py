@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Protocol, Self, TypeVar
 
 import msgspec
 
+from holdfast.domain.objects import JsonObject, json_schema
 from holdfast.domain.record import ChangedRecords, DeleteRecord, PutRecord, Record, RecordChange, RecordInfo, RecordPage
 from holdfast.errors import Conflict, InvalidRequest, RecordNotFound, StaleRecord, TooLarge
 from holdfast.limits import (
@@ -74,33 +75,35 @@ class FileRecords(Protocol):
     def below(self, *labels: str) -> Self: ...
 
 
-class ChangeSource(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The source of a change of a memory file. A field that is None is unknown."""
+class ChangeSource(msgspec.Struct, frozen=True):
+    """The source of a change of a memory file. Fields that are null are unknown."""
 
     session_id: str | None = None
     turn: int | None = None
-    """Number of the turn in the session, from 0."""
+    """Number of the turn in the session."""
     agent: str | None = None
     origin: str | None = None
-    """Origin of the words of the new text: `user`, `assistant`, `tool`, `web` or `import`; see docs/memory-trust.md."""
+    """Origin of the words of the new text: `user`, `assistant`, `tool`, `web` or `import`."""
 
 
-class FileVersion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An earlier or the newest content of a memory file."""
+class FileVersion(msgspec.Struct, frozen=True, kw_only=True, rename={"number": "id"}):
+    """A version of a memory file."""
 
-    number: int
-    """Number of the version, from 1. It counts the changes of the file."""
+    object: Literal["memory_file.version"] = "memory_file.version"
+    number: Annotated[int, json_schema(minimum=1)]
+    """Number of the version. It counts the changes of the file."""
     path: str
     operation: Literal["created", "edited", "renamed", "restored"]
     text: str
     source: ChangeSource = ChangeSource()
 
 
-class HeldChange(msgspec.Struct, frozen=True, omit_defaults=True):
+class HeldChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change of a memory file that waits for a review."""
 
-    id: int
-    command: dict[str, Any]
+    object: Literal["memory_file.held_change"] = "memory_file.held_change"
+    id: Annotated[int, json_schema(minimum=1)]
+    command: JsonObject
     """The command of the memory tool, with its arguments."""
     source: ChangeSource = ChangeSource()
 
@@ -269,7 +272,7 @@ class MemoryFiles:
                 return same[0]
             if len(held) >= MEMORY_FILES_HELD:
                 raise InvalidRequest(f"{MEMORY_FILES_HELD} changes of memory files wait for a review, and no more can")
-            made = HeldChange(held[-1].id + 1 if held else 1, plain, self._source)
+            made = HeldChange(id=held[-1].id + 1 if held else 1, command=plain, source=self._source)
             put = self._held.make_put(_format_number(made.id), msgspec.to_builtins(made), expect=0)
             try:
                 await self._records.change([put])
@@ -323,7 +326,8 @@ class MemoryFiles:
         )
 
     def _make_version(self, key: str, number: int, operation: _Operation, content: str) -> PutRecord:
-        made = FileVersion(number, f"{ROOT}/{key}", operation, content, self._source)
+        path = f"{ROOT}/{key}"
+        made = FileVersion(number=number, path=path, operation=operation, text=content, source=self._source)
         return self._versions.make_put(_make_prefix(key) + _format_number(number), msgspec.to_builtins(made), expect=0)
 
     async def _list_versions(self, key: str, *, values: bool = True) -> RecordPage:

@@ -11,10 +11,11 @@ import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as BadBase64
 from datetime import tzinfo
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from holdfast.domain.objects import Count, Id, Time, json_schema
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest
 from holdfast.limits import (
@@ -240,32 +241,36 @@ class SearchNeighbour(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry that a search found."""
+class FoundMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that a search found, as the library and the REST API show it."""
 
-    session_id: str
-    seq: int
-    turn_id: int
-    role: str
+    session_id: Id
+    seq: Count
+    """Number of the message in its session."""
+    turn_id: Count
+    """Number of the message's turn."""
+    role: Annotated[str, json_schema(enum=["user", "assistant", "tool"])]
     agent: str | None
+    """Agent that wrote the message."""
     name: str | None
-    """The speaker's name, if several speakers take part."""
-    timestamp: int
+    """Name of the speaker, if the session has several."""
+    timestamp: Time
     score: float
-    """The relevance of the hit; higher is better. Scores of different searches cannot be compared. If the query only asks for a
-    time, the score is 1 for messages from or about the requested day, and 0 for others.
-    """
+    """Relevance; higher is better. Scores of different searches cannot be compared. 0 if the query names only a time."""
     parts: dict[str, float]
-    """The parts of the score: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`, and `similarity`, which is the
-    cosine.
-
-    `rerank` is the score of the reranker. It decides the order of the best hits, but is not part of `score`.
-    """
+    """Parts of the score: `own`, `neighbours`, `session`, `traits`, `keyword` and `vector`. `similarity` is the cosine of message and
+    query. `rerank` is the reranker's score, which is not part of `score`."""
     snippet: str
-    highlights: tuple[tuple[int, int], ...]
-    """Start and stop of each matching word in `snippet`."""
-    position: int
-    """The number of the hit over all pages, from 1."""
+    """Part of the message that matches best. Each run of white space is one space."""
+    highlights: tuple[tuple[Count, ...], ...]
+    """Start and stop of each matching word, in characters (code points) of `snippet`."""
+    position: Annotated[int, json_schema(minimum=1)]
+    """Rank of the hit, counted over all pages, from 1."""
+
+
+class SearchHit(FoundMessage, frozen=True, kw_only=True):
+    """A message that a search found, with its neighbours."""
+
     cursor: str = ""
     """Cursor of this hit: as `after` in the same search, it returns the hits after this one."""
     before: tuple[SearchNeighbour, ...] = ()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal, Self
 
 from holdfast.domain.activity import FINE, HOURLY, ActivityCounts
+from holdfast.domain.objects import Answer, Count, Request, Time, json_schema, make_object
 from holdfast.errors import InvalidRequest
 from holdfast.server.http import Call
 from holdfast.server.limits import ACTIVITY_POINTS
 from holdfast.server.search import Moment
-from holdfast.wire.objects import Answer, Count, Request, Time, json_schema
 from holdfast.wire.strict_json import parse_time
 
 STEPS: Final = {"5m": FINE.step, "1h": HOURLY.step, "1d": 24 * HOURLY.step}
@@ -60,7 +60,7 @@ class ActivitySums(Answer, kw_only=True):
     @classmethod
     def from_counts(cls, counts: ActivityCounts) -> Self:
         """Convert counts to their JSON object."""
-        return cls.from_fields(counts, cost=round(counts.cost, 1), full_cost=round(counts.full_cost, 1))
+        return make_object(cls, counts, cost=round(counts.cost, 1), full_cost=round(counts.full_cost, 1))
 
 
 class ActivityStep(Answer, kw_only=True):

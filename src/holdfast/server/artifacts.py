@@ -11,15 +11,15 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
 from holdfast import errors
-from holdfast.domain.artifact import NOTHING, USER, Artifact, check_name
+from holdfast.domain.artifact import NOTHING, USER, Artifact, ArtifactName, check_name
+from holdfast.domain.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, json_schema
 from holdfast.domain.session import SessionRef
 from holdfast.limits import ARTIFACT_METADATA_BYTES
 from holdfast.server.body_streams import read_chunks, read_first_chunk
 from holdfast.server.http import Call
 from holdfast.server.replies import Reply, make_error_body
 from holdfast.server.routes import BODY, OF_SESSION, PageLimit, Routes, SessionQuery, describe_header, describe_headers
-from holdfast.wire.artifacts import ArtifactName, ArtifactObject
-from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, json_schema
+from holdfast.wire.artifacts import ArtifactObject
 from holdfast.wire.strict_json import decode_json
 
 routes = Routes("artifacts")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from holdfast.context.dialects import Dialect
+from holdfast.domain.objects import NonEmpty, Page, json_schema
 from holdfast.errors import CompactionNotFound
 from holdfast.limits import COMPACTION_SOURCES, PROMPT_LOG
 from holdfast.server.http import Call
@@ -13,7 +14,6 @@ from holdfast.server.routes import OF_SESSION, PageQuery, PromptOptions, Routes
 from holdfast.sessions.compaction_views import CompactionView, view_block
 from holdfast.sessions.model_calls import CallSummary
 from holdfast.sessions.prompt_views import PromptQuery, PromptView, view_prompt
-from holdfast.wire.objects import NonEmpty, Page, json_schema
 
 routes = Routes("messages")
 _CALLS: Final = "/v1/sessions/{session_id}/calls"

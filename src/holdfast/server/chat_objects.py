@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, UnsetType
 
+from holdfast.domain.objects import Answer, Count, JsonObject, OpenObject, json_schema, same_as
 from holdfast.server.context import Overhead, Recalled
 from holdfast.server.routes import BODY, JSON, KEY, Route, describe_header, describe_headers
 from holdfast.server.schema import Schema
-from holdfast.wire.objects import Answer, Count, JsonObject, OpenObject, json_schema, same_as
 from holdfast.wire.sessions import ChatMessage, Message
 
 # -- errors ----------------------------------------------------------------------

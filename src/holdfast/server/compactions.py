@@ -8,14 +8,14 @@ import msgspec
 
 from holdfast import errors
 from holdfast.context.settings import STRATEGIES
-from holdfast.domain.session import CompactionKind, NewCompaction, StoredCompaction
+from holdfast.domain.objects import Answer, Count, Id, Page, Request, json_schema, make_object
+from holdfast.domain.session import NewCompaction, ShownCompaction, StoredCompaction
 from holdfast.limits import COMPACTION_SOURCES
 from holdfast.server.context import describe_key
 from holdfast.server.http import Call
 from holdfast.server.permissions import Refused
 from holdfast.server.routes import BODY, OF_SESSION, Routes, SeqPageQuery, SessionQuery
 from holdfast.sessions.compaction_views import CompactionView, view_stored_compaction
-from holdfast.wire.objects import Answer, Count, Id, Page, Request, Time, json_schema
 
 routes = Routes("compactions")
 _COMPACTIONS: Final = "/v1/sessions/{session_id}/compactions"
@@ -53,7 +53,7 @@ class CompactionUsage(Answer):
     completion_tokens: Count
 
 
-class CompactionObject(Answer, kw_only=True):
+class CompactionObject(ShownCompaction, frozen=True, kw_only=True):
     """A summary of a range of messages, or a failed attempt to write one."""
 
     id: Annotated[int, json_schema(minimum=1)] | None
@@ -63,27 +63,11 @@ class CompactionObject(Answer, kw_only=True):
     status: Literal["live", "superseded", "dropped", "dead", "failed", "preview"]
     """`live`: the summary is in use; `superseded`: a later summary includes it; `dropped`: it was dropped by request; `dead`: a message of
     its range was erased, or replaced by an edit; `failed`: the attempt failed; `preview`: it is not stored."""
-    kind: CompactionKind
-    first: Count
-    """Seq of the first message of the range."""
-    last: Count
-    """Seq of the last message of the range."""
-    text: str
-    """Text of the summary; empty if the attempt failed, or if a message of the range was erased."""
-    tokens: Count
-    """Tokens of the summary, counted with the tokenizer of the session's model."""
-    source_tokens: Count
-    """Tokens of the text that was summarized, including the previous summary; counted with o200k."""
-    model: str | None
-    """Model that wrote the summary."""
-    created_at: Time
     lost_identifiers: list[str]
     """Identifiers, such as names and numbers of things, that the prompt lost: they were in the summarized text, but are neither in the
     summary nor in the remaining messages. At most the first 50."""
     lost: Count
     """Total number of identifiers that the prompt lost."""
-    error: str | None
-    """Error message of a failed attempt."""
     usage: CompactionUsage
 
 
@@ -96,7 +80,7 @@ class PendingCompaction(Answer, kw_only=True):
     status: Literal["pending"] = "pending"
 
 
-class DroppedCompaction(CompactionObject, kw_only=True):
+class DroppedCompaction(CompactionObject, frozen=True, kw_only=True):
     """Result of dropping a compaction."""
 
     deleted: Literal[True] = True
@@ -178,19 +162,20 @@ async def drop(call: Call, query: SessionQuery) -> DroppedCompaction:
     """
     session = await call.get_session()
     dropped = await call.hf.handle(session).drop_compaction(call.get_path_number("compaction_id", _NAMED))
-    return DroppedCompaction.from_fields(_show(session.id, dropped))
+    return make_object(DroppedCompaction, _show(session.id, dropped))
 
 
 def _show(session_id: str, one: StoredCompaction | NewCompaction) -> CompactionObject:
     """Convert a compaction to its JSON object. A compaction that was not stored has no id."""
     report = one.report or {}
     stored = one if isinstance(one, StoredCompaction) else None
-    return CompactionObject.from_fields(
+    return make_object(
+        CompactionObject,
         one,
         id=stored.id if stored else None,
         session_id=session_id,
         status=stored.status if stored else "preview" if one.error is None else "failed",
         lost_identifiers=report.get("lost_identifiers", []),
         lost=report.get("lost", 0),
-        usage=CompactionUsage.from_fields(one),
+        usage=make_object(CompactionUsage, one),
     )

@@ -10,6 +10,18 @@ from msgspec import UNSET, UnsetType
 from holdfast.context.dialects import Dialect
 from holdfast.context.settings import CLEARING, STRATEGIES, Key, parse
 from holdfast.domain.calibration import CountMethod
+from holdfast.domain.objects import (
+    Answer,
+    Count,
+    Id,
+    JsonObject,
+    NonEmpty,
+    Page,
+    Request,
+    json_schema,
+    make_object,
+    same_as,
+)
 from holdfast.errors import InvalidRequest
 from holdfast.limits import EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS
 from holdfast.server.http import Call
@@ -21,17 +33,6 @@ from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.message_explanations import MATCHES
 from holdfast.sessions.preview_objects import PreviewRequest, to_context
 from holdfast.wire.exports import parse_system_messages
-from holdfast.wire.objects import (
-    Answer,
-    Count,
-    Id,
-    JsonObject,
-    NonEmpty,
-    Page,
-    Request,
-    json_schema,
-    same_as,
-)
 from holdfast.wire.sessions import SystemMessages
 
 routes = Routes("messages")
@@ -274,15 +275,16 @@ async def context(call: Call, query: SessionQuery, body: ContextFields) -> Conte
         look = msgspec.structs.replace(look, touch=False, save=False)
     found = await preview_context(call.hf.engine, session.ref, look)
     shown = to_context(found)
-    decisions = [Decision.from_fields(one) for one in shown.decisions]
-    return Context.from_fields(
+    decisions = [make_object(Decision, one) for one in shown.decisions]
+    return make_object(
+        Context,
         shown,
         session_id=session.id,
         version=session.version,
         system=UNSET if shown.system is None else shown.system,
         sent_hash=UNSET if shown.sent_hash is None else shown.sent_hash,
         decisions=decisions if body.explain or body.details else UNSET,
-        sources=[PromptSource.from_fields(one, seqs=list(one.seqs)) for one in shown.sources]
+        sources=[make_object(PromptSource, one, seqs=list(one.seqs)) for one in shown.sources]
         if body.details
         else UNSET,
         build=found.explain() if body.explain else UNSET,
@@ -408,6 +410,11 @@ async def choose_fact(call: Call, query: SessionQuery, body: FactChange) -> Chos
         raise InvalidRequest("set either pinned or dropped, to true or to false to undo it", param="pinned")
     session = await call.get_session()
     one = await choose(call.hf.store, session.ref, call.path["fact_id"], change)
-    return ChosenFact.from_fields(
-        one, session_id=session.id, id=one.id, pinned=one.choice == "pinned", dropped=one.choice == "dropped"
+    return make_object(
+        ChosenFact,
+        one,
+        session_id=session.id,
+        id=one.id,
+        pinned=one.choice == "pinned",
+        dropped=one.choice == "dropped",
     )

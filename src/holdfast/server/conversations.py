@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.accounting import run_cpu
 from holdfast.domain.messages import Message
+from holdfast.domain.objects import Answer, Count, Id, JsonObject, NonEmpty, OpenObject, Request, json_schema
 from holdfast.domain.session import Session
 from holdfast.engine.entries import make_entries
 from holdfast.errors import InvalidRequest
@@ -29,7 +30,6 @@ from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.log_writes import append_to_log, replace_entry
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch
-from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, OpenObject, Request, json_schema
 from holdfast.wire.response_ids import make_conversation_id, parse_place
 from holdfast.wire.responses_items import parse_items
 from holdfast.wire.responses_requests import check_metadata

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from holdfast.domain.session import Receipt
+from holdfast.domain.objects import NonEmpty, Page, Request
+from holdfast.lifecycle.removal import RecordedDeletion
 from holdfast.server.http import Call
 from holdfast.server.routes import STORE, PageLimit, Routes
-from holdfast.stores.deletions import DeletionKind
-from holdfast.wire.objects import Answer, NonEmpty, Page, Request, Time
 
 routes = Routes("sessions")
 
@@ -25,22 +22,7 @@ class DeletionsQuery(Request, kw_only=True):
     """Only deletions of this session of the user in `user_id`."""
 
 
-class DeletionObject(Answer, kw_only=True):
-    """A deletion. The journal has no ids of users or sessions."""
-
-    id: NonEmpty
-    object: Literal["deletion"] = "deletion"
-    deleted_at: Time
-    kind: DeletionKind
-    """`session`: one session, on request. `user`: all data of a user. `prune`: a session that was unchanged for long. `retention`: a
-    closed session, after the retention time."""
-    key_id: str | None
-    """Id of the API key of the request, `jwt` for a token, or `upstream` for a model's key. Null: a program, the command line, the
-    server itself, or a request that needed no key."""
-    receipt: Receipt
-
-
-class DeletionList(Page[DeletionObject, str]):
+class DeletionList(Page[RecordedDeletion, str]):
     """A page of deletions."""
 
 
@@ -54,4 +36,4 @@ async def list_deletions(call: Call, query: DeletionsQuery) -> DeletionList:
     found = await call.hf.deletions(
         user_id=query.user_id, session_id=query.session_id, limit=query.limit, after=query.after
     )
-    return DeletionList.of([DeletionObject.from_fields(one) for one in found.deletions], has_more=found.has_more)
+    return DeletionList.of(found.deletions, has_more=found.has_more)

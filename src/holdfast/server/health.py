@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, UnsetType
 
 from holdfast._version import __version__
+from holdfast.domain.objects import Answer, Count, Page, Request, json_schema, make_object
 from holdfast.errors import InvalidRequest
 from holdfast.limits import PAGE
 from holdfast.numbers import is_whole
@@ -16,7 +17,6 @@ from holdfast.server.metrics import Metrics
 from holdfast.server.passthrough import list_upstream_models
 from holdfast.server.replies import Reply
 from holdfast.server.routes import JSON, TEXT, Routes, describe_header
-from holdfast.wire.objects import Answer, Count, Page, Request, json_schema
 
 routes = Routes("chat")
 server_routes = Routes("server", lenient=True)
@@ -100,7 +100,7 @@ async def models(call: Call, query: ModelsQuery) -> ModelList | AnthropicModelLi
     if not is_anthropic:
         return made
     data = [AnthropicModel(id=row.id, display_name=shown) for row, shown in page]
-    return AnthropicModelList.from_fields(made, data=data)
+    return make_object(AnthropicModelList, made, data=data)
 
 
 async def _list_models(call: Call) -> list[tuple[Model, str]]:

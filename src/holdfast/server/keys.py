@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from msgspec import UNSET, UnsetType
 
 from holdfast.access import ID_RANDOM, SECRET_RANDOM, create_key, is_usable_key
+from holdfast.domain.objects import Id, NonEmpty, Page, Request, json_schema, make_object
 from holdfast.domain.reconcile import Mode
 from holdfast.durations import LONGEST, parse_duration
 from holdfast.errors import InvalidRequest, KeyNotFound
@@ -17,8 +18,7 @@ from holdfast.server.http import Call
 from holdfast.server.permissions import Refused
 from holdfast.server.routes import BODY, STORE, PageLimit, Routes
 from holdfast.stores.checks import check_new_id
-from holdfast.stores.keys import ApiKey, KeyStore, Role
-from holdfast.wire.objects import Answer, Id, NonEmpty, Page, Request, Time, json_schema
+from holdfast.stores.keys import ApiKey, KeyFields, KeyLimit, KeyStore, Role
 
 routes = Routes("keys")
 _ONE: Final = "/v1/keys/{key_id}"
@@ -29,43 +29,22 @@ _NO_ADMIN: Final = (
 )
 _CAPPED: Final = ("rate", "max_body", "budget")
 """Limits of a key. Keys that it creates have the same limits or lower ones."""
-_Limit = Annotated[int, json_schema(minimum=1)]
 
 
-class ApiKeyObject(Answer, kw_only=True):
+class ApiKeyObject(KeyFields, frozen=True, kw_only=True):
     """An API key, without its secret text."""
 
-    id: NonEmpty
     object: Literal["api_key"] = "api_key"
-    name: str
-    tenant: Id
-    """Tenant whose data the key gives access to."""
-    user_id: Id | None
-    """The only user that the key acts for; null: any user of the tenant."""
-    role: Role
     status: Literal["valid", "expired", "revoked"]
-    created_at: Time
-    expires_at: Time | None
-    revoked_at: Time | None
-    used_at: Time | None
-    """Time of the last use, accurate to about a minute."""
-    rate: _Limit | None
-    """Maximum requests per minute; null: the server's setting."""
-    max_body: _Limit | None
-    """Maximum bytes of a request body; null: the server's setting."""
-    session_mode: Mode | None
-    """Interpretation of messages with a session id; null: the agent's or the server's setting."""
-    budget: _Limit | None
-    """Maximum tokens of the conversation in a prompt; null: the agent's."""
 
     @classmethod
     def from_key(cls, stored: ApiKey, now: int, /, **more: Any) -> Self:
         """Convert a stored key to its JSON object, with the status that it has now."""
         unusable: Literal["expired", "revoked"] = "expired" if stored.revoked_at is None else "revoked"
-        return cls.from_fields(stored, status="valid" if is_usable_key(stored, now) else unusable, **more)
+        return make_object(cls, stored, status="valid" if is_usable_key(stored, now) else unusable, **more)
 
 
-class CreatedKey(ApiKeyObject, kw_only=True):
+class CreatedKey(ApiKeyObject, frozen=True, kw_only=True):
     """A key that was just created, with its secret text."""
 
     key: NonEmpty
@@ -100,13 +79,13 @@ class NewApiKey(Request, kw_only=True):
     role: Role = "write"
     expires: Annotated[int | str | None, json_schema(examples=["90d", 7_776_000_000])] = None
     """Lifetime: milliseconds, or a text such as `90d` or `12h`. Null: as long as the caller's own key."""
-    rate: _Limit | None = None
+    rate: KeyLimit | None = None
     """Maximum requests per minute; null: as for the caller's own key."""
-    max_body: _Limit | None = None
+    max_body: KeyLimit | None = None
     """Maximum bytes of a request body; null: as for the caller's own key."""
     session_mode: Mode | None = None
     """Interpretation of messages with a session id; null: the agent's or the server's setting."""
-    budget: _Limit | None = None
+    budget: KeyLimit | None = None
     """Maximum tokens of the conversation in a prompt; null: as for the caller's own key."""
 
 
@@ -153,10 +132,10 @@ async def create(call: Call, body: NewApiKey) -> CreatedKey:
     )
     await store.add_key(key)
     access: Access = call.request.app.state.access
-    created = CreatedKey.from_key(key, now, key=made.text)
+    note: str | UnsetType = UNSET
     if access.note_key():
-        created.note = _FIRST if key.role == "admin" and key.user_id is None else _FIRST + _NO_ADMIN
-    return created
+        note = _FIRST if key.role == "admin" and key.user_id is None else _FIRST + _NO_ADMIN
+    return CreatedKey.from_key(key, now, key=made.text, note=note)
 
 
 @routes.add("DELETE", _ONE, "shared admin", error_statuses=_OF_KEY)

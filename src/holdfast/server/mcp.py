@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from holdfast.background import run_in_thread
+from holdfast.domain.objects import Answer, Id, Request, json_schema
 from holdfast.errors import MissingExtra, TooLarge
 from holdfast.mcp_server.caller import EXTRA, McpCaller
 from holdfast.server.http import Call
@@ -25,7 +26,6 @@ from holdfast.server.replies import Reply
 from holdfast.server.requester import identify_requester
 from holdfast.server.routes import BODY, JSON, Routes
 from holdfast.server.schema import Schema
-from holdfast.wire.objects import Answer, Id, Request, json_schema
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server

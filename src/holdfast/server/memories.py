@@ -10,31 +10,21 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.consolidation.promotion import Verdict
 from holdfast.consolidation.sweeps import show_report
-from holdfast.domain.memory import ORIGINS, Memory, MemorySource, MemoryType, Owner, Status, find_least_trusted
-from holdfast.domain.session import DEFAULT_USER
-from holdfast.errors import InvalidRequest, MemoryNotFound
-from holdfast.limits import MEMORY_SOURCES, RECALLED_MEMORIES
-from holdfast.limits import PAGE as MAX_PAGE
-from holdfast.memory.checks import choose_owner, find_owners
-from holdfast.memory.memories import Remembered
-from holdfast.numbers import MOST, check_whole
-from holdfast.recall.base import SearchMode
-from holdfast.server.http import Call
-from holdfast.server.limits import DIARY_PAGE
-from holdfast.server.permissions import check_shared
-from holdfast.server.routes import BODY, STORE, Order, Routes, describe_header, describe_headers
-from holdfast.wire.memories import (
+from holdfast.domain.memory import (
+    ORIGINS,
     Content,
-    FoundMemory,
+    Memory,
     MemoryId,
-    MemoryObject,
     MemoryOrigin,
-    MemoryScope,
-    RememberedMemory,
+    MemorySource,
+    MemoryType,
+    Owner,
+    Status,
     Tags,
     Type,
+    find_least_trusted,
 )
-from holdfast.wire.objects import (
+from holdfast.domain.objects import (
     Answer,
     Count,
     Id,
@@ -47,6 +37,19 @@ from holdfast.wire.objects import (
     json_schema,
     same_as,
 )
+from holdfast.domain.session import DEFAULT_USER
+from holdfast.errors import InvalidRequest, MemoryNotFound
+from holdfast.limits import MEMORY_SOURCES, RECALLED_MEMORIES
+from holdfast.limits import PAGE as MAX_PAGE
+from holdfast.memory.checks import choose_owner, find_owners
+from holdfast.memory.memories import Remembered
+from holdfast.numbers import MOST, check_whole
+from holdfast.recall.base import SearchMode
+from holdfast.server.http import Call
+from holdfast.server.limits import DIARY_PAGE
+from holdfast.server.permissions import check_shared
+from holdfast.server.routes import BODY, STORE, Order, Routes, describe_header, describe_headers
+from holdfast.wire.memories import FoundMemory, MemoryObject, MemoryScope, RememberedMemory
 
 routes = Routes("memories")
 _MEMORIES: Final = "/v1/memories"

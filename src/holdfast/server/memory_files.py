@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
+from holdfast.domain.objects import Answer, NonEmpty, Page, Request, json_schema
 from holdfast.limits import MEMORY_FILES_HELD
-from holdfast.memory.files import ChangeSource, FileVersion, HeldChange, MemoryFiles
+from holdfast.memory.files import FileVersion, HeldChange, MemoryFiles
 from holdfast.numbers import check_whole
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, STORE, Routes
 from holdfast.sessions.memory_files import open_memory_files
-from holdfast.wire.objects import Answer, JsonObject, NonEmpty, Page, Request, json_schema
 
 routes = Routes("memories")
 _FILES: Final = "/v1/users/{user_id}/memory_files"
@@ -44,60 +44,11 @@ class ChangeReview(Request):
     """`accept`: run the command now; `reject`: delete the change."""
 
 
-class SourceObject(Answer, kw_only=True):
-    """The source of a change of a memory file. Fields that are null are unknown."""
-
-    session_id: str | None
-    turn: int | None
-    """Number of the turn in the session."""
-    agent: str | None
-    origin: str | None
-    """Origin of the words of the new text: `user`, `assistant`, `tool`, `web` or `import`."""
-
-    @classmethod
-    def from_source(cls, source: ChangeSource) -> SourceObject:
-        """Create the object for a source."""
-        return cls.from_fields(source)
-
-
-class FileVersionObject(Answer, kw_only=True):
-    """A version of a memory file."""
-
-    object: Literal["memory_file.version"] = "memory_file.version"
-    id: _Number
-    """Number of the version. It counts the changes of the file."""
-    path: str
-    operation: Literal["created", "edited", "renamed", "restored"]
-    text: str
-    source: SourceObject
-
-    @classmethod
-    def from_version(cls, version: FileVersion) -> FileVersionObject:
-        """Create the object for a version."""
-        made = SourceObject.from_source(version.source)
-        return cls(id=version.number, path=version.path, operation=version.operation, text=version.text, source=made)
-
-
-class HeldChangeObject(Answer, kw_only=True):
-    """A change of a memory file that waits for a review."""
-
-    object: Literal["memory_file.held_change"] = "memory_file.held_change"
-    id: _Number
-    command: JsonObject
-    """The command of the memory tool, with its arguments."""
-    source: SourceObject
-
-    @classmethod
-    def from_change(cls, change: HeldChange) -> HeldChangeObject:
-        """Create the object for a held change."""
-        return cls(id=change.id, command=change.command, source=SourceObject.from_source(change.source))
-
-
-class FileVersionList(Page[FileVersionObject, int]):
+class FileVersionList(Page[FileVersion, int]):
     """The versions of a memory file, newest first. There is only one page."""
 
 
-class HeldChangeList(Page[HeldChangeObject, int]):
+class HeldChangeList(Page[HeldChange, int]):
     """A page of held changes, oldest first."""
 
 
@@ -121,10 +72,9 @@ async def list_files(call: Call, query: ListQuery) -> HeldChangeList | FileVersi
     files = _open(call, query)
     if query.path is not None:
         found = await files.list_versions(query.path)
-        return FileVersionList.of([FileVersionObject.from_version(one) for one in found], has_more=False)
+        return FileVersionList.of(found, has_more=False, by="number")
     left = [one for one in await files.list_held() if one.id > (query.after or 0)]
-    page: list[Any] = [HeldChangeObject.from_change(one) for one in left[: query.limit]]
-    return HeldChangeList.of(page, has_more=len(left) > len(page))
+    return HeldChangeList.of(left[: query.limit], has_more=len(left) > query.limit)
 
 
 @routes.add("POST", f"{_FILES}/{{change_id}}/review", "write", error_statuses=(*BODY, *_OF_USER))

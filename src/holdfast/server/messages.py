@@ -14,6 +14,7 @@ from holdfast import errors
 from holdfast.accounting import run_cpu
 from holdfast.domain.log import erase_content
 from holdfast.domain.messages import NOTE, Message
+from holdfast.domain.objects import Count, JsonObject, Page, Request, json_schema, same_as
 from holdfast.domain.session import Entry as LogEntry
 from holdfast.domain.session import ModelCall, Session
 from holdfast.engine.entries import count_tokens, make_entries
@@ -33,7 +34,6 @@ from holdfast.sessions.log_writes import append_to_log, replace_entry
 from holdfast.sessions.records import Records
 from holdfast.stores.log import Append
 from holdfast.wire.exports import parse_own_fields
-from holdfast.wire.objects import Count, JsonObject, Page, Request, json_schema, same_as
 from holdfast.wire.openai import parse_log_message, parse_log_messages, to_entry_json
 from holdfast.wire.sessions import Entry, EntryJson, ErasedEntry, Importance, NewMessage, SessionObject
 from holdfast.wire.voice import find_records

@@ -11,13 +11,13 @@ import msgspec
 
 from holdfast._version import __version__
 from holdfast.docstrings import list_field_docs
+from holdfast.domain.artifact import ArtifactName
+from holdfast.domain.objects import Count, Id, NonEmpty, Request, json_schema
 from holdfast.server.chat_objects import Error
 from holdfast.server.context import ContextRequest, describe_strategy
 from holdfast.server.permissions import ROLES, Need
 from holdfast.server.routes import JSON, Route
 from holdfast.server.schema import Schema, make_components, make_parameters_schema, make_ref
-from holdfast.wire.artifacts import ArtifactName
-from holdfast.wire.objects import Count, Id, NonEmpty, Request, json_schema
 
 _ABOUT: Final = {
     400: "The request is not valid: its body or one of its parameters.",

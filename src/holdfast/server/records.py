@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from holdfast import limits
 from holdfast.accounting import run_cpu
+from holdfast.domain.objects import Answer, Count, NonEmpty, Page, Request, Share, Time, json_schema
 from holdfast.domain.record import MISSING, Record, RecordChange, RecordInfo, RecordName, RecordPage
 from holdfast.domain.session import Session
 from holdfast.errors import InvalidRequest, RecordNotFound
@@ -29,7 +30,6 @@ from holdfast.server.routes import (
 )
 from holdfast.sessions.records import Records
 from holdfast.stores.record_checks import count_page
-from holdfast.wire.objects import Answer, Count, NonEmpty, Page, Request, Share, Time, json_schema
 from holdfast.wire.records import (
     Encoding,
     Namespace,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from holdfast.accounting import run_cpu
+from holdfast.domain.objects import Answer, Count, JsonObject, OpenObject, json_schema
 from holdfast.domain.session import Session
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
@@ -19,7 +20,6 @@ from holdfast.turns.compaction import CompactionOrder
 from holdfast.turns.prompt import build_prompt
 from holdfast.turns.scope import TurnScope
 from holdfast.turns.turn import Turn
-from holdfast.wire.objects import Answer, Count, JsonObject, OpenObject, json_schema
 from holdfast.wire.response_ids import Place
 from holdfast.wire.responses_replies import format_usage, make_compaction_item
 

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.config.gateway import Gateway
 from holdfast.domain.messages import GENESIS, NOTE, Message
+from holdfast.domain.objects import Answer, Count, JsonObject, Page, json_schema
 from holdfast.domain.origins import find_copies, find_origin, get_ranges
 from holdfast.domain.reconcile import is_same_message
 from holdfast.domain.session import Session
@@ -46,7 +47,6 @@ from holdfast.stores.log import Append
 from holdfast.stores.walk import read_entries_until
 from holdfast.turns.compaction import add_summarized
 from holdfast.turns.continuation import read_attempt
-from holdfast.wire.objects import Answer, Count, JsonObject, Page, json_schema
 from holdfast.wire.openai import split_system
 from holdfast.wire.response_ids import parse_place
 from holdfast.wire.response_notes import ResponseNote, make_note

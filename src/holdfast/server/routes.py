@@ -21,6 +21,7 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from holdfast.domain.objects import Count, NonEmpty, Request, json_schema
 from holdfast.domain.session import Session
 from holdfast.errors import InvalidRequest
 from holdfast.limits import PAGE
@@ -29,7 +30,6 @@ from holdfast.server.http import Call, get_session_by_id, refuse_unknown
 from holdfast.server.permissions import Need, permit
 from holdfast.server.replies import Reply, encode_json, make_error_body, make_failure_reply, to_response
 from holdfast.server.schema import Schema, make_parameters_schema
-from holdfast.wire.objects import Count, NonEmpty, Request, json_schema
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 S = TypeVar("S", bound=msgspec.Struct)

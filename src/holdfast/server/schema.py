@@ -1,4 +1,4 @@
-"""Create JSON Schemas from the structs of the API (`holdfast.wire.objects`)."""
+"""Create JSON Schemas from the structs of the API (`holdfast.domain.objects`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.docstrings import list_field_docs
-from holdfast.wire.objects import REF, Answer, OpenObject, Request
+from holdfast.domain.objects import REF, Answer, OpenObject, Request
 
 Schema = dict[str, Any]
 _REF: Final = re.compile(re.escape(REF.format(name="")) + r"(\w+)")

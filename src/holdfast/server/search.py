@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
+from holdfast.domain.objects import Answer, Id, Page, Request, Time, json_schema, make_object
 from holdfast.errors import InvalidRequest
 from holdfast.limits import QUERY_CHARS, SEARCH_NEIGHBOURS, SEARCH_RESULTS
 from holdfast.recall.base import SearchMode
-from holdfast.search.queries import SearchHit, SearchNeighbour, parse_search_zone
+from holdfast.search.queries import FoundMessage, SearchHit, SearchNeighbour, parse_search_zone
 from holdfast.server.http import Call
 from holdfast.server.routes import STORE, Routes
-from holdfast.wire.objects import Answer, Count, Id, Page, Request, Time, json_schema
 from holdfast.wire.strict_json import parse_time
 
 routes = Routes("search")
@@ -69,40 +68,18 @@ class Neighbours(Answer):
     after: tuple[SearchNeighbour, ...]
 
 
-class SearchHitObject(Answer, kw_only=True):
+class SearchHitObject(FoundMessage, frozen=True, kw_only=True):
     """A message that the search found."""
 
     id: str
     """Cursor of the hit. Pass it as `after` to get the hits after this one."""
     object: Literal["search.hit"] = "search.hit"
-    session_id: Id
-    seq: Count
-    """Number of the message in its session."""
-    turn_id: Count
-    """Number of the message's turn."""
-    role: Annotated[str, json_schema(enum=["user", "assistant", "tool"])]
-    agent: str | None
-    """Agent that wrote the message."""
-    name: str | None
-    """Name of the speaker, if the session has several."""
-    timestamp: Time
-    score: float
-    """Relevance; higher is better. Scores of different searches cannot be compared. 0 if the query names only a time."""
-    parts: Mapping[str, float]
-    """Parts of the score: `own`, `neighbours`, `session`, `traits`, `keyword` and `vector`. `similarity` is the cosine of message and
-    query. `rerank` is the reranker's score, which is not part of `score`."""
-    snippet: str
-    """Part of the message that matches best. Each run of white space is one space."""
-    highlights: tuple[tuple[Count, ...], ...]
-    """Start and stop of each matching word, in characters (code points) of `snippet`."""
-    position: Annotated[int, json_schema(minimum=1)]
-    """Rank of the hit, counted over all pages, from 1."""
     neighbours: Neighbours
 
     @classmethod
     def from_hit(cls, hit: SearchHit) -> SearchHitObject:
         """Convert a hit of the index to its JSON object."""
-        return cls.from_fields(hit, id=hit.cursor, neighbours=Neighbours.from_fields(hit))
+        return make_object(cls, hit, id=hit.cursor, neighbours=make_object(Neighbours, hit))
 
 
 class TimeRange(Answer):

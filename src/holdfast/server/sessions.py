@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.domain.session import Receipt, Session, SessionRef
+from holdfast.domain.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, Request, json_schema
+from holdfast.domain.session import Metadata, Receipt, Session, SessionRef, State, Ttl
 from holdfast.domain.state import get_scope
 from holdfast.durations import format_utc
 from holdfast.errors import InvalidRequest, SessionNotFound
@@ -36,18 +37,8 @@ from holdfast.sessions.transfer import export_session
 from holdfast.stores.checks import check_id
 from holdfast.stores.sessions import SessionPage, SessionPatch
 from holdfast.stores.walk import measure_records
-from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, Request, json_schema
 from holdfast.wire.openai import to_chat_message
-from holdfast.wire.sessions import (
-    MessageJson,
-    Metadata,
-    SessionExport,
-    SessionImport,
-    SessionObject,
-    State,
-    SystemMessages,
-    Ttl,
-)
+from holdfast.wire.sessions import MessageJson, SessionExport, SessionImport, SessionObject, SystemMessages
 from holdfast.wire.strict_json import parse_time
 
 routes = Routes("sessions")
@@ -330,7 +321,7 @@ class RewindRequest(Request):
     """Number of the last turn to keep."""
 
 
-class RewoundSession(SessionObject, kw_only=True):
+class RewoundSession(SessionObject, frozen=True, kw_only=True):
     """A session after a rewind, without its log."""
 
     retired: Count
@@ -407,7 +398,7 @@ class ImportQuery(SessionQuery, kw_only=True):
     """False: if a different session with this id exists, the status is 409, and nothing changes."""
 
 
-class ImportedSession(SessionObject, kw_only=True):
+class ImportedSession(SessionObject, frozen=True, kw_only=True):
     """A session after an import, without its log."""
 
     imported: bool

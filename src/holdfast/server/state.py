@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from holdfast import limits
+from holdfast.domain.objects import Answer, Count, JsonObject, OpenObject, Request, json_schema
 from holdfast.domain.session import Session
 from holdfast.domain.state import Change, Extend, Increment, Scope, add_prefix, combine_changes
 from holdfast.errors import InvalidRequest, TooLarge
@@ -27,7 +28,6 @@ from holdfast.server.routes import (
     find_owner,
     get_shared_owner,
 )
-from holdfast.wire.objects import Answer, Count, JsonObject, OpenObject, Request, json_schema
 
 routes = Routes("state")
 _SESSION: Final = "/v1/sessions/{session_id}/state"

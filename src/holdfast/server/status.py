@@ -6,25 +6,17 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.domain.objects import Answer, Count, JsonObject, make_object
 from holdfast.indexes.rebuild import IndexReport
-from holdfast.lifecycle.retention import preview_retention
+from holdfast.lifecycle.retention import RetentionPreview, preview_retention
 from holdfast.server.activity import Activity, ActivityQuery, read_activity
 from holdfast.server.http import Call
 from holdfast.server.routes import STORE, Routes
-from holdfast.wire.objects import Answer, Count, JsonObject
 
 routes = Routes("server")
 
 
-class DueCount(Answer, kw_only=True):
-    """A bounded count of sessions."""
-
-    count: Count
-    more: bool
-    """True if there may be more sessions than `count`."""
-
-
-class Retention(Answer, kw_only=True):
+class Retention(RetentionPreview, frozen=True, kw_only=True):
     """The rules for the lifetime and number of a tenant's sessions, and the sessions to which they apply now."""
 
     object: Literal["retention"] = "retention"
@@ -38,29 +30,13 @@ class Retention(Answer, kw_only=True):
     """True if this server applies the rules in the background. False: it applies them only to sessions that are used."""
     ended: Literal["closed", "deleted"]
     """State of a session that has ended: its data stays until it is deleted or, with a store in memory, is deleted at once."""
-    active: Count
-    """Number of active sessions, expired ones included."""
-    expired: DueCount
-    """Active sessions that would end now, because they were idle for too long. At most 1,000 are counted."""
-    surplus: DueCount
-    """Active sessions that would end now, because there are too many. If not all expired sessions are counted, the number is unknown: 0,
-    and `more` is true."""
-    retired: DueCount
-    """Closed sessions that would be deleted now. The oldest 1,000 closed sessions are examined."""
 
 
 async def read_retention(call: Call) -> Retention:
     """Return the rules for the lifetime of sessions, and how many sessions they would end or delete now. Nothing is changed."""
     life = call.hf.engine.life
-    preview = await preview_retention(life, call.hf.clock())
-    return Retention.from_fields(
-        life.settings,
-        ended="closed" if life.durable else "deleted",
-        active=preview.active,
-        expired=DueCount.from_fields(preview.expired),
-        surplus=DueCount.from_fields(preview.surplus),
-        retired=DueCount.from_fields(preview.retired),
-    )
+    preview = msgspec.structs.asdict(await preview_retention(life, call.hf.clock()))
+    return make_object(Retention, life.settings, ended="closed" if life.durable else "deleted", **preview)
 
 
 class Status(Answer, kw_only=True):

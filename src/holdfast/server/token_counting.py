@@ -17,6 +17,7 @@ from holdfast.domain.calibration import Learned, MeasuredCount
 from holdfast.domain.log import extend
 from holdfast.domain.media.parts import show_to_model
 from holdfast.domain.messages import Message
+from holdfast.domain.objects import Answer, Count, JsonObject, Request
 from holdfast.domain.session import Tail
 from holdfast.engine.entries import is_long, make_entries
 from holdfast.engine.redacting_store import mask_messages
@@ -38,7 +39,6 @@ from holdfast.turns.turn import TurnRequest
 from holdfast.wire.anthropic_edits import FIELD
 from holdfast.wire.anthropic_requests import convert_fields, drop_foreign_fields
 from holdfast.wire.anthropic_tools import replace_typed_tools
-from holdfast.wire.objects import Answer, Count, JsonObject, Request
 from holdfast.wire.openai import convert_parts, split_system, to_chat_message
 
 routes = Routes("chat")

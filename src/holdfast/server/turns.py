@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 from holdfast.accounting import run_cpu
+from holdfast.domain.objects import Answer, Count, Id, JsonObject, Request, json_schema, make_object
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Session
 from holdfast.engine.session_lock import QueueMode
@@ -18,7 +19,6 @@ from holdfast.server.http import Call
 from holdfast.server.routes import BODY, ETAG, KEY, OF_SESSION, Routes, SessionQuery
 from holdfast.server.schema import make_ref
 from holdfast.turns.library_turn import OpenTurn
-from holdfast.wire.objects import Answer, Count, Id, JsonObject, Request, json_schema
 from holdfast.wire.request_fields import PROVIDER_FIELDS, check_keywords
 from holdfast.wire.sendable import parse_sendable
 from holdfast.wire.sessions import MessageJson, NewMessage, SessionObject
@@ -135,7 +135,7 @@ def _show(turn: OpenTurn, session: Session) -> TurnPrompt:
         turn_id=max(0, session.tail.turn_id),
         agent=turn.agent,
         messages=turn.messages,
-        sources=[PromptSource.from_fields(one, seqs=list(one.seqs)) for one in turn.sources],
+        sources=[make_object(PromptSource, one, seqs=list(one.seqs)) for one in turn.sources],
         conversation_tokens=built.tokens,
         budget=built.budget,
     )

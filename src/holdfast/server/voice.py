@@ -9,14 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.domain.interruptions import SPEAKING_RATE, parse_heard
-from holdfast.domain.session import Entry, SessionRef
-from holdfast.media.outgoing import restore_entries
-from holdfast.server.http import Call
-from holdfast.server.routes import BODY, ETAG, OF_SESSION, Routes, SessionQuery
-from holdfast.sessions.history import read_history as read_records
-from holdfast.sessions.interruption import interrupt_reply
-from holdfast.sessions.speech import Speech, deliver_speech
-from holdfast.wire.objects import (
+from holdfast.domain.objects import (
     Answer,
     Count,
     Id,
@@ -28,6 +21,13 @@ from holdfast.wire.objects import (
     json_schema,
     same_as,
 )
+from holdfast.domain.session import Entry, SessionRef
+from holdfast.media.outgoing import restore_entries
+from holdfast.server.http import Call
+from holdfast.server.routes import BODY, ETAG, OF_SESSION, Routes, SessionQuery
+from holdfast.sessions.history import read_history as read_records
+from holdfast.sessions.interruption import interrupt_reply
+from holdfast.sessions.speech import Speech, deliver_speech
 from holdfast.wire.openai import to_entry_json
 from holdfast.wire.sessions import EntryJson, SessionObject
 from holdfast.wire.voice import SOURCES, make_attributed_records, make_plain_records

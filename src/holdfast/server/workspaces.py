@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.domain.objects import Answer, Request, json_schema
 from holdfast.errors import WorkspaceNotFound
 from holdfast.limits import WORKSPACE_DIFF_BYTES, WORKSPACE_HISTORY
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, STORE, Routes
 from holdfast.tools.workspace import describe_outcome
-from holdfast.wire.objects import Answer, Request, json_schema
 from holdfast.workspace import Workspace
+from holdfast.workspace.repository import Commit
 from holdfast.workspace.workspace import DEFAULT
 
 routes = Routes("workspaces")
@@ -30,30 +30,13 @@ class HistoryQuery(Request, kw_only=True):
     """True: include the changes between the oldest and the newest of the listed commits."""
 
 
-class WorkspaceCommit(Answer):
-    """A commit of a workspace."""
-
-    oid: str
-    """Commit id."""
-    short_oid: str
-    """First seven characters of the commit id."""
-    subject: str
-    """First line of the commit message."""
-    body: str
-    """Rest of the commit message. If the end of a session caused the commit, it names session, agent, user and reason."""
-    author: str
-    """Name and email address of the author."""
-    timestamp_unix: int
-    """Time of the commit in seconds since the epoch."""
-
-
 class WorkspaceHistory(Answer, kw_only=True):
     """History of a workspace, newest commit first."""
 
     object: Literal["workspace.history"] = "workspace.history"
     agent: str
     """Name of the agent."""
-    commits: list[WorkspaceCommit]
+    commits: list[Commit]
     diff: Annotated[
         str | UnsetType,
         json_schema(
@@ -102,8 +85,9 @@ async def history(call: Call, query: HistoryQuery) -> WorkspaceHistory:
     there are no changes. `default` is the workspace of sessions without an agent.
     """
     workspace = _get_workspace(call)
-    found = msgspec.to_builtins(await workspace.history(query.limit, include_diff=query.diff))
-    return WorkspaceHistory(agent=workspace.agent, **found)
+    found = await workspace.history(query.limit, include_diff=query.diff)
+    diff = UNSET if found.diff is None else found.diff
+    return WorkspaceHistory(agent=workspace.agent, commits=found.commits, diff=diff)
 
 
 @routes.add("POST", f"{_ONE}/checkpoint", "shared write", error_statuses=(*BODY, 404, 422, 503))

@@ -13,9 +13,10 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
 from holdfast.context.settings import ContextSettings, parse
-from holdfast.context.standing_facts import Fact, collect_facts
+from holdfast.context.standing_facts import Fact, FactFields, collect_facts
 from holdfast.context.statements import Statement, find_statements
 from holdfast.domain.fact_choices import Choice, read_choices
+from holdfast.domain.objects import Id, make_object
 from holdfast.domain.session import SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import FactNotFound, TooLarge
@@ -24,7 +25,6 @@ from holdfast.sessions.context_preview import preview_context
 from holdfast.sessions.preview_objects import PreviewRequest
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_kind
-from holdfast.wire.objects import Answer, Count, Id, Time
 
 _ID: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,3})")
 _NEVER: Final = 10**15
@@ -128,25 +128,14 @@ async def _count_choices(store: Store, ref: SessionRef) -> Counter[Choice]:
     return found
 
 
-class ChosenFact(Answer, kw_only=True):
+class ChosenFact(FactFields, frozen=True, kw_only=True):
     """A statement of the user, with its pin or drop."""
 
     object: Literal["fact"] = "fact"
     session_id: Id
-    id: str
-    """The message's `seq`, a dot, and the number of the sentence. Unique within the session."""
-    seq: Count
-    """`seq` of the message that contains the statement."""
-    text: str
-    """The statement: one sentence, as the user wrote it."""
-    at: Time
-    pinned: bool
-    """True if the statement is always in the block of standing facts, before all others."""
-    dropped: bool
-    """True if the statement never appears in the block of standing facts."""
 
 
-class FactObject(ChosenFact, kw_only=True):
+class FactObject(ChosenFact, frozen=True, kw_only=True):
     """A statement of the user, with its pin or drop, and its place in the prompt."""
 
     source: Literal["block", "message"] | None
@@ -159,4 +148,4 @@ class FactObject(ChosenFact, kw_only=True):
 
     @classmethod
     def from_fact(cls, session_id: str, fact: Fact) -> FactObject:
-        return cls.from_fields(fact, session_id=session_id, in_prompt=fact.in_prompt)
+        return make_object(cls, fact, session_id=session_id, in_prompt=fact.in_prompt)

@@ -6,47 +6,51 @@ Only the hash of a key is stored. The handle of the server's own tenant stores t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 
+from holdfast.domain.objects import Id, NonEmpty, Time, json_schema
 from holdfast.domain.reconcile import Mode
 
 Role = Literal["read", "write", "admin"]
 """The permissions of a key: `read` allows reading, `write` also writing, and `admin` also removing users and reading the
 server's own metrics.
 """
+KeyLimit = Annotated[int, json_schema(minimum=1)]
+"""A limit of a key."""
 
 
-class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored data of an API key, without the secret key itself."""
+class KeyFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The data of an API key that its owner may see."""
 
-    id: str
-    """Identifies the key. The id is not secret: it is the beginning of the key."""
+    id: NonEmpty
+    name: str = ""
+    tenant: Id
+    """Tenant whose data the key gives access to."""
+    user_id: Id | None = None
+    """The only user that the key acts for; null: any user of the tenant."""
+    role: Role = "write"
+    created_at: Time
+    expires_at: Time | None = None
+    revoked_at: Time | None = None
+    used_at: Time | None = None
+    """Time of the last use, accurate to about a minute."""
+    rate: KeyLimit | None = None
+    """Maximum requests per minute; null: the server's setting."""
+    max_body: KeyLimit | None = None
+    """Maximum bytes of a request body; null: the server's setting."""
+    session_mode: Mode | None = None
+    """Interpretation of messages with a session id; null: the agent's or the server's setting."""
+    budget: KeyLimit | None = None
+    """Maximum tokens of the conversation in a prompt; null: the agent's."""
+
+
+class ApiKey(KeyFields, frozen=True, kw_only=True):
+    """The stored data of an API key, without the secret key itself. The id is the beginning of the key, which is not secret."""
+
     hash: bytes
     """SHA-256 of the whole key. A key has 256 random bits, so the hash needs no salt and no slow function."""
-    name: str = ""
-    """Name that the owner gave the key."""
-    tenant: str
-    """The tenant whose sessions the key gives access to."""
-    user_id: str | None = None
-    """The only user that the key acts for; None: any user of the tenant."""
-    role: Role = "write"
-    created_at: int
-    """Milliseconds since the epoch."""
-    expires_at: int | None = None
-    """Time at which the key becomes invalid, in milliseconds since the epoch; None: it never expires."""
-    revoked_at: int | None = None
-    used_at: int | None = None
-    """Time of the last use in milliseconds since the epoch, accurate to about a minute; None: never used."""
-    rate: int | None = None
-    """Maximum requests per minute; None: the server's setting."""
-    max_body: int | None = None
-    """Maximum bytes of a request body; None: the server's setting."""
-    session_mode: Mode | None = None
-    """Interpretation of the messages in requests that have a session id but no mode of their own; None: the agent or the server decides."""
-    budget: int | None = None
-    """Maximum tokens of the conversation in a prompt; None: the agent's own budget."""
 
 
 class KeyStore(Protocol):

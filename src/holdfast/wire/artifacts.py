@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from holdfast.domain.artifact import Artifact
-from holdfast.wire.objects import Answer, Count, JsonObject, Time, json_schema
-
-ArtifactName = Annotated[
-    str,
-    json_schema(
-        description="letters, digits, spaces and `._-()@+,`, at most 255 bytes; with the prefix `user:` it belongs to all sessions of the user",
-        minLength=1,
-    ),
-]
+from holdfast.domain.artifact import Artifact, ArtifactFields
+from holdfast.domain.objects import Count, make_object
 
 
-class ArtifactObject(Answer, kw_only=True):
+class ArtifactObject(ArtifactFields, frozen=True, kw_only=True):
     """One version of an artifact, without its content."""
 
     object: Literal["artifact"] = "artifact"
-    name: ArtifactName
     version: Count
     """Number of the version, counted from 0 for each name."""
-    mime_type: str
-    """Media type of the content."""
-    size: Count
-    """Size in bytes."""
     sha256: str
     """SHA-256 of the content, hexadecimal."""
-    author: str | None
-    """Agent that saved the version, if known."""
-    metadata: JsonObject
-    """Metadata given when the version was saved."""
-    created_at: Time
 
     @classmethod
     def from_artifact(cls, artifact: Artifact) -> ArtifactObject:
         """Create the object for a version of an artifact."""
-        return cls.from_fields(artifact, sha256=artifact.sha256.hex())
+        return make_object(cls, artifact, sha256=artifact.sha256.hex())

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.domain.objects import Answer, Count, Time, json_schema, make_object
 from holdfast.domain.record import PutRecord, Record, RecordInfo, RecordName
 from holdfast.errors import InvalidRequest, StoreCorrupt
 from holdfast.limits import NAMESPACE_BYTES, NAMESPACE_LABELS, RECORD_KEY_BYTES
 from holdfast.numbers import is_whole
-from holdfast.wire.objects import Answer, Count, Time, json_schema
 
 _raw = msgspec.json.Decoder(msgspec.Raw).decode
 Encoding = Annotated[
@@ -80,7 +80,7 @@ class RecordObject(Answer, kw_only=True):
             more.setdefault("value", record.data)  # msgspec writes bytes in base64
             more["text"] = record.text
         path = format_path((*record.namespace, record.key))
-        return cls.from_fields(record, id=path, namespace=list(record.namespace), **more)
+        return make_object(cls, record, id=path, namespace=list(record.namespace), **more)
 
 
 def _check_json(record: Record) -> msgspec.Raw:

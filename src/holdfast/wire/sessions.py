@@ -7,21 +7,21 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.domain.session import EndReason, Session
-from holdfast.limits import METADATA_BYTES, STATE_BYTES, SYSTEM_BYTES
-from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, OpenObject, Time, json_schema, same_as
+from holdfast.domain.objects import (
+    Answer,
+    Count,
+    JsonObject,
+    NonEmpty,
+    OpenObject,
+    Time,
+    json_schema,
+    make_object,
+    same_as,
+)
+from holdfast.domain.session import Metadata, Session, SessionFields, State, Ttl
+from holdfast.limits import METADATA_BYTES, SYSTEM_BYTES
 from holdfast.wire.openai import to_chat_message
 from holdfast.wire.records import RecordObject
-
-State = Annotated[JsonObject, json_schema(description=f"free, at most {STATE_BYTES} bytes")]
-Metadata = Annotated[JsonObject, json_schema(description=f"free, at most {METADATA_BYTES} bytes")]
-Ttl = Annotated[
-    int | None,
-    json_schema(
-        description="milliseconds of idleness after which the session ends; 0: never; null: the server's setting",
-        minimum=0,
-    ),
-]
 
 # -- messages ------------------------------------------------------------------
 
@@ -182,56 +182,29 @@ SystemMessages = Annotated[
 # -- sessions ------------------------------------------------------------------
 
 
-class SessionUsage(Answer):
-    """Totals of the session's model calls."""
-
-    calls: Count
-    prompt_tokens: Count
-    completion_tokens: Count
-    cached_tokens: Count
-
-
-class SessionObject(Answer, kw_only=True):
+class SessionObject(SessionFields, frozen=True, kw_only=True):
     """A session without its log."""
 
-    id: Id
     object: Literal["session"] = "session"
-    user_id: Id
-    agent: str | None
-    """The agent that answers; null for the default agent."""
-    status: Literal["active", "closed"]
-    version: Count
-    """Version of the session. It grows with every write."""
     log_marker: str | UnsetType = UNSET
     """Text that changes with every change of the log, and only then. Pass it as `expect_log` of an append, to write only if the log is
     unchanged. Exports leave it out."""
-    created_at: Time
-    updated_at: Time
-    ended_at: Time | None
-    end_reason: EndReason | None
-    """The reason why the session was closed."""
-    ttl: Ttl
     turns: Count
     """Number of turns so far."""
     message_count: Count
     """Number of messages, without retired ones."""
     tokens: Count
     """Tokens of the messages without retired ones, counted with o200k."""
-    bytes: Count
-    """Size of all messages in bytes, including retired ones."""
-    usage: SessionUsage
     system_messages: list[MessageJson]
-    state: State
-    metadata: Metadata
     damaged: list[str] | UnsetType = UNSET
     """Names of the fields that cannot be decoded and are empty here. Only for a damaged session."""
 
     @classmethod
     def from_session(cls, session: Session, **more: Any) -> Self:
-        return cls.from_fields(
+        return make_object(
+            cls,
             session,
             message_count=session.messages,
-            usage=SessionUsage.from_fields(session.usage),
             system_messages=[to_chat_message(message) for message in session.system_messages],
             damaged=list(session.damaged) or UNSET,
             **more,
@@ -292,7 +265,7 @@ class ExportedCall(Answer, kw_only=True):
 SchemaVersion = Annotated[int, json_schema(description="version of the export format", minimum=1)]
 
 
-class SessionExport(SessionObject, kw_only=True):
+class SessionExport(SessionObject, frozen=True, kw_only=True):
     """A complete session, as `PUT /v1/sessions/{session_id}` accepts it."""
 
     schema: SchemaVersion

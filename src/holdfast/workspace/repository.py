@@ -230,16 +230,20 @@ _SHOWN: Final = "%H%n%at%n%an <%ae>%n%s%n%b"
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit of a workspace."""
+    """A commit of a workspace."""
 
     oid: str
+    """Commit id."""
     short_oid: str
-    """The first seven characters of `oid`."""
+    """First seven characters of the commit id."""
     subject: str
+    """First line of the commit message."""
     body: str
+    """Rest of the commit message. If the end of a session caused the commit, it names session, agent, user and reason."""
     author: str
+    """Name and email address of the author."""
     timestamp_unix: int
-    """Seconds since the epoch."""
+    """Time of the commit in seconds since the epoch."""
 
 
 class Diff(NamedTuple):

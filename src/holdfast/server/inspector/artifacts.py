@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from holdfast.domain.artifact import Artifact, Scope, UserRef, check_name
+from holdfast.domain.artifact import Artifact, ArtifactName, Scope, UserRef, check_name
+from holdfast.domain.objects import Count, Id
 from holdfast.server.artifacts import SAFETY_HEADERS, format_disposition
 from holdfast.server.body_streams import read_first_chunk
 from holdfast.server.http import Call
@@ -16,8 +17,7 @@ from holdfast.server.inspector.session_frame import SESSION, check_content
 from holdfast.server.limits import INSPECTOR_IMAGE_BYTES, INSPECTOR_TEXT_CHARS
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
-from holdfast.wire.artifacts import ArtifactName, ArtifactObject
-from holdfast.wire.objects import Count, Id
+from holdfast.wire.artifacts import ArtifactObject
 
 routes = Routes("inspector")
 _LISTED: Final = 50

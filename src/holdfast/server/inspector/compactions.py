@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
+from holdfast.domain.objects import Count
 from holdfast.domain.session import Session, StoredCompaction
 from holdfast.errors import CompactionNotFound, HoldfastError
 from holdfast.server.http import Call
@@ -23,7 +24,6 @@ from holdfast.sessions.compaction_views import (
     view_stored_compaction,
 )
 from holdfast.sessions.prompt_views import NEXT, PromptQuery, PromptView, view_prompt
-from holdfast.wire.objects import Count
 
 routes = Routes("inspector")
 _STORED: Final = 50

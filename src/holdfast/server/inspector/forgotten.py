@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from holdfast.context.presence import Excerpt
+from holdfast.domain.objects import Count
 from holdfast.domain.session import Session
 from holdfast.limits import EXPLAIN_QUERY_CHARS, PROMPT_LOG
 from holdfast.server.http import Call
@@ -26,7 +27,6 @@ from holdfast.server.routes import Routes
 from holdfast.sessions.explanation import Explanation, MessageExplanation, Remedy, RemedyKind
 from holdfast.sessions.message_explanations import ExplainQuery, explain_messages
 from holdfast.sessions.prompt_views import NEXT, MessageMark, PromptQuery, find_sender, view_prompt
-from holdfast.wire.objects import Count
 
 routes = Routes("inspector")
 _SUGGESTED: Final = 12

@@ -24,6 +24,7 @@ from starlette.types import Scope
 from holdfast._version import __version__
 from holdfast.accounting import run_cpu
 from holdfast.config.inspector import Inspector
+from holdfast.domain.objects import Request
 from holdfast.domain.session import DEFAULT_USER, SessionRef
 from holdfast.durations import format_utc
 from holdfast.numbers import format_count
@@ -35,7 +36,6 @@ from holdfast.server.limits import INSPECTOR_JSON_ITEMS, INSPECTOR_TEXT_CHARS
 from holdfast.server.permissions import Need, is_permitted
 from holdfast.server.replies import Reply
 from holdfast.server.routes import TEXT
-from holdfast.wire.objects import Request
 
 HTML: Final = {"text/html": TEXT}
 """The `answer` of a route that returns a page."""

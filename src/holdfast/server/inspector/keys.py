@@ -8,6 +8,7 @@ from typing import Final, get_args
 import msgspec
 
 from holdfast.access import is_usable_key
+from holdfast.domain.objects import Id, NonEmpty
 from holdfast.domain.reconcile import Mode
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import declare_action
@@ -17,7 +18,6 @@ from holdfast.server.keys import ApiKeyObject, find_key
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.stores.keys import Role
-from holdfast.wire.objects import Id, NonEmpty
 
 routes = Routes("inspector")
 _LISTED: Final = 50

@@ -8,7 +8,19 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.domain.memory import STATUSES, TRUST, TYPES, Memory, MemorySource, MemoryType, Owner, Signal, Status
+from holdfast.domain.memory import (
+    STATUSES,
+    TRUST,
+    TYPES,
+    Memory,
+    MemoryId,
+    MemorySource,
+    MemoryType,
+    Owner,
+    Signal,
+    Status,
+)
+from holdfast.domain.objects import Id, NonEmpty
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.limits import RECALLED_MEMORIES, SIGNALS_KEPT
@@ -24,8 +36,7 @@ from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Order, Routes
 from holdfast.sessions.memory_files import open_memory_files
-from holdfast.wire.memories import MemoryId, MemoryObject, MemoryScope
-from holdfast.wire.objects import Id, NonEmpty
+from holdfast.wire.memories import MemoryObject, MemoryScope
 
 routes = Routes("inspector")
 _LISTED: Final = 50

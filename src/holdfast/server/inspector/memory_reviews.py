@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import Final
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.memory import Owner
+from holdfast.domain.memory import MemoryId, Owner
+from holdfast.domain.objects import Id, NonEmpty
 from holdfast.limits import MEMORY_FILES
 from holdfast.memory.files import FileVersion
 from holdfast.server.http import Call
@@ -28,8 +29,7 @@ from holdfast.server.memories import DiaryQuery, diary
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.sessions.memory_files import open_memory_files
-from holdfast.wire.memories import MemoryId, MemoryObject
-from holdfast.wire.objects import Id, NonEmpty
+from holdfast.wire.memories import MemoryObject
 
 routes = Routes("inspector")
 _LISTED: Final = 50

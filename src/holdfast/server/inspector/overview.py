@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from markupsafe import Markup
 
 from holdfast.domain.activity import FINE, HOURLY, ActivityCounts, ActivityPoint
+from holdfast.domain.objects import json_schema
 from holdfast.domain.session import Session
 from holdfast.durations import format_duration, format_utc
 from holdfast.errors import HoldfastError
@@ -30,7 +31,6 @@ from holdfast.server.permissions import is_permitted
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.sessions.session_list import find_state, summarize_sessions
-from holdfast.wire.objects import json_schema
 
 routes = Routes("inspector")
 _LATEST: Final = 8

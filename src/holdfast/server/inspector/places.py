@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from holdfast.domain.objects import Id
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import PageQuery, make_session_url, make_url
 from holdfast.server.permissions import Need
-from holdfast.wire.objects import Id
 
 Scope = Literal["app", "user", "session"]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from holdfast.context.settings import STRATEGIES
+from holdfast.domain.objects import Count, json_schema
 from holdfast.domain.session import Session
 from holdfast.errors import HoldfastError
 from holdfast.server.http import Call
@@ -21,7 +22,6 @@ from holdfast.sessions.message_explanations import decode_escapes
 from holdfast.sessions.model_calls import CallId, list_calls, parse_call_id
 from holdfast.sessions.prompt_sections import FREE, PromptChange
 from holdfast.sessions.prompt_views import NEXT, MessageMark, PromptMessage, PromptQuery, PromptView, view_prompt
-from holdfast.wire.objects import Count, json_schema
 
 routes = Routes("inspector")
 SECTIONS: Final[Mapping[str, tuple[str, str]]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from holdfast.accounting import run_cpu
+from holdfast.domain.objects import NonEmpty
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import make_error_page
 from holdfast.server.inspector.actions import check_form, declare_notice, decode_field, return_to
@@ -15,7 +16,6 @@ from holdfast.server.inspector.session_frame import check_content
 from holdfast.server.permissions import Refused, is_permitted
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Order, Routes
-from holdfast.wire.objects import NonEmpty
 
 routes = Routes("inspector")
 _forms = Routes("inspector", lenient=True)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.domain.objects import Id, NonEmpty
 from holdfast.durations import format_duration
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import HTML, PageQuery, make_url, render
@@ -13,7 +14,6 @@ from holdfast.server.inspector.rest import read_rest
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.server.status import read_retention
-from holdfast.wire.objects import Id, NonEmpty
 
 routes = Routes("inspector")
 _LISTED: Final = 50

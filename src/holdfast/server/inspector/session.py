@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from holdfast.accounting import run_cpu
+from holdfast.domain.objects import Count
 from holdfast.domain.session import Entry, ModelCall, Session
 from holdfast.errors import EntryNotFound
 from holdfast.server.http import Call
@@ -24,7 +25,6 @@ from holdfast.server.limits import INSPECTOR_MESSAGES
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.sessions.message_explanations import ExplainQuery, find_entries, get_text, quote_match
-from holdfast.wire.objects import Count
 from holdfast.wire.openai import to_entry_json
 
 routes = Routes("inspector")

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.domain.medium import Medium, find_medium
 from holdfast.domain.messages import Message
+from holdfast.domain.objects import json_schema
 from holdfast.domain.session import Entry, Session
 from holdfast.errors import InvalidRequest
 from holdfast.limits import PAGE
@@ -27,7 +28,6 @@ from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, c
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.routes import TEXT, Routes
-from holdfast.wire.objects import json_schema
 from holdfast.wire.openai import to_chat_message, to_entry_json
 
 routes = Routes("inspector")

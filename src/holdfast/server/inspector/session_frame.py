@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from holdfast.config.inspector import Inspector
+from holdfast.domain.objects import NonEmpty
 from holdfast.domain.session import PARENT, Session
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import PageQuery, make_session_url, render
@@ -16,7 +17,6 @@ from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.sessions.carry_over import CARRIED_FROM
 from holdfast.sessions.session_list import compute_cached_share, find_expiry_time, find_state
-from holdfast.wire.objects import NonEmpty
 
 SESSION: Final = "/inspect/sessions/{session_id}"
 """Path of the pages of a session."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from holdfast.domain.objects import Count, NonEmpty
 from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import InvalidRequest
 from holdfast.limits import QUERY_CHARS, SORTED_SESSIONS
@@ -17,7 +18,6 @@ from holdfast.server.replies import Reply
 from holdfast.server.routes import Order, Routes
 from holdfast.server.search import Moment
 from holdfast.sessions.session_list import SessionSummary, SortKey, sort_sessions, summarize_sessions
-from holdfast.wire.objects import Count, NonEmpty
 from holdfast.wire.strict_json import parse_time
 
 routes = Routes("inspector")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from holdfast.domain.objects import Count
 from holdfast.domain.session import Session
 from holdfast.errors import SessionNotFound
 from holdfast.server.http import Call
@@ -11,7 +12,6 @@ from holdfast.server.inspector.frame import InspectorState
 from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery
 from holdfast.server.replies import Reply
 from holdfast.server.routes import TEXT, Routes
-from holdfast.wire.objects import Count
 
 routes = Routes("inspector")
 

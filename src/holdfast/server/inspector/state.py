@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.accounting import run_cpu
+from holdfast.domain.objects import NonEmpty
 from holdfast.domain.state import get_scope
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import make_error_page
@@ -26,7 +27,6 @@ from holdfast.server.permissions import is_permitted, permit
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.wire.artifacts import ArtifactObject
-from holdfast.wire.objects import NonEmpty
 
 routes = Routes("inspector")
 _forms = Routes("inspector", lenient=True)

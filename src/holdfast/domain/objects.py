@@ -11,6 +11,8 @@ from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 import msgspec
 
+Item = TypeVar("Item")
+S = TypeVar("S", bound=msgspec.Struct)
 REF: Final = "#/components/schemas/{name}"
 
 
@@ -30,16 +32,17 @@ def same_as(kind: type) -> msgspec.Meta:
 class Answer(msgspec.Struct, forbid_unknown_fields=True):
     """An object in a response. Fields with the default UNSET may be missing; all others are present."""
 
-    @classmethod
-    def from_fields(cls, source: msgspec.Struct, **more: Any) -> Self:
-        """Create an object from the fields and properties of `source` with the same names.
 
-        Args:
-            source: Struct with values for fields of this class.
-            more: The other fields. They take precedence.
-        """
-        names = [name for name in cls.__struct_fields__ if name not in more and hasattr(source, name)]
-        return cls(**{name: getattr(source, name) for name in names}, **more)
+def make_object(kind: type[S], source: msgspec.Struct, **more: Any) -> S:
+    """Create an object of a response from the fields and properties of `source` with the same names.
+
+    Args:
+        kind: Class of the object.
+        source: Struct with values for fields of the class.
+        more: The other fields. They take precedence.
+    """
+    names = [name for name in kind.__struct_fields__ if name not in more and hasattr(source, name)]
+    return kind(**{name: getattr(source, name) for name in names}, **more)
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True):
@@ -58,7 +61,6 @@ Share = Annotated[float, json_schema(minimum=0, maximum=1)]
 Time = Annotated[int, json_schema(description="milliseconds since the epoch", minimum=0)]
 JsonObject = dict[str, Any]
 
-Item = TypeVar("Item")
 Cursor = TypeVar("Cursor")
 
 
