@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from holdfast.errors import ModelProtocolError, ModelReplyTooLarge
 from holdfast.limits import MODEL_EVENT_BYTES
+from holdfast.log.items import Text
 from holdfast.models.collect import to_chunks
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.models.sse import Event, EventReader, EventTooLong
@@ -15,12 +17,13 @@ from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.strict_json import decode_repaired
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from holdfast.log.items import Delta
 
 SHOWN_CHARS: Final = 120
 """Maximum number of characters of unexpected input that an error quotes."""
+_decode_json = msgspec.json.Decoder().decode
 _KINDS: Final[dict[str, Any]] = {"content": str | list | None, "tool_calls": list | None}
 """Allowed types of the message fields that other modules read."""
 
@@ -50,8 +53,10 @@ class AnswerReader:
         self.done = False
         """True once the answer is complete. Data after that is ignored."""
 
-    def feed(self, data: bytes) -> Iterator[list[Delta]]:
-        """Parse a piece of the response, and yield the deltas of each event that it completes.
+    def feed(self, data: bytes) -> Iterable[list[Delta]]:
+        """Parse a piece of the response, and return the deltas of each event that it completes.
+
+        The events are decoded while the result is iterated, so that an error comes after the deltas before it.
 
         Raises:
             ModelError: The upstream reported an error in its stream. The subclass depends on that error.
@@ -59,16 +64,16 @@ class AnswerReader:
         """
         if self._json:
             self._buffer_json(data)
-            return
+            return ()
         if self._events is None:
             data = self._sniff(data)
             if self._events is None:
-                return
+                return ()
         try:
             events = self._events.feed(data)
         except EventTooLong as exc:
             raise ModelReplyTooLarge(f"{self._where} sent too much at once: {exc}") from exc
-        yield from self._read_events(events)
+        return self._read_events(events)
 
     def end(self) -> Iterator[list[Delta]]:
         """Parse the end of the response, and yield the remaining deltas. Call it also if the connection was lost.
@@ -124,25 +129,43 @@ class AnswerReader:
         if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
             raise ModelProtocolError(f"{self._where} answered with JSON that has no choices: {_quote_bytes(data)}")
         for chunk in to_chunks(completion):
-            yield self._read_chunk(chunk)
+            self._check_chunk(chunk)
+            yield self._decoder.decode(chunk)
         self.done = True
 
-    def _read_events(self, events: Iterable[Event]) -> Iterator[list[Delta]]:
-        for event in events:
-            if event.data.strip() == b"[DONE]":
-                if not self._finished:
-                    raise ModelProtocolError(f"{self._where} ended its stream without an answer in it")
-                self.done = True
-                return
-            chunk = self._decode(event.data)
-            if event.name == "error" or not isinstance(chunk, dict) or is_error(chunk):
-                raise self._make_error(chunk)
-            yield self._read_chunk(chunk)
+    def _read_events(self, events: Iterable[Event]) -> Iterable[list[Delta]]:
+        return chain.from_iterable(map(self._read_event, events))
 
-    def _read_chunk(self, chunk: dict[str, Any]) -> list[Delta]:
-        """Decode a chunk, and record which choices have started and finished.
+    def _read_event(self, event: Event) -> Sequence[list[Delta]]:
+        if self.done:
+            return ()
+        if event.data.strip() == b"[DONE]":
+            if not self._finished:
+                raise ModelProtocolError(f"{self._where} ended its stream without an answer in it")
+            self.done = True
+            return ()
+        try:
+            chunk = _decode_json(event.data)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            chunk = self._decode(event.data)
+        if event.name == "error" or not isinstance(chunk, dict):
+            raise self._make_error(chunk)
+        deltas = self._decoder.decode(chunk)
+        if len(deltas) == 1 and isinstance(text := deltas[0], Text):  # nearly all chunks: there is nothing to check
+            self._finished.setdefault(text.choice, False)
+        elif is_error(chunk):
+            raise self._make_error(chunk)
+        else:
+            self._check_chunk(chunk)
+        return (deltas,)
+
+    def _check_chunk(self, chunk: dict[str, Any]) -> None:
+        """Record which choices have started and finished.
 
         A stream that ends without `[DONE]` is complete if all have finished.
+
+        Raises:
+            ModelProtocolError: A choice could be neither forwarded nor stored.
         """
         choices = chunk.get("choices") or ()
         if not isinstance(choices, list | tuple) or not all(isinstance(choice, dict) for choice in choices):
@@ -152,7 +175,6 @@ class AnswerReader:
             index = choice.get("index")
             index = index if isinstance(index, int) else 0
             self._finished[index] = self._finished.get(index, False) or choice.get("finish_reason") is not None
-        return self._decoder.decode(chunk)
 
     def _check_choice(self, choice: dict[str, Any]) -> None:
         """Raise `ModelProtocolError` for a choice that could be neither forwarded nor stored, before any part of the choice is forwarded."""

@@ -220,7 +220,7 @@ class UpstreamClient(DeltaModel):
         """
         call = await self._prepare_request(request, headers or {})
         answer: AnswerReader | None = self._create_reader(call)
-        left = self._max_stream_bytes
+        left, now = self._max_stream_bytes, asyncio.get_running_loop().time
         while answer is not None:
             url = self._url
             try:
@@ -232,11 +232,13 @@ class UpstreamClient(DeltaModel):
                 continue
             try:
                 while not answer.done:
-                    data = await self._read_before(response, deadline)
+                    if left < 0 or now() >= deadline:
+                        raise self._make_limit_error(left)
+                    try:
+                        data = await response.content.read(PIECE_BYTES)
+                    except Exception as exc:  # noqa: BLE001 - raised again if it is not the connection's
+                        data = self._explain_no_data(exc)
                     left -= len(data)
-                    if left < 0:
-                        message = f"{self._where} sent more than {self._max_stream_bytes:,} bytes for one reply"
-                        raise ModelReplyTooLarge(message)
                     for at, deltas in enumerate(answer.feed(data) if data else answer.end(), 1):
                         yield deltas
                         if at % CHUNKS_AT_ONCE == 0:  # the caller works on each list: let other tasks run
@@ -367,35 +369,39 @@ class UpstreamClient(DeltaModel):
 
     async def _read_error(self, response: aiohttp.ClientResponse) -> bytes:
         """Return the body of an error, or as much of it as arrives in time: the status alone is sufficient."""
+        import aiohttp
+
         data = bytearray()
-        with suppress(ModelUnavailable, TimeoutError):
+        with suppress(aiohttp.ClientError, OSError, RuntimeError):
             async with asyncio.timeout(ERROR_BODY_SECONDS):
-                while len(data) < ERROR_BODY_BYTES and (piece := await self._read(response)):
+                while len(data) < ERROR_BODY_BYTES and (piece := await response.content.read(PIECE_BYTES)):
                     data += piece
         return bytes(data)
 
-    async def _read_before(self, response: aiohttp.ClientResponse, deadline: float) -> bytes:
-        """Return the next data of a response, or raise `ModelUnavailable` if the deadline has passed.
+    def _explain_no_data(self, error: Exception) -> bytes:
+        """Return no data, as at the end of a response, after an error of the connection. The parser detects that the answer is incomplete.
 
-        The time limit of aiohttp does not suffice: its timer never fires while more data is always available.
-        """
-        if asyncio.get_running_loop().time() >= deadline:
-            raise self._make_timeout_error(TimeoutError())
-        return await self._read(response)
-
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        """Return the data that has arrived. The result is empty at the end of the response.
-
-        The result is also empty if the connection was lost. The parser then detects that the answer is incomplete.
+        Raises:
+            ModelUnavailable: The upstream was silent for too long.
         """
         import aiohttp
 
-        try:
-            return await response.content.read(PIECE_BYTES)
-        except TimeoutError as exc:
-            raise self._make_timeout_error(exc) from exc
-        except (aiohttp.ClientError, OSError, RuntimeError):  # RuntimeError: `close` was called meanwhile
+        if isinstance(error, TimeoutError):
+            raise self._make_timeout_error(error) from error
+        if isinstance(
+            error, aiohttp.ClientError | OSError | RuntimeError
+        ):  # RuntimeError: `close` was called meanwhile
             return b""
+        raise error
+
+    def _make_limit_error(self, left: int) -> ModelError:
+        """Return the error for an answer that has too many bytes, or that takes too long.
+
+        The time limit of aiohttp does not suffice: its timer never fires while more data is always available.
+        """
+        if left < 0:
+            return ModelReplyTooLarge(f"{self._where} sent more than {self._max_stream_bytes:,} bytes for one reply")
+        return self._make_timeout_error(TimeoutError())
 
     def _make_timeout_error(self, exc: TimeoutError) -> ModelUnavailable:
         import aiohttp

@@ -115,22 +115,37 @@ class Collector:
             ModelReplyTooLarge: The reply would exceed `MODEL_REPLY_BYTES` or `MODEL_REPLY_PARTS`. The rest of the deltas is not added.
         """
         for delta in deltas:
-            if isinstance(delta, Text | Reasoning):
-                self._grow(len(delta.text.encode(errors="replace")) + _PIECE_BYTES)
-                (self._choices.get(delta.choice) or self._open(delta.choice)).add_text(delta)
-            elif isinstance(delta, CallStart | CallArguments):
-                self._grow(len(_encode(delta)))
-                self._open(delta.choice).add_call(delta)
-                self._check_parts()
-            elif isinstance(delta, Usage):
-                self.usage = delta.numbers
-            elif isinstance(delta, Finish):
-                self._open(delta.choice).finish(delta)
-                self.finished = all(one.fields["finish_reason"] is not None for one in self._choices.values())
-            elif isinstance(delta, Head):
-                self._add_head(delta.fields)
-            elif isinstance(delta, Opaque):
-                self._add_opaque(delta)
+            if isinstance(delta, (Text, Reasoning)):
+                self._size += len(delta.text.encode(errors="replace")) + _PIECE_BYTES
+                if self._size > MODEL_REPLY_BYTES:
+                    self._grow(0)
+                message = (self._choices.get(delta.choice) or self._open(delta.choice)).message
+                name = "content" if isinstance(delta, Text) else delta.name
+                known = message.get(name)
+                if isinstance(known, _Pieces):
+                    known.latest.append(delta.text)  # not by a method, because this happens for each token
+                    if len(known.latest) >= _PIECES_JOINED:
+                        known.join()
+                else:
+                    _merge_field(message, name, delta.text)
+            else:
+                self._add_other(delta)
+
+    def _add_other(self, delta: Delta) -> None:
+        """Add a delta that is neither text nor reasoning."""
+        if isinstance(delta, CallStart | CallArguments):
+            self._grow(len(_encode(delta)))
+            self._open(delta.choice).add_call(delta)
+            self._check_parts()
+        elif isinstance(delta, Usage):
+            self.usage = delta.numbers
+        elif isinstance(delta, Finish):
+            self._open(delta.choice).finish(delta)
+            self.finished = all(one.fields["finish_reason"] is not None for one in self._choices.values())
+        elif isinstance(delta, Head):
+            self._add_head(delta.fields)
+        elif isinstance(delta, Opaque):
+            self._add_opaque(delta)
 
     def _add_head(self, fields: Mapping[str, Any]) -> None:
         """Set fields of the completion. The newest value counts, except that `id`, `created` and `model` keep their first value.
@@ -211,14 +226,6 @@ class _Choice:
         """Number of tool calls, plus the number of items of all lists in the message."""
         return len(self.calls) + sum(len(value) for value in self.message.values() if isinstance(value, list))
 
-    def add_text(self, delta: Text | Reasoning) -> None:
-        name = "content" if isinstance(delta, Text) else delta.name
-        known = self.message.get(name)
-        if isinstance(known, _Pieces):
-            known.append(delta.text)
-        else:
-            _merge_field(self.message, name, delta.text)
-
     def add_call(self, delta: CallStart | CallArguments) -> None:
         key, field = ("custom", "input") if delta.kind == "custom" else ("function", "arguments")
         if isinstance(delta, CallStart):
@@ -251,23 +258,22 @@ class _Choice:
 class _Pieces:
     """A string that grows piece by piece. The pieces are joined at the end, because appending to a long string copies it each time."""
 
-    __slots__ = ("_joined", "_latest")
+    __slots__ = ("_joined", "latest")
 
     def __init__(self, first: str) -> None:
         self._joined: list[str] = []
-        self._latest = [first]
+        self.latest = [first]
+        """The newest pieces, to which more can be appended."""
 
-    def append(self, piece: str) -> None:
-        """Append a piece. After every 1,024 pieces, they are joined, because each separate piece needs 60 more bytes of memory."""
-        self._latest.append(piece)
-        if len(self._latest) >= _PIECES_JOINED:
-            self._joined.append("".join(self._latest))
-            self._latest.clear()
+    def join(self) -> None:
+        """Join the newest pieces, because each separate piece needs 60 more bytes of memory. Called after every 1,024 pieces."""
+        self._joined.append("".join(self.latest))
+        self.latest.clear()
 
     @property
     def text(self) -> str:
         """The complete string."""
-        return "".join([*self._joined, *self._latest])
+        return "".join([*self._joined, *self.latest])
 
 
 def _merge_field(target: dict[str, Any], key: str, new: Any, *, growing: bool = True) -> None:
@@ -284,7 +290,9 @@ def _merge_field(target: dict[str, Any], key: str, new: Any, *, growing: bool = 
         if new is not None or key not in target:
             target[key] = _copy_growing(new, key, growing=growing)
     elif isinstance(old, _Pieces) and isinstance(new, str):
-        old.append(new)
+        old.latest.append(new)
+        if len(old.latest) >= _PIECES_JOINED:
+            old.join()
     elif isinstance(old, dict) and isinstance(new, dict):
         for inner, value in new.items():
             _merge_field(old, inner, value, growing=growing)

@@ -57,8 +57,22 @@ class EventReader:
         rest = b"" if lines[-1].endswith((b"\n", b"\r")) else lines.pop()
         self._open.clear()
         self._open_size = 0
-        events = [event for line in lines if (event := self._parse_line(line.rstrip(b"\r\n"))) is not None]
-        self._buffer(rest)
+        events: list[Event] = []
+        for ended in lines:
+            line = ended.rstrip(b"\r\n")
+            if line.startswith(b"data: "):  # nearly all lines
+                self._data.append(line[6:])
+                self._data_size += len(line)
+                self._started = True
+            elif line:
+                self._parse_line(line)
+            else:
+                data = b"\n".join(self._data)
+                if data.strip():
+                    events.append(Event(self._name, data))
+                self._name, self._data, self._data_size = "", [], 0
+        if rest or self._data:
+            self._buffer(rest)
         return events
 
     def end(self) -> list[Event]:
@@ -66,9 +80,7 @@ class EventReader:
 
         Some servers omit the empty line that ends an event.
         """
-        events = [event for event in (self._parse_line(b"".join(self._open)), self._dispatch()) if event is not None]
-        self._open.clear()
-        return events
+        return self.feed(b"\n\n")
 
     def _buffer(self, piece: bytes) -> None:
         self._open_size += len(piece)
@@ -77,12 +89,10 @@ class EventReader:
         if piece:
             self._open.append(piece)
 
-    def _parse_line(self, line: bytes) -> Event | None:
+    def _parse_line(self, line: bytes) -> None:
         if not self._started:
             self._started = True
             line = line.removeprefix(b"\xef\xbb\xbf")
-        if not line:
-            return self._dispatch()
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"event":
@@ -92,9 +102,3 @@ class EventReader:
             self._data_size += len(value) + 1
             if field == b"error":  # llama.cpp, until 2025
                 self._name = "error"
-        return None
-
-    def _dispatch(self) -> Event | None:
-        name, data = self._name, b"\n".join(self._data)
-        self._name, self._data, self._data_size = "", [], 0
-        return Event(name, data) if data.strip() else None

@@ -20,8 +20,9 @@ from holdfast.domain.interruptions import APART
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry
 from holdfast.errors import HoldfastError, InvalidRequest
-from holdfast.limits import ARTIFACTS_NAMED, METADATA_BYTES
+from holdfast.limits import ARTIFACTS_NAMED, METADATA_BYTES, MODEL_TRAILING_CHUNKS
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Text, Usage, has_content
+from holdfast.models import Collector
 from holdfast.numbers import is_number
 from holdfast.tools.tool import relax_choice
 from holdfast.turns.turn import Turn
@@ -46,6 +47,7 @@ class ReplyAssembler:
     Attributes:
         calls: those calls in the model's last message that Holdfast runs.
         returned: those calls in the model's last message that the client runs.
+        collector: the model's last message, as far as it has arrived.
         preface: text of the model's earlier messages in this turn, which the client has received.
         has_spoken: True if the client received any part of the model's last message.
         head: fields of the head that the client received; empty: it received none.
@@ -70,6 +72,8 @@ class ReplyAssembler:
         self.has_spoken = False
         self._rounds: int = before._rounds if before else 0  # noqa: SLF001 - of this class
         self.head: dict[str, Any] = before.head if before else {}
+        self.collector = Collector()
+        self._trailing = 0
         self._held: list[list[Delta]] = []
         self._said = False
         self._text = ""
@@ -140,17 +144,29 @@ class ReplyAssembler:
 
     # -- deltas for the client -----------------------------------------------
 
-    def add(self, deltas: list[Delta], *, finished: bool) -> list[Delta]:
-        """Add the deltas of an event of the model, and return those that can be sent to the client now.
+    def begin_reply(self) -> None:
+        """Prepare for a message of the model."""
+        self.collector, self._trailing = Collector(), 0
+
+    async def add(self, deltas: list[Delta]) -> bool:
+        """Add the deltas of an event of the model, and send those that can be sent to the client now.
 
         Those of the event with the finish reason, and of later ones, are held back.
+
+        Return True if the message has ended, and more events follow than a message has.
         """
+        self.collector.add(deltas)
         shown = deltas if self._alone else self._filter(deltas)
-        if self._held or finished:
+        if self._held or self.collector.finished:
             self._held.append(shown)
-            return []
-        self.has_spoken = self.has_spoken or any(map(_is_said, shown))
-        return shown
+            self._trailing += self.collector.finished
+            return self._trailing > MODEL_TRAILING_CHUNKS
+        if shown:
+            self.has_spoken = self.has_spoken or any(map(_is_said, shown))
+            await self._turn.send(shown)
+        if self._turn.lock.interrupted:
+            self._turn.lock.check()
+        return False
 
     def start_round(self) -> list[Delta]:
         """Begin the next round, and return those deltas of the last message, which has tool calls, that were held back.

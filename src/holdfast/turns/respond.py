@@ -1,7 +1,7 @@
 """Answer a turn: call the model, run its tools, call it again, and store each part before the next step.
 
     respond: TurnScope (lock, open) -> speak -> end of the reply
-    speak:   build_call -> call_model -> _ModelReply.record_to_end -> run_tools -> build_call ...
+    speak:   build_call -> call_model -> _record_to_end -> run_tools -> build_call ...
 
 Internally, every reply is streamed: each part is passed to the function that sends it (`Turn.send`). While a model is thinking, nothing is locked or held open in a database. Each of
 these is written before the next step:
@@ -26,7 +26,6 @@ from holdfast.domain.log import to_sent_message
 from holdfast.domain.messages import Message
 from holdfast.domain.session import STEP, Entry
 from holdfast.errors import InvalidMessage, ModelError, ModelProtocolError
-from holdfast.limits import MODEL_TRAILING_CHUNKS
 from holdfast.log.items import Delta, Finish, Head, Text, Usage
 from holdfast.media.outgoing import restore_entries
 from holdfast.models import Collector
@@ -140,13 +139,14 @@ async def _take_reply(turn: Turn, assembler: ReplyAssembler) -> None:
 
     The finish reason and all that follows it are held back until the reply is stored.
     """
-    before, reply = turn.session, _ModelReply(turn, assembler)
+    before, is_whole = turn.session, False
+    assembler.begin_reply()
     try:
         try:
-            await call_model(turn, reply.add)
-            reply.is_whole = True
+            await call_model(turn, assembler.add)
+            is_whole = True
         finally:
-            await reply.record_to_end()
+            await _record_to_end(turn, assembler, is_whole=is_whole)
     except ModelError as exc:
         wrote = turn.session is not before
         if turn.share is not None:  # the workflow says the failure message of one of its agents
@@ -158,91 +158,69 @@ async def _take_reply(turn: Turn, assembler: ReplyAssembler) -> None:
         await say_failure(turn, assembler, text, exc)
 
 
-class _ModelReply:
-    """One reply of the model, as far as it has arrived.
+async def _record_to_end(turn: Turn, assembler: ReplyAssembler, *, is_whole: bool) -> None:
+    """Store the reply, even if the caller is cancelled.
 
-    Attributes:
-        is_whole: True if the reply is complete.
+    The caller may disconnect after the end of the text, while its end is still arriving. The reply is
+    complete in this case, too.
     """
+    recording = turn.begin(_record(turn, assembler, is_whole=is_whole))
+    try:
+        await asyncio.shield(recording)
+    except asyncio.CancelledError:
+        if is_whole:
+            turn.begin(_record_calls_not_run_after(turn, assembler, recording))
+        raise
 
-    def __init__(self, turn: Turn, assembler: ReplyAssembler) -> None:
-        self.is_whole = False
-        self._turn = turn
-        self._assembler = assembler
-        self._collector = Collector()
-        self._trailing = 0
 
-    async def add(self, deltas: list[Delta]) -> bool:
-        """Add the deltas of an event of the model, and send those that can be sent now.
+async def _record_calls_not_run_after(turn: Turn, assembler: ReplyAssembler, recording: asyncio.Task[None]) -> None:
+    """Write, as the result of each tool call, that the call did not run, because the caller has disconnected.
 
-        Return True if the reply has ended, and more events follow than a reply has.
-        """
-        self._collector.add(deltas)
-        if shown := self._assembler.add(deltas, finished=self._collector.finished):
-            await self._turn.send(shown)
-        if self._turn.lock.interrupted:
-            self._turn.lock.check()
-        self._trailing += self._collector.finished
-        return self._trailing > MODEL_TRAILING_CHUNKS
+    Args:
+        turn: the turn.
+        assembler: the reply with the calls.
+        recording: the task that writes the reply.
+    """
+    await asyncio.wait((recording,))
+    if not recording.exception() and assembler.calls:
+        await record_calls_not_run(turn, assembler)
 
-    async def record_to_end(self) -> None:
-        """Store the reply, even if the caller is cancelled.
 
-        The caller may disconnect after the end of the text, while its end is still arriving. The reply is
-        complete in this case, too.
-        """
-        recording = self._turn.begin(self._record())
-        try:
-            await asyncio.shield(recording)
-        except asyncio.CancelledError:
-            if self.is_whole:
-                self._turn.begin(self._record_calls_not_run(recording))
-            raise
+async def _record(turn: Turn, assembler: ReplyAssembler, *, is_whole: bool) -> None:
+    collector = assembler.collector
+    if not is_whole and not collector.finished:
+        await _record_part(turn, assembler, collector.build_partial())
+        return
+    completion = collector.build_completion()
+    reply, metadata = assembler.record_reply(_make_reply(completion), collector.usage)
+    call = make_call_record(turn, completion.get("model"), completion.get("usage"))
+    reason = get_finish_reason(completion)
+    text = None if reason in CUT_SHORT else read_reply_text([reply])
+    if not assembler.calls:
+        metadata = await with_named_artifacts(turn, reply.text, metadata)
+    if turn.note is not None and reason in CUT_SHORT:
+        metadata = {**(metadata or {}), FINISH_REASON: reason}
+    if turn.compacted is not None:
+        metadata = {**(metadata or {}), COMPACTION: turn.compacted.reference}
+    messages, noted = ([reply], [metadata]) if reply.tool_calls else hand_over_reply(turn, reply, metadata)
+    await append_reply(turn, messages, text, metadata=noted, calls=[call], last=not assembler.calls)
+    if assembler.calls and not is_whole:
+        await record_calls_not_run(turn, assembler)
 
-    async def _record_calls_not_run(self, recording: asyncio.Task[None]) -> None:
-        """Write, as the result of each tool call, that the call did not run, because the caller has disconnected.
 
-        Args:
-            recording: the task that writes the reply with the calls.
-        """
-        await asyncio.wait((recording,))
-        if not recording.exception() and self._assembler.calls:
-            await record_calls_not_run(self._turn, self._assembler)
+async def _record_part(turn: Turn, assembler: ReplyAssembler, completion: dict[str, Any]) -> None:
+    """Store the received text of a reply that was cut off, if any text was received.
 
-    async def _record(self) -> None:
-        turn, assembler, collector = self._turn, self._assembler, self._collector
-        if not self.is_whole and not collector.finished:
-            await self._record_part(collector.build_partial())
-            return
-        completion = collector.build_completion()
-        reply, metadata = assembler.record_reply(_make_reply(completion), collector.usage)
-        call = make_call_record(turn, completion.get("model"), completion.get("usage"))
-        reason = get_finish_reason(completion)
-        text = None if reason in CUT_SHORT else read_reply_text([reply])
-        if not assembler.calls:
-            metadata = await with_named_artifacts(turn, reply.text, metadata)
-        if turn.note is not None and reason in CUT_SHORT:
-            metadata = {**(metadata or {}), FINISH_REASON: reason}
-        if turn.compacted is not None:
-            metadata = {**(metadata or {}), COMPACTION: turn.compacted.reference}
-        messages, noted = ([reply], [metadata]) if reply.tool_calls else hand_over_reply(turn, reply, metadata)
-        await append_reply(turn, messages, text, metadata=noted, calls=[call], last=not assembler.calls)
-        if assembler.calls and not self.is_whole:
-            await record_calls_not_run(turn, assembler)
-
-    async def _record_part(self, completion: dict[str, Any]) -> None:
-        """Store the received text of a reply that was cut off, if any text was received.
-
-        Incomplete tool calls are dropped.
-        """
-        turn, choices = self._turn, completion.get("choices") or [{}]
-        if not (choices[0].get("message") or {}).get("content"):
-            return
-        choices[0]["message"].pop("tool_calls", None)
-        call = make_call_record(turn, completion.get("model"), completion.get("usage"))
-        cut = {"interrupted": True, "interrupt_timestamp": turn.engine.clock(), **(self._assembler.metadata or {})}
-        messages, noted = hand_over_reply(turn, _make_reply(completion), with_artifacts(turn, cut))
-        await turn.append(messages, metadata=noted, calls=[call], last=True)
+    Incomplete tool calls are dropped.
+    """
+    choices = completion.get("choices") or [{}]
+    if not (choices[0].get("message") or {}).get("content"):
+        return
+    choices[0]["message"].pop("tool_calls", None)
+    call = make_call_record(turn, completion.get("model"), completion.get("usage"))
+    cut = {"interrupted": True, "interrupt_timestamp": turn.engine.clock(), **(assembler.metadata or {})}
+    messages, noted = hand_over_reply(turn, _make_reply(completion), with_artifacts(turn, cut))
+    await turn.append(messages, metadata=noted, calls=[call], last=True)
 
 
 FINISH_REASON: Final = "finish_reason"

@@ -154,7 +154,7 @@ class ReplyEvents:
 
     def __init__(self) -> None:
         self._begun = False
-        self._index = -1
+        self.index = -1
         self._open: tuple[Any, ...] | None = None
         self._arguments: list[str] = []
         """Arguments of the open tool call, in pieces."""
@@ -214,16 +214,16 @@ class ReplyEvents:
 
     def _make_compaction(self, block: Block) -> list[Event]:
         """Return the events of a compaction block. Its text is sent in one piece, as in Anthropic's API."""
-        self._index += 1
+        self.index += 1
         delta = {
             "type": "compaction_delta",
             "content": block["content"],
             "encrypted_content": block["encrypted_content"],
         }
         return [
-            {"type": "content_block_start", "index": self._index, "content_block": {**block, "content": None}},
-            {"type": "content_block_delta", "index": self._index, "delta": delta},
-            {"type": "content_block_stop", "index": self._index},
+            {"type": "content_block_start", "index": self.index, "content_block": {**block, "content": None}},
+            {"type": "content_block_delta", "index": self.index, "delta": delta},
+            {"type": "content_block_stop", "index": self.index},
         ]
 
     def get_appended_text(self, deltas: Sequence[Delta]) -> str | None:
@@ -234,11 +234,6 @@ class ReplyEvents:
         if self._open is not _TEXT or len(deltas) != 1 or not isinstance(delta := deltas[0], Text) or delta.choice:
             return None
         return delta.text or None
-
-    @property
-    def index(self) -> int:
-        """Index of the last block that was started; -1 if there is none."""
-        return self._index
 
     def end(
         self,
@@ -410,7 +405,7 @@ class ReplyEvents:
         elif kind == "thinking":
             self._emit_thinking([block], events)
         else:
-            self._open_block(("whole", self._index), block, events)
+            self._open_block(("whole", self.index), block, events)
         self._close_block(events)
 
     def _emit_citations(self, block: Block, events: list[Event]) -> None:
@@ -425,16 +420,16 @@ class ReplyEvents:
         if self._open == what:
             return
         self._close_block(events)
-        self._index, self._open = self._index + 1, what
-        events.append({"type": "content_block_start", "index": self._index, "content_block": start})
+        self.index, self._open = self.index + 1, what
+        events.append({"type": "content_block_start", "index": self.index, "content_block": start})
 
     def _close_block(self, events: list[Event]) -> None:
         if self._open is not None:
-            events.append({"type": "content_block_stop", "index": self._index})
+            events.append({"type": "content_block_stop", "index": self.index})
             self._open = None
 
     def _make_delta(self, delta: Mapping[str, Any]) -> Event:
-        return {"type": "content_block_delta", "index": self._index, "delta": delta}
+        return {"type": "content_block_delta", "index": self.index, "delta": delta}
 
 
 _EMPTY_THOUGHT: Final = {"type": "thinking", "thinking": "", "signature": ""}

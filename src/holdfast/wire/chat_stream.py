@@ -43,7 +43,13 @@ class ChatDecoder:
             deltas.insert(0, Head(head))
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list | tuple) else ():
-            if isinstance(choice, Mapping):
+            if not isinstance(choice, Mapping):
+                continue
+            message, index = choice.get("delta"), choice.get("index")
+            is_text = isinstance(message, dict) and len(message) == 1 and isinstance(message.get("content"), str)
+            if is_text and isinstance(index, int) and len(choice) - list(choice.values()).count(None) == 2:
+                deltas.append(Text(message["content"], index))  # nearly all choices have only these two fields
+            else:
                 self._decode_choice(choice, deltas)
         if isinstance(usage := chunk.get("usage"), dict):
             deltas.append(Usage(usage))
@@ -54,9 +60,7 @@ class ChatDecoder:
         index = index if isinstance(index, int) else 0
         # Some upstreams send the whole message so far along with each delta, others a message instead of the last delta.
         message = choice.get("delta", choice.get("message"))
-        if isinstance(message, dict) and len(message) == 1 and isinstance(message.get("content"), str):
-            deltas.append(Text(message["content"], index))  # the fast path for nearly all chunks
-        elif message and isinstance(message, Mapping):
+        if message and isinstance(message, Mapping):
             if "delta" not in choice and isinstance(calls := message.get("tool_calls"), list):
                 # Those of a whole message need no numbers, and some upstreams give each the same.
                 numbered = [{**call, "index": at} for at, call in enumerate(calls) if isinstance(call, Mapping)]

@@ -115,15 +115,11 @@ class ChunkEvents:
     def encode(self, deltas: list[Delta], session: Mapping[str, Any] | None) -> bytes:
         text = deltas[0] if len(deltas) == 1 and session is None else None
         if isinstance(text, Text) and text.choice in self._chunks.begun:
-            return _TEXT_EVENT % (self._begin_text_event(), text.choice, _encoder.encode(text.text))
+            if self._beginning[0] is not (head := self._chunks.head):
+                self._beginning = (head, _encoder.encode({**head, "object": "chat.completion.chunk"})[:-1])
+            return _TEXT_EVENT % (self._beginning[1], text.choice, _encoder.encode(text.text))
         chunk = self._chunks.encode(one for one in deltas if self._usage or not isinstance(one, Usage))
         return b"" if chunk is None else _encode_event({**self._convert(chunk), **(session or {})})
-
-    def _begin_text_event(self) -> bytes:
-        head = self._chunks.head
-        if self._beginning[0] is not head:
-            self._beginning = (head, _encoder.encode({**head, "object": "chat.completion.chunk"})[:-1])
-        return self._beginning[1]
 
     def encode_progress(self, progress: Progress) -> bytes:
         """Encode progress as a comment. Add an event if the client asked for progress events."""
