@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 from msgspec import NODEFAULT, inspect
 
 from holdfast.config.agents import AgentMemory, Search
-from holdfast.config.convert import join_path
 from holdfast.config.model import Document
+from holdfast.config.yaml_tree import join_path
 from holdfast.context.settings import DEFAULT_STRATEGY, ContextSettings
 from holdfast.docstrings import list_field_docs
 from holdfast.durations import format_duration

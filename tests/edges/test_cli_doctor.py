@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
 from holdfast.cli.doctor import machine, store, upstream
-from holdfast.config import load, load_default
+from holdfast.config import load
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -149,7 +149,7 @@ def test_upstream_answers_have_levels(status: int, key: str | None, level: str, 
     try:
         url = f"http://127.0.0.1:{server.server_port}/v1/"
         (told,) = upstream.check_upstreams(
-            load_default({"OPENAI_BASE_URL": url, **({"OPENAI_API_KEY": key} if key else {})})
+            load("", env={"OPENAI_BASE_URL": url, **({"OPENAI_API_KEY": key} if key else {})})
         )
     finally:
         server.shutdown()

@@ -12,7 +12,7 @@ from msgspec import inspect
 
 from holdfast import config
 from holdfast.config import Config
-from holdfast.config.environment import parse_dotenv
+from holdfast.config.dotenv import parse_dotenv
 from holdfast.config.gateway import Gateway
 from holdfast.errors import ConfigError
 from holdfast.limits import DOTENV_BYTES

@@ -20,7 +20,7 @@ def load(text: str, **env: str) -> Config:
 
 
 def test_without_a_file_sqlite_and_the_offline_model_are_used() -> None:
-    found = config.load_default({})
+    found = config.load("", env={})
     upstream = config.resolve_llm(found)
     assert config.resolve_store_url(found) == "sqlite:///holdfast.db"
     assert (upstream.provider, upstream.model, upstream.origin) == ("offline", "offline", "built-in")
@@ -49,7 +49,7 @@ def test_anthropic_entries_use_only_anthropic_variables() -> None:
 
 def test_invalid_environment_variables_are_rejected() -> None:
     with pytest.raises(ConfigError) as caught:
-        config.load_default({"OPENAI_BASE_URL": "localhost:1234", "OPENAI_API_KEY": "a\nb"})
+        config.load("", env={"OPENAI_BASE_URL": "localhost:1234", "OPENAI_API_KEY": "a\nb"}, source="defaults")
     first, second = caught.value.problems
     assert first.startswith("defaults: environment variable OPENAI_BASE_URL: expected a URL")
     assert second.startswith("defaults: environment variable OPENAI_API_KEY: must be printable")

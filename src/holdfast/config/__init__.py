@@ -4,16 +4,17 @@
 - `loader`: loads a `Config` from text, file, flags and environment, and collects every mistake
 - `yaml_tree`: parses YAML into a tree with line numbers, and fills in `${VAR}`
 - `spellings`: renames keys in their second spelling
-- `environment`: reads `.env` files, and variables such as `HOLDFAST_GATEWAY__PORT`
+- `dotenv`: reads `.env` files
+- `environment`: overrides values by variables such as `HOLDFAST_GATEWAY__PORT`
 - `convert`: converts the tree to the classes of `model`
 - `resolve`: finds the model that answers, an embedder, and the database of the sessions
 - `build`: creates a `Holdfast` and its parts
 - `check`, `show`: implement `holdfast config check` and `holdfast config show`
-- `reference`: generates the table of all keys, and the JSON Schema for editors
+- `json_schema`: generates the JSON Schema for editors
 """
 
 from holdfast.config.check import Report, check_config, list_warnings
-from holdfast.config.loader import ServerSettings, load, load_default, load_file, load_settings
+from holdfast.config.loader import ServerSettings, load, load_settings
 from holdfast.config.model import Config
 from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm, resolve_store_url
 from holdfast.config.show import describe, show_config
@@ -26,8 +27,6 @@ __all__ = [
     "describe",
     "list_warnings",
     "load",
-    "load_default",
-    "load_file",
     "load_settings",
     "resolve_context",
     "resolve_embedder",

@@ -14,17 +14,16 @@ import msgspec
 from holdfast.agents import DEFAULT, Agent, Llm, MemoryFileSettings, Roster, offline
 from holdfast.config.agents import AgentMemory, Search
 from holdfast.config.gateway import Gateway, is_loopback
-from holdfast.config.hooks import Hooks, Redaction, WebhookSettings, WorkspaceGit
+from holdfast.config.hooks import Hooks, Redaction, WorkspaceGit
 from holdfast.config.llms import LLMSettings
 from holdfast.config.loader import ServerSettings, load_settings
-from holdfast.config.model import Config, Consolidation
+from holdfast.config.model import Config
 from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm
 from holdfast.config.storage import IndexStorage, MemoryStorage
 from holdfast.consolidation.sweeps import ConsolidationSettings
 from holdfast.context.recalled import RecalledKind, RecallSettings
 from holdfast.context.strategies import forget_strategies, register_strategies
 from holdfast.domain.budget import Budget
-from holdfast.engine.session_lock import QueueSettings
 from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.hooks.registry import Hook
@@ -44,8 +43,8 @@ from holdfast.models import (
     find_count_endpoint,
 )
 from holdfast.models.client import Options
-from holdfast.rerankers.settings import Rerank, RerankSettings
-from holdfast.secrets import Redactor, make_guard, make_redactor_for
+from holdfast.rerankers.settings import RerankSettings
+from holdfast.secrets import make_guard, make_redactor_for
 from holdfast.stores.sql.address import MEMORY, parse_path
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
@@ -152,26 +151,16 @@ def build_python_settings(config: Config) -> PythonSettings | None:
     return PythonSettings(**given) if given.pop("enabled") else None
 
 
-def build_mcp_settings(config: Config) -> tuple[McpSettings, ...]:
-    """Return the MCP servers whose tools agents may use."""
-    return tuple(McpSettings(name=name, **msgspec.structs.asdict(one)) for name, one in config.mcp_servers.items())
-
-
-def build_memory_settings(config: Config) -> MemorySettings:
-    """Return the settings of memories."""
-    stored, hold_mcp = config.storage.memory, config.mcp.remember == "held"
-    mode = None if stored is None or config.storage.index else stored.backend
-    return MemorySettings(mode=mode, hold_mcp=hold_mcp)
-
-
 def build_tool_limits(gateway: Gateway) -> ToolLimits:
     """Return the limits for tool calls in a turn."""
     return ToolLimits(rounds=gateway.max_tool_rounds, result=gateway.max_tool_result, timeout=gateway.tool_timeout)
 
 
-def build_queue_settings(gateway: Gateway) -> QueueSettings:
-    """Return the settings that decide what a turn does if it arrives while another turn of its session is running."""
-    return QueueSettings(mode=gateway.session_queue, timeout=gateway.queue_timeout)
+def build_memory_settings(config: Config) -> MemorySettings:
+    """Return the settings of memories."""
+    stored = config.storage.memory
+    mode = None if stored is None or config.storage.index else stored.backend
+    return MemorySettings(mode=mode, hold_mcp=config.mcp.remember == "held")
 
 
 def build_workspace_settings(settings: WorkspaceGit | None) -> WorkspaceSettings | None:
@@ -179,12 +168,6 @@ def build_workspace_settings(settings: WorkspaceGit | None) -> WorkspaceSettings
     if settings is None or not settings.enabled:
         return None
     return WorkspaceSettings(path=settings.path)
-
-
-def build_consolidation_settings(section: Consolidation | None) -> ConsolidationSettings:
-    """Return the settings of consolidation. `section` is the section `consolidation`; None: the defaults."""
-    given = section or Consolidation()
-    return ConsolidationSettings(enabled=given.enabled, interval=round(given.interval * 1000))
 
 
 def build_hooks(settings: Hooks, redaction: Redaction) -> list[Hook]:
@@ -196,13 +179,10 @@ def build_hooks(settings: Hooks, redaction: Redaction) -> list[Hook]:
     redactor, hooks = make_redactor_for(redaction), list[Hook]()
     if settings.transcripts_dir is not None:
         hooks.append(Transcripts(settings.transcripts_dir))
-    hooks += [_build_webhook(webhook, redactor) for webhook in settings.webhooks]
+    for webhook in settings.webhooks:
+        given = msgspec.structs.asdict(webhook)
+        hooks.append(Webhook(given.pop("url"), given.pop("secret"), **given, redactor=redactor))
     return hooks
-
-
-def _build_webhook(settings: WebhookSettings, redactor: Redactor | None) -> Webhook:
-    given = msgspec.structs.asdict(settings)
-    return Webhook(given.pop("url"), given.pop("secret"), **given, redactor=redactor)
 
 
 def build_index_settings(config: Config) -> IndexSettings | None:
@@ -216,19 +196,14 @@ def build_index_settings(config: Config) -> IndexSettings | None:
     index, memory = config.storage.index or IndexStorage(), config.storage.memory or MemoryStorage()
     if not index.enabled:
         return None
-    vectors, name = memory.vector_provider, index.embedder or memory.embedder
+    vectors, name, rerank = memory.vector_provider, index.embedder or memory.embedder, index.rerank
     return IndexSettings(
         folder=None if vectors is None else vectors.path,
         mode=index.type or memory.backend,
         embedder=None if name is None else resolve_embedder(config, name),
         compress=vectors is not None and vectors.chromem is not None and vectors.chromem.compress,
-        rerank=None if index.rerank is None else _build_rerank_settings(index.rerank),
+        rerank=None if rerank is None else RerankSettings(**msgspec.structs.asdict(rerank)),
     )
-
-
-def _build_rerank_settings(given: Rerank) -> RerankSettings:
-    fields = msgspec.structs.asdict(given)
-    return RerankSettings(**fields | {"base_url": given.base_url and given.base_url.rstrip("/")})
 
 
 # -- agents and models ---------------------------------------------------------------
@@ -287,34 +262,27 @@ def build_roster(config: Config, clients: Clients | None = None) -> Roster:
     for name, agent in config.agents.items():
         given = msgspec.structs.asdict(agent)
         del given["memory"], given["search"]
-        given |= {"context": resolve_context(config, name), "recalls": _build_recalls(config, name)}
-        given["memory_files"] = _build_memory_files(config, name)
+        given |= {"context": resolve_context(config, name), **_build_recall(config, name)}
         agents[name] = Agent(name=name, **given)
-    files = _build_memory_files(config)
-    roster = Roster(llms, agents, config.context, recalls=_build_recalls(config), memory_files=files)
+    roster = Roster(llms, agents, config.context, **_build_recall(config))
     clients.keep(roster)
     return roster
 
 
-def _build_recalls(config: Config, agent: str | None = None) -> dict[RecalledKind, RecallSettings]:
-    """Return the settings of each enabled kind of recall: search in past conversations, and in memories.
+def _build_recall(config: Config, agent: str | None = None) -> dict[str, Any]:
+    """Return how an agent recalls: `recalls`, the settings of each enabled kind, and `memory_files`.
 
     Args:
         config: the configuration.
         agent: name of the agent. None: a model that is called without an agent.
     """
-    found: dict[RecalledKind, RecallSettings] = {}
+    recalls: dict[RecalledKind, RecallSettings] = {}
     search, memory = _merge(config, agent, "search", config.search), _merge(config, agent, "memory", config.memory)
     if search.enabled:
-        found["conversation"] = msgspec.structs.replace(_build_recall(search), zone=search.tz)
+        recalls["conversation"] = RecallSettings(budget=search.budget, max_results=search.max_results, zone=search.tz)
     if memory.enabled:
-        found["memory"] = _build_recall(memory)
-    return found
-
-
-def _build_memory_files(config: Config, agent: str | None = None) -> MemoryFileSettings:
-    memory = _merge(config, agent, "memory", config.memory)
-    return MemoryFileSettings(memory.files, memory.review)
+        recalls["memory"] = RecallSettings(budget=memory.budget, max_results=memory.max_results)
+    return {"recalls": recalls, "memory_files": MemoryFileSettings(memory.files, memory.review)}
 
 
 def _merge(config: Config, agent: str | None, section: str, top: R) -> R:
@@ -322,15 +290,9 @@ def _merge(config: Config, agent: str | None, section: str, top: R) -> R:
     own = getattr(config.agents[agent], section) if agent is not None else None
     if own is None:
         return top
-    given = msgspec.structs.asdict(own)
-    usual = type(top)()
-    path = f"agents.{agent}.{section}"
-    own_keys = {key for key in given if f"{path}.{key}" in config.lines or given[key] != getattr(usual, key)}
+    given, usual, path = msgspec.structs.asdict(own), type(top)(), f"agents.{agent}.{section}"
+    own_keys = {key for key in given if f"{path}.{key}" in config.places or given[key] != getattr(usual, key)}
     return msgspec.structs.replace(top, **{key: given[key] for key in own_keys})
-
-
-def _build_recall(given: Search | AgentMemory) -> RecallSettings:
-    return RecallSettings(budget=given.budget, max_results=given.max_results)
 
 
 def _build_llm(name: str, settings: LLMSettings, places: dict[str, Model], clients: Clients, *, patience: float) -> Llm:
@@ -424,12 +386,16 @@ BUILDERS: Final[Mapping[str, Callable[[Config], Any]]] = {
     "session_queue": lambda config: config.gateway.session_queue,
     "queue_timeout": lambda config: config.gateway.queue_timeout,
     "python": build_python_settings,
-    "mcp_servers": build_mcp_settings,
+    "mcp_servers": lambda config: [
+        McpSettings(name=name, **msgspec.structs.asdict(one)) for name, one in config.mcp_servers.items()
+    ],
     "artifact_tools": lambda config: config.artifacts.tools,
     "cache_bytes": lambda config: config.storage.sessions.cache_bytes,
     "index": build_index_settings,
     "memory": build_memory_settings,
-    "consolidation": lambda config: build_consolidation_settings(config.consolidation),
+    "consolidation": lambda config: ConsolidationSettings(
+        enabled=config.consolidation.enabled, interval=round(config.consolidation.interval * 1000)
+    ),
     "workspaces": lambda config: build_workspace_settings(config.hooks.workspace_git),
 }
 """For each setting of `Holdfast`, by name: the function that builds its value from a configuration."""

@@ -11,10 +11,9 @@ import msgspec
 import yaml
 
 from holdfast.agents.team import BELOW, CALLED
-from holdfast.config.agents import Agent
 from holdfast.config.convert import suggest
 from holdfast.config.gateway import is_loopback
-from holdfast.config.loader import ExaminedSettings, ServerSettings, examine_settings
+from holdfast.config.loader import ServerSettings, examine_settings
 from holdfast.config.model import BUILT_IN, OFFLINE, Config
 from holdfast.config.resolve import ANTHROPIC_URL, OPENAI_URL, find_store_mistake, resolve_context, resolve_llm
 from holdfast.config.show import describe
@@ -22,6 +21,7 @@ from holdfast.context.strategies import WITHOUT_MODEL
 from holdfast.distribution import format_install_hint
 from holdfast.domain.budget import describe_unknown_window, window_of
 from holdfast.errors import ConfigError, HoldfastError, InvalidRequest, MissingExtra
+from holdfast.numbers import format_count
 from holdfast.secrets.rules import ALL, EXTRA, choose_rules, find_unknown, is_library_installed
 from holdfast.sections import mask_url
 from holdfast.stores.checks import DOT_SEGMENTS
@@ -66,28 +66,33 @@ def check_config(
         env: the environment variables.
         prepare: builds the server that `holdfast serve` would run, without opening it. Its errors are reported as mistakes.
     """
-    found = examine_settings({"config": file}, env)
-    settings = _apply_address(found.settings)
-    config = settings.config
-    name = settings.file or "defaults"
+    settings, found, exposed = examine_settings({"config": file}, env)
     if found.is_missing:
         data = {"file": settings.file, "ok": False, "problems": found.problems, "warnings": []}
         return Report(2, "\n".join(found.problems), data)
-    further = [line for line in _list_refusals(config, found.wrong) if line not in found.problems]
-    problems = [*found.problems, *further]
-    warnings = [line for line in [*_list_warnings(config, found.wrong), *found.exposed] if line not in problems]
-    if not _can_load(found):
-        return _report_mistakes(name, settings.file, problems, warnings)
-    if not problems:
-        problems = _try_to_build(prepare, settings)
-        warnings = [line for line in warnings if line not in problems]
-    return _report_loaded(settings, problems, warnings, name)
-
-
-def _apply_address(settings: ServerSettings) -> ServerSettings:
-    """Return the settings with the host and port that `serve` would use, which may come from `HOLDFAST_HOST` and `HOLDFAST_PORT`."""
+    # `serve` listens at the host and port of `HOLDFAST_HOST` and `HOLDFAST_PORT`, if they are set.
     gateway = msgspec.structs.replace(settings.config.gateway, host=settings.host, port=settings.port)
-    return settings._replace(config=msgspec.structs.replace(settings.config, gateway=gateway))
+    config = msgspec.structs.replace(settings.config, gateway=gateway)
+    settings = settings._replace(config=config)
+    refusals, doubts = (
+        _format_lines(config, (one for one in listed if not _is_consequence(one[0], found.wrong)))
+        for listed in (_find_refusals(config), _find_doubts(config))
+    )
+    if any("." not in path and "[" not in path for path in found.wrong):  # a whole section is wrong
+        doubts = []
+    problems = list(dict.fromkeys([*found.problems, *refusals]))
+    mistake = find_store_mistake(config)
+    # A configuration without a usable database loads, because `--store` may name one.
+    loads = all(mistake is not None and line.endswith(mistake[1]) for line in found.problems)
+    if loads and not problems:
+        problems = _try_to_build(prepare, settings)
+    warnings = [line for line in [*doubts, *exposed] if line not in problems]
+    data = {"file": settings.file, "ok": not problems, "problems": problems, "warnings": warnings}
+    lines = [*problems, *(f"warning: {warning}" for warning in warnings)]
+    if loads:
+        return _report_loaded(settings, lines, data)
+    count = f"{settings.file or 'defaults'}: {format_count(len(problems), 'mistake')}"
+    return Report(1, "\n".join([*lines, count]), data)
 
 
 def _try_to_build(prepare: Callable[[ServerSettings], object], settings: ServerSettings) -> list[str]:
@@ -101,60 +106,28 @@ def _try_to_build(prepare: Callable[[ServerSettings], object], settings: ServerS
     return []
 
 
-def _can_load(found: ExaminedSettings) -> bool:
-    """Return True if there is no mistake, or if the only mistake is that the sessions have no usable database."""
-    mistake = find_store_mistake(found.settings.config)
-    return all(mistake is not None and line.endswith(mistake[1]) for line in found.problems)
-
-
-def _list_refusals(config: Config, wrong: Collection[str]) -> list[str]:
-    """Return the reasons why `serve` rejects the configuration, except consequences of mistakes that are already reported."""
-    found = find_refusals(config)
-    return format_lines(config, [(path, message) for path, message in found if not _is_consequence(path, wrong)])
-
-
-def _list_warnings(config: Config, wrong: Collection[str]) -> list[str]:
-    """Return the warnings. Leave out those that may only be consequences of the mistakes in `wrong`.
-
-    If a top-level section is wrong as a whole, none are listed.
-    """
-    if any("." not in path and "[" not in path for path in wrong):
-        return []
-    found = [(path, message) for path, message in find_doubts(config) if not _is_consequence(path, wrong)]
-    return format_lines(config, found)
-
-
 def _is_consequence(path: str, wrong: Collection[str]) -> bool:
     """Return True if a message about the key `path` may be a consequence of a mistake at one of the paths in `wrong`."""
     causes = {"gateway.host": "auth", "storage.sessions.database": "databases", "storage.sessions.backend": "databases"}
-    return any(_is_related(path, other) or (path in causes and _is_related(causes[path], other)) for other in wrong)
+    near = [path, causes.get(path, path)]
+    return any(
+        f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.") for one in near for other in wrong
+    )
 
 
-def _is_related(path: str, other: str) -> bool:
-    return path == other or path.startswith(f"{other}.") or other.startswith(f"{path}.")
-
-
-def _report_mistakes(name: str, file: str | None, problems: list[str], warnings: list[str]) -> Report:
-    count = f"{len(problems)} mistake{'s' * (len(problems) > 1)}"
-    lines = [*problems, *(f"warning: {warning}" for warning in warnings), f"{name}: {count}"]
-    return Report(1, "\n".join(lines), {"file": file, "ok": False, "problems": problems, "warnings": warnings})
-
-
-def _report_loaded(settings: ServerSettings, problems: list[str], warnings: list[str], name: str) -> Report:
+def _report_loaded(settings: ServerSettings, lines: Sequence[str], data: dict[str, Any]) -> Report:
     config = settings.config
     llm, shown = resolve_llm(config), describe(config)
-    has_store = find_store_mistake(config) is None or "store" in config.origins
+    has_store = find_store_mistake(config) is None or "store" in config.places
     store = mask_url(settings.store) if has_store else "none"
     model = {"name": llm.model, "provider": llm.provider, "base_url": mask_url(llm.base_url), "origin": llm.origin}
     answers = f"{llm.model} at {model['base_url']} ({llm.origin})" if llm.base_url else "offline, built in"
-    verdict = f"{name}: loads, but this version cannot serve it" if problems else f"{name}: ok"
-    count = f", {len(warnings)} warning{'s' * (len(warnings) > 1)}" if warnings else ""
-    lines = [*problems, *(f"warning: {warning}" for warning in warnings), verdict + count]
-    lines += [f"model: {answers}", f"store: {store}", ""]
-    lines.append(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=100).rstrip())
-    data: dict[str, Any] = {"file": settings.file, "ok": not problems, "problems": problems, "warnings": warnings}
-    data |= {"model": model, "store": store, "config": shown}
-    return Report(1 if problems else 0, "\n".join(lines), data)
+    verdict = "ok" if data["ok"] else "loads, but this version cannot serve it"
+    count = f", {format_count(len(data['warnings']), 'warning')}" if data["warnings"] else ""
+    head = [f"{settings.file or 'defaults'}: {verdict}{count}", f"model: {answers}", f"store: {store}", ""]
+    body = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=100).rstrip()
+    text = "\n".join([*lines, *head, body])
+    return Report(0 if data["ok"] else 1, text, {**data, "model": model, "store": store, "config": shown})
 
 
 # -- warnings ----------------------------------------------------------------------
@@ -165,30 +138,28 @@ def list_warnings(config: Config) -> list[str]:
 
     Each line begins with the place of the setting, such as `holdfast.yaml:3`.
     """
-    return format_lines(config, [*find_refusals(config), *find_doubts(config)])
+    return _format_lines(config, [*_find_refusals(config), *_find_doubts(config)])
 
 
-def format_lines(config: Config, found: Iterable[tuple[str, str]]) -> list[str]:
+def _format_lines(config: Config, found: Iterable[tuple[str, str]]) -> list[str]:
     """Format findings as lines, in the order of the file and without duplicates. Each line begins with its place in the file."""
-    lines = [(config.lines.get(path, 0), path, message) for path, message in dict.fromkeys(found)]
-    return [f"{config.format_place(path)}: {message}" for _, path, message in sorted(lines, key=lambda found: found[0])]
+    lines = sorted(dict.fromkeys(found), key=lambda one: config.places[one[0]].line if one[0] in config.places else 0)
+    return [config.format_mistake(path, message) for path, message in lines]
 
 
-def find_refusals(config: Config) -> list[tuple[str, str]]:
-    """Return the reasons why `serve` would reject a configuration that can be loaded, each with the path of a key."""
-    mistake = find_store_mistake(config)
-    exposed = _find_exposed(config) if config.auth.required is False else ()
-    names = _find_wrong_names(config.agents)
-    return [
-        *([mistake] if mistake else []),
-        *exposed,
-        *names,
-        *_find_missing_rules(config),
-        *_find_mcp_mistakes(config),
-    ]
+def _find_refusals(config: Config) -> Findings:
+    """Yield the reasons why `serve` would reject a configuration that can be loaded."""
+    if mistake := find_store_mistake(config):
+        yield mistake
+    if config.auth.required is False:
+        yield from _find_exposed(config)
+    for name in DOT_SEGMENTS.intersection(config.agents):
+        yield "agents", f"an agent must not be called {name!r}: HTTP clients resolve it in the path of a URL"
+    yield from _find_missing_rules(config)
+    yield from _find_mcp_mistakes(config)
 
 
-def find_doubts(config: Config) -> Findings:
+def _find_doubts(config: Config) -> Findings:
     """Yield warnings about settings that are accepted but will not work as intended."""
     yield from _find_exposed(config)
     yield from _find_unknown_names(config)
@@ -200,12 +171,12 @@ def find_doubts(config: Config) -> Findings:
     guards = config.secret_guard is not None and config.secret_guard.enabled
     for key in ("patterns", "rules", "exclude_rules"):
         is_used = config.redaction.enabled or (guards and key == "patterns")
-        if f"redaction.{key}" in config.lines and not is_used:
+        if f"redaction.{key}" in config.places and not is_used:
             yield f"redaction.{key}", "redaction is disabled; set `redaction.enabled: true`"
     yield from _find_hook_doubts(config)
     sessions, key = config.storage.sessions, "sessions.max_sessions"
     is_kept = sessions.backend != "inmemory" and not sessions.retention
-    if key in config.lines and config.sessions.max_sessions and is_kept:
+    if key in config.places and config.sessions.max_sessions and is_kept:
         message = "closes the session that has been idle longest, but keeps it on disk forever"
         yield key, f"{message}: set storage.sessions.retention to limit disk usage"
 
@@ -217,37 +188,27 @@ def _find_exposed(config: Config) -> Findings:
     if config.auth.kind == "never":
         yield "gateway.host", f"{reached}, and auth.required is false: the server will not start"
     else:
-        yield (
-            "gateway.host",
-            f"{reached}: the server starts only if a key exists; create one with `holdfast keys create`",
-        )
+        remedy = "create one with `holdfast keys create`"
+        yield "gateway.host", f"{reached}: the server starts only if a key exists; {remedy}"
 
 
 def _find_unknown_names(config: Config) -> Findings:
+    """Yield a warning for each embedder and each agent that is named but does not exist."""
     for key in ("memory", "index"):
         part = getattr(config.storage, key)
         if part and part.embedder and part.embedder not in {*config.embedders, *BUILT_IN}:
             yield f"storage.{key}.embedder", f"no embedder {part.embedder!r}{suggest(part.embedder, config.embedders)}"
-    yield from _find_unknown_agents(config.agents)
-
-
-def _find_wrong_names(agents: Mapping[str, Agent]) -> Findings:
-    """Yield the names that agents cannot have, because they would be segments of paths."""
-    for name in DOT_SEGMENTS.intersection(agents):
-        yield "agents", f"an agent must not be called {name!r}: HTTP clients resolve it in the path of a URL"
-
-
-def _find_unknown_agents(agents: Mapping[str, Agent]) -> Findings:
-    """Yield a warning for each reference from one agent to an agent that does not exist. Turns of the referring agent are rejected."""
-    for name, agent in agents.items():
-        for key in (*BELOW, CALLED):
-            for other in (other for other in getattr(agent, key) if other not in agents):
-                message = f"no agent {other!r}: turns of {name!r} are rejected{suggest(other, agents)}"
-                yield f"agents.{name}.{key}", message
+    for name, agent in config.agents.items():
+        for relation in (*BELOW, CALLED):
+            for other in (other for other in getattr(agent, relation) if other not in config.agents):
+                near = suggest(other, config.agents)
+                yield f"agents.{name}.{relation}", f"no agent {other!r}: turns of {name!r} are rejected{near}"
 
 
 def _find_unknown_tools(config: Config) -> Findings:
     """Yield a warning for each tool that is disabled or not built in. A program may still register a tool by that name."""
+    # The tools of an MCP server are only known while it runs, so only the prefix of the name is compared.
+    prefixes = tuple(get_tool_prefix(name, one.prefix) for name, one in config.mcp_servers.items())
     for name, agent in config.agents.items():
         path = f"agents.{name}.tools"
         for tool in agent.tools or ():
@@ -256,17 +217,8 @@ def _find_unknown_tools(config: Config) -> Findings:
             elif tool in WORKSPACE_TOOLS:
                 if not (config.hooks.workspace_git and config.hooks.workspace_git.enabled):
                     yield path, f"tool {tool!r} is disabled, so turns are rejected: enable hooks.workspace_git"
-            elif tool not in _BUILT and not _can_be_server_tool(config, tool):
+            elif tool not in {*_BUILT, *config.mcp_servers} and not tool.startswith(prefixes):
                 yield path, f"no built-in tool {tool!r}: turns are rejected unless the program registers it"
-
-
-def _can_be_server_tool(config: Config, tool: str) -> bool:
-    """Return True if `tool` is the name of an MCP server, or may be one of its tools.
-
-    The tools of an MCP server are only known while it runs, so only the prefix of the name is compared.
-    """
-    named = config.mcp_servers.items()
-    return any(tool == name or tool.startswith(get_tool_prefix(name, one.prefix)) for name, one in named)
 
 
 def _find_unknown_models(config: Config) -> Findings:
@@ -275,13 +227,13 @@ def _find_unknown_models(config: Config) -> Findings:
     options = {path: resolve_context(config, name).options for path, name in contexts.items()}
     used += [(f"{path}.summarizer_llm", given.get("summarizer_llm")) for path, given in options.items()]
     for path, model in used:
-        if model is None or path not in config.lines or model in {*config.llms, *BUILT_IN, OFFLINE, *WITHOUT_MODEL}:
+        if model is None or path not in config.places or model in {*config.llms, *BUILT_IN, OFFLINE, *WITHOUT_MODEL}:
             continue
         if window_of(model) is None:
             yield path, f"no llm {model!r}: used as a model's name{suggest(model, config.llms)}"
     for path, given in options.items():
         scorer = given.get("scorer")
-        if scorer is not None and scorer not in config.llms and f"{path}.scorer" in config.lines:
+        if scorer is not None and scorer not in config.llms and f"{path}.scorer" in config.places:
             message = f"no llm {scorer!r}: signals of the text are used instead{suggest(scorer, config.llms)}"
             yield f"{path}.scorer", message
 
@@ -291,6 +243,7 @@ def _find_fallbacks(config: Config) -> Findings:
 
     Two models may name each other as fallbacks, because fallbacks of fallbacks are not used.
     """
+    is_passed = config.gateway.upstream_auth == "passthrough"
     for name, llm in config.llms.items():
         own, path = resolve_llm(config, name), f"llms.{name}.fallbacks"
         seen = {(own.origin, own.model)}
@@ -301,14 +254,9 @@ def _find_fallbacks(config: Config) -> Findings:
                 yield path, f"{other!r} is {'the same model' if itself else 'listed before'}: it is called once"
             elif other not in {*config.llms, *BUILT_IN, OFFLINE} and window_of(other) is None:
                 yield path, f"no llm {other!r}: used as a model's name{suggest(other, config.llms)}"
-            elif (
-                config.gateway.upstream_auth == "passthrough"
-                and urlsplit(found.base_url)[:2] != urlsplit(own.base_url)[:2]
-            ):
-                yield (
-                    path,
-                    f"{other!r} has another address: a client's own key is not sent to it (gateway.upstream_auth)",
-                )
+            elif is_passed and urlsplit(found.base_url)[:2] != urlsplit(own.base_url)[:2]:
+                reason = "a client's own key is not sent to it (gateway.upstream_auth)"
+                yield path, f"{other!r} has another address: {reason}"
             seen.add((found.origin, found.model))
 
 
@@ -325,7 +273,7 @@ def list_missing_keys(config: Config) -> list[str]:
 
     Each line begins with its place in the file.
     """
-    return format_lines(config, _find_missing_keys(config))
+    return _format_lines(config, _find_missing_keys(config))
 
 
 def _find_missing_keys(config: Config) -> Findings:

@@ -9,7 +9,18 @@ from typing import Any, Final
 
 from msgspec import inspect
 
-from holdfast.config.yaml_tree import Listing, Node, Problems, Scalar, Section, find_kind, is_broken, to_plain
+from holdfast.config.yaml_tree import (
+    Listing,
+    Node,
+    Place,
+    Problems,
+    Scalar,
+    Section,
+    find_kind,
+    is_broken,
+    join_path,
+    to_plain,
+)
 from holdfast.context import settings as strategies
 from holdfast.context.settings import ContextSettings
 from holdfast.durations import format_duration, parse_duration
@@ -55,13 +66,8 @@ def describe_unknown(key: str, known: Collection[str]) -> str:
     return "unknown key" + (suggest(key, known) or f"; known: {', '.join(known)}")
 
 
-def join_path(path: str, key: str) -> str:
-    """Return the path of the key `key` in the section at `path`. The path of the top level is empty."""
-    return f"{path}.{key}" if path else key
-
-
 class Converter:
-    """Converts the tree of one document to an instance of the model, and records the line of each key.
+    """Converts the tree of one document to an instance of the model, and records the place of each key.
 
     Wrong values are left out and all other values are converted, so that every mistake is found at once.
     """
@@ -69,8 +75,8 @@ class Converter:
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
         self._base: ContextSettings | None = ContextSettings()
-        self.lines: dict[str, int] = {}
-        """Line of each key, by its path in the model and by its path in the file. 0: the key is not in the file."""
+        self.places: dict[str, Place] = {}
+        """Place of each key that is set, by its path in the model."""
 
     def convert_section(self, cls: type[Settings], node: Node, path: str) -> Any:
         """Return an instance of `cls` without the wrong values of the mapping `node`, or FAILED if `node` is not a mapping."""
@@ -89,11 +95,15 @@ class Converter:
             if value is FAILED or len(self._problems) > before:
                 wrong.add(name)
         for name in (name for name, field in fields.items() if field.required and name not in given):
-            self._problems.add(node.line, join_path(path, name), "missing")
+            self._problems.add(node.place.inside(name), "missing", join_path(path, name))
             wrong.add(name)
-        return self._create(
-            cls, values, wrong, path, {name: child.line for name, child in given.items()} | {"": node.line}
-        )
+        made = _make_section(cls, values)
+        for key, message in made.find_mistakes():
+            name = key.partition(".")[0]
+            # Next to a wrong value, a mistake of a key that is not given may be a consequence of the wrong value.
+            if not wrong or (name in given and name not in wrong):
+                self._problems.add(self._find_place(node, path, key), message, join_path(path, key))
+        return made
 
     def _collect_given(self, cls: type[Settings], node: Section, path: str) -> dict[str, Node]:
         """Return the values that a mapping sets. Report unknown keys."""
@@ -103,42 +113,18 @@ class Converter:
             if key not in fields:
                 outer = find_section_of(key, fields)
                 message = f"unknown key; did you mean '{outer}.{key}'?" if outer else describe_unknown(key, fields)
-                self._problems.add(child.line, join_path(path, key), message)
+                self._problems.add(child.place, message, join_path(path, key))
             elif not _is_unset(child, fields[key]):
                 given[key] = child
-                self._note_line(path, key, child)
+                self.places[join_path(path, key)] = child.place
         return given
 
-    def _create(
-        self, cls: type[Settings], values: dict[str, Any], wrong: set[str], path: str, lines: Mapping[str, int]
-    ) -> Any:
-        """Return an instance of `cls`, and report mistakes in the combination of its values.
-
-        Args:
-            cls: the class to create.
-            values: the valid values, by name.
-            wrong: names of values whose mistakes were reported.
-            path: path of the section in the model.
-            lines: lines by name; the line of the section has the key `""`.
-        """
-        info = get_fields(cls)
-        needed = {
-            name: _make_samples(info[name].type)[0] for name in info if info[name].required and name not in values
-        }
-        made = cls(**values, **needed)
-        mistakes = [(key, message) for key, message in made.find_mistakes() if key.partition(".")[0] not in wrong]
-        if mistakes:
-            # A mistake may be a consequence of a value that was left out. It is reported only if every possible value causes it.
-            others = [
-                cls(**{**values, **needed, name: one}) for name in wrong for one in _make_samples(info[name].type)
-            ]
-            known = [set(other.find_mistakes()) for other in others]
-            mistakes = [mistake for mistake in mistakes if all(mistake in found for found in known)]
-        for key, message in mistakes:
-            here = join_path(path, key)
-            line = self.lines.get(here, lines.get(key.partition(".")[0], lines[""]))
-            self._problems.add(line, here, message)
-        return made
+    def _find_place(self, node: Section, path: str, key: str) -> Place:
+        """Return the place of a key of a section, such as `port` or `headers.Accept`, or the place where it would be."""
+        name, _, rest = key.partition(".")
+        outer = self.places.get(join_path(path, name))
+        near = outer.inside(rest) if outer is not None and rest else node.place.inside(key)
+        return self.places.get(join_path(path, key), near)
 
     # -- values ------------------------------------------------------------------
 
@@ -151,14 +137,13 @@ class Converter:
                 return self._convert_context(node, path)
             case inspect.StructType(cls=cls) if issubclass(cls, Settings):
                 if cls.SHORT and isinstance(node, Scalar):
-                    self._problems.written[join_path(path, cls.SHORT)] = self._problems.spell(path)
-                    node = Section(node.line, {cls.SHORT: node})
+                    node = Section(node.place, {cls.SHORT: node})
                 return self.convert_section(cls, node, path)
             case inspect.DictType():
                 return self._convert_mapping(node, info.value_type, path)
             case inspect.VarTupleType():
                 is_alone = form == "names" and isinstance(node, Scalar)
-                return self._convert_list(Listing(node.line, [node]) if is_alone else node, info.item_type, path)
+                return self._convert_list(Listing(node.place, [node]) if is_alone else node, info.item_type, path)
             case inspect.AnyType():
                 return to_plain(node)
             case _:
@@ -170,15 +155,15 @@ class Converter:
         holds_sections = isinstance(info, inspect.StructType)
         values = {}
         for name, child in node.entries.items():
-            here = self._note_line(path, name, child)
+            here = join_path(path, name)
+            self.places[here] = child.place
             if not name or not name.isprintable():
-                self._problems.add(child.line, here, "a name must be one or more printable characters")
+                self._problems.add(child.place, "a name must be one or more printable characters", here)
             # `assistant:` without a value is an agent with all defaults.
             is_default = holds_sections and isinstance(child, Scalar) and child.is_empty
-            value = self._convert(Section(child.line, {}) if is_default else child, info, here)
-            if value is FAILED and holds_sections:
-                # Its name is known, so references to it are valid.
-                value = next(iter(_make_samples(info)), FAILED)
+            value = self._convert(Section(child.place, {}) if is_default else child, info, here)
+            if value is FAILED and isinstance(info, inspect.StructType):
+                value = _make_section(info.cls, {})  # its name is known, so references to it are valid
             if value is not FAILED:
                 values[name] = value
         return values
@@ -195,7 +180,7 @@ class Converter:
         sound = {key: child for key, child in node.entries.items() if not is_broken(child)}
         given = {key: _read_option(child, key) for key, child in sound.items()}
         for key, child in node.entries.items():
-            self._note_line(path, key, child)
+            self.places[join_path(path, key)] = child.place
         if self._base is None and "strategy" not in given:
             return FAILED  # the top-level strategy is unknown, which was reported
         found, problems = strategies.examine(given, base=self._base)
@@ -203,8 +188,9 @@ class Converter:
         for key, message in problems:
             if key == "target" and "threshold" in broken:
                 continue  # the value would be compared with a default that does not apply
-            line = node.entries[key].line if key in node.entries else node.line
-            self._problems.add(line, join_path(path, key) if key else path, message)
+            inner = node.place.inside(key) if key else node.place
+            place = node.entries[key].place if key in node.entries else inner
+            self._problems.add(place, message, join_path(path, key) if key else path)
         if path == "context":
             self._base = None if "strategy" in {*broken, *(problem.key for problem in problems)} else found
         return found
@@ -219,15 +205,15 @@ class Converter:
                 expected = "a string (put it in quotes)"
         return self._report_wrong(node, path, expected, is_secret=form in {"secret", "url"})
 
-    def _note_line(self, path: str, key: str, child: Node) -> str:
-        here = join_path(path, key)
-        self.lines[here] = self.lines[self._problems.spell(here)] = child.line
-        return here
-
     def _report_wrong(self, node: Node, path: str, expected: str, *, is_secret: bool = False) -> Any:
         if not is_broken(node):
-            self._problems.add(node.line, path, f"expected {expected}, got {_show(node, is_secret=is_secret)}")
+            self._problems.add(node.place, f"expected {expected}, got {_show(node, is_secret=is_secret)}", path)
         return FAILED
+
+
+def _make_section(cls: Any, values: dict[str, Any]) -> Any:
+    """Return a section with these values. Required values that are missing are empty; this was reported."""
+    return cls(**{name: "" for name, field in get_fields(cls).items() if field.required} | values)
 
 
 def _read_option(node: Node, key: str) -> Any:
@@ -238,7 +224,7 @@ def _read_option(node: Node, key: str) -> Any:
     """
     if isinstance(node, Section):
         return {name: _read_option(child, name) for name, child in node.entries.items()}
-    if not isinstance(node, Scalar) or not node.variables:
+    if not isinstance(node, Scalar) or not node.place.variables:
         return to_plain(node)
     if key in _TEXT_KEYS and (key != "strategy" or node.text in strategies.STRATEGIES):
         return node.text
@@ -314,23 +300,3 @@ def _check_range(value: float | None, info: inspect.FloatType | inspect.IntType)
         return FAILED
     low, high = info.ge, info.le
     return value if (low is None or value >= low) and (high is None or value <= high) else FAILED
-
-
-def _make_samples(info: inspect.Type) -> list[Any]:  # noqa: PLR0911 - one return a type
-    """Return sample values of a type: all possible values of booleans and literals, otherwise at most two."""
-    info, form = unwrap_type(info)
-    match info:
-        case inspect.LiteralType(values=values):
-            return list(values)
-        case inspect.BoolType():
-            return [False, True]
-        case inspect.IntType() | inspect.FloatType():
-            return [info.ge or 0]
-        case inspect.StrType():
-            return ["https://x" if form == "url" else "x"]
-        case inspect.VarTupleType():
-            return [(), *((one,) for one in _make_samples(info.item_type)[:1])]
-        case inspect.StructType(cls=cls):
-            return [cls()] if not any(field.required for field in get_fields(cls).values()) else []
-        case _:
-            return [{}]

@@ -1,172 +1,25 @@
-"""Read settings from the environment and from `.env` files.
+"""Override the configuration by environment variables.
 
 `HOLDFAST_GATEWAY__PORT=9000` sets `port` in `gateway`, overriding the file. Two underscores separate levels. Items of a list are separated
 by commas. `HOLDFAST_HOOKS__WEBHOOKS__0__URL` belongs to the first item of a list. The type of the key decides how a value is read. A value
-is not parsed as YAML, and variables in it are not filled in. Variables of `.env` files are only visible to the configuration.
+is not parsed as YAML, and variables in it are not filled in.
 """
 
 from __future__ import annotations
 
 import difflib
-import os
 import re
-import stat
-from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from msgspec import inspect
 
-from holdfast.config.convert import find_nearest, join_path
+from holdfast.config.convert import find_nearest
+from holdfast.config.dotenv import Variables
 from holdfast.config.model import Document
-from holdfast.config.yaml_tree import Listing, Node, Problems, Scalar, Section, check_text
+from holdfast.config.yaml_tree import Listing, Node, Place, Problems, Scalar, Section, check_text, join_path
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
-from holdfast.limits import CONFIG_DEPTH, DOTENV_BYTES
-from holdfast.sections import Settings, get_fields, is_secret_name, mask_url, unwrap_type
-
-# -- .env files --------------------------------------------------------------------
-
-# Each part matches in one way only: otherwise a long line of spaces would take minutes.
-_NAME: Final = re.compile(r"[^\S\n]*(?:export[^\S\n]+)?([A-Za-z_][A-Za-z0-9_]*)[^\S\n]*=[^\S\n]*", re.ASCII)
-_QUOTED: Final = re.compile(r"""(?:'([^']*)'|"((?:[^"\\]|\\.)*)")""", re.DOTALL)
-_COMMENT: Final = re.compile(r"(?:(?<=\s)|^)#.*", re.DOTALL)
-_END: Final = re.compile(r"[^\S\n]*(?:\#[^\n]*)?(?:\n|\Z)")
-_LINE: Final = re.compile(r"[^\n]*(?:\n|\Z)")
-_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
-
-
-def is_file(path: str | os.PathLike[str]) -> bool:
-    """Return True if the path is a file. If the user of this process may not search its folder, the result is False.
-
-    A command that runs as another user with `sudo -u` often starts in such a folder.
-    """
-    return os.path.isfile(path)  # noqa: PTH113  # Path.is_file raises PermissionError
-
-
-class Variables(dict[str, str]):
-    """The environment variables, extended by variables from `.env` files.
-
-    Attributes:
-        places: for each variable from a file, by name: file and line, for example `.env:3`.
-        mistakes: one message for each invalid line of the files, beginning with file and line.
-        exposed: one message for each file with secrets that every user of the machine can read, by the resolved path of the file.
-    """
-
-    def __init__(self, env: Mapping[str, str]) -> None:
-        super().__init__(env)
-        self.places: dict[str, str] = {}
-        self.mistakes: list[str] = []
-        self.exposed: dict[Path, str] = {}
-
-    def add_file(self, path: Path) -> None:
-        """Add the variables of a `.env` file that are not set yet. A missing file is not a mistake."""
-        if not is_file(path):
-            return
-        try:
-            with path.open("rb") as file:
-                data = file.read(DOTENV_BYTES + 1)
-            text = data[:DOTENV_BYTES].decode("utf-8-sig").replace("\r\n", "\n")
-        except OSError as error:
-            self.mistakes.append(f"{path}: cannot be read: {error.strerror or error}")
-            return
-        except UnicodeDecodeError as error:
-            line = data.count(b"\n", 0, error.start) + 1
-            self.mistakes.append(f"{path}:{line}: not UTF-8")
-            return
-        if len(data) > DOTENV_BYTES:
-            self.mistakes.append(f"{path}: larger than {DOTENV_BYTES >> 10} KiB")
-        found, mistakes = parse_dotenv(text)
-        self.mistakes += [f"{path}:{line}: {message}" for line, message in mistakes]
-        for name, (line, value) in found.items():
-            if name not in self:
-                self[name] = value
-                self.places[name] = f"{path}:{line}"
-        if secrets := [name for name, (_, value) in found.items() if value and _is_secret(name, value)]:
-            self._check_mode(path, secrets)
-
-    def _check_mode(self, path: Path, secrets: list[str]) -> None:
-        """Record a file with secrets if every user of the machine can read it.
-
-        Read access of the file's group is accepted, because it may be the group of the server.
-        """
-        if os.name == "posix" and path.stat().st_mode & stat.S_IROTH:
-            message = f"every user of this machine can read it, and it contains {secrets[0]}: chmod 600 {path}"
-            self.exposed.setdefault(path.resolve(), f"{path}: {message}")
-
-
-def _is_secret(name: str, value: str) -> bool:
-    return is_secret_name(name) or mask_url(value) != value
-
-
-def load_variables(env: Mapping[str, str], folders: Iterable[Path]) -> Variables:
-    """Return the environment variables, extended by the `.env` file of each folder.
-
-    If a variable is set several times, the environment takes precedence, then the first folder. If `env` was extended by this function
-    before, it is returned unchanged.
-    """
-    if isinstance(env, Variables):
-        return env
-    found = Variables(env)
-    for path in dict.fromkeys(folder / ".env" for folder in folders):
-        found.add_file(path)
-    return found
-
-
-def parse_dotenv(text: str) -> tuple[dict[str, tuple[int, str]], list[tuple[int, str]]]:
-    """Return the variables of a `.env` file, and its mistakes.
-
-        >>> parse_dotenv("export A=1  # one")[0]
-        {'A': (1, '1')}
-
-    A line is `NAME=value`. In double quotes, a backslash escapes as in Python, and a value may have several lines. In single quotes, every
-    character is literal. `#` after a space starts a comment. Variables in values are not filled in.
-
-    Returns:
-        Line and value of each variable, by name, and the line and message of each mistake. If a name is set twice, the last value counts.
-    """
-    found: dict[str, tuple[int, str]] = {}
-    mistakes = []
-    at = 0
-    while at < len(text):
-        line = text.count("\n", 0, at) + 1
-        if empty := _END.match(text, at):
-            at = empty.end()
-        elif variable := _parse_variable(text, at):
-            name, value, at = variable
-            found.pop(name, None)
-            found[name] = line, value
-        else:
-            at = _find_line_end(text, at)
-            mistakes.append((line, "expected NAME=value, NAME='value' or NAME=\"value\""))
-    return found, mistakes
-
-
-def _parse_variable(text: str, at: int) -> tuple[str, str, int] | None:
-    """Parse the variable that starts at position `at`. Return its name, its value and the position of the next line, or None if invalid."""
-    name = _NAME.match(text, at)
-    if name is None:
-        return None
-    begin = name.end()
-    if not text.startswith(("'", '"'), begin):
-        end = _find_line_end(text, begin)
-        return name[1], _COMMENT.sub("", text[begin:end].removesuffix("\n")).strip(), end
-    quoted = _QUOTED.match(text, begin)
-    rest = _END.match(text, quoted.end()) if quoted else None
-    if quoted is None or rest is None:
-        return None
-    literal, escaped = quoted.groups()
-    value = _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[1]), escaped) if literal is None else literal
-    return name[1], value, rest.end()
-
-
-def _find_line_end(text: str, at: int) -> int:
-    found = _LINE.match(text, at)
-    assert found is not None
-    return found.end()
-
-
-# -- HOLDFAST_… --------------------------------------------------------------------
+from holdfast.limits import CONFIG_DEPTH
+from holdfast.sections import Settings, get_fields, unwrap_type
 
 PREFIX: Final = "HOLDFAST_"
 STEP: Final = "__"
@@ -188,14 +41,13 @@ class _Step(NamedTuple):
     path: str
     parts: tuple[str, ...]
     """The parts of the variable's name that lead to this node."""
-    problems: Problems
 
     def join(self, key: str) -> str:
         """Return the path of a key in this mapping, or of an item of this list."""
-        return f"{self.path}[{key}]" if isinstance(self.node, Listing) else join_path(self.path, key)
+        return join_path(self.path, f"[{key}]" if isinstance(self.node, Listing) else key)
 
 
-def apply_overrides(tree: Section, env: Mapping[str, str], problems: Problems) -> None:
+def apply_overrides(tree: Section, env: Variables, problems: Problems) -> None:
     """Set the values of `HOLDFAST_…` variables in the tree. Mistakes are added to `problems`."""
     scalars = (inspect.LiteralType, inspect.StrType, inspect.IntType, inspect.BoolType, inspect.FloatType)
     top = [name for name, field in get_fields(Document).items() if isinstance(unwrap_type(field.type)[0], scalars)]
@@ -203,19 +55,18 @@ def apply_overrides(tree: Section, env: Mapping[str, str], problems: Problems) -
     for name in sorted(env):
         if not name.startswith(PREFIX) or not env[name]:
             continue
-        where = env.places.get(name) if isinstance(env, Variables) else None
-        place = f"{where}: {name}" if where else name
+        origin = f"{env.places[name]}: {name}" if name in env.places else name
         parts = tuple(name.removeprefix(PREFIX).split(STEP))
         try:
             if len(parts) == 1 and parts[0].lower() not in top:
                 _reject_slip(parts[0])
                 continue
-            path = _set_value(tree, parts, env[name], problems, place)
+            path = _set_value(tree, parts, env[name], origin)
         except _NoKeyError as error:
-            problems.add_variable(place, str(error))
+            problems.add(Place(origin=origin), str(error))
             continue
         if path in taken:
-            problems.add_variable(place, f"the same as {taken[path]}; remove one of the two")
+            problems.add(Place(origin=origin), f"the same as {taken[path]}; remove one of the two")
         taken[path] = name
 
 
@@ -231,28 +82,26 @@ def _reject_slip(rest: str) -> None:
             raise _NoKeyError(f"unknown; did you mean {PREFIX}{section.upper()}{STEP}{rest[len(section) + 1 :]}?")
 
 
-def _set_value(tree: Section, parts: tuple[str, ...], text: str, problems: Problems, place: str) -> str:
+def _set_value(tree: Section, parts: tuple[str, ...], text: str, origin: str) -> str:
     """Set the value of a variable in the tree, and return the path of its key.
 
     Args:
         tree: the top level of the configuration.
         parts: parts of the variable's name, without the prefix.
         text: value of the variable.
-        problems: stores which variable set the key.
-        place: name of the variable, and its place if a `.env` file sets it.
+        origin: name of the variable, and its place if a `.env` file sets it.
     """
     if len(parts) > CONFIG_DEPTH:
         raise _NoKeyError(f"nested more than {CONFIG_DEPTH} deep")
-    step = _Step(tree, inspect.type_info(Document), "", (), problems)
+    step = _Step(tree, inspect.type_info(Document), "", ())
     for part in parts[:-1]:
         key, info = _find_key(step, part)
-        path = step.join(key)
-        problems.origins.setdefault(path, place)
-        step = _Step(_open_inner(step.node, key, info, path), info, path, (*step.parts, part), problems)
+        place = Place(step.join(key), origin=origin)
+        step = _Step(_open_inner(step.node, key, info, place), info, place.path, (*step.parts, part))
     key, info = _find_key(step, parts[-1])
-    _put(step.node, key, _read_value(text, info, key, parts))
-    problems.origins[step.join(key)] = place
-    return step.join(key)
+    place = Place(step.join(key), origin=origin)
+    _put(step.node, key, _read_value(text, info, key, parts, place))
+    return place.path
 
 
 def _find_key(step: _Step, part: str) -> tuple[str, inspect.Type]:
@@ -298,7 +147,7 @@ def _find_entry(step: _Step, node: Section, part: str, *, is_strict: bool) -> st
     return part.lower()
 
 
-def _open_inner(node: Section | Listing, key: str, info: inspect.Type, path: str) -> Section | Listing:
+def _open_inner(node: Section | Listing, key: str, info: inspect.Type, place: Place) -> Section | Listing:
     info, _ = unwrap_type(info)
     if isinstance(node, Section):
         found = node.entries.get(key)
@@ -308,10 +157,10 @@ def _open_inner(node: Section | Listing, key: str, info: inspect.Type, path: str
         return found
     is_list = isinstance(info, inspect.VarTupleType)
     if not is_list and not isinstance(info, inspect.StructType | inspect.DictType | inspect.AnyType):
-        raise _NoKeyError(f"{path} has no keys below it")
-    made: Section | Listing = Listing(0, []) if is_list else Section(0, {})
+        raise _NoKeyError(f"{place.path} has no keys below it")
+    made: Section | Listing = Listing(place, []) if is_list else Section(place, {})
     if isinstance(info, inspect.StructType) and isinstance(found, Scalar) and found.text and _find_short(info):
-        made = Section(found.line, {_find_short(info): found})
+        made = Section(found.place, {_find_short(info): found})
     _put(node, key, made)
     return made
 
@@ -323,7 +172,7 @@ def _put(node: Section | Listing, key: str, value: Node) -> None:
         node.items[int(key) : int(key) + 1] = [value]
 
 
-def _read_value(text: str, info: inspect.Type, key: str, parts: tuple[str, ...]) -> Node:
+def _read_value(text: str, info: inspect.Type, key: str, parts: tuple[str, ...], place: Place) -> Node:
     """Return the value of a variable as a list or scalar, depending on the type of its key."""
     if mistake := check_text(text):
         raise _NoKeyError(mistake)
@@ -333,13 +182,14 @@ def _read_value(text: str, info: inspect.Type, key: str, parts: tuple[str, ...])
     if isinstance(info, inspect.VarTupleType) and isinstance(unwrap_type(info.item_type)[0], inspect.StructType):
         raise _NoKeyError(f"has several values: name one of them, like {name}{STEP}0{STEP}…")
     if isinstance(info, inspect.VarTupleType) or is_context_list:
-        return Listing(0, [_make_scalar(item) for item in map(str.strip, text.split(",")) if item])
+        items = [item for item in map(str.strip, text.split(",")) if item]
+        return Listing(place, [_make_scalar(item, place.inside(f"[{at}]")) for at, item in enumerate(items)])
     if isinstance(info, inspect.DictType):
         raise _NoKeyError(f"is a mapping: name a key in it, like {name}{STEP}NAME")
     if isinstance(info, inspect.StructType) and not _find_short(info):
         keys = _CONTEXT_KEYS if info.cls is ContextSettings else tuple(get_fields(info.cls))
         raise _NoKeyError(f"is a mapping: name a key in it, like {_format_name((*parts, keys[0].upper()))}")
-    return _make_scalar(text)
+    return _make_scalar(text, place)
 
 
 def _find_short(info: inspect.StructType) -> str:
@@ -347,8 +197,8 @@ def _find_short(info: inspect.StructType) -> str:
     return info.cls.SHORT if issubclass(info.cls, Settings) else ""
 
 
-def _make_scalar(text: str) -> Scalar:
-    return Scalar(0, "string", text, text, is_loose=True)
+def _make_scalar(text: str, place: Place) -> Scalar:
+    return Scalar(place, "string", text, text, is_loose=True)
 
 
 def _describe_unknown(parts: tuple[str, ...], part: str, known: tuple[str, ...]) -> str:

@@ -15,6 +15,7 @@ from holdfast.config.hooks import Hooks, Redaction, SecretGuard
 from holdfast.config.inspector import Inspector
 from holdfast.config.llms import LLM
 from holdfast.config.storage import Database, Storage
+from holdfast.config.yaml_tree import Place
 from holdfast.consolidation.sweeps import LEAST_INTERVAL
 from holdfast.context.settings import ContextSettings
 from holdfast.embedders.settings import EmbedderEntry
@@ -101,14 +102,8 @@ class Config(Document, frozen=True, kw_only=True):
 
     source: str = "defaults"
     """Name of the file in messages."""
-    lines: dict[str, int] = {}
-    """Line of each key that is set, by its path in the model and by its path in the file. 0: the key is set outside the file."""
-    spelt: dict[str, str] = {}
-    """Path in the file of each key that the file spells differently, by its path in the model."""
-    origins: dict[str, str] = {}
-    """Variable or flag that sets a value outside the file, by path."""
-    variables: dict[str, str] = {}
-    """Variables that a value in the file contains, and where they are set, by path."""
+    places: dict[str, Place] = {}
+    """Place of each key that is set, by its path in the model."""
     fallback: LLM = LLM(provider="offline")
     """Model `default` if no entry defines it: OpenAI's API if environment variables configure it, or else Anthropic's API, or else
     `offline`.
@@ -120,15 +115,6 @@ class Config(Document, frozen=True, kw_only=True):
     model: str | None = None
     """Value of the flag `--model`: an entry of `llms`, or the name of a model, that replaces `default`."""
 
-    def format_place(self, path: str) -> str:
-        """Format the place of a key for messages.
-
-        The text consists of file and line, or of the variable that sets the key, followed by the key as the file spells it.
-        """
-        line = self.lines.get(path, 0)
-        place = f"{self.source}:{line}" if line else self.origins.get(path, self.source)
-        return f"{place}: {self.spelt.get(path, path)}"
-
     def format_mistake(self, path: str, message: str) -> str:
-        """Format a message about a mistake, beginning with the place of the key."""
-        return f"{self.format_place(path)}: {message}"
+        """Format a message about a mistake, beginning with the place of the key, as the file spells it."""
+        return f"{self.places.get(path, Place(path)).format(self.source)}: {message}"

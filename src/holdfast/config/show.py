@@ -2,62 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import yaml
 from msgspec import inspect
 
-from holdfast.config.convert import join_path
 from holdfast.config.loader import ServerSettings, load_settings
 from holdfast.config.model import Config, Document
 from holdfast.config.resolve import resolve_llm
+from holdfast.config.yaml_tree import join_path
 from holdfast.context.settings import ContextSettings
 from holdfast.durations import format_duration
 from holdfast.sections import MASK, Settings, format_size, get_fields, is_secret_name, mask_url, unwrap_type
 
 DEFAULT: Final = "default"
+_FREE: Final = frozenset({"params", "options", "headers", "state", "env"})
+"""Keys with arbitrary data. An inner value has the source of the whole mapping."""
+
+
+_FORMATS: Final[Mapping[str | None, Callable[[Any], Any]]] = {
+    "secret": lambda _: MASK,
+    "url": mask_url,
+    "duration": format_duration,
+    "size": format_size,
+}
+_Path = tuple[str | int, ...]
 
 
 def describe(config: Config) -> dict[str, Any]:
     """Return the configuration as plain data, with values written as in a file. Defaults are included, and secrets are masked."""
-    return _describe_section(config, Document)
+    shown: dict[str, Any] = _nest(list(_walk(config, inspect.type_info(Document), ())))
+    return shown
 
 
-def _describe_section(settings: Settings, cls: type[Settings]) -> dict[str, Any]:
-    fields = get_fields(cls)
-    given = {name: value for name in fields if (value := getattr(settings, name)) is not None}
-    shown = {name: _describe(value, fields[name].type, name) for name, value in given.items()}
-    return {name: value for name, value in shown.items() if value not in ({}, [])}
+def _nest(found: Sequence[tuple[_Path, Any]]) -> Any:
+    """Return values with their paths as one structure of mappings and lists."""
+    if not found[0][0]:
+        return found[0][1]
+    groups: dict[str | int, list[tuple[_Path, Any]]] = {}
+    for path, value in found:
+        groups.setdefault(path[0], []).append((path[1:], value))
+    made = {key: _nest(inner) for key, inner in groups.items()}
+    return list(made.values()) if 0 in made else made
 
 
-def _describe(value: Any, info: inspect.Type, name: str) -> Any:
-    info, form = unwrap_type(info)
+def _walk(value: Any, info: inspect.Type, path: _Path) -> Iterator[tuple[_Path, Any]]:
+    """Yield every value inside a value of the model: its path, and the value as a file would contain it, without secrets.
+
+    Values that are not set and empty mappings and lists are left out, except entries whose names are chosen by the user.
+    """
+    kind, form = unwrap_type(info)
+    if value in (None, (), {}):
+        return
     match value:
         case Settings():
-            return _describe_section(value, type(value))
+            cls = Document if isinstance(value, Document) else type(value)
+            for name, field in get_fields(cls).items():
+                yield from _walk(getattr(value, name), field.type, (*path, name))
         case ContextSettings():
-            return {"strategy": value.strategy, **_mask(value.options, name="")}
-        case dict() if isinstance(info, inspect.DictType) and form is None:
-            return {key: _describe(item, info.value_type, key) for key, item in value.items()}
-        case tuple() if isinstance(info, inspect.VarTupleType):
-            return [_describe(item, info.item_type, name) for item in value]
+            for name, option in {"strategy": value.strategy, **value.options}.items():
+                yield (*path, name), _mask(option, name=name)
+        case dict() if isinstance(kind, inspect.DictType) and form is None:
+            for name, item in value.items():
+                below = (*path, name)
+                yield from list(_walk(item, kind.value_type, below)) or [(below, {})]
+        case tuple() if any(isinstance(item, Settings) for item in value):
+            for index, item in enumerate(value):
+                yield from _walk(item, inspect.AnyType(), (*path, index))
         case _:
-            return _describe_leaf(value, form, name)
+            yield path, _describe(value, info, path)
 
 
-def _describe_leaf(value: Any, form: str | None, name: str) -> Any:
-    match form:
-        case "secret":
-            return MASK
-        case "url":
-            return mask_url(value)
-        case "duration":
-            return format_duration(value)
-        case "size":
-            return format_size(value)
-        case _:
-            return _mask(value, name=name)
+def _describe(value: Any, info: inspect.Type, path: _Path) -> Any:
+    info, form = unwrap_type(info)
+    if isinstance(value, tuple) and isinstance(info, inspect.VarTupleType):
+        return [_describe(item, info.item_type, path) for item in value]
+    return _FORMATS[form](value) if form in _FORMATS else _mask(value, name=str(path[-1]))
 
 
 def _mask(value: Any, *, name: str) -> Any:
@@ -93,8 +114,7 @@ def show_config(file: str | None, env: Mapping[str, str]) -> tuple[str, list[dic
     Raises:
         ConfigError: with every mistake of file and environment.
     """
-    settings = load_settings({"config": file}, env)
-    found = [value for value in list_values(settings) if value.value not in ({}, [])]
+    found = list(list_values(load_settings({"config": file}, env)))
     width = min(max(len(_format_line(value)) for value in found), 60)
     text = "\n".join(f"{_format_line(value).ljust(width)}  # {value.source}" for value in found)
     return text, [value._asdict() for value in found]
@@ -110,57 +130,30 @@ def list_values(settings: ServerSettings) -> Iterator[ShownValue]:
     config = settings.config
     model = resolve_llm(config)
     yield ShownValue("model", model.model, f"--model {config.model}" if config.model else model.origin)
-    yield ShownValue("store", mask_url(settings.store), config.origins.get("store") or _find_store_source(config))
+    given = "store" in config.places and config.places["store"].origin
+    yield ShownValue("store", mask_url(settings.store), given or _find_store_source(config))
     replaced = {"gateway.host": settings.host, "gateway.port": settings.port}
-    for value in _list_section(config, Document, "", config):
-        yield value._replace(value=replaced.get(value.key, value.value))
+    found = _walk(config, inspect.type_info(Document), ())
+    for parts, value in (one for one in found if one[1] != {}):
+        path = ""
+        for part in parts:
+            path = join_path(path, f"[{part}]" if isinstance(part, int) else part)
+        yield ShownValue(path, replaced.get(path, value), _find_source(config, path))
 
 
 def _find_store_source(config: Config) -> str:
-    given = [path for path in config.lines if path.startswith(("databases.", "storage.sessions."))]
+    given = [path for path in config.places if path.startswith(("databases.", "storage.sessions."))]
     memory = config.storage.sessions.backend == "inmemory"
     return "databases, storage.sessions" if given and not memory else _find_source(config, "storage.sessions.backend")
 
 
-def _list_section(settings: Settings, cls: type[Settings], path: str, config: Config) -> Iterator[ShownValue]:
-    for name, field in get_fields(cls).items():
-        value = getattr(settings, name)
-        if value is not None:
-            yield from _list_inside(value, field.type, join_path(path, name), config)
-
-
-def _list_inside(value: Any, info: inspect.Type, path: str, config: Config) -> Iterator[ShownValue]:
-    kind, form = unwrap_type(info)
-    match value:
-        case Settings():
-            yield from _list_section(value, type(value), path, config)
-        case ContextSettings():
-            yield ShownValue(f"{path}.strategy", value.strategy, _find_source(config, f"{path}.strategy"))
-            for key, option in value.options.items():
-                yield ShownValue(f"{path}.{key}", option, _find_source(config, f"{path}.{key}"))
-        case dict() if isinstance(kind, inspect.DictType) and form is None and value:
-            for key, item in value.items():
-                yield from _list_inside(item, kind.value_type, f"{path}.{key}", config)
-        case tuple() if any(isinstance(item, Settings) for item in value):
-            for index, item in enumerate(value):
-                yield from _list_section(item, type(item), f"{path}[{index}]", config)
-        case _:
-            yield ShownValue(path, _describe(value, info, path.rpartition(".")[2]), _find_source(config, path))
-
-
 def _find_source(config: Config, path: str) -> str:
-    """Return where the value at a path is set; the result is `default` if it is set nowhere.
-
-    An inner value of a free mapping, such as `params`, has the source of the mapping.
-    """
-    if path in config.origins:
-        return config.origins[path]
-    if line := config.lines.get(path):
-        used = config.variables.get(path) or config.variables.get(config.spelt.get(path, path))
-        return f"{config.source}:{line}" + (f", {used}" if used else "")
+    """Return where the value at a path is set; the result is `default` if it is set nowhere."""
+    if place := config.places.get(path):
+        where = place.origin or f"{config.source}:{place.line}"
+        return f"{where}, {place.variables}" if place.variables else where
     above, _, last = path.rpartition(".")
     parts = above.split(".")
     if parts[-1] == "context" and len(parts) > 1:  # an agent's keys are added to those of the top level
         return _find_source(config, f"context.{last}")
-    free = parts[-1] in {"params", "options", "headers", "state", "env"}
-    return _find_source(config, above) if free and above else DEFAULT
+    return _find_source(config, above) if parts[-1] in _FREE else DEFAULT

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.config.convert import join_path
 from holdfast.config.llms import LLM
 from holdfast.config.model import Document, Sessions
-from holdfast.config.yaml_tree import Node, Problems, Scalar, Section
+from holdfast.config.yaml_tree import Node, Problems, Scalar, Section, join_path
 from holdfast.sections import Settings
 
 SPELLINGS: Final[Mapping[type[Settings], Mapping[str, str]]] = {
@@ -20,7 +19,7 @@ SPELLINGS: Final[Mapping[type[Settings], Mapping[str, str]]] = {
 
 
 def apply_spellings(tree: Section, problems: Problems) -> None:
-    """Rename all keys of `tree` in their second spelling, and record in `problems` how the file spells them.
+    """Rename all keys of `tree` in their second spelling.
 
     The section `llm` is a single model. It becomes the entry `default` of `llms`.
     """
@@ -29,11 +28,11 @@ def apply_spellings(tree: Section, problems: Problems) -> None:
     if isinstance(llm, Section):
         llms = tree.entries.get("llms")
         if llms is None or _is_empty(llms):
-            llms = tree.entries["llms"] = Section(llm.line, {})
+            llms = tree.entries["llms"] = Section(llm.place, {})
         if isinstance(llms, Section):
-            _put(llms, "llms.default", llm, "llm", problems)
+            _put(llms, "llms.default", llm, problems)
     elif llm is not None:
-        problems.add(llm.line, "llm", "expected a mapping, which is the entry `default` of `llms`")
+        problems.add(llm.place, "expected a mapping, which is the entry `default` of `llms`")
     if sessions := tree.get_section("sessions"):
         _rename(sessions, "sessions", Sessions, problems)
     if models := tree.get_section("llms"):
@@ -45,27 +44,17 @@ def apply_spellings(tree: Section, problems: Problems) -> None:
 def _rename(section: Section, path: str, cls: type[Settings], problems: Problems) -> None:
     for spelling, key in SPELLINGS[cls].items():
         if spelling in section.entries:
-            node = section.entries.pop(spelling)
-            _put(section, join_path(path, key), node, problems.spell(join_path(path, spelling)), problems)
+            _put(section, join_path(path, key), section.entries.pop(spelling), problems)
 
 
-def _put(section: Section, path: str, node: Node, spelt: str, problems: Problems) -> None:
-    """Set a key of a section, or report a mistake if the key has a value already.
-
-    Args:
-        section: the section.
-        path: path of the key in the model.
-        node: the value.
-        spelt: path of the value in the file.
-        problems: records the mistake, or the file's spelling of the path.
-    """
+def _put(section: Section, path: str, node: Node, problems: Problems) -> None:
+    """Set the key of a section that has the path `path` in the model, or report a mistake if the key has a value already."""
     key = path.rpartition(".")[2]
     first = section.entries.get(key)
     if first is None or _is_empty(first):
         section.entries[key] = node
-        problems.written[path] = spelt
     elif not _is_empty(node):
-        problems.add(node.line, "", f"{spelt}: the same as {path!r} in line {first.line}")
+        problems.add(node.place, f"the same as {path!r} in line {first.place.line}")
 
 
 def _is_empty(node: Node) -> bool:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
 
 import yaml
 
+from holdfast.config.dotenv import Variables
 from holdfast.limits import CONFIG_BYTES, CONFIG_DEPTH, CONFIG_VALUES
 
 Kind = Literal["string", "integer", "number", "boolean", "null"]
@@ -48,12 +49,42 @@ _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 # -- the tree ------------------------------------------------------------------
 
 
+class Place(NamedTuple):
+    """Where a value is set, and how its key is called there. Neither line nor origin: it is set nowhere."""
+
+    path: str = ""
+    """Path of the key as the file spells it, for example `llms.fast.model` or `hooks.webhooks[0]`; empty for the whole file."""
+    line: int = 0
+    """Line of the key, or of the item of a list. 0: the value is not in the file."""
+    origin: str = ""
+    """Variable or flag that sets the value outside the file; empty: none."""
+    variables: str = ""
+    """Variables that were filled in, and where they are set, for example `DB_USER from environment`."""
+
+    def inside(self, key: str) -> Place:
+        """Return the place of a key, or of an item such as `[0]`, of this section or list."""
+        return self._replace(path=join_path(self.path, key))
+
+    def format(self, source: str) -> str:
+        """Format the place for messages: file and line, or the variable that sets the key, and the key.
+
+        Args:
+            source: name of the file.
+        """
+        where = self.origin or (f"{source}:{self.line}" if self.line else source)
+        return f"{where}: {self.path}" if self.path else where
+
+
+def join_path(path: str, key: str) -> str:
+    """Return the path of the key `key`, or of an item such as `[0]`, of the section or list at `path`. The path of the top level is empty."""
+    return f"{path}.{key}" if path and not key.startswith("[") else f"{path}{key}"
+
+
 @dataclass(frozen=True, slots=True)
 class Scalar:
     """A single value of the file or of the environment."""
 
-    line: int
-    """Line of the key that has this value, or of the item of a list. 0: the value is not in the file."""
+    place: Place
     kind: Kind
     text: str
     """Text of the value, with variables filled in."""
@@ -63,8 +94,6 @@ class Scalar:
     """True if the value is a single `${VAR}` or comes from the environment. Such a value may have any type."""
     is_broken: bool = False
     """True if a mistake in the value was reported already."""
-    variables: tuple[str, ...] = ()
-    """Names of the variables that were filled in."""
 
     @property
     def is_empty(self) -> bool:
@@ -76,7 +105,7 @@ class Scalar:
 class Listing:
     """A list in the parsed file."""
 
-    line: int
+    place: Place
     items: list[Node]
 
 
@@ -84,7 +113,7 @@ class Listing:
 class Section:
     """A mapping in the parsed file."""
 
-    line: int
+    place: Place
     entries: dict[str, Node]
 
     def get_section(self, key: str) -> Section | None:
@@ -129,53 +158,33 @@ def to_plain(node: Node) -> Any:
             return _READERS[kind](text) if fits else text
 
 
-@dataclass(slots=True)
 class Problems:
-    """Collects the mistakes in a configuration, and the sources of values and spellings of keys that their messages name."""
+    """Collects the mistakes in a configuration.
 
-    source: str
-    written: dict[str, str] = field(default_factory=dict)
-    """Path in the file of each key that the file spells differently, by its path in the model."""
-    origins: dict[str, str] = field(default_factory=dict)
-    """Name of the variable that sets a value outside the file, by path."""
-    paths: set[str] = field(default_factory=set)
-    """Paths in the model of keys with mistakes."""
-    _found: list[tuple[float, str]] = field(default_factory=list)
+    Args:
+        source: name of the file.
 
-    def add(self, line: int, path: str, message: str) -> None:
+    Attributes:
+        paths: paths in the model of the keys with mistakes.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.paths: set[str] = set()
+        self._found: list[tuple[float, str]] = []
+
+    def add(self, place: Place, message: str, path: str = "") -> None:
         """Record a mistake, for example as `holdfast.yaml:12: agents.a.llm: message`.
 
         Args:
-            line: line in the file. 0: the value is not in the file.
-            path: path of the key in the model; empty for the whole file.
+            place: the place of the value.
             message: what is wrong.
+            path: path of the key in the model; empty: the path in the file.
         """
-        origin = None if line else self.find_origin(path)
-        place = origin or (f"{self.source}:{line}" if line else self.source)
-        order = math.inf if origin else line
-        self._found.append((order, ": ".join(filter(None, (place, self.spell(path), message)))))
-        self.paths.add(path)
-
-    def add_variable(self, place: str, message: str) -> None:
-        """Record a mistake in an environment variable, for example as `HOLDFAST_X: message`."""
-        self._found.append((math.inf, f"{place}: {message}"))
-
-    def find_origin(self, path: str) -> str | None:
-        """Return the name of the variable that sets a value or a section around it, or None if no variable does."""
-        while path:
-            if path in self.origins:
-                return self.origins[path]
-            path = _get_parent(path)
-        return None
-
-    def spell(self, path: str) -> str:
-        """Return the path in the file that corresponds to a path in the model."""
-        above = path
-        while above:
-            if above in self.written:
-                return self.written[above] + path[len(above) :]
-            above = _get_parent(above)
-        return path
+        order = math.inf if place.origin else place.line
+        self._found.append((order, f"{place.format(self.source)}: {message}"))
+        if path or place.path or not place.origin:  # a variable that sets no key makes no key wrong
+            self.paths.add(path or place.path)
 
     def __len__(self) -> int:
         return len(self._found)
@@ -185,15 +194,10 @@ class Problems:
         return [text for _, text in sorted(self._found, key=lambda found: found[0])]
 
 
-def _get_parent(path: str) -> str:
-    """Return the path of the section or list around a key: `hooks.webhooks` for `hooks.webhooks[0]`, empty for a top-level key."""
-    return path[: max(path.rfind("."), path.rfind("["), 0)]
-
-
 # -- reading -------------------------------------------------------------------
 
 
-def parse_yaml(text: str, *, env: Mapping[str, str], problems: Problems) -> Section | None:
+def parse_yaml(text: str, *, env: Variables, problems: Problems) -> Section | None:
     """Return the tree of a YAML document, or None if the document is not a mapping, not valid YAML, or too large.
 
     Args:
@@ -204,17 +208,17 @@ def parse_yaml(text: str, *, env: Mapping[str, str], problems: Problems) -> Sect
     try:
         tree = _build_tree(text, _Builder(env, problems))
     except _TooLarge as error:
-        problems.add(error.line, "", str(error))
+        problems.add(Place(line=error.line), str(error))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problems.add(mark.line + 1 if mark else 0, "", f"not valid YAML: {error.problem or error.context}")
+        problems.add(Place(line=mark.line + 1 if mark else 0), f"not valid YAML: {error.problem or error.context}")
     except yaml.YAMLError as error:
-        problems.add(0, "", f"not valid YAML: {' '.join(str(error).split())}")
+        problems.add(Place(), f"not valid YAML: {' '.join(str(error).split())}")
     else:
         if isinstance(tree, Section):
             return tree
         if not is_broken(tree):
-            problems.add(tree.line, "", "expected a mapping of keys at the top of the file")
+            problems.add(tree.place, "expected a mapping of keys at the top of the file")
     return None
 
 
@@ -226,7 +230,7 @@ def _build_tree(text: str, builder: _Builder) -> Node:
         root = loader.get_single_node()
     finally:
         loader.dispose()
-    return Section(1, {}) if root is None or root.tag == f"{_TAG}null" else builder.build(root, "", 0)
+    return Section(Place(line=1), {}) if root is None or root.tag == f"{_TAG}null" else builder.build(root, "", 0)
 
 
 class _TooLarge(Exception):
@@ -261,63 +265,60 @@ for _tag, _kind in _KINDS.items():
 
 
 class _Builder:
-    def __init__(self, env: Mapping[str, str], problems: Problems) -> None:
+    def __init__(self, env: Variables, problems: Problems) -> None:
         self._env = env
         self._problems = problems
         self._nodes = 0
 
     def build(self, node: yaml.Node, path: str, depth: int, line: int = 0) -> Node:
         own_line = node.start_mark.line + 1
-        line = line or own_line
+        place = Place(path, line or own_line)
         self._nodes += 1
         if self._nodes > CONFIG_VALUES:
             raise _TooLarge(own_line, f"more than {CONFIG_VALUES:,} values, aliases resolved")
         if depth > CONFIG_DEPTH:  # an alias inside its own anchor
             raise _TooLarge(own_line, f"nested more than {CONFIG_DEPTH} deep")
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
-            return self._build_section(node, path, depth, line)
+            return self._build_section(node, place, depth)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
-            return Listing(
-                line, [self.build(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(node.value)]
-            )
+            return Listing(place, [self.build(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(node.value)])
         kind = _KINDS.get(node.tag)
+        here = Place(path, own_line)  # the value may begin below its key
         if kind is None or not isinstance(node, yaml.ScalarNode):
-            self._problems.add(own_line, path, f"the tag {node.tag.replace(_TAG, '!!')!r} is not supported; remove it")
-            return Scalar(line, "null", "", "", is_broken=True)
+            self._problems.add(here, f"the tag {node.tag.replace(_TAG, '!!')!r} is not supported; remove it")
+            return Scalar(place, "null", "", "", is_broken=True)
         if kind != "string":
-            return Scalar(line, kind, node.value, node.value)
-        return self._build_string(line, own_line, path, node.value)
+            return Scalar(place, kind, node.value, node.value)
+        return self._build_string(place, here, node.value)
 
-    def _build_section(self, node: yaml.MappingNode, path: str, depth: int, own_line: int) -> Section:
+    def _build_section(self, node: yaml.MappingNode, place: Place, depth: int) -> Section:
         entries: dict[str, Node] = {}
         for key, value in node.value:
-            line = key.start_mark.line + 1
+            here = Place(place.path, key.start_mark.line + 1)
             if not isinstance(key, yaml.ScalarNode):
-                self._problems.add(line, path, "a key must be a string")
-                continue
-            if mistake := check_text(key.value):
-                self._problems.add(line, path, f"a key {mistake}")
-                continue
-            inner = f"{path}.{key.value}" if path else key.value
-            if key.value in entries:
-                self._problems.add(line, inner, f"given twice; first in line {entries[key.value].line}")
+                self._problems.add(here, "a key must be a string")
+            elif mistake := check_text(key.value):
+                self._problems.add(here, f"a key {mistake}")
+            elif key.value in entries:
+                first = entries[key.value].place.line
+                self._problems.add(here.inside(key.value), f"given twice; first in line {first}")
             elif key.value == "<<":
-                self._problems.add(line, inner, "merge keys are not supported; write the keys out")
+                self._problems.add(here.inside("<<"), "merge keys are not supported; write the keys out")
             else:
-                entries[key.value] = self.build(value, inner, depth + 1, line)
-        return Section(own_line, entries)
+                entries[key.value] = self.build(value, join_path(place.path, key.value), depth + 1, here.line)
+        return Section(place, entries)
 
-    def _build_string(self, line: int, own_line: int, path: str, written: str) -> Scalar:
+    def _build_string(self, place: Place, here: Place, written: str) -> Scalar:
         mistakes: list[str] = []
         names: list[str] = []
         text = _VARIABLE.sub(lambda found: self._expand(found, mistakes, names), written)
         mistakes += filter(None, [check_text(text)])
         for mistake in dict.fromkeys(mistakes):
-            self._problems.add(own_line, path, mistake)
+            self._problems.add(here, mistake)
         only = _VARIABLE.fullmatch(written)
         is_loose = only is not None and only[0] != "$${"
-        used = tuple(dict.fromkeys(names))
-        return Scalar(line, "string", text, written, is_loose, is_broken=bool(mistakes), variables=used)
+        used = place._replace(variables=", ".join(map(self._env.describe, dict.fromkeys(names))))
+        return Scalar(used, "string", text, written, is_loose, is_broken=bool(mistakes))
 
     def _expand(self, found: re.Match[str], mistakes: list[str], names: list[str]) -> str:
         """Return the text that replaces one `${…}`.

@@ -18,9 +18,10 @@ import msgspec
 
 from holdfast.background import cancel_task
 from holdfast.config import Config, ServerSettings
-from holdfast.config.build import Clients, build_queue_settings, build_roster, build_tool_limits
+from holdfast.config.build import Clients, build_roster, build_tool_limits
 from holdfast.config.gateway import Gateway
 from holdfast.config.model import Document
+from holdfast.engine.session_lock import QueueSettings
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.holdfast import Holdfast
 from holdfast.models import retire
@@ -106,9 +107,8 @@ class ConfigReloader:
             {*_list_other_differences(taken.config, found.config), *_list_place_differences(self._settings, found)}
         )
         gateway = taken.config.gateway
-        left = self._hf.replace_roster(
-            roster, tool_limits=build_tool_limits(gateway), queueing=build_queue_settings(gateway)
-        )
+        queueing = QueueSettings(mode=gateway.session_queue, timeout=gateway.queue_timeout)
+        left = self._hf.replace_roster(roster, tool_limits=build_tool_limits(gateway), queueing=queueing)
         self._settings = taken
         for client in left:
             retire(client)
@@ -121,7 +121,7 @@ class ConfigReloader:
 
 def merge_configs(old: Config, new: Config) -> Config:
     """Return the configuration `old`, with the parts that can change at run time taken from `new`."""
-    safe = {name: getattr(new, name) for name in (*SAFE, *_FROM_ENVIRONMENT, "source", "lines", "spelt", "origins")}
+    safe = {name: getattr(new, name) for name in (*SAFE, *_FROM_ENVIRONMENT, "source", "places")}
     names = set(Gateway.__struct_fields__) - FIXED_GATEWAY
     gateway = msgspec.structs.replace(old.gateway, **{name: getattr(new.gateway, name) for name in names})
     return msgspec.structs.replace(old, gateway=gateway, **safe)

@@ -24,7 +24,7 @@ from click.testing import CliRunner, Result
 
 import holdfast
 from holdfast.cli import commands
-from holdfast.config import load_file
+from holdfast.config import load_settings
 from holdfast.context import escaping
 from holdfast.faults import inject
 from holdfast.hooks.transcripts import find_transcripts
@@ -88,7 +88,7 @@ async def serve(
     hf: holdfast.Holdfast, config: Path, env: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[str, Any]]:
     """Serve an open `Holdfast` on a free port, with the file's settings of the gateway; the address, and the server."""
-    async with run_server(hf, load_file(config, env=env or {})) as served:
+    async with run_server(hf, load_settings({"config": str(config)}, env or {}).config) as served:
         yield served
 
 
