@@ -17,13 +17,13 @@ from holdfast.domain.record import TenantRef
 from holdfast.domain.session import NewCompaction, SessionRef
 from holdfast.engine.entries import make_entries
 from holdfast.holdfast import Holdfast
+from holdfast.models.codecs.responses.ids import Place, make_conversation_id
+from holdfast.models.codecs.responses.notes import ResponseNote
 from holdfast.server.app import ROUTES as DECLARED
 from holdfast.server.permissions import Need
 from holdfast.sessions.memory_files import open_memory_files
 from holdfast.stores.log import Append
 from holdfast.turns.turn import INPUT_COUNT, MARK, OPENED_BY, make_mark
-from holdfast.wire.response_ids import Place, make_conversation_id
-from holdfast.wire.response_notes import ResponseNote
 from tests.clocks import START, Clock
 from tests.edges.keys import AUDIENCE, ISSUER, bearer, create_stored_key, key_set, token
 from tests.edges.server import Served, gateway

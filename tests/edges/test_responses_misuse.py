@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.domain.session import SessionRef
+from holdfast.models.codecs.responses.ids import Place
 from holdfast.server.body_limits import BodyLimits
-from holdfast.wire.response_ids import Place
 from tests.edges.server import Served, gateway
 
 

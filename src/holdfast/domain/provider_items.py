@@ -18,6 +18,8 @@ HOSTED: Final = "response.item"
 FORMAT: Final = "openai-responses-v1"
 """Value of `format` in reasoning details that come from the Responses API, as OpenRouter names it."""
 ENCRYPTED: Final = "encrypted_content"
+CALLS: Final = ("function_call", "custom_tool_call")
+"""Types of items that are calls of tools of the request."""
 
 
 def is_provider_compaction(item: object) -> bool:

@@ -10,7 +10,7 @@ overflow  detection of prompts that are too long      health            cool-dow
 limited   a limit on concurrent calls                 count_endpoints   URLs and request formats of providers' token counts
 counting  client for a provider's token count         fitting           requests that fit what an upstream accepts
 collect   conversion of deltas to a completion        refusals          what refusals say about a profile
-offline   the model that needs no network
+offline   the model that needs no network             codecs            requests and replies of each API
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Client for OpenAI's Responses API. It takes Chat Completions requests, like every other model."""
+"""Client for OpenAI's Responses API."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from holdfast.errors import ModelProtocolError
 from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.log.items import Delta, Usage
 from holdfast.models.answer import AnswerReader
-from holdfast.models.base import ModelRequest, encode_request
+from holdfast.models.base import ModelRequest
 from holdfast.models.client import PreparedRequest
+from holdfast.models.codecs.responses.decoder import ResponseDecoder
+from holdfast.models.codecs.responses.requests import encode_request
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.models.openai import OpenAIModel
-from holdfast.wire.responses_events import repeat_events
-from holdfast.wire.responses_upstream import ResponseDecoder, build_body
 
 if TYPE_CHECKING:
     from holdfast.models.sse import Event
@@ -43,7 +43,7 @@ class ResponsesModel(OpenAIModel):
         return await run_cpu(self._build_request, request, headers, long=long)
 
     def _build_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
-        body = build_body(encode_request(request), self._where)
+        body = encode_request(request.messages, request.fields, self._where)
         if self._model is not None:
             body["model"] = self._model
         return PreparedRequest.from_body(body, self._make_headers(headers))
@@ -80,13 +80,17 @@ class ResponseReader(AnswerReader):
             raise self._make_failure(event)
         if not isinstance(kind, str):
             raise ModelProtocolError(f"{self._where} sent an event that is not part of OpenAI's Responses API")
-        try:
-            deltas = list(self._reply.convert(event))
-        except (AttributeError, KeyError, TypeError, msgspec.MsgspecError, ValueError) as exc:
-            raise ModelProtocolError(f"{self._where} sent a malformed {kind}") from exc
-        self.done = self._finished[0] = self._reply.finished
+        deltas = self._list_deltas(self._reply.decode(event), kind)
         usage = [delta for delta in deltas if isinstance(delta, Usage)]  # clients expect it in a chunk of its own
         yield from filter(None, (deltas[: len(deltas) - len(usage)], usage))
+
+    def _list_deltas(self, decoded: Iterator[Delta], what: str) -> list[Delta]:
+        try:
+            deltas = list(decoded)
+        except (AttributeError, KeyError, TypeError, msgspec.MsgspecError, ValueError) as exc:
+            raise ModelProtocolError(f"{self._where} sent a malformed {what}") from exc
+        self.done = self._finished[0] = self._reply.finished
+        return deltas
 
     def _read_json(self, data: bytes) -> Iterator[list[Delta]]:
         response = self._decode(data)
@@ -94,8 +98,8 @@ class ResponseReader(AnswerReader):
             raise self._make_failure({"response": response})
         if response.get("object") != "response" or not isinstance(response.get("output"), list):
             raise ModelProtocolError(f"{self._where} answered with JSON that is not a Response object")
-        for event in repeat_events(response):
-            yield from self._convert_event(event)
+        for delta in self._list_deltas(self._reply.decode_whole(response), "response"):
+            yield [delta]
 
     def _make_failure(self, event: Mapping[str, Any]) -> Exception:
         """Return the error for an event that ends a stream without an answer."""

@@ -16,6 +16,9 @@ from holdfast.domain.session import Session
 from holdfast.engine.entries import make_entries
 from holdfast.errors import InvalidRequest
 from holdfast.limits import INLINE_BODY_BYTES
+from holdfast.models.codecs.responses.ids import make_conversation_id, parse_place
+from holdfast.models.codecs.responses.items import parse_items
+from holdfast.models.codecs.responses.requests import check_metadata
 from holdfast.server.http import Call
 from holdfast.server.responses import ItemList, ItemsQuery, ResponseQuery
 from holdfast.server.routes import BODY, JSON, KEY, OF_SESSION, Routes, SessionQuery
@@ -30,9 +33,6 @@ from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.log_writes import append_to_log, replace_entry
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch
-from holdfast.wire.response_ids import make_conversation_id, parse_place
-from holdfast.wire.responses_items import parse_items
-from holdfast.wire.responses_requests import check_metadata
 
 routes = Routes("conversations")
 _ALL = "/v1/conversations"

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from holdfast.config.gateway import Gateway
 from holdfast.domain.messages import Message
+from holdfast.models.codecs.responses.ids import is_reference
 from holdfast.server.apis.anthropic import MessagesContext
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.http import Call
@@ -22,7 +23,6 @@ from holdfast.wire.anthropic_compaction import (
     has_blocks,
 )
 from holdfast.wire.anthropic_edits import FIELD, SERVED_FOR_OTHERS
-from holdfast.wire.compaction_references import is_reference
 from holdfast.wire.openai import split_system
 
 

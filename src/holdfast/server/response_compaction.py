@@ -10,6 +10,8 @@ from holdfast.domain.objects import Answer, Count, JsonObject, OpenObject, json_
 from holdfast.domain.session import Session
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
+from holdfast.models.codecs.responses.encoder import format_usage, make_compaction_item
+from holdfast.models.codecs.responses.ids import Place
 from holdfast.server.apis.responses import Responses, make_secret, to_responses_error
 from holdfast.server.chat import open_turn
 from holdfast.server.http import Call
@@ -20,8 +22,6 @@ from holdfast.turns.compaction import CompactionOrder
 from holdfast.turns.prompt import build_prompt
 from holdfast.turns.scope import TurnScope
 from holdfast.turns.turn import Turn
-from holdfast.wire.response_ids import Place
-from holdfast.wire.responses_replies import format_usage, make_compaction_item
 
 routes = Routes("responses")
 _FORMAT: Final = Responses()

@@ -22,6 +22,10 @@ from holdfast.errors import InvalidRequest, SessionNotFound, TooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.matching.log_match import count_known_messages
+from holdfast.models.codecs.responses.encoder import repeat_events
+from holdfast.models.codecs.responses.ids import parse_place
+from holdfast.models.codecs.responses.notes import ResponseNote, make_note
+from holdfast.models.codecs.responses.requests import ResponsesRequest, is_reference, parse_input
 from holdfast.server.apis.api_format import ParsedRequest, Predecessor
 from holdfast.server.apis.responses import RecordedRequest, encode_events, make_secret
 from holdfast.server.chat_objects import ResponseEvent, ResponseObject
@@ -48,10 +52,6 @@ from holdfast.stores.walk import read_entries_until
 from holdfast.turns.compaction import add_summarized
 from holdfast.turns.continuation import read_attempt
 from holdfast.wire.openai import split_system
-from holdfast.wire.response_ids import parse_place
-from holdfast.wire.response_notes import ResponseNote, make_note
-from holdfast.wire.responses_events import repeat_events
-from holdfast.wire.responses_requests import ResponsesRequest, is_reference, parse_input
 
 routes = Routes("responses")
 ONE: Final = "/v1/responses/{response_id}"

@@ -1,6 +1,6 @@
 """Find stored responses and items of the Responses API in the logs of sessions.
 
-A response is a note in a log, and the messages next to it; see `holdfast.wire.response_notes`. Its id contains its place, so it is found
+A response is a note in a log, and the messages next to it; see `holdfast.models.codecs.responses.notes`. Its id contains its place, so it is found
 without a search.
 """
 
@@ -17,21 +17,8 @@ from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.holdfast import Holdfast
 from holdfast.limits import PAGE
 from holdfast.media.outgoing import restore_entries
-from holdfast.numbers import is_whole
-from holdfast.server.http import get_session_by_id
-from holdfast.server.permissions import Refused
-from holdfast.stores.session_changes import is_claimed
-from holdfast.stores.walk import ENTRIES, read_entries_until
-from holdfast.turns.respond import COMPACTION, FINISH_REASON
-from holdfast.turns.turn import INPUT_COUNT, MARK, OPENED_BY
-from holdfast.turns.turn_start import find_note
-from holdfast.wire.openai import to_chat_message
-from holdfast.wire.response_ids import Place, parse_conversation_id, parse_place
-from holdfast.wire.response_notes import ResponseNote, parse_note
-from holdfast.wire.responses_items import ToolNames
-from holdfast.wire.responses_replies import (
+from holdfast.models.codecs.responses.encoder import (
     CUT,
-    Item,
     ResponseHead,
     Status,
     find_status,
@@ -40,6 +27,18 @@ from holdfast.wire.responses_replies import (
     make_output,
     make_response,
 )
+from holdfast.models.codecs.responses.ids import Place, parse_conversation_id, parse_place
+from holdfast.models.codecs.responses.items import Item
+from holdfast.models.codecs.responses.notes import ResponseNote, parse_note
+from holdfast.models.codecs.responses.tools import ToolNames
+from holdfast.numbers import is_whole
+from holdfast.server.http import get_session_by_id
+from holdfast.server.permissions import Refused
+from holdfast.stores.session_changes import is_claimed
+from holdfast.stores.walk import ENTRIES, read_entries_until
+from holdfast.turns.respond import COMPACTION, FINISH_REASON
+from holdfast.turns.turn import INPUT_COUNT, MARK, OPENED_BY
+from holdfast.turns.turn_start import find_note
 
 _NO_NAMES: Final[ToolNames] = {}
 
@@ -258,7 +257,7 @@ def _sum_usage(calls: Sequence[ModelCall]) -> dict[str, Any]:
 async def _read_output(hf: Holdfast, stored: StoredResponse, reply: Entry) -> list[Item]:
     (entry,) = await restore_entries(hf.store, stored.session.ref, [reply])
     message = to_sent_message(entry.message, entry.metadata)
-    output = make_output(to_chat_message(message), stored.place, stored.note.names)
+    output = make_output(message, stored.place, stored.note.names)
     reference = (reply.metadata or {}).get(COMPACTION)
     return [make_compaction_item(stored.place, reference), *output] if isinstance(reference, str) else output
 

@@ -14,14 +14,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
+from holdfast.models.codecs.responses.encoder import ResponseEvents, ResponseHead
+from holdfast.models.codecs.responses.ids import Place
+from holdfast.models.codecs.responses.requests import decode_request
 from holdfast.models.collect import to_chunks
 from holdfast.testing.upstream import Received, Reply, ScriptedUpstream, make_completion
 from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.openai import to_chat_message
-from holdfast.wire.response_ids import Place
-from holdfast.wire.responses_events import ResponseEvents
-from holdfast.wire.responses_replies import ResponseHead
-from holdfast.wire.responses_requests import parse_request
 
 _SEAL: Final = "sealed:"
 
@@ -56,7 +55,7 @@ class ResponsesUpstream(ScriptedUpstream):
         return None
 
     def to_chat(self, body: dict[str, Any]) -> Mapping[str, Any]:
-        parsed = parse_request(body)
+        parsed = decode_request(body)
         return {**parsed.fields, "messages": [to_chat_message(message) for message in parsed.messages]}
 
     def format_reply(self, reply: Reply, body: dict[str, Any], number: int) -> bytes:
@@ -72,7 +71,7 @@ class ResponsesUpstream(ScriptedUpstream):
         return [*pieces[: reply.cut_after], f"event: error\ndata: {json.dumps(failure)}\n\n".encode()]
 
     def _list_events(self, reply: Reply, body: dict[str, Any], number: int) -> list[dict[str, Any]]:
-        parsed = parse_request(body)
+        parsed = decode_request(body)
         head = ResponseHead(Place(f"scripted-{number}", 0, "0"), 0, parsed.echo, parsed.tools.names)
         converter, decoder = ResponseEvents(lambda: head, lambda: 0), ChatDecoder()
         events = [

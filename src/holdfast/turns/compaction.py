@@ -21,9 +21,9 @@ from holdfast.domain.session import Entry, Session, StoredCompaction
 from holdfast.engine.engine import Engine
 from holdfast.errors import Conflict
 from holdfast.limits import COMPACTION_TEXT_CHARS, COMPACTION_TEXT_ENTRIES
+from holdfast.models.codecs.responses.notes import CompactionNote
 from holdfast.overlays.compactor import STRATEGY
 from holdfast.overlays.summarizers import DIGEST
-from holdfast.wire.compaction_references import CompactionNote
 
 _TARGET: Final = 0.4
 """Share of the conversation's tokens that is still used after a compaction, if the strategy does not say it."""
@@ -56,7 +56,7 @@ class Compacted(NamedTuple):
     text: str
     """Text about the messages that the item replaces."""
     reference: str
-    """What the client sends back; see `holdfast.wire.compaction_references`."""
+    """What the client sends back; see `holdfast.models.codecs.responses.ids`."""
     through: int
     """`seq` of the last message that the item stands for."""
     made: StoredCompaction | None

@@ -35,6 +35,8 @@ from holdfast.limits import INLINE_MESSAGES, INSTRUCTED_ARTIFACT_BYTES
 from holdfast.media.outgoing import prepare_for_model
 from holdfast.memory.checks import find_owners
 from holdfast.models import ModelRequest, encode_request
+from holdfast.models.codecs.responses.ids import SECRET_BYTES, make_reference
+from holdfast.models.codecs.responses.notes import CompactionNote
 from holdfast.overlays.session_cache import ReadView, is_heavy, read_view
 from holdfast.stores.sessions import NewSession
 from holdfast.turns.compaction import Compacted, CompactionOrder, compact_session, find_summary, make_item_text
@@ -44,7 +46,6 @@ from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
 from holdfast.wire import anthropic_requests
 from holdfast.wire.anthropic_requests import drop_foreign_fields, is_plain
 from holdfast.wire.anthropic_tools import add_betas, get_instruction, replace_typed_tools
-from holdfast.wire.compaction_references import SECRET_BYTES, CompactionNote, make_reference
 from holdfast.wire.openai import move_media_after_results
 
 _RECOUNTS = 3
@@ -132,7 +133,7 @@ async def _make_item(turn: Turn, made: StoredCompaction | None) -> Compacted:
     )
     appended = await turn.append([Message(role=NOTE, origin=note.to_origin())])
     text = await make_item_text(engine, session, summary, through)
-    return Compacted(text, make_reference(session.id, appended.start, note), through, made)
+    return Compacted(text, make_reference(session.id, appended.start, note.secret), through, made)
 
 
 async def _is_summary_missing(turn: Turn, order: CompactionOrder, last: int) -> bool:

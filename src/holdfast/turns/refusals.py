@@ -19,13 +19,13 @@ from holdfast.domain.profiles import get_profile, list_changes
 from holdfast.domain.refusals import Refusal, read_refusals
 from holdfast.errors import HoldfastError, ModelError, ModelRejected
 from holdfast.limits import REFUSED_A_TURN
+from holdfast.models.codecs.responses.items import map_items
 from holdfast.models.fitting import fit_messages
 from holdfast.models.refusals import find_place, learn, read_reason, read_words
 from holdfast.turns.prompt import build_prompt, to_sendable
 from holdfast.turns.turn import Turn, TurnWarning
 from holdfast.wire.anthropic import find_part, map_blocks
-from holdfast.wire.openai import list_moved_media, to_chat_message
-from holdfast.wire.responses_upstream import map_items
+from holdfast.wire.openai import list_moved_media, parse_messages, to_chat_message
 
 _log = logging.getLogger("holdfast.models")
 _STATUS: Final = frozenset({400, 415, 422})
@@ -169,7 +169,8 @@ class Refusals:
             return own, find_part(built.messages[own], blocks[0] - sources.index(own), *blocks[1:2])
         prepared, sent = await self._encode()
         if llm.hosts_tools:
-            sent = [(prepared[item], [item]) for item in map_items(prepared, getattr(llm.client, "origin", ""))]
+            items = map_items(parse_messages(prepared), getattr(llm.client, "origin", ""))
+            sent = [(prepared[item], [item]) for item in items]
         if at >= len(sent):
             return None, None
         message, sources = sent[at]

@@ -5,7 +5,6 @@ chat_stream         streams of Chat Completions
 anthropic           messages and tools of Anthropic's Messages API
 anthropic_requests  request bodies of that API, in both directions
 anthropic_replies   streams of that API, and the messages that they describe
-compaction_references  what clients carry in place of compacted messages
 gemini              requests to Google's Gemini API
 voice               Agora's voice records
 transcripts         recorded sessions as JSON lines

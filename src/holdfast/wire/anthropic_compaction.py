@@ -1,7 +1,7 @@
 """Anthropic's compaction: the edit `compact_20260112`, the field `compaction`, and the blocks that stand for older messages.
 
 Follows the API reference, "Compaction". A block has the text of the summary in `content`, and in `signature` a reference; see
-`holdfast.wire.compaction_references`. An Anthropic model gets edit, field and blocks unchanged.
+`holdfast.models.codecs.responses.ids`. An Anthropic model gets edit, field and blocks unchanged.
 """
 
 from __future__ import annotations

@@ -236,12 +236,6 @@ OWN: Final[Mapping[str, tuple[str, list[Row]]]] = {
 LOST: Final[Mapping[str, str]] = {
     "block-field": "a text block of Anthropic keeps its text, citations and cache_control only",
     "claude-head": "the head of an Anthropic message is made anew",
-    "item-annotations": "annotations of a Responses upstream are not read",
-    "phase": "message items of a Responses upstream become text",
-    "item-field": "message items of a Responses upstream become text",
-    "part-field": "message items of a Responses upstream become text",
-    "response-field": "the Response object is made anew",
-    "summary": "a reasoning item without encrypted content is read from its deltas only",
 }
 """What is lost in an answer, and where."""
 

@@ -9,17 +9,15 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.log.items import Delta, Progress, Usage
+from holdfast.models.codecs.responses.encoder import Event, ResponseEvents, ResponseHead, decode_completion
+from holdfast.models.codecs.responses.ids import Place
+from holdfast.models.codecs.responses.notes import parse_note
+from holdfast.models.codecs.responses.requests import CompactionWish, ResponsesRequest, decode_request
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply
 from holdfast.server.response_recordings import Recordings
 from holdfast.turns.compaction import CompactionOrder
 from holdfast.turns.turn import Turn
-from holdfast.wire.chat_stream import ChatDecoder
-from holdfast.wire.response_ids import Place
-from holdfast.wire.response_notes import parse_note
-from holdfast.wire.responses_events import Event, ResponseEvents
-from holdfast.wire.responses_replies import ResponseHead
-from holdfast.wire.responses_requests import CompactionWish, ResponsesRequest, parse_request
 
 PATH: Final = "/v1/responses"
 _encoder = msgspec.json.Encoder()
@@ -36,7 +34,7 @@ class Responses:
     path = PATH
 
     def parse(self, body: dict[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
-        request = parse_request(body)
+        request = decode_request(body)
         given = body.get("input")
         if given is None and (request.previous or request.conversation):
             given = []
@@ -157,7 +155,8 @@ class ResponseEncoder:
         return data
 
     def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        self._add(ChatDecoder().decode(completion))
+        for deltas in decode_completion(completion):
+            self._add(deltas)
         response: dict[str, Any] = self._events.end(session)[-1]["response"]
         return response
 
@@ -175,7 +174,7 @@ class ResponseEncoder:
 
     def _note_text(self, text: str) -> tuple[int, bytes, int, int, bytes]:
         part, number = self._events.note_text(text)
-        return number, part.id.encode(), part.index, part.at, _encoder.encode(text)
+        return number, part.id.encode(), part.index, part.at or 0, _encoder.encode(text)
 
     def encode_progress(self, progress: Progress) -> bytes:
         """Encode progress as an SSE comment."""

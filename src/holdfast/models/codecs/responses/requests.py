@@ -1,22 +1,24 @@
-"""Requests of OpenAI's Responses API: conversion of `POST /v1/responses` to the fields and messages of Chat Completions.
+"""Requests of OpenAI's Responses API: those of clients as fields and messages of Chat Completions, and requests to upstreams.
 
-Follows the API reference, "Create a model response". A field is converted, or served by Holdfast, or refused by name. Fields that neither
-API knows keep their names, as in a chat request.
+Follows the API reference, "Create a model response". A field of a client is converted, or served by Holdfast, or refused by name. Fields that
+neither API knows keep their names, as in a chat request. An upstream stores nothing (`store: false`): each request has the whole working set.
+Reasoning is sent back as the provider encrypted it, and only to the upstream that it came from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
+from holdfast.models.codecs.responses.ids import is_reference as is_compaction_reference
+from holdfast.models.codecs.responses.items import encode_prompt, parse_items
+from holdfast.models.codecs.responses.notes import ECHOED
+from holdfast.models.codecs.responses.tools import Tools, encode_choice, encode_tool, parse_choice, parse_tools
 from holdfast.numbers import check_whole
-from holdfast.wire.compaction_references import is_reference as is_compaction_reference
 from holdfast.wire.openai import parse_message
 from holdfast.wire.request_fields import PROVIDER_FIELDS, find_misspelt_name
-from holdfast.wire.response_notes import ECHOED
-from holdfast.wire.responses_items import Tools, parse_choice, parse_items, parse_tools
 
 Fields = Mapping[str, Any]
 _MAX_TOKENS: Final = 2**31
@@ -44,30 +46,18 @@ _SAME: Final = (
 _READ: Final = frozenset(
     {
         *_SAME,
-        "background",
+        *ECHOED,
         "client_metadata",  # Codex describes itself there; it has no effect on the reply
         "context_management",
         "conversation",
         "include",
         "input",
-        "instructions",
-        "max_output_tokens",
-        "max_tool_calls",
-        "metadata",
-        "previous_response_id",
-        "prompt_cache_key",
         "prompt_cache_options",
         "prompt_cache_retention",
-        "reasoning",
-        "store",
         "stream_options",
-        "text",
-        "tool_choice",
-        "tools",
-        "top_logprobs",
-        "truncation",
     }
 )
+_LOGPROBS: Final = "message.output_text.logprobs"
 
 
 class ResponsesRequest(NamedTuple):
@@ -120,7 +110,7 @@ class CompactedInput(NamedTuple):
     """Number of the request's messages that follow the item."""
 
 
-def parse_request(body: Fields) -> ResponsesRequest:
+def decode_request(body: Fields) -> ResponsesRequest:
     """Convert a request.
 
     Raises:
@@ -132,14 +122,17 @@ def parse_request(body: Fields) -> ResponsesRequest:
     fields = {name: value for name, value in body.items() if name not in _READ}
     fields |= {name: body[name] for name in _SAME if body.get(name) is not None}
     fields |= _convert_sampling(body)
-    fields |= _convert_text(body.get("text"))
+    fields |= _convert_text(body)
     if tools.functions:
         fields["tools"] = tools.functions
     else:
         fields.pop("parallel_tool_calls", None)  # OpenAI rejects it without tools
     if (choice := parse_choice(body.get("tool_choice"), tools.names)) is not None and tools.functions:
         fields["tool_choice"] = choice
-    conversation, previous = _parse_conversation(body.get("conversation")), _parse_text(body, "previous_response_id")
+    conversation, previous = (
+        _parse_conversation(body.get("conversation")),
+        _read(body, "previous_response_id", str, "a string") or None,
+    )
     if conversation is not None and previous is not None:
         message = "previous_response_id and conversation cannot be sent together: send one of them"
         raise InvalidRequest(message, param="previous_response_id")
@@ -152,14 +145,14 @@ def parse_request(body: Fields) -> ResponsesRequest:
     messages = [*instructions, *parsed]
     check_metadata(body.get("metadata"))
     echo = {name: body[name] for name in ECHOED if body.get(name) is not None}
-    store = _parse_flag(body, "store", default=True)
-    background = _parse_flag(body, "background", default=False)
+    store = _read(body, "store", bool, "true or false") is not False
+    background = _read(body, "background", bool, "true or false") is True
     if background and not store:
         raise InvalidRequest(
             "background needs store: true, because the reply is read later by its id", param="background"
         )
     fields |= {"on_disconnect": "finish"} if background else {}
-    cache_key = _parse_text(body, "prompt_cache_key")
+    cache_key = _read(body, "prompt_cache_key", str, "a string") or None
     if cache_key is not None and len(cache_key) > _CACHE_KEY_CHARS:
         message = f"prompt_cache_key must have at most {_CACHE_KEY_CHARS} characters, not {len(cache_key):,}"
         raise InvalidRequest(message, param="prompt_cache_key")
@@ -266,26 +259,15 @@ def _convert_sampling(body: Fields) -> dict[str, Any]:
     if body.get("max_output_tokens") is not None:
         check_whole(body["max_output_tokens"], "max_output_tokens", 1, _MAX_TOKENS)
         fields["max_completion_tokens"] = body["max_output_tokens"]
-    include = body.get("include") or []
-    if not isinstance(include, list):
-        raise InvalidRequest("include must be a list of names", param="include")
-    if "message.output_text.logprobs" in include:
+    if _LOGPROBS in (_read(body, "include", list, "a list of names") or ()):
         fields |= {"logprobs": True, "top_logprobs": body.get("top_logprobs") or 0}
-    reasoning = body.get("reasoning")
-    if reasoning is not None:
-        if not isinstance(reasoning, Mapping):
-            raise InvalidRequest("reasoning must be an object such as {effort: low}", param="reasoning")
-        if isinstance(reasoning.get("effort"), str):
-            fields["reasoning_effort"] = reasoning["effort"]
-    return fields
+    reasoning = _read(body, "reasoning", Mapping, "an object such as {effort: low}") or {}
+    return {**fields, "reasoning_effort": reasoning["effort"]} if isinstance(reasoning.get("effort"), str) else fields
 
 
-def _convert_text(text: Any) -> dict[str, Any]:
+def _convert_text(body: Fields) -> dict[str, Any]:
     """Convert the field `text`: the format of the answer, and its verbosity."""
-    if text is None:
-        return {}
-    if not isinstance(text, Mapping):
-        raise InvalidRequest("text must be an object such as {format: {type: text}}", param="text")
+    text = _read(body, "text", Mapping, "an object such as {format: {type: text}}") or {}
     fields = {"verbosity": text["verbosity"]} if text.get("verbosity") else {}
     given = text.get("format") or {"type": "text"}
     kind = given.get("type") if isinstance(given, Mapping) else None
@@ -333,18 +315,11 @@ def _parse_conversation(given: Any) -> str | None:
     return named
 
 
-def _parse_text(body: Fields, name: str) -> str | None:
-    if not isinstance(body.get(name), str | None):
-        raise InvalidRequest(f"{name} must be a string", param=name)
-    return body.get(name) or None
-
-
-def _parse_flag(body: Fields, name: str, *, default: bool) -> bool:
+def _read(body: Fields, name: str, kind: type, words: str) -> Any:
+    """Return the value of a field, None if it has none. Raise `InvalidRequest` if it is of another type, which `words` describe."""
     value = body.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise InvalidRequest(f"{name} must be true or false", param=name)
+    if value is not None and not isinstance(value, kind):
+        raise InvalidRequest(f"{name} must be {words}", param=name)
     return value
 
 
@@ -359,3 +334,70 @@ def check_metadata(given: Any) -> None:
         if not isinstance(value, str) or len(value) > value_chars or len(key) > key_chars:
             right = f"a string of at most {value_chars} characters, and its name must have at most {key_chars}"
             raise InvalidRequest(f"metadata.{key:.80} must be {right}", param="metadata")
+
+
+# -- for upstreams -----------------------------------------------------------------------
+
+_UNKNOWN: Final = ("audio", "functions", "function_call", "logit_bias", "prediction", "stop", "web_search_options")
+"""Fields of Chat Completions that change the answer and that the Responses API does not have."""
+_DROPPED: Final = frozenset(
+    {"frequency_penalty", "modalities", "n", "presence_penalty", "seed", "stream", "stream_options", "store"}
+)
+"""Fields that the Responses API does not have, and that do not change the form of the answer."""
+_CONVERTED: Final = frozenset(
+    {
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "reasoning",
+        "reasoning_effort",
+        "response_format",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "verbosity",
+    }
+)
+
+
+def encode_request(messages: Sequence[Message], fields: Fields, upstream: str) -> dict[str, Any]:
+    """Return the body of `POST /responses` for a request to an upstream.
+
+    Args:
+        messages: The prompt.
+        fields: All other fields of a Chat Completions request.
+        upstream: Address of the upstream. Only its own items and fields are sent.
+
+    Raises:
+        InvalidRequest: The request contains something that the Responses API does not have. The error names it.
+    """
+    for name in _UNKNOWN:
+        if fields.get(name):
+            raise InvalidRequest(
+                f"{name} is not supported by the Responses API of this model; leave it out", param=name
+            )
+    if fields.get("n") not in (None, 1):
+        raise InvalidRequest("n must be 1: the Responses API returns one answer per request", param="n")
+    made = {name: one for name, one in fields.items() if name not in _DROPPED | _CONVERTED and one is not None}
+    tools = [*map(encode_tool, fields.get("tools") or ())]
+    declared = [tool.get("name") for tool in tools if isinstance(tool, Mapping)]
+    made |= {"input": [*encode_prompt(messages, upstream, declared)], "store": False, "stream": True}
+    if fields.get("logprobs") and fields.get("top_logprobs"):
+        made["top_logprobs"] = fields["top_logprobs"]
+    made["include"] = ["reasoning.encrypted_content", *([_LOGPROBS] if fields.get("logprobs") else [])]
+    if limit := fields.get("max_completion_tokens") or fields.get("max_tokens"):
+        made["max_output_tokens"] = limit
+    reasoning = dict(fields["reasoning"]) if isinstance(fields.get("reasoning"), Mapping) else {}
+    reasoning |= {"effort": fields["reasoning_effort"]} if fields.get("reasoning_effort") else {}
+    text = {"verbosity": fields["verbosity"]} if fields.get("verbosity") else {}
+    if isinstance(form := fields.get("response_format"), Mapping):
+        inner = form.get("json_schema") if form.get("type") == "json_schema" else None
+        text["format"] = {"type": form.get("type"), **(inner if isinstance(inner, Mapping) else {})}
+    made |= {name: value for name, value in (("reasoning", reasoning), ("text", text)) if value}
+    if not tools:
+        made.pop("parallel_tool_calls", None)
+        return made
+    made["tools"] = tools
+    if fields.get("tool_choice") is not None:
+        made["tool_choice"] = encode_choice(fields["tool_choice"])
+    return made

@@ -1,4 +1,4 @@
-"""Ids of responses, conversations and items in OpenAI's Responses API.
+"""Ids of responses, conversations and items in OpenAI's Responses API, and references to compactions.
 
 An id contains its place: the session, and the position in the session's log. So an id needs no table. It is found by every server as
 soon as the log contains it, and a recreated session with the same name does not have it.
@@ -6,6 +6,8 @@ soon as the log contains it, and a recreated session with the same name does not
     conv_SESSION                a session
     resp_SESSION_PLACE          a response; PLACE is the position of its note in the log, and a random part
     msg_SESSION_PLACE           an item; PLACE is the place of its response, or the position of its message in the log, and a number
+    hfcmp_SESSION_PLACE         a reference to a compaction, which clients of OpenAI's and Anthropic's APIs carry in place of the messages that
+                                the compaction stands for; PLACE is the position of its note in the log, and a random part
 
 SESSION is the session's id: the hexadecimal part of an id that Holdfast made, `c` and that part if the session was made as a conversation, or
 else `x` and the id in URL-safe base64.
@@ -24,6 +26,9 @@ _PLACE: Final = re.compile(r"([0-9a-f]{1,13})([ze])([0-9a-f]{0,32})(?:n([0-9]{1,
 """A position has at most 13 digits, so every database has a type for it."""
 _ID_CHARS: Final = 1_024
 """Maximum length of an id that is parsed."""
+_REFERENCE: Final = "hfcmp"
+SECRET_BYTES: Final = 16
+"""Random bytes of a reference to a compaction."""
 
 
 class Place(NamedTuple):
@@ -93,3 +98,20 @@ def parse_place(text: str) -> Place | None:
     if session_id is None or found is None or (found[2] == "z") != bool(found[3]):
         return None
     return Place(session_id, int(found[1], 16), found[3], int(found[4] or 0))
+
+
+def make_reference(session_id: str, seq: int, secret: str) -> str:
+    """Return the reference to the compaction whose note is at `seq` of a session's log, and has this random part."""
+    return Place(session_id, seq, secret).make_id(_REFERENCE)
+
+
+def is_reference(value: object) -> bool:
+    """Return True if a value looks like a reference to a compaction. Whether anything has it is not checked."""
+    return isinstance(value, str) and value.startswith(f"{_REFERENCE}_")
+
+
+def parse_reference(value: str) -> Place | None:
+    """Return the place of the note that a reference names; None if the reference is not complete."""
+    place = parse_place(value)
+    is_complete = place is not None and len(place.secret) == 2 * SECRET_BYTES and place.make_id(_REFERENCE) == value
+    return place if is_complete else None
