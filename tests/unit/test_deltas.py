@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from holdfast.log.items import Delta, Text
 from holdfast.models.answer import AnswerReader
 from holdfast.models.anthropic_stream import MessageReader, ReplyDecoder
+from holdfast.models.codecs.chat import ChatDecoder, ChatEncoder
 from holdfast.models.collect import Collector
 from holdfast.models.responses import ResponseReader
 from holdfast.testing import AnthropicUpstream, Reply, ResponsesUpstream, ScriptedUpstream
-from holdfast.wire.chat_stream import ChatDecoder, ChatEncoder
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"at": "Zürich"}'}}
 REPLY = Reply(text="Grüße, 世界 👋", message={"reasoning_content": "let me see"}, tool_calls=[CALL])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.domain.profiles import PROFILES, Profile, find_profile
-from holdfast.models.fitting import fit_request
+from holdfast.domain.profiles import PROFILES, Profile, ProfileName, find_profile
+from holdfast.models import decode_request, encode_request
 from tests.providers.providers import find_fault
 
 Json = dict[str, Any]
@@ -77,12 +77,13 @@ def histories(draw: st.DrawFn) -> list[Json]:
     return messages
 
 
-def make_request(profile: Profile, messages: list[Json], *, tools: bool) -> Json:
+def encode(profile: Profile, messages: list[Json], *, tools: bool) -> Json:
     declared = [
         {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
         for name in TOOLS
     ]
-    return {"model": MODELS.get(profile.name, "m"), "messages": messages, **({"tools": declared} if tools else {})}
+    body = {"model": MODELS.get(profile.name, "m"), "messages": messages, **({"tools": declared} if tools else {})}
+    return encode_request(decode_request(body), profile)
 
 
 def list_words(messages: list[Json]) -> list[str]:
@@ -95,7 +96,8 @@ def _list_parts(content: Any) -> list[str]:
     return [content or ""] if isinstance(content, str | None) else [part["text"] for part in content]
 
 
-every_profile = pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
+NAMES = get_args(ProfileName)
+every_profile = pytest.mark.parametrize("profile", [PROFILES[name] for name in NAMES], ids=NAMES)
 
 
 @every_profile
@@ -104,7 +106,7 @@ def test_no_upstream_refuses_a_history(profile: Profile, messages: list[Json], t
     if profile.name == "generic":  # the strictest table refuses reasoning, which most servers at unknown addresses take
         messages = [{key: one[key] for key in one if key not in profile.fields} for one in messages]
     before = msgspec.json.encode(messages)
-    sent = fit_request(make_request(profile, messages, tools=tools), profile)
+    sent = encode(profile, messages, tools=tools)
     assert find_fault(profile.name, sent) is None
     assert msgspec.json.encode(messages) == before
 
@@ -112,7 +114,7 @@ def test_no_upstream_refuses_a_history(profile: Profile, messages: list[Json], t
 @every_profile
 @given(messages=histories())
 def test_no_word_is_lost_and_no_secret_leaks(profile: Profile, messages: list[Json]) -> None:
-    sent = fit_request(make_request(profile, messages, tools=True), profile)["messages"]
+    sent = encode(profile, messages, tools=True)["messages"]
     rest = iter(list_words(sent))
     assert all(word in rest for word in list_words(messages))
     assert "SECRET" not in json.dumps(sent)
@@ -124,9 +126,7 @@ def test_a_longer_conversation_begins_like_the_shorter_one(profile: Profile, mes
     """A provider's cache holds: only the last message may grow, and signatures are those of the current round."""
     cut = next((at for at in range(len(messages) - 1, 0, -1) if messages[at]["role"] == "user"), 0)
     assume(cut)
-    short, long = (
-        _strip(fit_request(make_request(profile, part, tools=True), profile)) for part in (messages[:cut], messages)
-    )
+    short, long = (_strip(encode(profile, part, tools=True)) for part in (messages[:cut], messages))
     assert short[:-1] == long[: len(short) - 1]
 
 

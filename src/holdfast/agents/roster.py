@@ -22,7 +22,7 @@ from holdfast.agents.team import Team, find_wrong_relations, make_transfer_tool
 from holdfast.context.recalled import RECALLERS, RecalledKind, RecallSettings
 from holdfast.context.settings import ContextSettings, RequestSettings, check_settings, parse
 from holdfast.context.strategies import make_strategy
-from holdfast.domain.profiles import ANTHROPIC, PROFILES, Profile, find_profile, for_model, get_profile, list_changes
+from holdfast.domain.profiles import PROFILES, Profile, find_profile, for_model, get_profile, list_changes
 from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
 from holdfast.limits import UPSTREAMS
@@ -277,8 +277,7 @@ class Roster:
     def describe_learned(self, llm: Llm, now: int) -> str:
         """Return what refusals have shown about a model, for people; empty if they have shown nothing."""
         found = self.find_profile(llm, now)
-        usual = ANTHROPIC if found.name == "anthropic" else PROFILES[found.name]
-        return list_changes(found, for_model(usual, llm.model, llm.inputs))
+        return list_changes(found, for_model(PROFILES[found.name], llm.model, llm.inputs))
 
     @property
     def upstreams(self) -> Iterator[tuple[Model, Upstream]]:

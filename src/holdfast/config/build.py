@@ -346,8 +346,7 @@ def _create_client(settings: LLMSettings) -> Model:
     elif settings.api == "responses":
         client = ResponsesModel(settings.base_url, settings.api_key, headers=settings.headers, **options)
     else:
-        # A receiver of voice records gets messages as they are in the log.
-        profile = "openai" if settings.provider == "custom" else settings.profile
+        profile = "custom" if settings.provider == "custom" else settings.profile
         client = OpenAIModel(settings.base_url, settings.api_key, headers=settings.headers, profile=profile, **options)
     if not settings.max_requests:
         return client

@@ -262,7 +262,7 @@ def _parse_finite(text: str) -> float:
 _decoder = json.JSONDecoder(object_pairs_hook=_build_object, parse_float=_parse_finite, parse_constant=_parse_finite)
 
 
-def _with_object_arguments(call: ToolCall) -> ToolCall:
+def with_object_arguments(call: ToolCall) -> ToolCall:
     """Return `call` with its arguments as a JSON object; the same `ToolCall` if they already are one."""
     made = parse_arguments(call.arguments)
     if made and "arguments" in made and made["arguments"] == call.arguments:
@@ -286,7 +286,7 @@ def _replace_unsupported(message: Message, dialect: Dialect) -> Message:
         )
     if message.role == "user" and is_blank(content):
         content = EMPTY
-    calls = tuple(map(_with_object_arguments, message.tool_calls)) if message.tool_calls else ()
+    calls = tuple(map(with_object_arguments, message.tool_calls)) if message.tool_calls else ()
     if content is message.content and all(map(is_, calls, message.tool_calls)):
         return message
     return message.evolve(content=content, tool_calls=calls)

@@ -21,6 +21,8 @@ ProfileName = Literal[
 ]  # fmt: skip
 MEGABYTE: Final = 1024 * 1024
 MEDIA_LIMITS: Final = ("max_images", "max_image_bytes", "max_media_bytes")
+MEDIA_FIELDS: Final = ("inputs", *MEDIA_LIMITS)
+"""Fields of a profile that say which media a model takes."""
 KINDS_TAKEN: Final[frozenset[Kind]] = frozenset(KINDS.values())
 """The kinds of media of a profile whose `inputs` is None."""
 
@@ -28,7 +30,7 @@ KINDS_TAKEN: Final[frozenset[Kind]] = frozenset(KINDS.values())
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """What one kind of upstream accepts."""
 
-    name: ProfileName | Literal["anthropic"]
+    name: ProfileName | Literal["anthropic", "custom"]
     developer: bool = False
     """The role `developer` is known. Otherwise such messages get the role `system`."""
     template: bool = True
@@ -49,9 +51,11 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     closed: bool = False
     """Fields of messages that its API does not have are refused."""
     refused: frozenset[str] = frozenset()
-    """Fields of messages that the upstream refused, from `learn`."""
+    """Fields of messages that the upstream refused."""
     required: frozenset[str] = frozenset()
     """Fields that replies with calls must have: an empty `reasoning_content` (DeepSeek), or a `thought_signature` (Gemini)."""
+    media_in_results: bool = False
+    """Results of tools may contain media. Otherwise these are in a message of the user after the results."""
     declares: bool = False
     """Tools must be declared if the history has calls of them."""
     inputs: frozenset[str] | None = None
@@ -97,6 +101,8 @@ _ALL: Final = (
     _OPENAI,
     # learn.microsoft.com, "Azure OpenAI REST API reference": as OpenAI. "Quotas and limits": 50 images.
     msgspec.structs.replace(_OPENAI, name="azure", max_images=50),
+    # A receiver of voice records (`vendor: custom`) gets messages as they are in the log.
+    msgspec.structs.replace(_OPENAI, name="custom", media_in_results=True),
     # ai.google.dev, "OpenAI compatibility" and "Thought signatures": the signature is in a call's `extra_content`. "Image
     # understanding": 3,600 images; 20 MB of inline data.
     Profile(
@@ -149,7 +155,7 @@ _ALL: Final = (
     # An unknown address: strict where that costs nothing.
     Profile(name="generic", fields=_REASONING),
 )
-PROFILES: Final[Mapping[str, Profile]] = {profile.name: profile for profile in _ALL}
+PROFILES: Final[Mapping[str, Profile]] = {profile.name: profile for profile in (*_ALL, ANTHROPIC)}
 _HOSTS: Final[Mapping[str, ProfileName]] = {
     "api.openai.com": "openai",
     "openai.azure.com": "azure",

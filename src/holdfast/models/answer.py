@@ -10,10 +10,10 @@ import msgspec
 from holdfast.errors import ModelProtocolError, ModelReplyTooLarge
 from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.log.items import Text
+from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.models.collect import to_chunks
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.models.sse import Event, EventReader, EventTooLong
-from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.strict_json import decode_repaired
 
 if TYPE_CHECKING:

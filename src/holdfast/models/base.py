@@ -1,18 +1,15 @@
-"""Protocol of a model, and base class of Holdfast's own models. Close streams, and models after a reload."""
+"""Protocol of a model, and what it is asked. Close streams, and models after a reload."""
 
 from __future__ import annotations
 
 import asyncio
 import weakref
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from holdfast.domain.messages import Message
-from holdfast.log.items import Delta
-from holdfast.wire.chat_stream import ChatDecoder, ChatEncoder
-from holdfast.wire.openai import parse_messages, to_chat_message
+from holdfast.domain.profiles import Profile
 
 T = TypeVar("T")
 
@@ -64,57 +61,8 @@ class ModelRequest(NamedTuple):
     """The prompt, with the data of its media."""
     fields: Mapping[str, Any]
     """All other fields of the Chat Completions request, such as `model` and `tools`."""
-
-
-def encode_request(request: ModelRequest) -> dict[str, Any]:
-    """Return a request as the body of a Chat Completions request."""
-    return {**request.fields, "messages": [*map(to_chat_message, request.messages)]}
-
-
-def decode_request(body: Mapping[str, Any]) -> ModelRequest:
-    """Return the request in the body of a Chat Completions request.
-
-    Raises:
-        InvalidMessage: A message is invalid.
-    """
-    fields = {name: value for name, value in body.items() if name != "messages"}
-    return ModelRequest(parse_messages(body.get("messages") or ()), fields)
-
-
-class DeltaModel(ABC):
-    """Base class of Holdfast's own models, which yield deltas. They can also be used as a `Model`, which yields chunks."""
-
-    @abstractmethod
-    def stream_deltas(
-        self, request: ModelRequest, *, headers: Mapping[str, str] | None = None
-    ) -> AsyncGenerator[list[Delta], None]:
-        """Yield the deltas of each event of the answer. Otherwise like `Model.stream`."""
-
-    async def stream(
-        self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the answer as chunks, as described in `Model.stream`."""
-        encoder = ChatEncoder()
-        async with closing(self.stream_deltas(decode_request(request), headers=headers)) as stream:
-            async for deltas in stream:
-                if (chunk := encoder.encode(deltas)) is not None:
-                    yield chunk
-
-
-def stream_deltas(
-    model: Model, request: ModelRequest, *, headers: Mapping[str, str] | None = None
-) -> AsyncGenerator[list[Delta], None]:
-    """Yield the deltas of each event of a model's answer. A custom model gets a Chat Completions body, and its chunks are decoded."""
-    if isinstance(model, DeltaModel) and type(model).stream is DeltaModel.stream:
-        return model.stream_deltas(request, headers=headers)
-    return _decode_chunks(model.stream(encode_request(request), headers=headers))
-
-
-async def _decode_chunks(stream: AsyncIterator[dict[str, Any]]) -> AsyncGenerator[list[Delta], None]:
-    decoder = ChatDecoder()
-    async with closing(stream) as chunks:
-        async for chunk in chunks:
-            yield decoder.decode(chunk)
+    profile: Profile | None = None
+    """What the upstream accepts, with what its refusals have shown. None: what its client knows."""
 
 
 @asynccontextmanager

@@ -29,7 +29,8 @@ from holdfast.errors import (
     ModelUnavailable,
 )
 from holdfast.limits import MODEL_EVENT_BYTES, MODEL_STREAM_BYTES
-from holdfast.models.base import DeltaModel, ModelRequest, close_after
+from holdfast.models.base import ModelRequest, close_after
+from holdfast.models.deltas import DeltaModel
 from holdfast.models.failures import is_retryable, make_upstream_error, parse_error_body, scrub
 from holdfast.models.http import SECRET_HEADERS, check_headers, find_proxy
 
@@ -226,9 +227,8 @@ class UpstreamClient(DeltaModel):
             try:
                 response, deadline = await self._respond(call)
             except ModelRejected as error:
-                if not self._learn(call, error, url):
+                if not self._changes_url(error, url):
                     raise
-                call = await self._prepare_request(request, headers or {})
                 continue
             try:
                 while not answer.done:
@@ -282,8 +282,8 @@ class UpstreamClient(DeltaModel):
     def _create_reader(self, call: PreparedRequest) -> AnswerReader:
         """Return the parser for the answer to `call`."""
 
-    def _learn(self, call: PreparedRequest, error: ModelRejected, url: str) -> bool:
-        """Return True if a refusal shows how to prepare the request otherwise. Subclasses with a profile replace this method."""
+    def _changes_url(self, error: ModelRejected, url: str) -> bool:
+        """Return True if a refusal shows that `url` was wrong, and the client has another one now."""
         return False
 
     def _continue_call(

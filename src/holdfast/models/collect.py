@@ -19,8 +19,8 @@ import msgspec
 from holdfast.errors import ModelProtocolError, ModelReplyTooLarge
 from holdfast.limits import MODEL_REPLY_BYTES, MODEL_REPLY_PARTS
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Reasoning, Text, Usage
+from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.numbers import is_whole
-from holdfast.wire.chat_stream import ChatDecoder
 
 KEPT: Final = frozenset({"id", "type", "role", "name", "index", "format", "url", "title"})
 """Fields of a delta whose strings are not sent in pieces. Some providers repeat them in each delta, so only the first value is kept."""

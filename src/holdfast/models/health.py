@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.profiles import MEDIA_LIMITS, Profile
+from holdfast.domain.profiles import MEDIA_FIELDS, Profile
 from holdfast.errors import ModelBusy, ModelError, ModelUnavailable
 from holdfast.limits import (
     COOL_DOWN_ASKED_SECONDS,
@@ -45,16 +45,16 @@ class Upstream:
         self._until: int | None = None
         self._probe: Call | None = None
         self._learned: dict[str, tuple[dict[str, Any], int]] = {}
-        """By model: the fields of its profile about media that refusals have shown to be wrong, and when that is forgotten."""
+        """By model: the fields of its profile that refusals have shown to be wrong, and when those about media are forgotten."""
 
     def is_available(self, now: int) -> bool:
         """Return True if the upstream may be called. `now` is in milliseconds since the epoch."""
         return self._until is None or (now >= self._until and self._probe is None)
 
     def learn(self, model: str, known: Profile, found: Profile, now: int) -> bool:
-        """Remember what a refusal has shown about the media that a model takes. Return True if it has shown something.
+        """Remember what a refusal has shown about what a model accepts. Return True if it has shown something.
 
-        It is forgotten after `MEDIA_LEARNED_SECONDS`, because a server may get another model or other settings.
+        What concerns media is forgotten after `MEDIA_LEARNED_SECONDS`, because a server may get another model or other settings.
 
         Args:
             model: Name of the model.
@@ -62,18 +62,23 @@ class Upstream:
             found: Its profile with what the refusal says.
             now: Milliseconds since the epoch.
         """
-        fields = {name: getattr(found, name) for name in ("inputs", *MEDIA_LIMITS)}
-        if all(value == getattr(known, name) for name, value in fields.items()):
+        names = [name for name in found.__struct_fields__ if getattr(found, name) != getattr(known, name)]
+        if not names:
             return False
+        fields = {**self._list_learned(model, now), **{name: getattr(found, name) for name in names}}
         self._learned[model] = fields, now + MEDIA_LEARNED_SECONDS * 1000
         while len(self._learned) > MODELS_LEARNED:
             del self._learned[next(iter(self._learned))]
         return True
 
     def apply_learned(self, profile: Profile, model: str, now: int) -> Profile:
-        """Return the profile of a model with what refusals have shown about the media that it takes."""
+        """Return the profile of a model with what refusals have shown."""
+        learned = self._list_learned(model, now)
+        return msgspec.structs.replace(profile, **learned) if learned else profile
+
+    def _list_learned(self, model: str, now: int) -> dict[str, Any]:
         fields, until = self._learned.get(model, ({}, 0))
-        return msgspec.structs.replace(profile, **fields) if now < until else profile
+        return {name: value for name, value in fields.items() if now < until or name not in MEDIA_FIELDS}
 
     def begin(self, now: int) -> Call:
         """Register a new call at `now`, in milliseconds since the epoch.

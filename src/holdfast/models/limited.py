@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.domain.profiles import Profile, get_profile
 from holdfast.errors import ModelBusy
-from holdfast.models.base import DeltaModel, Model, ModelRequest, closing, retire, stream_deltas
+from holdfast.models.base import Model, ModelRequest, closing, retire
+from holdfast.models.deltas import DeltaModel, stream_deltas
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping

@@ -17,9 +17,10 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.context.recalled import OPENING, SESSION_OPENING
-from holdfast.models.base import DeltaModel, ModelRequest, encode_request
+from holdfast.models.base import ModelRequest
+from holdfast.models.codecs.chat import ChatDecoder, encode_request
 from holdfast.models.collect import to_chunks
-from holdfast.wire.chat_stream import ChatDecoder
+from holdfast.models.deltas import DeltaModel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from typing import Unpack
+from typing import Literal, Unpack
 
-from holdfast.domain.profiles import PROFILES, ProfileName, find_profile, list_changes
-from holdfast.errors import ContextTooLong, ModelRejected
+from holdfast.domain.profiles import PROFILES, ProfileName, find_profile
+from holdfast.errors import ModelRejected
 from holdfast.models.answer import AnswerReader
-from holdfast.models.base import ModelRequest, encode_request
+from holdfast.models.base import ModelRequest
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
-from holdfast.models.fitting import fit_request
+from holdfast.models.codecs.chat import encode_request
 from holdfast.models.http import check_api_key, check_headers, parse_base_url
-from holdfast.models.refusals import learn
-
-_log = logging.getLogger("holdfast.models")
 
 
 class OpenAIModel(UpstreamClient):
@@ -43,13 +39,13 @@ class OpenAIModel(UpstreamClient):
         *,
         model: str | None = None,
         headers: Mapping[str, str] | None = None,
-        profile: ProfileName | None = None,
+        profile: ProfileName | Literal["custom"] | None = None,
         **options: Unpack[Options],
     ) -> None:
         url, where = parse_base_url(base_url, lambda path: path + self._path)
         own = {"authorization": f"Bearer {check_api_key(api_key)}"} if api_key else {}
         self.profile = PROFILES[profile] if profile else find_profile(base_url)
-        """What the upstream accepts. A refusal that names a rule changes it."""
+        """What the upstream accepts."""
         # Most servers have the API below `/v1`, and some at their root: a 404 of an address without a path shows which.
         self._bare, self._versioned = where + self._path, f"{where}/v1{self._path}"
         self._may_lack_version = url == self._bare
@@ -58,24 +54,17 @@ class OpenAIModel(UpstreamClient):
     def _build_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
         options = request.fields.get("stream_options")
         options = options if isinstance(options, dict) else {}
-        body = {**encode_request(request), "stream": True, "stream_options": options | {"include_usage": True}}
+        fields = {**request.fields, "stream": True, "stream_options": options | {"include_usage": True}}
         if self._model is not None:
-            body["model"] = self._model
-        body = fit_request(body, self.profile)
+            fields["model"] = self._model
+        body = encode_request(ModelRequest(request.messages, fields), request.profile or self.profile)
         return PreparedRequest.from_body(body, self._make_headers(headers))
 
-    def _learn(self, call: PreparedRequest, error: ModelRejected, url: str) -> bool:
-        if error.status == 404 and self._may_lack_version:
-            self._url = self._versioned if url == self._bare else self._bare
-            return url == self._bare
-        if isinstance(error, ContextTooLong):
+    def _changes_url(self, error: ModelRejected, url: str) -> bool:
+        if error.status != 404 or not self._may_lack_version:
             return False
-        found = learn(self.profile, call.fields, error)
-        if found is None or fit_request(call.fields, found) == call.fields:
-            return False  # what was learned is about media, which turns describe in words
-        _log.warning("%s refused a request; learned: %s", self._where, list_changes(found, self.profile))
-        self.profile = found
-        return True
+        self._url = self._versioned if url == self._bare else self._bare
+        return url == self._bare
 
     def _create_reader(self, call: PreparedRequest) -> AnswerReader:
         return AnswerReader(self._where, call.secrets, self._max_event_bytes)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
 from holdfast.domain.medium import KINDS, Kind
+from holdfast.domain.messages import Message
 from holdfast.domain.profiles import KINDS_TAKEN, MEGABYTE, Profile
 from holdfast.errors import ModelError
 
@@ -64,26 +65,22 @@ def _iter_places(words: str) -> Iterator[tuple[tuple[int, ...], list[str]]]:
             yield numbers[:1] if {"tool_calls", "function_call"} & {*steps} else numbers, steps
 
 
-def learn(profile: Profile, sent: Mapping[str, Any], error: ModelError) -> Profile | None:
-    """Return the profile with what a refusal says about it; None if the refusal names nothing that was sent.
+def learn_rule(profile: Profile, sent: Sequence[Message], error: ModelError) -> Profile | None:
+    """Return the profile without a field of messages, the role `developer` or long ids, or with a field that replies with calls lacked.
 
     Args:
         profile: The profile with which the request was made.
-        sent: The refused request.
+        sent: The messages as they were sent.
         error: The refusal.
+
+    Returns:
+        The profile. None if the refusal names nothing of the kind that was sent.
     """
-    words = read_words(error)
-    if not words or error.status not in {None, *STATUSES}:
+    if not _is_about_form(error):
         return None
-    return _learn_rule(profile, sent, words) or _learn_media(profile, sent, words, error.status)
-
-
-def _learn_rule(profile: Profile, sent: Mapping[str, Any], words: str) -> Profile | None:
-    """Return the profile without a field of messages, the role `developer` or long ids, or with a field that replies with calls lacked."""
-    named = set(_WORD.findall(words))
-    messages = sent.get("messages") or ()
-    used = {name for message in messages for name in message} - {"role", "content", "tool_calls", "tool_call_id"}
-    calls = [call for message in messages for call in message.get("tool_calls") or ()]
+    named = set(_WORD.findall(read_words(error)))
+    used = {name for message in sent for name in message.extra} | {"name" for message in sent if message.name}
+    calls = [call for message in sent for call in message.tool_calls]
     if refused := used & named:
         return msgspec.structs.replace(
             profile,
@@ -91,9 +88,9 @@ def _learn_rule(profile: Profile, sent: Mapping[str, Any], words: str) -> Profil
             required=profile.required - refused,
             names=profile.names and "name" not in refused,
         )
-    if "developer" in named and any(message["role"] == "developer" for message in messages):
+    if "developer" in named and any(message.role == "developer" for message in sent):
         return msgspec.structs.replace(profile, developer=False)
-    if not profile.nine and "9" in named and named & {call["id"] for call in calls}:
+    if not profile.nine and "9" in named and named & {call.id for call in calls}:
         return msgspec.structs.replace(profile, nine=True)
     known = profile.required | profile.refused  # what was refused once is never tried again, so learning ends
     if wanted := ({"reasoning_content", "thought_signature"} & named) - known if calls else None:
@@ -149,30 +146,35 @@ def find_untaken(words: str, kinds: Collection[Kind], *, exactly: bool = False) 
     return min(kinds, key=lambda kind: kind != "image", default=None) if is_vision else None
 
 
-def _learn_media(profile: Profile, sent: Mapping[str, Any], words: str, status: int | None) -> Profile | None:
-    """Return the profile without a kind of media, or with a smaller number of images or bytes."""
-    media = [*_iter_media([sent.get(name) for name in ("messages", "input")])]
-    count, size = Counter(kind for kind, _ in media), sum(size for _, size in media)
-    if (most := _find_most(words, count["image"], status)) is not None:
+def learn_media(profile: Profile, sent: Sequence[Message], error: ModelError) -> Profile | None:
+    """Return the profile without a kind of media, or with a smaller number of images or bytes.
+
+    Args:
+        profile: The profile with which the request was made.
+        sent: The messages as they were sent.
+        error: The refusal.
+
+    Returns:
+        The profile. None if the refusal is not about the media that were sent.
+    """
+    words, media = read_words(error), [part for message in sent for part in message.media if part.type in KINDS]
+    if not media or not _is_about_form(error):
+        return None
+    count = Counter(KINDS[part.type] for part in media)
+    size = sum(len(msgspec.json.encode({"type": part.type, **part.extra})) for part in media)
+    if (most := _find_most(words, count["image"], error.status)) is not None:
         return msgspec.structs.replace(profile, max_images=most)
     untaken = {kind} if (kind := find_untaken(words, count)) else _find_with_text(sent, words)
     if untaken:
         taken = KINDS_TAKEN if profile.inputs is None else profile.inputs
         return msgspec.structs.replace(profile, inputs=taken - untaken)
-    if size > MEGABYTE and (status == 413 or _LARGE.search(words)) and "token" not in words:
+    if size > MEGABYTE and (error.status == 413 or _LARGE.search(words)) and "token" not in words:
         return msgspec.structs.replace(profile, max_media_bytes=size * 3 // 4)
     return None
 
 
-def _iter_media(value: Any) -> Iterator[tuple[Kind, int]]:
-    """Yield the kind of each medium in messages or items of a request, and its bytes."""
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from _iter_media(item)
-    elif isinstance(value, Mapping) and (kind := KINDS.get(str(value.get("type")))):
-        yield kind, len(msgspec.json.encode(value))
-    elif isinstance(value, Mapping):
-        yield from _iter_media([value.get("content"), value.get("output")])
+def _is_about_form(error: ModelError) -> bool:
+    return error.status in {None, *STATUSES} and bool(read_words(error))
 
 
 def _find_most(words: str, images: int, status: int | None) -> int | None:
@@ -186,10 +188,10 @@ def _find_most(words: str, images: int, status: int | None) -> int | None:
     return max((number for number in numbers if 0 < number < images and number != status), default=None)
 
 
-def _find_with_text(sent: Mapping[str, Any], words: str) -> set[Kind]:
+def _find_with_text(sent: Sequence[Message], words: str) -> set[Kind]:
     """Return the kinds of media in a message whose content must be text, according to a path and a type."""
-    place, messages = find_place(words), sent.get("messages") or ()
+    place = find_place(words)
     is_content = any("content" in steps for _, steps in _iter_places(words))
-    if len(place) != 1 or place[0] >= len(messages) or not (is_content and _TEXT_ONLY.search(words)):
+    if len(place) != 1 or place[0] >= len(sent) or not (is_content and _TEXT_ONLY.search(words)):
         return set()
-    return {kind for kind, _ in _iter_media(messages[place[0]])}
+    return {KINDS[part.type] for part in sent[place[0]].media if part.type in KINDS}

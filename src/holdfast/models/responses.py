@@ -17,6 +17,7 @@ from holdfast.models.client import PreparedRequest
 from holdfast.models.codecs.responses.decoder import ResponseDecoder
 from holdfast.models.codecs.responses.requests import encode_request
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
+from holdfast.models.fitting import fit_messages
 from holdfast.models.openai import OpenAIModel
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class ResponsesModel(OpenAIModel):
         return await run_cpu(self._build_request, request, headers, long=long)
 
     def _build_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
-        body = encode_request(request.messages, request.fields, self._where)
+        messages = [message for message, _ in fit_messages(request.messages, None, request.fields.get("model"))]
+        body = encode_request(messages, request.fields, self._where)
         if self._model is not None:
             body["model"] = self._model
         return PreparedRequest.from_body(body, self._make_headers(headers))

@@ -31,6 +31,7 @@ from holdfast.context.view import FoldedView, ViewState
 from holdfast.context.window import NO_CANDIDATES, Room
 from holdfast.domain.session import Entry
 from holdfast.models import Collector, Model, closing
+from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.overlays.summarizers import (
     SummaryCost,
     SummaryError,
@@ -40,7 +41,6 @@ from holdfast.overlays.summarizers import (
     write_summary,
 )
 from holdfast.tokens import STORED
-from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.openai import parse_message
 
 SECONDS: Final = 120.0

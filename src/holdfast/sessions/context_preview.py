@@ -42,7 +42,6 @@ from holdfast.turns.prompt import (
     make_request,
 )
 from holdfast.turns.turn import TurnRequest
-from holdfast.wire.openai import move_media_after_results
 
 RECENT_CALLS: Final = 16
 """Number of newest model calls in which a view is searched. If one of these calls used the view, turns keep the view up to date."""
@@ -62,7 +61,6 @@ async def preview_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
     as_chat = look.dialect == "openai"
     limits = engine.roster.find_profile(responder.llm, engine.clock())
     sent = await prepare_for_model(engine.store, ref, found.built, limits, as_chat=as_chat)
-    sent = move_media_after_results(sent) if as_chat else sent
     marked = responder.llm.params.get("cache_control") is not False
     return found._replace(provider=counted, sent=sent, marked=marked)
 

@@ -22,7 +22,7 @@ from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import InvalidRequest
 from holdfast.sessions.preview_objects import Context, Preview, to_context
 from holdfast.tokens import STORED
-from holdfast.wire.openai import move_media_after_results, split_system
+from holdfast.wire.openai import split_system
 from holdfast.wire.sendable import Sendable, check_text, refuse_notes, to_messages
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ def fit(
     request = _make_request(responder, settings, model, max_tokens, tools)
     request = msgspec.structs.replace(request, system=system, dialect=check_dialect(dialect))
     built = build(request.with_marker(_derive_marker(conversation)), None, (), entries)
-    sent = move_media_after_results(built.messages) if dialect == "openai" else built.messages
-    return to_context(Preview(built, sent=sent))
+    return to_context(Preview(built, sent=built.messages))
 
 
 def _make_request(

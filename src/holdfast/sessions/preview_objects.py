@@ -16,10 +16,11 @@ from holdfast.context.settings import ContextSettings
 from holdfast.context.sources import MessageSource, join_sources, list_message_sources
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall
+from holdfast.models.fitting import move_media_after_results
 from holdfast.sessions.prompt_sections import DividedPrompt
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.anthropic import MARK
-from holdfast.wire.openai import list_moved_media, to_chat_message
+from holdfast.wire.openai import to_chat_message
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -152,13 +153,13 @@ def to_context(found: Preview) -> Context:
         hash=built.hash,
         decisions=built.list_decisions(),
         system=system,
-        sources=_list_sources(found, messages),
+        sources=_list_sources(found),
         provider_count=built.describe_count(found.provider).to_wire(),
         sent_hash=found.call.hash.hex() if found.call else None,
     )
 
 
-def _list_sources(found: Preview, messages: Sequence[Mapping[str, Any]]) -> list[MessageSource]:
+def _list_sources(found: Preview) -> list[MessageSource]:
     """Return, for each message in the dialect's format, the log entries that the message comes from; an empty list for Gemini."""
     sources = list_message_sources(found.built)
     match found.built.request.dialect:
@@ -167,7 +168,7 @@ def _list_sources(found: Preview, messages: Sequence[Mapping[str, Any]]) -> list
         case "gemini":
             return []
         case _:
-            return join_sources(sources, list_moved_media(messages))
+            return join_sources(sources, [group for _, group in move_media_after_results(found.sent)])
 
 
 def to_dialect(
@@ -185,4 +186,4 @@ def to_dialect(
             request = gemini.build_request(sent)
             return request.get("systemInstruction"), request["contents"]
         case _:
-            return None, [to_chat_message(message) for message in sent]
+            return None, [to_chat_message(message) for message, _ in move_media_after_results(sent)]

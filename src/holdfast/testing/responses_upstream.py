@@ -14,12 +14,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
+from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.models.codecs.responses.encoder import ResponseEvents, ResponseHead
 from holdfast.models.codecs.responses.ids import Place
 from holdfast.models.codecs.responses.requests import decode_request
 from holdfast.models.collect import to_chunks
 from holdfast.testing.upstream import Received, Reply, ScriptedUpstream, make_completion
-from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.openai import to_chat_message
 
 _SEAL: Final = "sealed:"

@@ -274,14 +274,15 @@ def address_model(
     """
     fields = {name: value for name, value in request.fields.items() if name not in REQUEST_FIELDS}
     if not llm.records:
-        return ModelRequest(request.messages, fields)
+        return request._replace(fields=fields)
     sources = built.list_sources()
     messages = [
         message if entry is None else message.evolve(extra={**message.extra, **_make_record_fields(entry, sent.role)})
         for message, entry, sent in zip(request.messages, sources, built.messages, strict=True)
     ]
     voice_fields = {INTERRUPTABLE: _is_interruptable(request.fields, sources)}
-    return ModelRequest(messages, {**fields, "turn_id": turn_id, "timestamp": now(), **voice_fields})
+    fields = {**fields, "turn_id": turn_id, "timestamp": now(), **voice_fields}
+    return request._replace(messages=messages, fields=fields)
 
 
 def _make_record_fields(entry: Entry, role: str) -> dict[str, Any]:

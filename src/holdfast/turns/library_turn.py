@@ -20,13 +20,14 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import ModelCall, Session
 from holdfast.domain.state import Change
 from holdfast.errors import HoldfastError, InvalidRequest, StoreError
+from holdfast.models.fitting import Sent, fit_messages
 from holdfast.tools.context import State
 from holdfast.turns.model_call import make_call_record, make_further_call_record
 from holdfast.turns.prompt import build_prompt, to_sendable
 from holdfast.turns.replies import append_reply, read_reply_text
 from holdfast.turns.scope import TurnScope
 from holdfast.turns.turn import Turn
-from holdfast.wire.openai import list_moved_media, parse_origin, to_chat_message
+from holdfast.wire.openai import parse_origin, to_chat_message
 from holdfast.wire.sendable import Sendable, to_message
 
 _ENDED: Final = "the turn has ended: open another one, or add what is missing with session.append()"
@@ -89,7 +90,7 @@ class OpenTurn:
             preparation.
     """
 
-    def __init__(self, turn: Turn, scope: TurnScope, messages: list[dict[str, Any]]) -> None:
+    def __init__(self, turn: Turn, scope: TurnScope, sent: Sequence[Sent]) -> None:
         self._turn = turn
         self._scope = scope
         self._watch: weakref.finalize[[TurnScope, asyncio.AbstractEventLoop, str], OpenTurn] | None = None
@@ -104,11 +105,15 @@ class OpenTurn:
         self._failure: BaseException | None = None
         """The error of the last write: a second `end` raises it again, because messages may be missing in the log."""
         self.state = State(turn.turn_state)
-        self.messages = messages
+        self._show(sent)
 
     def __repr__(self) -> str:
         size = f"{len(self.messages)} messages, {self.working_set.tokens} of {self.working_set.budget} tokens"
         return f"<turn of session {self._turn.request.ref.id!r}: {size}>"
+
+    def _show(self, sent: Sequence[Sent]) -> None:
+        self.messages = [to_chat_message(message) for message, _ in sent]
+        self._groups = [sources for _, sources in sent]
 
     @property
     def session(self) -> Session:
@@ -133,7 +138,7 @@ class OpenTurn:
     @property
     def sources(self) -> list[MessageSource]:
         """For each of `messages`, the log entries that the message comes from. `next` replaces this list."""
-        return join_sources(list_message_sources(self.working_set), list_moved_media(self.messages))
+        return join_sources(list_message_sources(self.working_set), self._groups)
 
     def add(self, message: Sendable, *, usage: Any = None, origin: Any = None) -> None:
         """Add a message to the turn: a reply, a tool result or a note.
@@ -195,7 +200,7 @@ class OpenTurn:
         if self._turn.turn_state.loaded:
             await self.load_state()
         await self._turn.lock.run_interruptibly(lambda: build_prompt(self._turn))
-        self.messages = await get_prompt(self._turn)
+        self._show(await get_prompt(self._turn))
         return self.messages
 
     async def end(self) -> None:
@@ -379,9 +384,12 @@ def _end_abandoned(scope: TurnScope, loop: asyncio.AbstractEventLoop, name: str)
     warnings.warn(f"{name} was neither ended nor aborted", ResourceWarning, stacklevel=2)
 
 
-async def get_prompt(turn: Turn) -> list[dict[str, Any]]:
+async def get_prompt(turn: Turn) -> list[Sent]:
     """Return the messages of a turn's next prompt, ready to send."""
-    built = turn.working_set
+    built, llm = turn.working_set, turn.request.responder.llm
     if built is None:
         return []
-    return [*map(to_chat_message, await to_sendable(turn.engine, turn.request.ref, turn.request.responder.llm, built))]
+    messages = await to_sendable(turn.engine, turn.request.ref, llm, built)
+    if llm.dialect != "openai" or llm.records:  # a record describes one message of the log
+        return [Sent(message, (at,)) for at, message in enumerate(messages)]
+    return fit_messages(messages, None, llm.model)

@@ -105,6 +105,7 @@ async def _read_reply(turn: Turn, call: Call, recovery: Recovery, receive: Recei
     they find that a prompt is too long.
     """
     client, request = turn.request.responder.llm.client, await _build_request(turn)
+    recovery.refusals.request = request
     async with closing(stream_deltas(client, request, headers=turn.request.headers or None)) as stream:
         opening: list[list[Delta]] = []
         async for deltas in stream:
@@ -159,7 +160,8 @@ async def _build_request(turn: Turn) -> ModelRequest:
     if llm.cache_key:
         body.setdefault("prompt_cache_key", turn.request.cache_key or make_cache_key(turn.session))
     body.pop("messages", None)
-    request = ModelRequest(await to_sendable(turn.engine, turn.request.ref, llm, turn.working_set), body)
+    messages = await to_sendable(turn.engine, turn.request.ref, llm, turn.working_set)
+    request = ModelRequest(messages, body, turn.roster.find_profile(llm, turn.engine.clock()))
     return address_model(request, llm, turn.working_set, turn_id=turn.session.tail.turn_id, now=turn.engine.clock)
 
 

@@ -46,7 +46,6 @@ from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
 from holdfast.wire import anthropic_requests
 from holdfast.wire.anthropic_requests import drop_foreign_fields, is_plain
 from holdfast.wire.anthropic_tools import add_betas, get_instruction, replace_typed_tools
-from holdfast.wire.openai import move_media_after_results
 
 _RECOUNTS = 3
 """Maximum number of times that a prompt is counted by the provider, and built again because the count exceeds the
@@ -276,16 +275,13 @@ async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingS
 def to_acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
     """Remove content that only other providers accept from a Chat Completions prompt.
 
-    This concerns Anthropic's own fields, items of the Responses API, and media in tool results.
+    This concerns Anthropic's own fields and items of the Responses API.
     """
     if not llm.hosts_tools:
         messages = [*map(drop_items, messages)]
     if "claude" in llm.model.lower():  # routers to Claude accept everything that Claude accepts
         return messages
-    converted = [drop_foreign_fields(message, files=llm.hosts_tools) for message in messages]
-    return (
-        converted if llm.records else move_media_after_results(converted)
-    )  # a record describes one message of the log
+    return [drop_foreign_fields(message, files=llm.hosts_tools) for message in messages]
 
 
 def make_request(

@@ -3,36 +3,33 @@
 A provider may answer 400 to a whole prompt because of one part of a message, for example a broken image. If the error
 names the part, a line of words replaces it in prompts for this upstream; if it names a whole message, a note replaces
 the message. The log records the refusal, until a caller includes the message again. The current user message is never
-left out: the client gets the error instead. If the error names a kind or number of media, all later prompts for the
-model describe such media in words.
+left out: the client gets the error instead. If the error names a rule that the model's profile lacks, all later
+requests for the model keep it; media that it does not take are described in words.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from holdfast.context.truncation import find_refused
-from holdfast.domain.messages import Message, Part
 from holdfast.domain.profiles import get_profile, list_changes
 from holdfast.domain.refusals import Refusal, read_refusals
-from holdfast.errors import HoldfastError, ModelError, ModelRejected
+from holdfast.errors import ContextTooLong, HoldfastError, ModelError, ModelRejected
 from holdfast.limits import REFUSED_A_TURN
+from holdfast.models import ModelRequest, encode_request
 from holdfast.models.codecs.responses.items import map_items
-from holdfast.models.fitting import fit_messages
-from holdfast.models.refusals import find_place, learn, read_reason, read_words
-from holdfast.turns.prompt import build_prompt, to_sendable
+from holdfast.models.fitting import Sent, fit_messages
+from holdfast.models.refusals import find_place, learn_media, learn_rule, read_reason, read_words
+from holdfast.turns.prompt import build_prompt
 from holdfast.turns.turn import Turn, TurnWarning
 from holdfast.wire.anthropic import find_part, map_blocks
-from holdfast.wire.openai import list_moved_media, parse_messages, to_chat_message
 
 _log = logging.getLogger("holdfast.models")
 _STATUS: Final = frozenset({400, 415, 422})
 _UNREADABLE: Final = "invalid_encrypted_content"
 """Code with which OpenAI refuses an item that another service encrypted."""
-_Sent = list[tuple[dict[str, Any], list[int]]]
-"""Messages of a request, each with the indexes of the messages that it is made of."""
 
 
 class Refusals:
@@ -40,6 +37,8 @@ class Refusals:
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
+        self.request: ModelRequest | None = None
+        """The request that was sent last."""
         self._new: set[int] = set()
         """`seq` of messages that were left out, or parts of them, without proof that it helped."""
 
@@ -48,11 +47,11 @@ class Refusals:
 
         Return False if the error names nothing, the current user message, or something that is left out already.
         """
-        if await self._learn_media(error):
+        if self._learn(error):
             return True
         turn, name = self._turn, self._turn.request.responder.llm.name
         rejected = isinstance(error, ModelRejected) and error.status in _STATUS
-        seq, part = await self._find_named(error) if rejected else (None, None)
+        seq, part = self._find_named(error) if rejected else (None, None)
         assert turn.working_set is not None, "a prompt was refused"
         left_out = turn.without.setdefault(name, {})
         known = find_refused(turn.working_set.window, name, left_out).get(seq) if seq is not None else None
@@ -106,40 +105,45 @@ class Refusals:
         )
         turn.warnings.add(TurnWarning("message_left_out", message))
 
-    # -- media -------------------------------------------------------------
+    # -- what the upstream accepts -------------------------------------------
 
-    async def _learn_media(self, error: ModelError) -> bool:
-        """Learn from an error which media the model does not take, and return True if the next prompt describes more of them in words."""
-        turn, llm = self._turn, self._turn.request.responder.llm
-        assert turn.working_set is not None, "a prompt was refused"
-        if not any(message.media for message in turn.working_set.messages):
+    def _learn(self, error: ModelError) -> bool:
+        """Learn from an error what the model does not accept, and return True if the next request is made otherwise."""
+        turn, request, llm = self._turn, self.request, self._turn.request.responder.llm
+        assert request is not None, "a request was refused"
+        assert request.profile is not None, "a turn's request has a profile"
+        known, sent = request.profile, [message for message, _ in self._list_sent()]
+        found = None
+        if self._is_fitted and isinstance(error, ModelRejected) and not isinstance(error, ContextTooLong):
+            found = learn_rule(known, sent, error)
+            if found is not None and encode_request(request, found) == encode_request(request, known):
+                found = None
+        is_rule, found = found is not None, found or learn_media(known, sent, error)
+        if found is None or not turn.roster.find_upstream(llm).learn(llm.model, known, found, turn.engine.clock()):
             return False
-        now = turn.engine.clock()
-        known = turn.roster.find_profile(llm, now)
-        _, sent = await self._encode()
-        found = learn(known, {"messages": [message for message, _ in sent]}, error)
-        if found is None or not turn.roster.find_upstream(llm).learn(llm.model, known, found, now):
-            return False
-        learned = (
-            f"{llm.name} refused media of the prompt ({read_reason(error)}): they are described in words, because it"
-        )
-        turn.warnings.add(TurnWarning("media_described", f"{learned} {list_changes(found, known)}"))
+        changes = list_changes(found, known)
+        if is_rule:
+            _log.warning("%s refused a request; learned: %s", llm.name, changes)
+        else:
+            about = f"{llm.name} refused media of the prompt ({read_reason(error)}): they are described in words, because it"
+            turn.warnings.add(TurnWarning("media_described", f"{about} {changes}"))
         return True
 
-    async def _encode(self) -> tuple[list[dict[str, Any]], _Sent]:
-        """Return the messages of the prompt in Chat Completions format, and as they are sent to an upstream with this API."""
-        turn, llm = self._turn, self._turn.request.responder.llm
-        assert turn.working_set is not None, "a prompt was refused"
-        messages = await to_sendable(turn.engine, turn.request.ref, llm, turn.working_set)
-        prepared = [*map(to_chat_message, messages)]
-        profile = None if llm.hosts_tools or llm.dialect == "anthropic" else get_profile(llm.client)
-        if profile is None:
-            return prepared, [(message, [at]) for at, message in enumerate(prepared)]
-        return prepared, fit_messages(prepared, profile, llm.model)
+    @property
+    def _is_fitted(self) -> bool:
+        """True if requests are made to fit a profile, which is so for upstreams with Chat Completions."""
+        llm = self._turn.request.responder.llm
+        return llm.dialect == "openai" and not llm.hosts_tools and get_profile(llm.client) is not None
+
+    def _list_sent(self) -> list[Sent]:
+        """Return the messages of the request as they are sent to an upstream with Chat Completions."""
+        assert self.request is not None, "a request was refused"
+        profile = self.request.profile if self._is_fitted else None
+        return fit_messages(self.request.messages, profile, self._turn.request.responder.llm.model)
 
     # -- names -------------------------------------------------------------
 
-    async def _find_named(self, error: ModelError) -> tuple[int | None, int | None]:
+    def _find_named(self, error: ModelError) -> tuple[int | None, int | None]:
         """Return the `seq` of the message that an error names, and the index of the part in its content.
 
         The part is None if the error names the message as a whole, and both are None if it names none, several, or the
@@ -151,15 +155,15 @@ class Refusals:
         if item is not None and (error.body or {}).get("code") == _UNREADABLE:
             return item if item in seqs else None, None
         place = find_place(read_words(error))
-        at, part = await self._find_source(*place) if place else (None, None)
+        at, part = self._find_source(*place) if place else (None, None)
         seq = seqs[at] if at is not None and at < len(seqs) else None
         return (None, None) if seq is None or seq == built.window.current else (seq, part)
 
-    async def _find_source(self, at: int, *blocks: int) -> tuple[int | None, int | None]:
+    def _find_source(self, at: int, *blocks: int) -> tuple[int | None, int | None]:
         """Return the index in the working set of the upstream's message number `at`, and the index of the part that `blocks` name."""
-        turn = self._turn
-        built, llm = turn.working_set, turn.request.responder.llm
+        built, llm, request = self._turn.working_set, self._turn.request.responder.llm, self.request
         assert built is not None, "a prompt was refused"
+        assert request is not None, "a request was refused"
         if llm.dialect == "anthropic":
             made = map_blocks(built.messages)
             sources = made[at] if at < len(made) else []
@@ -167,54 +171,25 @@ class Refusals:
                 return _get_only(sources), None
             own = sources[blocks[0]]
             return own, find_part(built.messages[own], blocks[0] - sources.index(own), *blocks[1:2])
-        prepared, sent = await self._encode()
+        sent = self._list_sent()
         if llm.hosts_tools:
-            items = map_items(parse_messages(prepared), getattr(llm.client, "origin", ""))
-            sent = [(prepared[item], [item]) for item in items]
+            items = map_items([message for message, _ in sent], getattr(llm.client, "origin", ""))
+            sent = [sent[item] for item in items]
         if at >= len(sent):
             return None, None
-        message, sources = sent[at]
+        message, own_sources = sent[at]
+        content = message.content if isinstance(message.content, tuple) else ()
         number = (
-            blocks[0] - (llm.hosts_tools and "name" in message) if blocks else -1
+            blocks[0] - bool(llm.hosts_tools and message.name) if blocks else -1
         )  # there, a name is a part of its own
-        source, part = _find_part(message, {one: prepared[one] for one in sources}, number)
-        if source is None:
-            return None, None
-        places = list_moved_media(prepared)[source]
-        if built.messages[places[0]].role == "tool" != prepared[source]["role"]:
-            return _find_moved(built.messages, places, prepared[source]["content"], part)
-        content = built.messages[places[0]].content
-        is_same = isinstance(content, tuple) and len(content) == len(prepared[source]["content"])
-        return places[0], part if is_same else None
-
-
-def _find_part(
-    message: Mapping[str, Any], sources: Mapping[int, Mapping[str, Any]], number: int
-) -> tuple[int | None, int | None]:
-    """Return the source of part `number` of a sent message, and the index of the part in the source; None if they are not known.
-
-    Neighbours that were merged for an upstream still consist of the same parts.
-    """
-    content = message.get("content")
-    named = content[number] if isinstance(content, list) and 0 <= number < len(content) else None
-    for at, source in sources.items():
-        for place, part in enumerate(source["content"] if isinstance(source.get("content"), list) else ()):
-            if part is named:
-                return at, place
-    return _get_only([*sources]), None
-
-
-def _find_moved(
-    messages: Sequence[Message], results: Sequence[int], content: Sequence[Mapping[str, Any]], part: int | None
-) -> tuple[int | None, int | None]:
-    """Return the tool result that part `part` of a message with moved media comes from, and the index of the part in the result."""
-    labels = [at for at, one in enumerate(content[: part or 0]) if one.get("type") == "text"]
-    if part is None or not labels:
-        return _get_only(results), None
-    own = results[len(labels) - 1]
-    media = [at for at, one in enumerate(messages[own].content or ()) if isinstance(one, Part) and one.text is None]
-    nth = part - labels[-1] - 1
-    return own, media[nth] if nth < len(media) else None
+        named = content[number] if 0 <= number < len(content) else None
+        for own in own_sources:
+            before, after = built.messages[own].content, request.messages[own].content
+            for place, part in enumerate(after if isinstance(after, tuple) else ()):
+                if part is named:
+                    is_same = isinstance(before, tuple) and len(before) == len(after or ())
+                    return own, place if is_same else None
+        return _get_only(own_sources), None
 
 
 def _get_only(places: Sequence[int]) -> int | None:

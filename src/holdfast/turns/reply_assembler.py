@@ -23,10 +23,10 @@ from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import ARTIFACTS_NAMED, METADATA_BYTES, MODEL_TRAILING_CHUNKS
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Text, Usage, has_content
 from holdfast.models import Collector
+from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.numbers import is_number
 from holdfast.tools.tool import relax_choice
 from holdfast.turns.turn import Turn
-from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.openai import to_chat_message
 
 STOPPED: Final = (

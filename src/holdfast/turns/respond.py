@@ -29,6 +29,7 @@ from holdfast.errors import InvalidMessage, ModelError, ModelProtocolError
 from holdfast.log.items import Delta, Finish, Head, Text, Usage
 from holdfast.media.outgoing import restore_entries
 from holdfast.models import Collector
+from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.turns.model_call import build_call, call_model, make_call_record
 from holdfast.turns.replies import (
     append_reply,
@@ -48,7 +49,6 @@ from holdfast.turns.scope import TurnScope
 from holdfast.turns.tool_loop import record_calls_not_run, run_tools
 from holdfast.turns.turn import Send, Turn
 from holdfast.turns.workflow import hand_over_reply, run_workflow
-from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.openai import parse_message, to_chat_message
 
 

@@ -1,7 +1,6 @@
 """Conversions between Holdfast's own data and the formats of other systems; one module per format.
 
-openai              Chat Completions messages, the form used inside Holdfast
-chat_stream         streams of Chat Completions
+openai              Chat Completions messages
 anthropic           messages and tools of Anthropic's Messages API
 anthropic_requests  request bodies of that API, in both directions
 anthropic_replies   streams of that API, and the messages that they describe

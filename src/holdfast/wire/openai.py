@@ -22,10 +22,6 @@ from holdfast.domain.session import Entry
 from holdfast.errors import InvalidMessage
 
 Media = Medium
-SHOWN_AFTER: Final = "[media: shown after the results]"
-"""Placeholder in a tool's result for media, which Chat Completions do not allow there."""
-FROM_RESULT: Final = "[media in the result of {id}]"
-"""Text before the media of a tool's result. The media are moved to a later message."""
 ORIGIN: Final = "origin"
 """Name of the field with a message's origin."""
 CLIENT_ORIGIN: Final = "client_origin"
@@ -40,7 +36,7 @@ _AUDIO_FORMATS: Final = {
     "audio/mpeg": "mp3",
 }
 """Name of the format in Chat Completions for each media type of audio that Chat Completions accept."""
-_NATIVE: Final = frozenset({"text", "refusal", "image_url", "input_audio", "file", "video_url"})
+NATIVE: Final = frozenset({"text", "refusal", "image_url", "input_audio", "file", "video_url"})
 """Types of message parts that exist in Chat Completions."""
 LEFT_OUT: Final = "[a part of type {type} is left out here: this model does not take it]"
 _KEPT: Final = ("cache_control",)
@@ -58,59 +54,15 @@ def convert_parts(message: Message) -> Message:
     This applies to Anthropic's images and documents, and to the parts of OpenAI's Responses API. A message without such
     parts is returned as the same object.
     """
-    if not isinstance(message.content, tuple) or all(part.type in _NATIVE for part in message.content):
+    if not isinstance(message.content, tuple) or all(part.type in NATIVE for part in message.content):
         return message
     return message.evolve(content=tuple(made for part in message.content for made in _convert_part(part)))
-
-
-def move_media_after_results(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Move media from tool results to later messages, because Chat Completions allow only text in tool results.
-
-    After all results of a round, a message with the user's role contains their media. Each result contains a
-    placeholder.
-    """
-    converted: list[Message] = []
-    moved: list[Part] = []
-    for message in messages:
-        if message.role != "tool":
-            converted += [Message(role="user", content=tuple(moved))] if moved else []
-            moved = []
-        elif parts := [part for part in message.media if part.type in _NATIVE]:
-            content = message.content if isinstance(message.content, tuple) else ()
-            texts = [part for part in content if part not in parts]
-            moved += [Part("text", FROM_RESULT.format(id=message.tool_call_id)), *parts]
-            message = message.evolve(content=(*texts, Part("text", SHOWN_AFTER)))  # noqa: PLW2901 - the converted message
-        converted.append(message)
-    return (*converted, Message(role="user", content=tuple(moved))) if moved else tuple(converted)
-
-
-def list_moved_media(sent: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """Return the sources of each sent message: the indexes of messages as they were before `move_media_after_results`.
-
-    The sources of a message with moved media are the tool results that had them. Any other message has one source, itself.
-    """
-    sources: list[list[int]] = []
-    moved: dict[str, int] = {}
-    before = 0
-    for message in sent:
-        parts = message["content"] if isinstance(message.get("content"), list) else []
-        texts = [part.get("text") for part in parts]
-        if message["role"] != "tool" and moved and texts[:1] == [FROM_RESULT.format(id=next(iter(moved)))]:
-            sources.append([*moved.values()])
-        else:
-            if message["role"] == "tool" and SHOWN_AFTER in texts:
-                moved[message["tool_call_id"]] = before
-            sources.append([before])
-            before += 1
-        if message["role"] != "tool":
-            moved = {}
-    return sources
 
 
 def _convert_part(part: Part) -> Iterator[Part]:
     source = part.extra.get("source")
     found = read_medium(part)
-    if part.type in _NATIVE:
+    if part.type in NATIVE:
         yield part
     elif part.text is not None:
         yield msgspec.structs.replace(part, type="text") if part.type in TEXT_PARTS else part

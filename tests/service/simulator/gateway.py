@@ -16,8 +16,8 @@ from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.models import Collector, to_chunks
+from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.server.app import make_app
-from holdfast.wire.chat_stream import ChatDecoder
 
 Data = dict[str, Any]
 CHAT = "/v1/chat/completions"

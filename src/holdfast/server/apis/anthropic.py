@@ -11,6 +11,7 @@ from starlette.types import Scope
 from holdfast.domain.messages import Message as ChatMessage
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.log.items import Delta, Progress
+from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply, request_id
 from holdfast.turns.turn import Turn
@@ -21,7 +22,6 @@ from holdfast.wire.anthropic_edits import FIELD, Edits, parse_edits, report_edit
 from holdfast.wire.anthropic_replies import Event, ReplyEvents, fold_events, format_usage
 from holdfast.wire.anthropic_requests import parse_fields
 from holdfast.wire.anthropic_tool_changes import apply_tool_changes, separate_tool_changes
-from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.exports import parse_record_fields
 from holdfast.wire.voice import find_records
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.log.items import Delta, Finish, Progress, Text, Usage
+from holdfast.models.codecs.chat import ChatEncoder
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply
 from holdfast.turns.model_call import PROGRESS
 from holdfast.turns.turn import Turn, TurnWarning
-from holdfast.wire.chat_stream import ChatEncoder
 from holdfast.wire.exports import parse_record_fields
 from holdfast.wire.openai import parse_messages
 from holdfast.wire.voice import find_records

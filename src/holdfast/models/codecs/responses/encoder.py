@@ -24,12 +24,12 @@ from holdfast.log.items import (
     Usage,
     get_text,
 )
+from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.models.codecs.responses.ids import Place
 from holdfast.models.codecs.responses.items import PREFIXES, Item, get_items, make_input_items, split_reply
 from holdfast.models.codecs.responses.notes import ECHO_DEFAULTS, ECHOED
 from holdfast.models.codecs.responses.tools import ToolNames, find_tool, read_input
 from holdfast.numbers import is_whole
-from holdfast.wire.chat_stream import ChatDecoder
 from holdfast.wire.openai import convert_parts, parse_message, to_chat_message
 
 Event = dict[str, Any]

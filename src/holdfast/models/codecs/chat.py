@@ -1,4 +1,4 @@
-"""Chunks of OpenAI's Chat Completions: conversion to and from deltas.
+"""OpenAI's Chat Completions: conversion of requests, and of the chunks of replies to and from deltas.
 
 Follows the API reference, "The chat completion chunk object", and what other providers make of it: `ChatDecoder` accepts a completion too,
 calls without numbers or ids, the deprecated `function_call`, content in parts, and usage inside a choice.
@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from holdfast.domain.profiles import Profile
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Progress, Reasoning, Text, Usage
-from holdfast.wire.openai import format_arguments, make_function_id
+from holdfast.models.base import ModelRequest
+from holdfast.models.fitting import fit_messages
+from holdfast.wire.openai import format_arguments, make_function_id, parse_messages, to_chat_message
 
 Json = dict[str, Any]
 HEAD: Final = frozenset({"id", "created", "model", "system_fingerprint", "service_tier"})
@@ -18,6 +21,50 @@ HEAD: Final = frozenset({"id", "created", "model", "system_fingerprint", "servic
 _OBJECT: Final = "chat.completion.chunk"
 _REASONING: Final = ("reasoning_content", "reasoning")
 _OF_CHOICE: Final = frozenset({"index", "delta", "message", "finish_reason", "usage"})
+ENDED: Final = "This tool was used earlier in the conversation. It is not available any more."
+"""Description of a tool that is declared only because the history has calls of it."""
+
+
+def encode_request(request: ModelRequest, profile: Profile | None = None) -> Json:
+    """Return the body of a Chat Completions request.
+
+    Args:
+        request: The request.
+        profile: What the upstream accepts. None: all that Chat Completions allow.
+    """
+    declared = {_get_name(tool) for tool in request.fields.get("tools") or ()}
+    fitted = fit_messages(request.messages, profile, request.fields.get("model"), declared)
+    body: Json = {**request.fields, "messages": [to_chat_message(message) for message, _ in fitted]}
+    if profile is not None and profile.declares and not declared:
+        called = dict.fromkeys(
+            call.name for message, _ in fitted for call in message.tool_calls if call.type != "custom"
+        )
+        body["tools"] = [_declare(name) for name in called]
+    return body
+
+
+def decode_request(body: Mapping[str, Any]) -> ModelRequest:
+    """Return the request in the body of a Chat Completions request.
+
+    Raises:
+        InvalidMessage: A message is invalid.
+    """
+    fields = {name: value for name, value in body.items() if name != "messages"}
+    return ModelRequest(parse_messages(body.get("messages") or ()), fields)
+
+
+def _get_name(tool: Any) -> Any:
+    """Return the name in a declaration of a function; None if there is none."""
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    return function.get("name") if isinstance(function, Mapping) else None
+
+
+def _declare(name: str) -> Json:
+    parameters = {"type": "object", "properties": {}}
+    return {"type": "function", "function": {"name": name, "description": ENDED, "parameters": parameters}}
+
+
+# -- replies -----------------------------------------------------------------
 
 
 class ChatDecoder:
@@ -45,7 +92,8 @@ class ChatDecoder:
         for choice in choices if isinstance(choices, list | tuple) else ():
             if not isinstance(choice, Mapping):
                 continue
-            message, index = choice.get("delta"), choice.get("index")
+            message: Any = choice.get("delta")
+            index = choice.get("index")
             is_text = isinstance(message, dict) and len(message) == 1 and isinstance(message.get("content"), str)
             if is_text and isinstance(index, int) and len(choice) - list(choice.values()).count(None) == 2:
                 deltas.append(Text(message["content"], index))  # nearly all choices have only these two fields
