@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.terminal import format_line, sanitize
+from holdfast.cli.errors import FAILED
+from holdfast.cli.session_text import format_heading, format_log
+from holdfast.cli.terminal import format_line, is_interactive, sanitize
 from holdfast.context.build import WorkingSet
-from holdfast.context.explain import Run
+from holdfast.context.explain import SUMMARIZED, Run
 from holdfast.domain.messages import Message
-from holdfast.errors import InvalidRequest
+from holdfast.errors import HoldfastError, InvalidRequest, ModelError
 from holdfast.log.items import Delta, get_text
 from holdfast.models import Collector
 from holdfast.numbers import format_count
@@ -22,8 +27,11 @@ from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 
 if TYPE_CHECKING:
+    import asyncio
+
     from holdfast.holdfast import Holdfast
 
+PROMPT = "you> "
 DEFAULT_MESSAGES = 20
 """Number of messages that /history shows by default."""
 MAX_WIDTH = 90
@@ -40,41 +48,74 @@ HELP = {
 }
 
 
-def parse_command(text: str) -> tuple[str, str] | None:
-    """Return name and arguments of a slash command. Return None if the text is a message, such as `/etc/hosts`."""
-    found = _COMMAND.fullmatch(text)
-    return (found[1], (found[2] or "").strip()) if found else None
+class Chat:
+    """Reads lines of input, and runs each as a command or a turn.
 
-
-class ChatSession:
-    """The session of a chat, and the last prompt that was sent.
-
-    Attributes:
-        handle: the current session. `/new` replaces it.
-        working_set: the messages that were sent to the model in the last turn; None: there was no turn yet.
+    Args:
+        runner: the event loop.
+        hf: the open store.
+        handle: the session. `/new` replaces it.
     """
 
-    def __init__(self, hf: Holdfast, handle: SessionHandle) -> None:
+    def __init__(self, runner: asyncio.Runner, hf: Holdfast, handle: SessionHandle) -> None:
+        self._runner = runner
         self._hf = hf
-        self.handle = handle
-        self.working_set: WorkingSet | None = None
+        self._handle = handle
+        self._gauge = BudgetGauge()
+        self._failed = False
 
-    async def say(self, text: str) -> None:
-        """Run one turn with a message of the user, and print the reply as it arrives."""
+    def run(self) -> int:
+        """Run until the input or the chat ends, and return the exit code."""
+        self._greet()
+        next_line = _make_reader()
+        while (text := next_line()) is not None:
+            if text.strip() and not self._handle_line(text.strip()):
+                break
+        # A script needs the exit code; a user at a terminal has seen the error.
+        return FAILED if self._failed and not _is_interactive() else 0
+
+    def _greet(self) -> None:
+        session, llm = self._runner.run(self._handle.info()), self._handle.responder.llm
+        is_offline = llm.model == "offline"
+        model = "the built-in offline model, no language model" if is_offline else f"model {format_line(llm.model, 60)}"
+        size = f"{format_count(session.messages, 'message')} so far" if session.messages else "new"
+        click.echo(f"session {format_line(session.id)} of user {format_line(session.user_id)}, {size}; {model}")
+        if _is_interactive():
+            click.echo("/help lists the commands.")
+
+    def _handle_line(self, text: str) -> bool:
+        """Run a line of input as a command or a turn. Return False if the line ends the chat."""
+        command = _COMMAND.fullmatch(text)
+        try:
+            if command is None:  # a message; it may begin with a path, such as `/etc/hosts`
+                self._say(text.removeprefix("/") if text.startswith("//") else text)
+            elif command[1] == "quit":
+                return False
+            else:
+                self._run_command(command[1], (command[2] or "").strip())
+        except HoldfastError as exc:
+            self._failed = True
+            kept = " (your message is saved; send it again to retry)" if isinstance(exc, ModelError) else ""
+            click.echo(f"Error: {format_line(str(exc))}{kept}", err=True)
+        return True
+
+    def _say(self, text: str) -> None:
+        """Run one turn with a message of the user, and show how full the budget is."""
         incoming = (Message(role="user", content=text),)
         turn = Turn(
-            self._hf.engine, TurnRequest(ref=self.handle.ref, responder=self.handle.responder, incoming=incoming)
+            self._hf.engine, TurnRequest(ref=self._handle.ref, responder=self._handle.responder, incoming=incoming)
         )
-        printer = ReplyPrinter()
         try:
-            await respond(turn, printer.add)
-            printer.finish()
-        finally:
-            printer.end()
-            self.working_set = turn.working_set
+            self._runner.run(_print_reply(turn))
+        except KeyboardInterrupt:
+            click.echo("(stopped; the part that arrived is saved)")
+        if turn.working_set is not None:
+            click.echo(click.style(self._gauge.read(turn.working_set), dim=True))
 
-    async def run_command(self, name: str, rest: str) -> list[str]:
-        """Run a slash command and return the lines of its output.
+    # -- commands ----------------------------------------------------------------
+
+    def _run_command(self, name: str, rest: str) -> None:
+        """Run a slash command and print its output.
 
         Args:
             name: name of the command, without the slash.
@@ -94,10 +135,19 @@ class ChatSession:
         }
         if name not in commands:
             raise InvalidRequest(f"unknown command /{name}; /help lists the commands")
-        return list(await commands[name](rest))
+        before = self._handle
+
+        async def run() -> list[str]:
+            return list(await commands[name](rest))
+
+        for text_line in self._runner.run(run()):
+            click.echo(text_line)
+        if self._handle is not before:
+            self._gauge = BudgetGauge()
+            self._greet()
 
     async def _show_context(self, rest: str) -> Iterable[str]:
-        built = await self.handle.context()
+        built = await self._handle.context()
         head = (
             f"{format_count(len(built.messages), 'message')}, {built.conversation_tokens:,} of {built.budget:,} tokens"
         )
@@ -106,36 +156,74 @@ class ChatSession:
 
     async def _show_explanation(self, rest: str) -> Iterable[str]:
         seq = _parse_number(rest, "/explain N") if rest else None
-        explanation = await self.handle.explain(seq=seq)
+        explanation = await self._handle.explain(seq=seq)
         return sanitize(format_explanation(explanation, {"pin": "/pin"})).splitlines()
 
     async def _show_history(self, rest: str) -> Iterable[str]:
-        from holdfast.cli.session_text import format_transcript
-
         count = _parse_number(rest, "/history N") if rest else DEFAULT_MESSAGES
-        session, ref = await self.handle.info(), self.handle.ref
+        session, ref = await self._handle.info(), self._handle.ref
         newest = await self._hf.store.entries(ref, limit=count, descending=True) if count else ()
-        return [text_line.rstrip() for text_line in format_transcript(session, newest[::-1], full=False)]
+        lines = [*format_heading(session), *format_log(session, newest[::-1], full=False, compactions=())]
+        return [text_line.rstrip() for text_line in lines]
 
     async def _pin(self, rest: str) -> Iterable[str]:
         seq = _parse_number(rest, "/pin N")
-        entry = await self._hf.store.annotate(self.handle.ref, seq, pinned=True)
+        entry = await self._hf.store.annotate(self._handle.ref, seq, pinned=True)
         return [f"pinned {seq}: {format_line(entry.message.text, MAX_WIDTH)}"]
 
     async def _unpin(self, rest: str) -> Iterable[str]:
-        seq = _parse_number(rest, "/unpin N")
-        await self._hf.store.annotate(self.handle.ref, seq, pinned=False)
+        seq = _parse_number(rest, "/pin N")
+        await self._hf.store.annotate(self._handle.ref, seq, pinned=False)
         return [f"unpinned {seq}"]
 
     async def _start_new(self, rest: str) -> Iterable[str]:
-        old = await self.handle.info()
+        old = await self._handle.info()
         session = await self._hf.create(user_id=old.user_id, agent=old.agent, greet=False)
-        self.handle = SessionHandle(self._hf.engine, session.ref, self.handle.responder, session.identity)
-        self.working_set = None
+        self._handle = SessionHandle(self._hf.engine, session.ref, self._handle.responder, session.identity)
         return []
 
     async def _list_commands(self, rest: str) -> Iterable[str]:
         return [f"  {name:<13} {about}" for name, about in HELP.items()]
+
+
+# -- input and output --------------------------------------------------------------
+
+
+def _is_interactive() -> bool:
+    """Return True if standard input and output are both terminals."""
+    return is_interactive() and sys.stdout.isatty()
+
+
+def _make_reader() -> Callable[[], str | None]:
+    """Return a function that reads the next line of input, and returns None at the end of the input."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
+    if not _is_interactive():
+        return lambda: sys.stdin.readline() or None
+    with suppress(ImportError):
+        import readline as _  # noqa: F401  # with it, `input` can be edited and has a history
+    return _ask
+
+
+def _ask() -> str | None:
+    try:
+        return input(PROMPT)
+    except EOFError:
+        click.echo()  # the prompt's line is still open
+        return None
+    except KeyboardInterrupt:
+        click.echo()
+        raise
+
+
+async def _print_reply(turn: Turn) -> None:
+    """Run a turn, and print its reply as it arrives."""
+    printer = ReplyPrinter()
+    try:
+        await respond(turn, printer.add)
+        printer.finish()
+    finally:
+        printer.end()
 
 
 class ReplyPrinter:
@@ -202,21 +290,6 @@ MAX_RANGES = 3
 """Maximum number of ranges of removed messages that are listed after a reply."""
 
 
-class Removal(NamedTuple):
-    """A range of messages that were removed from the prompt, or shortened, since the previous prompt."""
-
-    decision: str
-    first: int
-    last: int
-    summarized: bool = False
-    """True if a model's summary replaces the messages; False if the digest or nothing replaces them."""
-
-    def __str__(self) -> str:
-        one = self.first == self.last
-        became = "summarized" if self.summarized else REMOVAL_WORDS[self.decision]
-        return f"message{'' if one else 's'} {self.first}{'' if one else f'-{self.last}'} {became}"
-
-
 class BudgetGauge:
     """Formats how full the budget is, and which messages left the prompt since the previous turn."""
 
@@ -226,18 +299,18 @@ class BudgetGauge:
     def read(self, built: WorkingSet) -> str:
         """Return a text with the bar for a working set, and the messages that left the prompt since the last call."""
         runs = built.list_decisions()
-        left, self._before = list(find_new_removals(self._before, runs)), runs
-        lines = [format_bar(built.tokens, built.budget)]
+        left, self._before = list(_find_removals(self._before, runs)), runs
+        lines = [_format_bar(built.tokens, built.budget)]
         if left:
             more = f", and {format_count(len(left) - MAX_RANGES, 'more run')}" if len(left) > MAX_RANGES else ""
-            lines.append(f"  left: {', '.join(map(str, left[:MAX_RANGES]))}{more}")
+            lines.append(f"  left: {', '.join(left[:MAX_RANGES])}{more}")
         return "\n".join(lines)
 
 
-def format_bar(tokens: int, budget: int) -> str:
+def _format_bar(tokens: int, budget: int) -> str:
     """Draw a bar that shows how full a budget is, with numbers.
 
-    >>> format_bar(2048, 8192)
+    >>> _format_bar(2048, 8192)
     '[#####...............]  25%  2,048 of 8,192 tokens'
     """
     share = min(1.0, tokens / max(1, budget))
@@ -245,25 +318,23 @@ def format_bar(tokens: int, budget: int) -> str:
     return f"[{'#' * full}{'.' * (WIDTH - full)}] {share:>4.0%}  {tokens:,} of {budget:,} tokens"
 
 
-def find_new_removals(before: Sequence[Run], now: Sequence[Run]) -> Iterator[Removal]:
-    """Yield the ranges of messages that a prompt removes or shortens, but the previous prompt did not.
+def _find_removals(before: Sequence[Run], now: Sequence[Run]) -> Iterator[str]:
+    """Yield the ranges of messages that a prompt removes or shortens, but the previous prompt did not, with what became of them.
 
     Args:
         before: decisions about the messages of the previous prompt.
         now: decisions about the messages of the new prompt.
     """
-    from holdfast.context.explain import SUMMARIZED
-
     for run in now:
         if run.decision not in REMOVAL_WORDS:
             continue
-        first, summarized = run.first, run.reason == SUMMARIZED
+        became = "summarized" if run.reason == SUMMARIZED else REMOVAL_WORDS[run.decision]
+        first = run.first
         known = sorted((old.first, old.last) for old in before if old.decision == run.decision)
-        for start, end in known:
-            if end < first or start > run.last:
+        for start, end in [*known, (run.last + 1, run.last + 1)]:
+            if end < first or start > run.last + 1:
                 continue
             if start > first:
-                yield Removal(run.decision, first, start - 1, summarized)
+                last = start - 1
+                yield f"message {first} {became}" if first == last else f"messages {first}-{last} {became}"
             first = max(first, end + 1)
-        if first <= run.last:
-            yield Removal(run.decision, first, run.last, summarized)

@@ -26,21 +26,6 @@ CALL_CHARACTERS = 110
 ROLE_COLORS = {"user": "green", "assistant": "cyan", "tool": "yellow", "system": "magenta", "developer": "magenta"}
 
 
-def format_transcript(
-    session: Session, entries: Sequence[Entry], *, full: bool, compactions: Sequence[StoredCompaction] = ()
-) -> Iterator[str]:
-    """Yield the lines of text that show a session.
-
-    Args:
-        session: the session.
-        entries: the entries to show, without those that an edit replaced.
-        full: show long texts, calls and results completely.
-        compactions: summaries and digests of the session, including failed ones. They are listed at the end.
-    """
-    yield from format_heading(session)
-    yield from format_log(session, entries, full=full, compactions=compactions)
-
-
 def format_log(
     session: Session,
     entries: Sequence[Entry],
@@ -49,7 +34,15 @@ def format_log(
     compactions: Sequence[StoredCompaction],
     marks: Mapping[int, MessageMark] = {},
 ) -> Iterator[str]:
-    """Yield the lines below the heading. `marks` are the marks of messages in a prompt, by `seq`; the other arguments are those of `format_transcript`."""
+    """Yield the lines below the heading.
+
+    Args:
+        session: the session.
+        entries: the entries to show, without those that an edit replaced.
+        full: show long texts, calls and results completely.
+        compactions: summaries and digests of the session, including failed ones. They are listed at the end.
+        marks: marks of messages in a prompt, by `seq`.
+    """
     for message in session.system_messages:
         yield from ("", format_role(message.role), *format_message(message, full=full))
     if (earlier := session.messages - len(entries)) > 0:

@@ -49,11 +49,8 @@ def check_index(config: Config, url: str) -> Iterator[Finding]:
             return
         report = anyio.run(_inspect, settings, url)
     except TimeoutError:
-        yield fail(
-            "index",
-            f"no answer within {TIMEOUT_SECONDS:g} s",
-            "stop the program that locks it; until then search finds nothing",
-        )
+        remedy = "stop the program that locks it; until then search finds nothing"
+        yield fail("index", f"no answer within {TIMEOUT_SECONDS:g} s", remedy)
     except HoldfastError as error:
         yield fail("index", str(error), "make it reachable, or delete its file: it is rebuilt from the sessions")
     else:
@@ -80,11 +77,8 @@ def _report(report: IndexReport, place: Path | None) -> Finding:
     for model, number in report.vectors.items():
         size += f"; {format_count(number, 'vector')} of {model}, searched by {report.vector_engine}"
     if report.rebuilding is not None:
-        return warn(
-            "index",
-            f"{size}; a rebuild is incomplete",
-            "a running server or `holdfast index rebuild` continues it",
-        )
+        remedy = "a running server or `holdfast index rebuild` continues it"
+        return warn("index", f"{size}; a rebuild is incomplete", remedy)
     if report.behind:
         behind = f"{format_count(report.behind, 'session')} not indexed yet, {format_count(report.entries_behind, 'message')}"
         return warn("index", f"{size}; {behind}", f"a running server indexes them; {_REBUILD}")
@@ -116,7 +110,7 @@ def check_embedder(config: Config) -> Iterator[Finding]:
             return
         if settings.embedder.provider == LOCAL:
             weights.verify(weights.find(settings.embedder.path))
-        name, numbers, is_closer = anyio.run(try_embedder, settings.embedder)
+        name, numbers, is_closer = anyio.run(_try_embedder, settings.embedder)
     except TimeoutError:
         yield warn(EMBEDDER, f"no vector within {EMBEDDER_TIMEOUT_SECONDS:g} s", _REMEDY)
     except HoldfastError as error:
@@ -130,7 +124,7 @@ def check_embedder(config: Config) -> Iterator[Finding]:
             yield warn(EMBEDDER, problem, "configure a model for sentence embeddings")
 
 
-async def try_embedder(settings: Any) -> tuple[str, int, bool]:
+async def _try_embedder(settings: Any) -> tuple[str, int, bool]:
     """Embed three sentences. Return the name of the embedder, the dimension, and True if related sentences are more similar."""
     import anyio
 

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.cli.errors import name_interpreter
 from holdfast.cli.terminal import format_time
 from holdfast.errors import HoldfastError, InvalidRequest, MissingExtra, StoreCorrupt
+from holdfast.stores.sql.address import parse_address
 
 if TYPE_CHECKING:
     from holdfast.domain.session import Session
     from holdfast.holdfast import Holdfast
-import re
-from typing import Final
-
-from holdfast.stores.sql.address import Address, parse_address
 
 TIMEOUT_SECONDS = 5.0
 """Maximum seconds to wait for the database, which another program may have locked."""
@@ -47,7 +45,7 @@ def check_store(url: str) -> Iterator[Finding]:
     from holdfast.stores.sql.address import MEMORY, parse_path
 
     if not url.startswith("sqlite:"):
-        yield from _check_server(url, mask_url(url))
+        yield from _check_database(url, mask_url(url), None)
         return
     try:
         place = parse_path(url)
@@ -58,7 +56,7 @@ def check_store(url: str) -> Iterator[Finding]:
         yield warn("store", "in memory: all sessions are lost when the server stops", "use a file: sqlite:///chat.db")
         return
     path = Path(place)
-    yield from _check_file(url, path) if path.exists() else [_check_missing(path)]
+    yield from _check_database(url, place, path) if path.exists() else [_check_missing(path)]
     if path.parent.is_dir():
         yield check_disk(path.parent)
         yield check_filesystem(path.parent)
@@ -66,54 +64,29 @@ def check_store(url: str) -> Iterator[Finding]:
 
 def _check_missing(path: Path) -> Finding:
     """Check that a missing database could be created at `path`. The check does not create it."""
-    if not path.parent.is_dir():
-        return _check_missing_folder(path)
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        return fail(
-            "store", f"{path}: its directory is not writable", f"give your user write access: ls -ld '{path.parent}'"
-        )
-    return ok("store", f"{path}: does not exist yet, created on first use")
+    folder = path.parent
+    nearest = next(one for one in (folder, *folder.parents) if one.exists())
+    is_writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+    if folder.is_dir():
+        if is_writable:
+            return ok("store", f"{path}: does not exist yet, created on first use")
+        remedy = f"give your user write access: ls -ld '{folder}'"
+        return fail("store", f"{path}: its directory is not writable", remedy)
+    missing = f"{path}: its directory does not exist"
+    if not is_writable:
+        remedy = f"as an administrator, create it and give it to the server's user: '{folder}'"
+        return fail("store", f"{missing} and cannot be created in {nearest}", remedy)
+    return warn("store", f"{missing}; the server creates it on first use", "check that the path is spelt correctly")
 
 
-def _check_missing_folder(path: Path) -> Finding:
-    nearest = next(folder for folder in path.parents if folder.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        message = f"{path}: its directory does not exist and cannot be created in {nearest}"
-        return fail(
-            "store", message, f"as an administrator, create it and give it to the server's user: '{path.parent}'"
-        )
-    message = f"{path}: its directory does not exist; the server creates it on first use"
-    return warn("store", message, "check that the path is spelt correctly")
+def _check_database(url: str, shown: str, path: Path | None) -> Iterator[Finding]:
+    """Open a database and check its data.
 
-
-def _check_file(url: str, path: Path) -> Iterator[Finding]:
-    import anyio
-
-    try:
-        if pending := anyio.run(check_schema, url, str(path)):
-            yield pending
-            return
-        newest, damaged = anyio.run(_inspect, url)
-    except TimeoutError:
-        yield fail("store", f"{path}: locked by another program for {TIMEOUT_SECONDS:g} s", _HELD)
-        return
-    except HoldfastError as error:
-        broken = isinstance(error, StoreCorrupt)
-        yield fail("store", _format_error(path, error), _DAMAGED if broken else _suggest_remedy(path))
-        return
-    used = f", last used {format_time(newest.updated_at)}" if newest else ", no sessions yet"
-    yield ok("store", f"{path}: opens, schema up to date, writable; {path.stat().st_size:,} bytes{used}")
-    yield from _report_damage(damaged)
-    if newest and newest.updated_at > time.time() * 1000 + MAX_AHEAD_MS:
-        yield warn(
-            "clock",
-            f"session {newest.id!r} was changed at {format_time(newest.updated_at)}, ahead of the clock",
-            "set the clock",
-        )
-    yield check_durability(path)
-
-
-def _check_server(url: str, shown: str) -> Iterator[Finding]:
+    Args:
+        url: URL of the database.
+        shown: the database in messages, without a password.
+        path: the file of an SQLite database; None: the database is on a server.
+    """
     import anyio
 
     try:
@@ -122,30 +95,45 @@ def _check_server(url: str, shown: str) -> Iterator[Finding]:
             return
         newest, damaged = anyio.run(_inspect, url)
     except TimeoutError:
-        yield fail("store", f"{shown}: no answer within {TIMEOUT_SECONDS:g} s", "is the server running and reachable?")
-        return
-    except InvalidRequest as error:
-        yield fail("store", str(error), "name a database, for example --store sqlite:///chat.db")
-        return
-    except MissingExtra as error:
-        yield fail("store", name_interpreter(str(error)), "install the extra that the message names")
+        what = "no answer within" if path is None else "locked by another program for"
+        remedy = "is the server running and reachable?" if path is None else _HELD
+        yield fail("store", f"{shown}: {what} {TIMEOUT_SECONDS:g} s", remedy)
         return
     except HoldfastError as error:
-        yield fail("store", str(error), suggest_grant(url, error) or "start the database server, or correct the URL")
+        yield _explain_failure(error, url) if path is None else _explain_file_failure(error, path)
         return
+    size = "" if path is None else f"; {path.stat().st_size:,} bytes"
     used = f", last used {format_time(newest.updated_at)}" if newest else ", no sessions yet"
-    yield ok("store", f"{shown}: opens, schema up to date, writable{used}")
-    yield from _report_damage(damaged)
-
-
-def _report_damage(damaged: Sequence[str]) -> Iterator[Finding]:
+    yield ok("store", f"{shown}: opens, schema up to date, writable{size}{used}")
     if damaged:
         more = f" and {len(damaged) - NAMED} more" if len(damaged) > NAMED else ""
-        yield warn(
-            "data",
-            f"damaged: {'; '.join(damaged[:NAMED])}{more}",
-            "`holdfast sessions verify --all` finds all damaged sessions; then repair, delete or restore them",
-        )
+        remedy = "`holdfast sessions verify --all` finds all damaged sessions; then repair, delete or restore them"
+        yield warn("data", f"damaged: {'; '.join(damaged[:NAMED])}{more}", remedy)
+    if path is not None:
+        if newest and newest.updated_at > time.time() * 1000 + MAX_AHEAD_MS:
+            changed = f"session {newest.id!r} was changed at {format_time(newest.updated_at)}, ahead of the clock"
+            yield warn("clock", changed, "set the clock")
+        yield check_durability(path)
+
+
+def _explain_failure(error: HoldfastError, url: str) -> Finding:
+    """Return a finding for a database on a server that cannot be opened."""
+    if isinstance(error, InvalidRequest):
+        return fail("store", str(error), "name a database, for example --store sqlite:///chat.db")
+    if isinstance(error, MissingExtra):
+        return fail("store", name_interpreter(str(error)), "install the extra that the message names")
+    return fail("store", str(error), suggest_grant(url, error) or "start the database server, or correct the URL")
+
+
+def _explain_file_failure(error: HoldfastError, path: Path, check: str = "store") -> Finding:
+    """Return a finding for an SQLite file that cannot be opened."""
+    if isinstance(error, StoreCorrupt):
+        remedy = _DAMAGED
+    elif not os.access(path, os.R_OK | os.W_OK) or not os.access(path.parent, os.W_OK | os.X_OK):
+        remedy = f"give your user write access to the file and its directory: ls -ld '{path}' '{path.parent}'"
+    else:
+        remedy = "name another database with --store, or repair this one"
+    return fail(check, str(error) if str(path) in str(error) else f"{path}: {error}", remedy)
 
 
 async def check_schema(url: str, shown: str, check: str = "store") -> Finding | None:
@@ -211,16 +199,6 @@ async def _find_damaged(hf: Holdfast) -> list[str]:
     return found
 
 
-def _format_error(path: Path, error: HoldfastError) -> str:
-    return str(error) if str(path) in str(error) else f"{path}: {error}"
-
-
-def _suggest_remedy(path: Path) -> str:
-    if not os.access(path, os.R_OK | os.W_OK) or not os.access(path.parent, os.W_OK | os.X_OK):
-        return f"give your user write access to the file and its directory: ls -ld '{path}' '{path.parent}'"
-    return "name another database with --store, or repair this one"
-
-
 def check_durability(path: Path) -> Finding:
     """Check the durability settings of SQLite.
 
@@ -231,7 +209,7 @@ def check_durability(path: Path) -> Finding:
     try:
         journal, number = read_durability(str(path))
     except HoldfastError as error:
-        return fail("durability", _format_error(path, error), _suggest_remedy(path))
+        return _explain_file_failure(error, path, "durability")
     message = f"journal_mode {journal.upper()}, synchronous {_SYNCHRONOUS[number]}"
     if journal == "wal" and number >= _SYNCHRONOUS.index("FULL"):
         return ok("durability", f"{message}: an acknowledged write survives a power cut")
@@ -241,9 +219,8 @@ def check_durability(path: Path) -> Finding:
 def check_disk(folder: Path) -> Finding:
     """Check the free space on the disk of the database."""
     free = shutil.disk_usage(folder).free
-    message = (
-        f"{folder}: {free / (1 << 30):,.1f} GiB free" if free >= NEARLY_FULL else f"{folder}: {free >> 20:,} MiB free"
-    )
+    size = f"{free / (1 << 30):,.1f} GiB" if free >= NEARLY_FULL else f"{free >> 20:,} MiB"
+    message = f"{folder}: {size} free"
     if free < FULL:
         return fail("disk", message, "free space, or move the database to another disk")
     if free < NEARLY_FULL:
@@ -257,11 +234,8 @@ def check_filesystem(folder: Path) -> Finding:
     if kind is None:
         return ok("filesystem", f"{folder}: this system does not report the kind")
     if kind in NETWORK:
-        return warn(
-            "filesystem",
-            f"{folder}: {kind}, a network file system",
-            "put SQLite on a local disk: locks are unreliable on network file systems",
-        )
+        remedy = "put SQLite on a local disk: locks are unreliable on network file systems"
+        return warn("filesystem", f"{folder}: {kind}, a network file system", remedy)
     if kind in IN_MEMORY:
         return warn("filesystem", f"{folder}: {kind}, in memory", "use a disk: this one is empty after a restart")
     return ok("filesystem", f"{folder}: {kind}")
@@ -275,18 +249,9 @@ def find_filesystem_type(folder: Path, mounts: Path = MOUNTS) -> str | None:
         return None
     real = folder.resolve()
     # Of two mounts on one path the later one is visible. Spaces in a path are written as \040.
-    places = [
-        (len(place.parts), at, kind)
-        for at, (place, kind) in enumerate(_read_mounts(rows))
-        if real.is_relative_to(place)
-    ]
-    return max(places)[2] if places else None
-
-
-def _read_mounts(rows: list[list[str]]) -> Iterator[tuple[Path, str]]:
-    for row in rows:
-        if len(row) > 2:
-            yield Path(row[1].replace("\\040", " ")), row[2]
+    mounted = [(Path(row[1].replace("\\040", " ")), row[2]) for row in rows if len(row) > 2]
+    found = [(len(place.parts), at, kind) for at, (place, kind) in enumerate(mounted) if real.is_relative_to(place)]
+    return max(found)[2] if found else None
 
 
 _POSTGRES_STATES: Final = ("42501", "3F000")
@@ -306,37 +271,25 @@ def suggest_grant(url: str, error: HoldfastError) -> str | None:
     cause = error.__cause__
     if cause is None:
         return None
+    # If the URL names no user, the driver uses the user of the operating system.
     if url.startswith("mysql:"):
-        return _suggest_for_mysql(url) if cause.args[:1] and cause.args[0] in _MYSQL_CODES else None
-    return _suggest_for_postgres(url) if getattr(cause, "sqlstate", None) in _POSTGRES_STATES else None
+        from holdfast.stores.mysql import OPTIONS as MYSQL_OPTIONS
 
+        if cause.args[:1] and cause.args[0] in _MYSQL_CODES:
+            address = parse_address(url, options=MYSQL_OPTIONS)
+            database, user = address.database.replace("`", "``"), (address.user or "USER").replace("'", "''")
+            grant = f"CREATE DATABASE IF NOT EXISTS `{database}`; GRANT ALL ON `{database}`.* TO '{user}'@'%'"
+            return f"as an administrator: {grant} (instead of % the host of the account)"
+    elif getattr(cause, "sqlstate", None) in _POSTGRES_STATES:
+        from holdfast.stores.postgres import OPTIONS
+        from holdfast.stores.postgres_connection import get_schema_name
 
-def _suggest_for_postgres(url: str) -> str:
-    from holdfast.stores.postgres import OPTIONS
-    from holdfast.stores.postgres_connection import get_schema_name
-
-    address = parse_address(url, options=OPTIONS)
-    schema, role = _quote(get_schema_name(address)), _quote(_get_user(address))
-    return (
-        f"as a superuser, in the database {address.database}: CREATE SCHEMA {schema} AUTHORIZATION {role}"
-        f" (if the schema exists: ALTER SCHEMA {schema} OWNER TO {role})"
-    )
-
-
-def _suggest_for_mysql(url: str) -> str:
-    from holdfast.stores.mysql import OPTIONS
-
-    address = parse_address(url, options=OPTIONS)
-    database, user = address.database.replace("`", "``"), _get_user(address).replace("'", "''")
-    return (
-        f"as an administrator: CREATE DATABASE IF NOT EXISTS `{database}`; GRANT ALL ON `{database}`.* TO '{user}'@'%'"
-        " (instead of % the host of the account)"
-    )
-
-
-def _get_user(address: Address) -> str:
-    """Return the user in the URL, or a placeholder if it names none. The driver then uses the user of the operating system."""
-    return address.user or "USER"
+        address = parse_address(url, options=OPTIONS)
+        schema, role = _quote(get_schema_name(address)), _quote(address.user or "USER")
+        create = f"CREATE SCHEMA {schema} AUTHORIZATION {role}"
+        owner = f"ALTER SCHEMA {schema} OWNER TO {role}"
+        return f"as a superuser, in the database {address.database}: {create} (if the schema exists: {owner})"
+    return None
 
 
 def _quote(name: str) -> str:
