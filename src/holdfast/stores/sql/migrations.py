@@ -1,25 +1,74 @@
 """Numbered migrations of the SQL stores. Opening a database applies the pending ones.
 
-The first migration creates all tables. A later change of the schema is a new file with the next number in each dialect's folder
-`migrations/`. A file that was released never changes.
+The first migration creates all tables. A later change of the schema is a new file with the next number in the folder `migrations`.
+After a migration was released, what it does never changes. The files have the syntax of `statements.sql` for lines and words of a dialect.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from holdfast.errors import StoreUnavailable
+from holdfast.stores.sql.statements import select_lines
 
 TABLE: Final = "holdfast_schema"
 """Name of the table of applied migrations, with the columns number, name and checksum."""
 OLD_TABLE: Final = "holdfast_migrations"
 """The same table in databases of Holdfast 0.1 and 0.2, whose tables differ."""
+
+
+_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
+    "sqlite": {
+        "SERIAL": "INTEGER PRIMARY KEY",
+        "INT": "INTEGER",
+        "FLAG": "INTEGER",
+        "FLOAT": "REAL",
+        "WORD": "TEXT",
+        "ID": "TEXT",
+        **dict.fromkeys(("VARBINARY", "LONGBLOB", "MEDIUMBLOB"), "BLOB"),
+        "{table}": "STRICT",
+        "{clustered}": "STRICT, WITHOUT ROWID",
+        "{view}": "VIEW",
+    },
+    "postgres": {
+        "SERIAL": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        "INT": "bigint",
+        "FLAG": "smallint",
+        "FLOAT": "double precision",
+        "WORD": "text",
+        **dict.fromkeys(("ID", "VARBINARY", "LONGBLOB", "MEDIUMBLOB", "BLOB"), "bytea"),
+        "{table}": "",
+        "{clustered}": "",
+        "{view}": "VIEW",
+    },
+    "mysql": {
+        "SERIAL": "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY",
+        "INT": "BIGINT",
+        "FLAG": "SMALLINT",
+        "FLOAT": "DOUBLE",
+        "WORD": "VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin",
+        "ID": "VARBINARY(512)",
+        **dict.fromkeys(("{table}", "{clustered}"), "ENGINE = InnoDB ROW_FORMAT = DYNAMIC"),
+        "{view}": "OR REPLACE VIEW",
+        '"key"': "`key`",
+    },
+}
+"""What each dialect writes for the types and words of a migration. A type may be followed by its maximum bytes, which only MySQL needs."""
+_TYPE: Final = re.compile(r'("key"|\{\w+\}|\b[A-Z]+\b)(?:\((\d+)\))?')
+_BASELINES: Final = {
+    "sqlite": "8d3ce4c580c55c31e208d9ce3743d7348d226f3804af44d80f5802361554bc95",
+    "postgres": "19e1364894745d1915a43d748019528bf3e674bdc3184d4461dd6e5acf1610ea",
+    "mysql": "7b4208a80138b4d8c5afac941bf3cccc31c00cfbceaee4cd87624df1287cf675",
+}
+"""Checksums of the first migration. They are those of its first text, which was a file of each dialect; it makes the same tables."""
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -35,14 +84,23 @@ class Migration(msgspec.Struct, frozen=True):
 @functools.cache
 def load_migrations(dialect: str) -> tuple[Migration, ...]:
     """Return the dialect's migrations, in order."""
-    files = sorted((Path(__file__).parent / dialect / "migrations").glob("[0-9]*.sql"))
-    return tuple(_read_migration(file) for file in files)
+    files = sorted((Path(__file__).parent / "migrations").glob("[0-9]*.sql"))
+    return tuple(_read_migration(file, dialect) for file in files)
 
 
-def _read_migration(file: Path) -> Migration:
-    sql = file.read_text("utf-8")
+def _read_migration(file: Path, dialect: str) -> Migration:
     number, _, name = file.stem.partition("_")
-    return Migration(int(number), name, sql, hashlib.sha256(sql.encode()).hexdigest())
+    sql = _TYPE.sub(partial(_write_type, dialect), select_lines(file.read_text("utf-8"), dialect))
+    checksum = _BASELINES[dialect] if int(number) == 1 else hashlib.sha256(sql.encode()).hexdigest()
+    return Migration(int(number), name, sql, checksum)
+
+
+def _write_type(dialect: str, found: re.Match[str]) -> str:
+    text = _TYPES[dialect].get(found[1])
+    if text is None:
+        return found[0]
+    size = found[2] if dialect == "mysql" else None
+    return f"VARBINARY({size})" if size else text
 
 
 def list_pending(place: str, known: Sequence[Migration], applied: Mapping[int, str]) -> tuple[Migration, ...]:

@@ -1,8 +1,8 @@
 """Named statements of the SQL stores. They are compiled for a dialect when the first store of the dialect is opened.
 
-`common.sql` declares every statement with its named parameters, and contains the text of statements that at least two dialects
-share. A dialect's `overrides.sql` contains the text of its other statements. Compiling replaces each `:name` with the driver's
-placeholder. Callers pass the values as a tuple in the order of the declared parameters.
+`statements.sql` contains the text of every statement, with named parameters and with the lines in which dialects differ. Compiling selects
+the lines of the dialect, replaces each `:name` with the driver's placeholder, and each `{word}` with what the dialect writes for it.
+Callers pass the values as a tuple in the order of the declared parameters.
 """
 
 from __future__ import annotations
@@ -17,69 +17,80 @@ import msgspec
 
 _HEADER: Final = re.compile(r"^-- (\w+)(?:\((.*)\))? --$", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
-_FRAGMENT: Final = re.compile(r"\{(\w+)\}")
-_PARAMETER: Final = re.compile(r"(?P<listed>\bIN\s+|\bARRAY)?(?<!:):(?P<name>[a-z_][a-z_0-9]*)\b")
+_LINE_OF: Final = re.compile(r"^\[([a-z ]+)\] ?(.*\n?)", re.MULTILINE)
+_WORD: Final = re.compile(r"\{(\w+)(?: (\w+))?\}")
+_PARAMETER: Final = re.compile(r"(?P<before>\bIN\s+|= ANY\s+|\bEACH\s+)?(?<!:):(?P<name>[a-z_][a-z_0-9]*)\b")
 _UPSERT: Final = re.compile(r"ON CONFLICT \((\w+)[^)]*\) DO (?:NOTHING|UPDATE\s+SET (.*))$", re.DOTALL)
 _EXCLUDED: Final = re.compile(r"\bexcluded\.(\w+)")
-LISTS: Final = frozenset({"ints", "texts", "names", "hashes", "places"})
-"""Types of parameters that are passed as JSON arrays."""
+_QUOTED: Final = re.compile(r'"(\w+)"')
+_COLUMNS: Final = {
+    "ints": "BIGINT",
+    "texts": "VARCHAR(1024)",
+    "ids": "VARCHAR(64)",
+    "names": "VARCHAR(2048)",
+    "hashes": "VARCHAR(64)",
+    "places": "VARCHAR(2200)",
+}
+"""Types of parameters that are passed as JSON arrays, with the column of an element for MySQL."""
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """The syntax of a dialect, where it differs between dialects. In the texts, `{}` is a parameter's placeholder."""
+    """The syntax of a dialect, where it differs between dialects."""
 
     placeholder: str
     """Format of a placeholder. Here `{}` is the number of the parameter."""
+    each: str
+    """The table of a JSON array's elements, in its column `value`. `{}` is the placeholder, `{column}` the type of an element."""
+    items: Mapping[str, str]
+    """How an element is read from `value`, by declared type of the parameter. Types that are missing here need no conversion."""
+    words: Mapping[str, str]
+    """What the dialect writes for `{word}`; `{}` in it is the argument, as in `{use name_of_index}`."""
     types: Mapping[str, str] = {}
-    """Casts by declared type of the parameter. Types that are missing here need no cast."""
-    lists: Mapping[str, str] = {}
-    """The expression after IN or ARRAY, by declared type of the parameter."""
+    """Casts by declared type of the parameter; `{}` is its placeholder. Types that are missing here need no cast."""
+    has_arrays: bool = False
+    """True if `= ANY` is followed by an array; otherwise it is written as IN."""
     on_duplicate_key: bool = False
-    """True if upserts use the MySQL syntax, `ON DUPLICATE KEY UPDATE`."""
+    """True for the syntax of MySQL: upserts are `ON DUPLICATE KEY UPDATE`, and identifiers are quoted with backticks."""
 
 
-def _format_json_table(column: str, value: str = "one") -> str:
-    columns = f"COLUMNS (one {column} PATH '$')"
-    return f"(SELECT {value} FROM JSON_TABLE(CONVERT({{}} USING utf8mb4), '$[*]' {columns}) AS found)"  # noqa: S608  # ours
-
-
-_ELEMENTS: Final = "FROM json_array_elements_text(convert_from({}, 'UTF8')::json) AS value)"
 DIALECTS: Final[Mapping[str, Dialect]] = {
     "sqlite": Dialect(
         placeholder="?{}",
-        lists={
-            "ints": "(SELECT value FROM json_each({}))",
-            "texts": "(SELECT value FROM json_each({}))",
-            "names": "(SELECT CAST(unhex(value) AS TEXT) FROM json_each({}))",
-            "hashes": "(SELECT unhex(value) FROM json_each({}))",
-            "places": "(SELECT unhex(value) FROM json_each({}))",
-        },
+        each="json_each({})",
+        items={"names": "CAST(unhex(value) AS TEXT)", "hashes": "unhex(value)", "places": "unhex(value)"},
+        words={"then": "CROSS JOIN", "use": "INDEXED BY {}", "use_key": "", "lock": "", "int": "INTEGER"},
     ),
     "postgres": Dialect(
         placeholder="${}",
+        each="json_array_elements_text(convert_from({}, 'UTF8')::json)",
+        items={
+            "ints": "value::bigint",
+            **dict.fromkeys(("texts", "ids"), "convert_to(value, 'UTF8')"),
+            **dict.fromkeys(("names", "hashes", "places"), "decode(value, 'hex')"),
+        },
+        words={"then": "JOIN", "use": "", "use_key": "", "lock": "FOR NO KEY UPDATE", "int": "bigint"},
         types={
             "int": "{}::bigint",
             "float": "{}::float8",
             "bytes": "{}::bytea",
             "text": "convert_from({}::bytea, 'UTF8')",
-            **dict.fromkeys(LISTS, "{}::bytea"),
+            **dict.fromkeys(_COLUMNS, "{}::bytea"),
         },
-        lists={
-            "ints": f"(SELECT value::bigint {_ELEMENTS}",
-            "texts": f"(SELECT convert_to(value, 'UTF8') {_ELEMENTS}",
-            "names": f"(SELECT decode(value, 'hex') {_ELEMENTS}",
-            "hashes": f"(SELECT decode(value, 'hex') {_ELEMENTS}",
-            "places": f"(SELECT decode(value, 'hex') {_ELEMENTS}",
-        },
+        has_arrays=True,
     ),
     "mysql": Dialect(
         placeholder="?{}",
-        lists={
-            "ints": _format_json_table("BIGINT"),
-            "texts": _format_json_table("VARCHAR(1024)", "CAST(one AS BINARY)"),
-            "names": _format_json_table("VARCHAR(2048)", "UNHEX(one)"),
-            "hashes": _format_json_table("VARCHAR(64)", "UNHEX(one)"),
-            "places": _format_json_table("VARCHAR(2200)", "UNHEX(one)"),
+        each="JSON_TABLE(CONVERT({} USING utf8mb4), '$[*]' COLUMNS (value {column} PATH '$'))",
+        items={
+            **dict.fromkeys(("texts", "ids"), "CAST(value AS BINARY)"),
+            **dict.fromkeys(("names", "hashes", "places"), "UNHEX(value)"),
+        },
+        words={
+            "then": "STRAIGHT_JOIN",
+            "use": "FORCE INDEX ({})",
+            "use_key": "FORCE INDEX (PRIMARY)",
+            "lock": "FOR UPDATE",
+            "int": "SIGNED",
         },
         on_duplicate_key=True,
     ),
@@ -92,13 +103,12 @@ class Declaration(msgspec.Struct, frozen=True):
     parameters: Mapping[str, str]
     """Type of each parameter by name, in order; empty if no type is declared."""
     text: str
-    """The SQL text; empty if each dialect has its own text."""
+    """The SQL text in all dialects."""
 
 
 @cache
-def read_declarations(file: str) -> Mapping[str, Declaration]:
-    """Return the statements that a file in this folder declares, by name."""
-    parts = _HEADER.split((Path(__file__).parent / file).read_text("utf-8"))[1:]
+def _read_declarations() -> Mapping[str, Declaration]:
+    parts = _HEADER.split((Path(__file__).parent / "statements.sql").read_text("utf-8"))[1:]
     return {
         name: Declaration(_parse_parameters(signature or ""), _COMMENT.sub("", body).strip())
         for name, signature, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
@@ -111,36 +121,52 @@ def _parse_parameters(signature: str) -> dict[str, str]:
 
 
 @cache
-def load_statements(dialect: str) -> Mapping[str, str]:
+def load_statements(name: str) -> Mapping[str, str]:
     """Return the compiled statements of a dialect, by name."""
-    common, own = read_declarations("common.sql"), read_declarations(f"{dialect}/overrides.sql")
-    texts = {name: one.text for name, one in (*common.items(), *own.items()) if one.text}
-    parameters = {name: one.parameters for name, one in (*own.items(), *common.items())}
-    parts = {part for text in texts.values() for part in _FRAGMENT.findall(text)}
+    declared, dialect = _read_declarations(), DIALECTS[name]
+    texts = {statement: select_lines(one.text, name) for statement, one in declared.items()}
+    parts = {found[1] for text in texts.values() for found in _WORD.finditer(text)}
     return {
-        name: _compile(DIALECTS[dialect], _expand(text, texts), parameters[name])
-        for name, text in texts.items()
-        if name not in parts
+        statement: _compile(dialect, _expand(dialect, text, texts), declared[statement].parameters)
+        for statement, text in texts.items()
+        if text and statement not in parts
     }
 
 
-def _expand(text: str, texts: Mapping[str, str]) -> str:
-    """Replace each `{name}` in a text with the text of the statement with that name, which may contain others."""
-    return _FRAGMENT.sub(lambda found: _expand(texts[found[1]], texts), text)
+def select_lines(text: str, dialect: str) -> str:
+    """Return the lines of a text that belong to a dialect: those without names of dialects in brackets, and those with its name."""
+    return _LINE_OF.sub(lambda found: found[2] if dialect in found[1].split() else "", text).strip()
+
+
+def _expand(dialect: Dialect, text: str, texts: Mapping[str, str]) -> str:
+    """Replace each `{name}` in a text with the dialect's word, or with the text of the statement with that name, which may contain others."""
+
+    def fill(found: re.Match[str]) -> str:
+        if found[1] in dialect.words:
+            return dialect.words[found[1]].format(found[2])
+        return _expand(dialect, texts[found[1]], texts)
+
+    return _WORD.sub(fill, text)
 
 
 def _compile(dialect: Dialect, text: str, parameters: Mapping[str, str]) -> str:
     names: Sequence[str] = list(parameters)
 
     def fill(found: re.Match[str]) -> str:
-        kind = parameters[found["name"]]
+        kind, before = parameters[found["name"]], (found["before"] or "").strip()
         placeholder = dialect.placeholder.format(names.index(found["name"]) + 1)
-        if found["listed"] and kind in LISTS:
-            return found["listed"] + dialect.lists[kind].format(placeholder)
-        return (found["listed"] or "") + dialect.types.get(kind, "{}").format(placeholder)
+        if before and kind in _COLUMNS:
+            elements = dialect.each.format(placeholder, column=_COLUMNS[kind])
+            if before == "EACH":
+                return elements
+            rows = f"(SELECT {dialect.items.get(kind, 'value')} FROM {elements} AS found)"  # noqa: S608  # ours
+            return f"= ANY (ARRAY{rows})" if before == "= ANY" and dialect.has_arrays else f"IN {rows}"
+        return (found["before"] or "") + dialect.types.get(kind, "{}").format(placeholder)
 
     compiled = _PARAMETER.sub(fill, text)
-    return _UPSERT.sub(_rewrite_upsert, compiled) if dialect.on_duplicate_key else compiled
+    if not dialect.on_duplicate_key:
+        return compiled
+    return _UPSERT.sub(_rewrite_upsert, _QUOTED.sub(r"`\1`", compiled))
 
 
 def _rewrite_upsert(found: re.Match[str]) -> str:

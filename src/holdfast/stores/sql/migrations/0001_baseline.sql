@@ -1,0 +1,594 @@
+-- Sessions, their logs, and everything that belongs to them, in all dialects. A line that begins with names of dialects, such as
+-- `[sqlite postgres]`, belongs only to these. `holdfast.stores.sql.migrations` replaces the types and the words in braces.
+--
+-- An ID compares byte for byte, trailing spaces and NUL included, whatever the database's encoding and collation. In PostgreSQL,
+-- convert_from(id, 'UTF8') shows one. MySQL has no partial indexes, so it has the column of their condition in the index. It commits
+-- each of these statements by itself. If one is run again after an interruption, its error is ignored.
+
+-- The part of a session that changes with every append. It is small, because SQLite and PostgreSQL write the row again.
+CREATE TABLE sessions (
+    pk                SERIAL,
+    version           INT NOT NULL,
+    created_at        INT NOT NULL,
+    updated_at        INT NOT NULL,
+    ttl               INT,
+    messages          INT NOT NULL,
+    bytes             INT NOT NULL,
+    -- the version before which a view was built from messages that have changed since
+    views_from        INT NOT NULL DEFAULT 0,
+    -- usage
+    calls             INT NOT NULL,
+    prompt_tokens     INT NOT NULL,
+    completion_tokens INT NOT NULL,
+    cached_tokens     INT NOT NULL,
+    -- tail
+    next_seq          INT NOT NULL,
+    turn_id           INT NOT NULL,
+    total             INT NOT NULL,
+    last_seq          INT NOT NULL,
+    unit              INT NOT NULL,
+    anchor            INT,
+    last_kind         FLAG,
+    tenant            ID NOT NULL,
+    user_id           ID NOT NULL,
+    id                ID NOT NULL,
+    agent             ID,
+    status            WORD NOT NULL,
+    digest            VARBINARY(64) NOT NULL,
+    open_calls        LONGBLOB,
+    -- the version before which a compaction was made from messages that were erased or dropped since
+    compactions_from  INT NOT NULL DEFAULT 0,
+    -- life. `expires_at` is set for a session with a ttl of its own. A withdrawn session has lost its name, by the id of its
+    -- ending, and waits to be deleted. `identity` differs from that of an earlier session with the same name.
+    accessed_at       INT NOT NULL DEFAULT 0,
+    expires_at        INT,
+    ended_at          INT,
+    end_reason        ID,
+    withdrawn         ID NOT NULL DEFAULT '',
+    identity          ID NOT NULL DEFAULT '',
+    -- which server runs a turn: none if `claim_holder` is empty
+    claim_holder      ID NOT NULL DEFAULT '',
+    claim_until       INT NOT NULL DEFAULT 0,
+    claim_wanted      FLAG NOT NULL DEFAULT 0
+) {table};
+
+-- By name, also without the user, for a lookup among all users of a tenant.
+CREATE UNIQUE INDEX sessions_name ON sessions (tenant, id, user_id, withdrawn);
+CREATE INDEX sessions_recent ON sessions (tenant, updated_at, user_id, id);
+CREATE INDEX sessions_recent_of_user ON sessions (tenant, user_id, updated_at, id);
+[sqlite postgres] CREATE INDEX sessions_active ON sessions (tenant, accessed_at) WHERE status = 'active';
+[sqlite postgres] CREATE INDEX sessions_expiring ON sessions (tenant, expires_at) WHERE status = 'active' AND expires_at IS NOT NULL;
+[mysql] CREATE INDEX sessions_active ON sessions (tenant, status, accessed_at);
+[mysql] CREATE INDEX sessions_expiring ON sessions (tenant, status, expires_at);
+-- By the last visible message of the live path: an exact continuation is found in one step, however many sessions of
+-- a user begin alike. In PostgreSQL it is an expression, which no other index has: otherwise the planner would use an index by name or
+-- by time, and read all sessions of the user.
+[sqlite mysql] CREATE INDEX sessions_end ON sessions (tenant, user_id, digest, updated_at);
+[postgres] CREATE INDEX sessions_end ON sessions ((digest || tenant || user_id), updated_at);
+
+-- The part that may be large and seldom changes. There is no row while all of it is empty.
+CREATE TABLE profiles (
+    session         INT NOT NULL PRIMARY KEY,
+    system_messages LONGBLOB NOT NULL,
+    state           LONGBLOB NOT NULL,
+    metadata        LONGBLOB NOT NULL
+) {table};
+
+CREATE {view} session_rows AS
+SELECT s.pk, s.tenant, s.user_id, s.id, s.agent, s.version, s.created_at, s.updated_at, s.status, s.ttl, s.messages,
+       s.bytes, s.calls, s.prompt_tokens, s.completion_tokens, s.cached_tokens, s.next_seq, s.turn_id, s.total,
+       s.digest, s.last_seq, s.last_kind, s.unit, s.open_calls, s.anchor, p.system_messages, p.state, p.metadata,
+       s.accessed_at, s.ended_at, s.end_reason, s.expires_at, s.withdrawn, s.identity, s.claim_holder, s.claim_until,
+       s.claim_wanted, s.views_from
+FROM sessions AS s LEFT JOIN profiles AS p ON p.session = s.pk;
+
+-- The log. `payload` is JSON as it was written. It follows the columns that most reads need: SQLite reads them without its overflow
+-- pages, and PostgreSQL stores large ones outside the row, compressed. MySQL keeps each session's entries together.
+CREATE TABLE entries (
+[sqlite]     pk         INTEGER PRIMARY KEY,
+    session    INT NOT NULL,
+    seq        INT NOT NULL,
+    turn_id    INT NOT NULL,
+    unit_back  INT NOT NULL,  -- seq - unit
+    timestamp  INT NOT NULL,
+    tokens     INT NOT NULL,
+    total      INT NOT NULL,
+    retired_by INT,
+    importance FLOAT,
+    kind       FLAG NOT NULL,
+    pinned     FLAG NOT NULL,
+    erased     FLAG NOT NULL,
+    digest     VARBINARY(64) NOT NULL,
+    agent      ID,
+    metadata   LONGBLOB,
+    payload    LONGBLOB NOT NULL,
+    -- keys of 64 bits, see `holdfast.stores.matching`: of the digest of a visible entry, and of its alias
+    mark       INT,
+    alias      INT
+[mysql]     , PRIMARY KEY (session, seq)
+) {table};
+
+-- Each entry is in one of these two indexes, so that retired entries do not slow down reading the live path.
+[sqlite postgres] CREATE UNIQUE INDEX entries_live ON entries (session, seq) WHERE retired_by IS NULL;
+[sqlite postgres] CREATE UNIQUE INDEX entries_retired ON entries (session, seq) WHERE retired_by IS NOT NULL;
+[sqlite postgres] CREATE INDEX entries_mark ON entries (mark, session, seq) WHERE mark IS NOT NULL;
+[sqlite postgres] CREATE INDEX entries_alias ON entries (alias, session, seq) WHERE alias IS NOT NULL;
+[mysql] CREATE INDEX entries_live ON entries (session, retired_by, seq);
+[mysql] CREATE INDEX entries_mark ON entries (mark, session, seq);
+[mysql] CREATE INDEX entries_alias ON entries (alias, session, seq);
+
+CREATE {view} entry_rows AS
+SELECT session, seq, turn_id, unit_back, timestamp, tokens, total, digest, agent, importance, pinned, retired_by,
+       erased, metadata, payload
+FROM entries;
+
+CREATE TABLE saved_views (
+    session  INT NOT NULL,
+    "key"      ID NOT NULL,
+    frontier INT NOT NULL,
+    kept     LONGBLOB,  -- entries before the frontier that stay; NULL for none
+    state    LONGBLOB NOT NULL,
+    -- milliseconds since the epoch; only views that were saved lately are kept
+    saved_at INT NOT NULL DEFAULT 0,
+    PRIMARY KEY (session, "key")
+) {clustered};
+
+-- The entries of a key are read from the log, so that no erased entry is stored here.
+CREATE TABLE idempotency (
+    session     INT NOT NULL,
+    "key"         ID NOT NULL,
+    fingerprint LONGBLOB NOT NULL,
+    version     INT NOT NULL,
+    first_seq   INT NOT NULL,
+    entries     INT NOT NULL,
+    PRIMARY KEY (session, "key")
+) {clustered};
+
+CREATE TABLE model_calls (
+    pk                SERIAL,
+    session           INT NOT NULL,
+    timestamp         INT NOT NULL,
+    model             ID NOT NULL,
+    prompt_tokens     INT NOT NULL,
+    completion_tokens INT NOT NULL,
+    cached_tokens     INT NOT NULL,
+    turn_id           INT NOT NULL DEFAULT 0,
+    through           INT NOT NULL DEFAULT -1,
+    view_key          ID NOT NULL DEFAULT '',
+    hash              VARBINARY(16) NOT NULL,
+    build             BLOB NOT NULL
+) {table};
+
+CREATE INDEX model_calls_session ON model_calls (session, pk);
+CREATE INDEX model_calls_turn ON model_calls (session, turn_id, pk);
+
+-- Compactions. The row with a session's highest id is never deleted before the session, because the next id follows
+-- from it.
+CREATE TABLE compactions (
+    session           INT NOT NULL,
+    id                INT NOT NULL,
+    -- the session's version when it was added: a view that was built before does not contain it
+    laid_at           INT NOT NULL,
+    first_seq         INT NOT NULL,
+    last_seq          INT NOT NULL,
+    through           INT NOT NULL,
+    tokens            INT NOT NULL,
+    source_tokens     INT NOT NULL,
+    total             INT NOT NULL,
+    created_at        INT NOT NULL,
+    prompt_tokens     INT NOT NULL,
+    completion_tokens INT NOT NULL,
+    status            WORD NOT NULL,
+    kind              WORD NOT NULL,
+    view_key          ID NOT NULL,
+    model             ID,
+    error             BLOB,
+    report            LONGBLOB,
+    text              LONGBLOB NOT NULL,
+    PRIMARY KEY (session, id)
+) {clustered};
+
+-- At most one of a view is live. In MySQL, the lock on the session ensures it.
+[sqlite postgres] CREATE UNIQUE INDEX compactions_live ON compactions (session, view_key) WHERE status = 'live';
+[mysql] CREATE INDEX compactions_live ON compactions (session, view_key, status);
+
+CREATE {view} compaction_rows AS
+SELECT session, id, status, view_key, first_seq, last_seq, kind, tokens, source_tokens, total, model, created_at, through,
+       prompt_tokens, completion_tokens, error, report, text
+FROM compactions;
+
+CREATE TABLE leases (
+    tenant     ID NOT NULL,
+    name       ID NOT NULL,
+    holder     ID NOT NULL,
+    expires_at INT NOT NULL,
+    PRIMARY KEY (tenant, name)
+) {clustered};
+
+CREATE TABLE learned (
+    tenant     ID NOT NULL,
+    model      ID NOT NULL,
+    updated_at INT NOT NULL,
+    data       MEDIUMBLOB NOT NULL,
+    PRIMARY KEY (tenant, model)
+) {clustered};
+
+-- Ends of sessions that some hooks have not been notified of; `hooks` are their names, as JSON.
+CREATE TABLE endings (
+    ended_at   INT NOT NULL,
+    due_at     INT NOT NULL,
+    attempts   INT NOT NULL,
+    withdrawn  FLAG NOT NULL,
+    tenant     ID NOT NULL,
+    id         ID NOT NULL,
+    user_id    ID NOT NULL,
+    session_id ID NOT NULL,
+    identity   ID NOT NULL,
+    reason     ID NOT NULL,
+    hooks      LONGBLOB NOT NULL,
+[sqlite]     error TEXT,
+[postgres mysql]     error BLOB,
+    PRIMARY KEY (tenant, id)
+) {clustered};
+CREATE INDEX endings_due ON endings (tenant, due_at, ended_at, id);
+
+-- Artifacts: names, their versions, and contents if the database stores them.
+
+-- A name. `session` is 0 for one that all sessions of a user share; `folded` is equal for names that differ in
+-- case or Unicode form alone. A version's number is not used again while the name has any version.
+CREATE TABLE artifact_names (
+    session      INT NOT NULL,
+    tenant       ID NOT NULL,
+    user_id      ID NOT NULL,
+    folded       ID(1024) NOT NULL,
+    name         ID NOT NULL,
+    next_version INT NOT NULL,
+    newest       INT NOT NULL,
+    versions     INT NOT NULL,
+    bytes        INT NOT NULL,
+    PRIMARY KEY (session, tenant, user_id, folded)
+) {clustered};
+
+-- A version of a name. `blob_key` is the key of the content in the blob store.
+CREATE TABLE artifacts (
+    session    INT NOT NULL,
+    tenant     ID NOT NULL,
+    user_id    ID NOT NULL,
+    folded     ID(1024) NOT NULL,
+    version    INT NOT NULL,
+    name       ID NOT NULL,
+    blob_key   ID(64) NOT NULL,
+    mime_type  ID NOT NULL,
+    size       INT NOT NULL,
+    sha256     VARBINARY(32) NOT NULL,
+    author     ID,
+    metadata   BLOB,
+    created_at INT NOT NULL,
+    PRIMARY KEY (session, tenant, user_id, folded, version)
+) {clustered};
+
+-- Each content belongs to one version. Also finds the keys that are in use.
+CREATE UNIQUE INDEX artifacts_blob ON artifacts (tenant, blob_key);
+
+CREATE {view} artifact_rows AS
+SELECT name, version, blob_key, mime_type, size, sha256, author, metadata, created_at, session, tenant, user_id, folded
+FROM artifacts;
+
+-- Contents, in parts that fit into memory.
+CREATE TABLE blobs (
+    tenant     ID NOT NULL,
+    blob_key   ID(64) NOT NULL,
+    part       INT NOT NULL,
+    written_at INT NOT NULL,
+    data       LONGBLOB NOT NULL,
+    PRIMARY KEY (tenant, blob_key, part)
+) {table};
+
+-- Media that entries refer to, once per session. Most are compressed already.
+CREATE TABLE media (
+    session INT NOT NULL,
+    size    INT NOT NULL,
+    sha256  VARBINARY(32) NOT NULL,
+    data    LONGBLOB NOT NULL,
+    PRIMARY KEY (session, sha256)
+) {table};
+[postgres] ALTER TABLE media ALTER COLUMN data SET STORAGE EXTERNAL;
+
+-- Which entries refer to them.
+CREATE TABLE media_uses (
+    session INT NOT NULL,
+    seq     INT NOT NULL,
+    sha256  VARBINARY(32) NOT NULL,
+    PRIMARY KEY (session, seq, sha256)
+) {clustered};
+CREATE INDEX media_uses_sha256 ON media_uses (session, sha256);
+
+-- API keys, stored by the tenant of a server; `opens` is the tenant whose sessions a key gives access to.
+CREATE TABLE api_keys (
+    created_at   INT NOT NULL,
+    expires_at   INT,
+    revoked_at   INT,
+    used_at      INT,
+    rate         INT,
+    max_body     INT,
+    tenant       ID NOT NULL,
+    id           ID NOT NULL,
+    hash         VARBINARY(32) NOT NULL,
+    name         ID NOT NULL,
+    opens        ID NOT NULL,
+    user_id      ID,
+    role         ID NOT NULL,
+    -- settings of chat requests with this key; NULL: the agent or the server decides
+    session_mode ID,
+    budget       INT,
+    PRIMARY KEY (tenant, id)
+) {clustered};
+
+-- State that sessions share: that of a user, and with an empty user that of the tenant.
+
+-- A scope. Every write to it locks this row. The row stays when all values were deleted, so that no version is used
+-- again.
+CREATE TABLE state_scopes (
+    tenant     ID NOT NULL,
+    user_id    ID NOT NULL,
+    version    INT NOT NULL,
+    key_count  INT NOT NULL,
+    bytes      INT NOT NULL,
+    updated_at INT NOT NULL,
+    PRIMARY KEY (tenant, user_id)
+) {clustered};
+
+-- The value of each key, as JSON.
+CREATE TABLE state_values (
+    tenant  ID NOT NULL,
+    user_id ID NOT NULL,
+    name    ID(256) NOT NULL,
+    data    MEDIUMBLOB NOT NULL,
+    PRIMARY KEY (tenant, user_id, name)
+) {table};
+
+-- Memories, signals of their recalls, and a diary. They belong to a user, an agent or the tenant.
+
+-- An owner. Every write to its memories locks this row. The row stays when all memories were deleted, so that no
+-- version or number is used again. `held` is the number of memories; the `next_` columns are the next numbers of a
+-- memory, a signal and a diary entry.
+CREATE TABLE memory_owners (
+    pk          SERIAL,
+    tenant      ID NOT NULL,
+    kind        ID(16) NOT NULL,
+    id          ID NOT NULL,
+    version     INT NOT NULL,
+    held        INT NOT NULL,
+    next_memory INT NOT NULL,
+    next_signal INT NOT NULL,
+    next_entry  INT NOT NULL,
+    updated_at  INT NOT NULL
+) {table};
+
+CREATE UNIQUE INDEX memory_owners_name ON memory_owners (tenant, kind, id);
+
+-- A memory as JSON, without its owner, number and version. `version` is the version of the owner at its last change.
+CREATE TABLE memories (
+    owner   INT NOT NULL,
+    number  INT NOT NULL,
+    tenant  ID NOT NULL,
+    id      ID(64) NOT NULL,
+    version INT NOT NULL,
+    status  ID(16) NOT NULL,
+    data    MEDIUMBLOB NOT NULL,
+    PRIMARY KEY (owner, number)
+) {table};
+
+CREATE UNIQUE INDEX memories_id ON memories (tenant, id);
+-- Finds the changes after a version.
+CREATE INDEX memories_version ON memories (owner, version);
+CREATE INDEX memories_status ON memories (owner, status, number);
+
+-- A recall of a memory. `memory` is the memory's number.
+CREATE TABLE memory_signals (
+    owner       INT NOT NULL,
+    memory      INT NOT NULL,
+    seq         INT NOT NULL,
+    recalled_at INT NOT NULL,
+    asked       VARBINARY(64) NOT NULL,
+    score       FLOAT NOT NULL,
+    session_id  ID NOT NULL,
+    PRIMARY KEY (owner, memory, seq)
+) {clustered};
+
+CREATE INDEX memory_signals_at ON memory_signals (owner, recalled_at);
+
+-- A sweep over an owner's memories, with its report as JSON.
+CREATE TABLE memory_diary (
+    owner    INT NOT NULL,
+    seq      INT NOT NULL,
+    id       ID NOT NULL,
+    swept_at INT NOT NULL,
+    report   MEDIUMBLOB NOT NULL,
+    PRIMARY KEY (owner, seq)
+) {table};
+
+-- The search index: terms, their documents, and vectors, without text; see `holdfast.recall.base`.
+
+-- A space, with the number and length of its documents. A space that is removed loses its name first, and then its
+-- documents; `kind` is `gone` until then.
+CREATE TABLE index_spaces (
+    number         SERIAL,
+    tenant         ID NOT NULL,
+    kind           ID(16) NOT NULL,
+    name           ID NOT NULL,
+    talk_documents INT NOT NULL,
+    talk_length    INT NOT NULL,
+    tool_documents INT NOT NULL,
+    tool_length    INT NOT NULL
+) {table};
+CREATE UNIQUE INDEX index_spaces_name ON index_spaces (tenant, kind, name);
+
+CREATE TABLE index_sources (
+    number    SERIAL,
+    space     INT NOT NULL,
+    id        ID NOT NULL,
+    identity  ID NOT NULL,
+    version   INT NOT NULL,
+    next_seq  INT NOT NULL,
+    talk      INT NOT NULL,
+    tool      INT NOT NULL,
+    epoch     INT NOT NULL,
+    complete  INT NOT NULL,
+    documents INT NOT NULL
+) {table};
+CREATE UNIQUE INDEX index_sources_id ON index_sources (space, id);
+[sqlite postgres] CREATE INDEX index_sources_incomplete ON index_sources (space, id) WHERE complete = 0;
+[mysql] CREATE INDEX index_sources_incomplete ON index_sources (complete, space, id);
+
+-- `id` is made of the source's number, the channel and the place, so that neighbours have neighbouring ids.
+-- `model` is the model of its vector, or the tenant's model without a name until it has one; NULL if it gets no vector.
+-- `terms` are the keys of its terms; those that occur more than once are repeated after a bar, with their count.
+CREATE TABLE index_documents (
+    id      INT NOT NULL PRIMARY KEY,
+    space   INT NOT NULL,
+    channel INT NOT NULL,
+    source  INT NOT NULL,
+    seq     INT NOT NULL,
+    at      INT NOT NULL,
+    length  INT NOT NULL,
+    traits  INT NOT NULL,
+    model   INT,
+    role    ID NOT NULL,
+    agent   ID,
+    name    ID(1100),
+    digest  VARBINARY(16) NOT NULL,
+[sqlite]     terms TEXT NOT NULL
+[postgres mysql]     terms MEDIUMBLOB NOT NULL
+) {table};
+CREATE UNIQUE INDEX index_documents_seq ON index_documents (source, seq);
+[sqlite] CREATE INDEX index_documents_at ON index_documents (space, channel, at);
+[sqlite] CREATE INDEX index_documents_model ON index_documents (model, space) WHERE model IS NOT NULL;
+[postgres mysql] CREATE INDEX index_documents_at ON index_documents (space, channel, at, id);
+[postgres] CREATE INDEX index_documents_model ON index_documents (model, space, id) WHERE model IS NOT NULL;
+[mysql] CREATE INDEX index_documents_model ON index_documents (model, space, id);
+
+-- The number of documents of a space and channel that contain a term.
+CREATE TABLE index_frequencies (
+    space     INT NOT NULL,
+    channel   INT NOT NULL,
+    term      ID(64) NOT NULL,
+    documents INT NOT NULL,
+    PRIMARY KEY (space, channel, term)
+[sqlite mysql] ) {clustered};
+[postgres] ) WITH (fillfactor = 80);
+
+-- The posting lists. Each word begins with channel and space, so that a list contains documents of one space only. In MySQL this is
+-- no FULLTEXT key: such a key is outside of a transaction's snapshot, so a lookup during a write would miss replaced documents, and it
+-- keeps words of erased documents until the table is rebuilt.
+[sqlite] CREATE VIRTUAL TABLE index_postings USING fts5 (
+[sqlite]     tokens, content = '', columnsize = 0, detail = none, tokenize = "ascii tokenchars '_'"
+[sqlite] );
+[sqlite] INSERT INTO index_postings (index_postings, rank) VALUES ('secure-delete', 1);
+[postgres] CREATE TABLE index_postings (id bigint PRIMARY KEY, tokens tsvector NOT NULL);
+[postgres] CREATE INDEX index_postings_tokens ON index_postings USING gin (tokens) WITH (fastupdate = off);
+[mysql] CREATE TABLE index_postings (
+[mysql]     word ID(64) NOT NULL,
+[mysql]     id   INT NOT NULL,
+[mysql]     PRIMARY KEY (word, id)
+[mysql] ) {table};
+
+-- `dimensions` below 0: vectors are stored as float16.
+CREATE TABLE index_models (
+    number     SERIAL,
+    tenant     ID NOT NULL,
+    name       ID NOT NULL,
+    dimensions INT NOT NULL
+) {table};
+CREATE UNIQUE INDEX index_models_name ON index_models (tenant, name);
+
+-- By document; float32, little-endian. `mark` is the beginning of the document's digest, as a number.
+CREATE TABLE index_vectors (
+    id   INT NOT NULL PRIMARY KEY,
+    mark INT NOT NULL,
+    data MEDIUMBLOB NOT NULL
+) {table};
+CREATE INDEX index_vectors_mark ON index_vectors (mark);
+
+-- Other data of a tenant's index, such as the progress of a rebuild.
+CREATE TABLE index_notes (
+    tenant ID NOT NULL,
+    name   ID NOT NULL,
+    data   MEDIUMBLOB NOT NULL,
+    PRIMARY KEY (tenant, name)
+) {clustered};
+
+-- The highest version or number of names that were deleted with all their data. Later versions and numbers of any
+-- name are higher.
+CREATE TABLE floors (
+    tenant ID NOT NULL PRIMARY KEY,
+    number INT NOT NULL
+) {clustered};
+
+-- Which entries of a session are copies, in ranges up to the next `first`. `source` is the identity of the session in
+-- which they were written first, `source_first` their place there. A session without copies has no row.
+CREATE TABLE entry_origins (
+    session      INT NOT NULL,
+    first        INT NOT NULL,
+    source       ID NOT NULL,
+    source_first INT NOT NULL,
+    PRIMARY KEY (session, first)
+) {clustered};
+CREATE INDEX entry_origins_source ON entry_origins (source, session);
+
+-- Records: values under a namespace and a key. Their owner is a session, a user (session 0), or the tenant (without a
+-- user too).
+
+-- An owner. Every write to its records locks this row. Its version grows with each write.
+CREATE TABLE record_owners (
+    pk      SERIAL,
+    tenant  ID NOT NULL,
+    user_id ID NOT NULL,
+    session INT NOT NULL,
+    version INT NOT NULL,
+    -- how many numbers the owner has given to searchable records
+    numbers INT NOT NULL DEFAULT 0
+) {table};
+
+CREATE UNIQUE INDEX record_owners_name ON record_owners (tenant, user_id, session);
+CREATE INDEX record_owners_session ON record_owners (session);
+
+-- A record. `place` is its namespace and key as sortable bytes; `form` is 0 for JSON and 1 for bytes.
+CREATE TABLE records (
+    owner      INT NOT NULL,
+    place      VARBINARY(1100) NOT NULL,
+    tenant     ID NOT NULL,
+    version    INT NOT NULL,
+    created_at INT NOT NULL,
+    updated_at INT NOT NULL,
+    expires_at INT,
+    form       INT NOT NULL,
+    size       INT NOT NULL,
+    data       LONGBLOB NOT NULL,
+    -- the number of a searchable record among those of its owner, and its searchable text in UTF-8
+    number     INT,
+    words      MEDIUMBLOB,
+[mysql]     searched INT GENERATED ALWAYS AS (IF(number IS NULL, NULL, version)) VIRTUAL,
+    PRIMARY KEY (owner, place)
+) {table};
+
+[sqlite postgres] CREATE INDEX records_expires ON records (tenant, expires_at) WHERE expires_at IS NOT NULL;
+[sqlite postgres] CREATE INDEX records_searchable ON records (owner, version, number) WHERE number IS NOT NULL;
+[mysql] CREATE INDEX records_expires ON records (tenant, expires_at);
+[mysql] CREATE INDEX records_searchable ON records (owner, searched, number);
+
+-- The journal of deletions.
+
+-- A deletion. Ids of users and sessions are stored as keyed hashes only; empty if there is none. `counts` is the
+-- receipt as JSON.
+CREATE TABLE deletions (
+    tenant       ID NOT NULL,
+    deleted_at   INT NOT NULL,
+    id           ID NOT NULL,
+    kind         ID NOT NULL,
+    user_hash    VARBINARY(32) NOT NULL,
+    session_hash VARBINARY(32) NOT NULL,
+    key_id       ID NOT NULL,
+    counts       BLOB NOT NULL,
+    PRIMARY KEY (tenant, deleted_at, id)
+) {clustered};
