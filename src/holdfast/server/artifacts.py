@@ -18,7 +18,7 @@ from holdfast.limits import ARTIFACT_METADATA_BYTES
 from holdfast.server.body_streams import read_chunks, read_first_chunk
 from holdfast.server.http import Call
 from holdfast.server.replies import Reply, make_error_body
-from holdfast.server.routes import BODY, OF_SESSION, PageLimit, Routes, SessionQuery, describe_header, describe_headers
+from holdfast.server.routes import PageLimit, Routes, SessionQuery, describe_header, describe_headers
 from holdfast.wire.artifacts import ArtifactObject
 from holdfast.wire.strict_json import decode_json
 
@@ -88,7 +88,7 @@ class DeletedArtifact(Answer, kw_only=True):
     """Total size, in bytes, of the versions that were deleted."""
 
 
-@routes.add("GET", _ARTIFACTS, "read", error_statuses=OF_SESSION, answer=(ArtifactList, ArtifactVersions))
+@routes.add("GET", _ARTIFACTS, "read", answer=(ArtifactList, ArtifactVersions))
 async def list_artifacts(call: Call, query: ArtifactsQuery) -> ArtifactList | ArtifactVersions:
     """List the newest version of each artifact of a session, or all versions of one artifact.
 
@@ -112,7 +112,6 @@ async def list_artifacts(call: Call, query: ArtifactsQuery) -> ArtifactList | Ar
     _ARTIFACT,
     "write",
     status=201,
-    error_statuses=(*BODY, *OF_SESSION, 412),
     request_headers=(
         describe_header("If-Match", "version or ETag that the newest version must have; `*`: any version"),
         describe_header("If-None-Match", "`*`: the name must not exist yet"),
@@ -155,7 +154,7 @@ async def save(call: Call, query: SaveQuery) -> ArtifactObject:
     "GET",
     _ARTIFACT,
     "read",
-    error_statuses=(*OF_SESSION, 416),
+    error_statuses=(416,),
     request_headers=(
         describe_header("Range", "one range of bytes; several ranges return the whole content"),
         describe_header("If-Range", "ETag for which the range is meant"),
@@ -212,7 +211,7 @@ async def load(call: Call, query: VersionQuery) -> Reply:
     return Reply(await read_first_chunk(call.hf.artifacts.read(artifact, start, stop)), status, headers)
 
 
-@routes.add("DELETE", _ARTIFACT, "write", error_statuses=OF_SESSION)
+@routes.add("DELETE", _ARTIFACT, "write")
 async def delete(call: Call, query: VersionQuery) -> DeletedArtifact:
     """Delete an artifact with all of its versions. With `version`, delete only that version."""
     session = await call.get_session()

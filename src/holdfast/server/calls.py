@@ -10,7 +10,7 @@ from holdfast.errors import CompactionNotFound
 from holdfast.limits import COMPACTION_SOURCES, PROMPT_LOG
 from holdfast.server.http import Call
 from holdfast.server.permissions import Refused
-from holdfast.server.routes import OF_SESSION, PageQuery, PromptOptions, Routes
+from holdfast.server.routes import PageQuery, PromptOptions, Routes
 from holdfast.sessions.compaction_views import CompactionView, view_block
 from holdfast.sessions.model_calls import CallSummary
 from holdfast.sessions.prompt_views import PromptQuery, PromptView, view_prompt
@@ -30,7 +30,7 @@ class CallList(Page[CallSummary, NonEmpty]):
     """A page of model calls."""
 
 
-@routes.add("GET", _CALLS, "read", error_statuses=OF_SESSION)
+@routes.add("GET", _CALLS, "read")
 async def list_model_calls(call: Call, query: CallsQuery) -> CallList:
     """List the recorded model calls of a session."""
     session = await call.get_session()
@@ -60,7 +60,7 @@ class PromptViewQuery(PromptOptions, kw_only=True):
     ] = 20
 
 
-@routes.add("GET", f"{_CALLS}/{{call_id}}", "read", error_statuses=OF_SESSION, answer=(PromptView, CompactionView))
+@routes.add("GET", f"{_CALLS}/{{call_id}}", "read", answer=(PromptView, CompactionView))
 async def show_prompt(call: Call, query: PromptViewQuery) -> PromptView | CompactionView:
     """Show the prompt of a model call: its sections, its messages, and the difference from the prompt before.
 

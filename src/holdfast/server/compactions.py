@@ -14,7 +14,7 @@ from holdfast.limits import COMPACTION_SOURCES
 from holdfast.server.context import describe_key
 from holdfast.server.http import Call
 from holdfast.server.permissions import Refused
-from holdfast.server.routes import BODY, OF_SESSION, Routes, SeqPageQuery, SessionQuery
+from holdfast.server.routes import Routes, SeqPageQuery, SessionQuery
 from holdfast.sessions.compaction_views import CompactionView, view_stored_compaction
 
 routes = Routes("compactions")
@@ -90,9 +90,7 @@ class CompactionList(Page[CompactionObject, Count]):
     """A page of compactions."""
 
 
-@routes.add(
-    "POST", _COMPACTIONS, "write", error_statuses=(*BODY, *OF_SESSION), answer=(CompactionObject, PendingCompaction)
-)
+@routes.add("POST", _COMPACTIONS, "write", answer=(CompactionObject, PendingCompaction))
 async def compact(call: Call, query: SessionQuery, body: CompactionRequest) -> CompactionObject | PendingCompaction:
     """Summarize the older part of a session now, even if no summary is due.
 
@@ -115,7 +113,7 @@ async def compact(call: Call, query: SessionQuery, body: CompactionRequest) -> C
     return _show(session.id, made)
 
 
-@routes.add("GET", _COMPACTIONS, "read", error_statuses=OF_SESSION)
+@routes.add("GET", _COMPACTIONS, "read")
 async def list_compactions(call: Call, query: SeqPageQuery) -> CompactionList:
     """List all compactions of a session, whatever their status."""
     session = await call.get_session()
@@ -142,7 +140,7 @@ class CompactionQuery(SessionQuery, kw_only=True):
     ] = 20
 
 
-@routes.add("GET", _COMPACTION, "read", error_statuses=OF_SESSION, answer=(CompactionObject, CompactionView))
+@routes.add("GET", _COMPACTION, "read", answer=(CompactionObject, CompactionView))
 async def get(call: Call, query: CompactionQuery) -> CompactionObject | CompactionView:
     """Return one compaction, or compare it with the messages that it replaces."""
     session, wanted = await call.get_session(), call.get_path_number("compaction_id", _NAMED)
@@ -154,7 +152,7 @@ async def get(call: Call, query: CompactionQuery) -> CompactionObject | Compacti
     return _show(session.id, found)
 
 
-@routes.add("DELETE", _COMPACTION, "write", error_statuses=OF_SESSION)
+@routes.add("DELETE", _COMPACTION, "write")
 async def drop(call: Call, query: SessionQuery) -> DroppedCompaction:
     """Drop a compaction. Its messages are sent verbatim again or, if it had replaced an earlier compaction, that one is used again.
 

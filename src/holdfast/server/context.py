@@ -25,7 +25,7 @@ from holdfast.domain.objects import (
 from holdfast.errors import InvalidRequest
 from holdfast.limits import EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS
 from holdfast.server.http import Call
-from holdfast.server.routes import BODY, OF_SESSION, PromptOptions, Routes, SessionQuery
+from holdfast.server.routes import PromptOptions, Routes, SessionQuery
 from holdfast.sessions.context_preview import preview_context
 from holdfast.sessions.explanation import Explanation
 from holdfast.sessions.facts import ChosenFact, FactObject, choose, list_facts
@@ -263,7 +263,7 @@ class Context(Answer, kw_only=True):
     build: Annotated[JsonObject | UnsetType, same_as(Build)] = UNSET
 
 
-@routes.add("POST", f"{_ONE}/context", "read", error_statuses=(*BODY, *OF_SESSION), body=ContextRequest)
+@routes.add("POST", f"{_ONE}/context", "read", body=ContextRequest)
 async def context(call: Call, query: SessionQuery, body: ContextFields) -> Context:
     """Build a prompt without calling a model."""
     session = await call.get_session()
@@ -335,7 +335,7 @@ class ExplainQuery(PromptOptions, kw_only=True):
     ] = MATCHES
 
 
-@routes.add("GET", f"{_ONE}/explain", "read", error_statuses=OF_SESSION)
+@routes.add("GET", f"{_ONE}/explain", "read")
 async def explain(call: Call, query: ExplainQuery) -> Explanation:
     """Explain which messages are in the prompt, and why.
 
@@ -382,7 +382,7 @@ class FactChange(Request, kw_only=True):
     """True: leave the fact out of the prompt; false: undo this."""
 
 
-@routes.add("GET", f"{_ONE}/facts", "read", tag="facts", error_statuses=OF_SESSION)
+@routes.add("GET", f"{_ONE}/facts", "read", tag="facts")
 async def facts(call: Call, query: PromptOptions) -> FactList:
     """List the facts that the user stated in a session, and say which of them the prompt contains.
 
@@ -397,7 +397,7 @@ async def facts(call: Call, query: PromptOptions) -> FactList:
     return FactList.of(listed, has_more=False, version=session.version)
 
 
-@routes.add("PATCH", f"{_ONE}/facts/{{fact_id}}", "write", tag="facts", error_statuses=(*BODY, *OF_SESSION))
+@routes.add("PATCH", f"{_ONE}/facts/{{fact_id}}", "write", tag="facts")
 async def choose_fact(call: Call, query: SessionQuery, body: FactChange) -> ChosenFact:
     """Pin or drop a fact of a session.
 

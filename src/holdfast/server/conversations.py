@@ -21,7 +21,7 @@ from holdfast.models.codecs.responses.items import parse_items
 from holdfast.models.codecs.responses.requests import check_metadata
 from holdfast.server.http import Call
 from holdfast.server.responses import ItemList, ItemsQuery, ResponseQuery
-from holdfast.server.routes import BODY, JSON, KEY, OF_SESSION, Routes, SessionQuery
+from holdfast.server.routes import JSON, KEY, Routes, SessionQuery
 from holdfast.server.stored_responses import (
     LogItem,
     find_item,
@@ -110,7 +110,7 @@ class NewItems(Request, kw_only=True):
     items: Items
 
 
-@routes.add("POST", _ALL, "write", error_statuses=(*BODY, 422, 503))
+@routes.add("POST", _ALL, "write", error_statuses=(422,))
 async def create(call: Call, body: NewConversation) -> ConversationObject:
     """Create a conversation."""
     check_metadata(body.metadata)
@@ -123,13 +123,13 @@ async def create(call: Call, body: NewConversation) -> ConversationObject:
     return ConversationObject.from_session(session)
 
 
-@routes.add("GET", _ONE, "read", error_statuses=OF_SESSION)
+@routes.add("GET", _ONE, "read")
 async def get_one(call: Call, query: SessionQuery) -> ConversationObject:
     """Return a conversation."""
     return ConversationObject.from_session(await _get(call, query))
 
 
-@routes.add("POST", _ONE, "write", error_statuses=(*BODY, *OF_SESSION))
+@routes.add("POST", _ONE, "write")
 async def update(call: Call, query: SessionQuery, body: ConversationChanges) -> ConversationObject:
     """Replace the metadata of a conversation."""
     check_metadata(body.metadata)
@@ -145,7 +145,7 @@ async def update(call: Call, query: SessionQuery, body: ConversationChanges) -> 
     return ConversationObject.from_session(changed)
 
 
-@routes.add("DELETE", _ONE, "write", error_statuses=OF_SESSION)
+@routes.add("DELETE", _ONE, "write")
 async def delete(call: Call, query: SessionQuery) -> DeletedConversation:
     """Delete a conversation with its session and all items."""
     session = await _get(call, query)
@@ -156,7 +156,7 @@ async def delete(call: Call, query: SessionQuery) -> DeletedConversation:
 # -- items -----------------------------------------------------------------------------
 
 
-@routes.add("GET", _ITEMS, "read", error_statuses=OF_SESSION)
+@routes.add("GET", _ITEMS, "read")
 async def list_items(call: Call, query: ItemsQuery) -> ItemList:
     """List the items of a conversation."""
     session = await _get(call, query)
@@ -171,7 +171,7 @@ async def list_items(call: Call, query: ItemsQuery) -> ItemList:
     return ItemList.of(items[: query.limit], has_more=len(items) > query.limit)
 
 
-@routes.add("POST", _ITEMS, "write", error_statuses=(*BODY, *OF_SESSION, 422), request_headers=(KEY,))
+@routes.add("POST", _ITEMS, "write", error_statuses=(422,), request_headers=(KEY,))
 async def add_items(call: Call, query: ResponseQuery, body: NewItems) -> ItemList:
     """Add items to a conversation."""
     _check_items(body.items)
@@ -179,13 +179,13 @@ async def add_items(call: Call, query: ResponseQuery, body: NewItems) -> ItemLis
     return ItemList.of(await _append(call, session, body.items, await _parse(call, body.items)), has_more=False)
 
 
-@routes.add("GET", _ITEM, "read", error_statuses=OF_SESSION, answer={JSON: ConversationItem})
+@routes.add("GET", _ITEM, "read", answer={JSON: ConversationItem})
 async def get_item(call: Call, query: ResponseQuery) -> Any:
     """Return an item of a conversation."""
     return (await find_item(call.hf, await _get(call, query), call.path["item_id"])).item
 
 
-@routes.add("DELETE", _ITEM, "write", error_statuses=OF_SESSION)
+@routes.add("DELETE", _ITEM, "write")
 async def delete_item(call: Call, query: SessionQuery) -> ConversationObject:
     """Delete an item from a conversation.
 

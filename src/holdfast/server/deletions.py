@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.domain.objects import NonEmpty, Page, Request
 from holdfast.lifecycle.removal import RecordedDeletion
 from holdfast.server.http import Call
-from holdfast.server.routes import STORE, PageLimit, Routes
+from holdfast.server.routes import PageLimit, Routes
 
 routes = Routes("sessions")
 
@@ -26,7 +26,7 @@ class DeletionList(Page[RecordedDeletion, str]):
     """A page of deletions."""
 
 
-@routes.add("GET", "/v1/deletions", "shared admin", error_statuses=STORE)
+@routes.add("GET", "/v1/deletions", "shared admin")
 async def list_deletions(call: Call, query: DeletionsQuery) -> DeletionList:
     """List deletions of sessions and users with their receipts, the newest first. The newest 10,000 of each kind are kept.
 

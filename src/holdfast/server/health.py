@@ -84,7 +84,6 @@ class AnthropicModelList(Answer, kw_only=True):
     "GET",
     "/v1/models",
     "read",
-    error_statuses=(400,),
     request_headers=(describe_header("anthropic-version", "selects Anthropic's format"),),
     errors=(Error, AnthropicError),
     answer=(ModelList, AnthropicModelList),

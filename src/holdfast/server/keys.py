@@ -16,13 +16,12 @@ from holdfast.numbers import MOST, check_whole
 from holdfast.server.access import Access
 from holdfast.server.http import Call
 from holdfast.server.permissions import Refused
-from holdfast.server.routes import BODY, STORE, PageLimit, Routes
+from holdfast.server.routes import PageLimit, Routes
 from holdfast.stores.checks import check_new_id
 from holdfast.stores.keys import ApiKey, KeyFields, KeyLimit, KeyStore, Role
 
 routes = Routes("keys")
 _ONE: Final = "/v1/keys/{key_id}"
-_OF_KEY: Final = (*STORE, 404)
 _FIRST: Final = "This is the first key of the server. Every request needs a key from now on."
 _NO_ADMIN: Final = (
     " This key cannot manage keys: create an admin key with `holdfast keys create --role admin` on the server."
@@ -89,7 +88,7 @@ class NewApiKey(Request, kw_only=True):
     """Maximum tokens of the conversation in a prompt; null: as for the caller's own key."""
 
 
-@routes.add("GET", "/v1/keys", "shared admin", error_statuses=STORE)
+@routes.add("GET", "/v1/keys", "shared admin")
 async def list_keys(call: Call, query: KeysQuery) -> ApiKeyList:
     """List API keys in the order of their ids, revoked and expired ones too. The keys themselves are not stored.
 
@@ -103,7 +102,7 @@ async def list_keys(call: Call, query: KeysQuery) -> ApiKeyList:
     return ApiKeyList.of([ApiKeyObject.from_key(key, now) for key in found], has_more=more)
 
 
-@routes.add("POST", "/v1/keys", "shared admin", status=201, error_statuses=(*BODY, *STORE))
+@routes.add("POST", "/v1/keys", "shared admin", status=201)
 async def create(call: Call, body: NewApiKey) -> CreatedKey:
     """Create an API key. The response is the only one that contains the key itself.
 
@@ -138,7 +137,7 @@ async def create(call: Call, body: NewApiKey) -> CreatedKey:
     return CreatedKey.from_key(key, now, key=made.text, note=note)
 
 
-@routes.add("DELETE", _ONE, "shared admin", error_statuses=_OF_KEY)
+@routes.add("DELETE", _ONE, "shared admin", error_statuses=(404,))
 async def revoke(call: Call) -> ApiKeyObject:
     """Revoke an API key permanently, and end its sign-ins to the inspector. The key stays in the list.
 

@@ -24,7 +24,7 @@ from holdfast.server.limits import MCP_REQUEST_BYTES
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.requester import identify_requester
-from holdfast.server.routes import BODY, JSON, Routes
+from holdfast.server.routes import JSON, Routes
 from holdfast.server.schema import Schema
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class McpError(Answer, kw_only=True):
     body={JSON: _MESSAGE},
     answer={JSON: _MESSAGE},
     errors=(McpError,),
-    error_statuses=(*BODY, 404, 501, 503),
+    error_statuses=(404, 501),
     others={202: "A notification was received."},
 )
 async def answer_mcp(call: Call, query: McpQuery) -> Reply:

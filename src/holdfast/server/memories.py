@@ -48,7 +48,7 @@ from holdfast.recall.base import SearchMode
 from holdfast.server.http import Call
 from holdfast.server.limits import DIARY_PAGE
 from holdfast.server.permissions import check_shared
-from holdfast.server.routes import BODY, STORE, Order, Routes, describe_header, describe_headers
+from holdfast.server.routes import Order, Routes, describe_header, describe_headers
 from holdfast.wire.memories import FoundMemory, MemoryObject, MemoryScope, RememberedMemory
 
 routes = Routes("memories")
@@ -104,7 +104,7 @@ class MemoryList(Page[FoundMemory, MemoryId]):
     """Reason why another kind of search was used than requested."""
 
 
-@routes.add("GET", _MEMORIES, "read", error_statuses=(*STORE, 404))
+@routes.add("GET", _MEMORIES, "read", error_statuses=(404,))
 async def list_memories(call: Call, query: MemoriesQuery) -> MemoryList:
     """List memories, or search them.
 
@@ -233,7 +233,7 @@ class MemoryReview(Request):
     _MEMORIES,
     "write",
     status=201,
-    error_statuses=(*BODY, 404, 422, 503),
+    error_statuses=(404, 422),
     response_headers=_ETAG,
     others={200: "An equal memory existed and was merged."},
 )
@@ -265,7 +265,7 @@ async def remember(call: Call, body: NewMemory) -> RememberedMemory:
     return _show(call, made)
 
 
-@routes.add("GET", _MEMORY, "read", error_statuses=(*STORE, 404), response_headers=_ETAG)
+@routes.add("GET", _MEMORY, "read", error_statuses=(404,), response_headers=_ETAG)
 async def get(call: Call) -> MemoryObject:
     """Return a memory."""
     found = await _get_visible(call)
@@ -277,7 +277,7 @@ async def get(call: Call) -> MemoryObject:
     "PATCH",
     _MEMORY,
     "write",
-    error_statuses=(*BODY, 404, 412, 422, 503),
+    error_statuses=(404, 422),
     request_headers=(describe_header("If-Match", "version that the memory must have"),),
     response_headers=_ETAG,
 )
@@ -294,7 +294,7 @@ async def change(call: Call, body: MemoryChanges) -> RememberedMemory:
     return _show(call, made)
 
 
-@routes.add("POST", f"{_MEMORY}/review", "write", error_statuses=(*BODY, 404, 503), response_headers=_ETAG)
+@routes.add("POST", f"{_MEMORY}/review", "write", error_statuses=(404,), response_headers=_ETAG)
 async def review(call: Call, body: MemoryReview) -> MemoryObject:
     """Accept or reject a memory that is held for review.
 
@@ -331,7 +331,7 @@ class ForgottenMemories(Answer, kw_only=True):
     """Number of deleted memories, including older versions of them."""
 
 
-@routes.add("DELETE", _MEMORY, "write", error_statuses=(*STORE, 404))
+@routes.add("DELETE", _MEMORY, "write", error_statuses=(404,))
 async def forget(call: Call) -> ForgottenMemories:
     """Delete a memory with its older versions, the records of its recalls, and its index entries."""
     found = await _get_writable(call)
@@ -339,7 +339,7 @@ async def forget(call: Call) -> ForgottenMemories:
     return ForgottenMemories(id=found.id, memories=len(forgotten))
 
 
-@routes.add("DELETE", _MEMORIES, "write", error_statuses=(*STORE, 404))
+@routes.add("DELETE", _MEMORIES, "write", error_statuses=(404,))
 async def forget_source(call: Call, query: SourceQuery) -> ForgottenMemories:
     """Delete the memories whose only source is the given session or message. Memories with other sources lose this source only."""
     session, seq = query.source_session, query.source_seq
@@ -544,7 +544,7 @@ class DiaryQuery(Request, kw_only=True):
     ] = 20
 
 
-@routes.add("POST", "/v1/memories/consolidate", "write", error_statuses=(*BODY, 404, 412, 503))
+@routes.add("POST", "/v1/memories/consolidate", "write", error_statuses=(404, 412))
 async def consolidate(call: Call, body: ConsolidationRequest) -> ConsolidationResult:
     """Consolidate the memories of an owner now.
 
@@ -559,7 +559,7 @@ async def consolidate(call: Call, body: ConsolidationRequest) -> ConsolidationRe
     return ConsolidationResult(dry_run=dry_run, written=swept.written, promotions=swept.promotions, **report)
 
 
-@routes.add("GET", "/v1/memories/diary", "read", error_statuses=(*STORE, 404))
+@routes.add("GET", "/v1/memories/diary", "read", error_statuses=(404,))
 async def diary(call: Call, query: DiaryQuery) -> Diary:
     """List past consolidations of an owner's memories with their decisions, newest first.
 

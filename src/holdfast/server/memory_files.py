@@ -9,12 +9,11 @@ from holdfast.limits import MEMORY_FILES_HELD
 from holdfast.memory.files import FileVersion, HeldChange, MemoryFiles
 from holdfast.numbers import check_whole
 from holdfast.server.http import Call
-from holdfast.server.routes import BODY, STORE, Routes
+from holdfast.server.routes import Routes
 from holdfast.sessions.memory_files import open_memory_files
 
 routes = Routes("memories")
 _FILES: Final = "/v1/users/{user_id}/memory_files"
-_OF_USER: Final = (*STORE, 404)
 _Number = Annotated[int, json_schema(minimum=1)]
 _Agent = Annotated[
     str | None, json_schema(description="agent that has the files; unset: files of requests without an agent")
@@ -62,7 +61,7 @@ class ReviewedChange(Answer, kw_only=True):
     """Answer of the accepted command; null if the change was rejected."""
 
 
-@routes.add("GET", _FILES, "read", error_statuses=_OF_USER, answer=(HeldChangeList, FileVersionList))
+@routes.add("GET", _FILES, "read", error_statuses=(404,), answer=(HeldChangeList, FileVersionList))
 async def list_files(call: Call, query: ListQuery) -> HeldChangeList | FileVersionList:
     """List the changes of memory files that wait for a review, oldest first, or the versions of one file, newest first.
 
@@ -77,7 +76,7 @@ async def list_files(call: Call, query: ListQuery) -> HeldChangeList | FileVersi
     return HeldChangeList.of(left[: query.limit], has_more=len(left) > query.limit)
 
 
-@routes.add("POST", f"{_FILES}/{{change_id}}/review", "write", error_statuses=(*BODY, *_OF_USER))
+@routes.add("POST", f"{_FILES}/{{change_id}}/review", "write", error_statuses=(404,))
 async def review(call: Call, query: FilesQuery, body: ChangeReview) -> ReviewedChange:
     """Accept or reject a held change of a memory file.
 

@@ -24,7 +24,7 @@ from holdfast.models.collect import read_usage
 from holdfast.server.http import Call, mask_secrets
 from holdfast.server.limits import STATE_CHANGES
 from holdfast.server.records import DeleteRecordChange, PutRecordChange, make_changes
-from holdfast.server.routes import BODY, ETAG, KEY, MATCH, OF_SESSION, Routes, SeqPageQuery, SessionQuery
+from holdfast.server.routes import ETAG, KEY, MATCH, Routes, SeqPageQuery, SessionQuery
 from holdfast.server.schema import make_ref
 from holdfast.server.sessions import check_state
 from holdfast.server.state import StateOperation, read_changes
@@ -124,7 +124,7 @@ class Annotation(Request, kw_only=True):
     """Names of upstreams to which the message is not sent."""
 
 
-@routes.add("GET", _MESSAGES, "read", error_statuses=OF_SESSION)
+@routes.add("GET", _MESSAGES, "read")
 async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
     """List the messages of a session."""
     session = await call.get_session()
@@ -146,14 +146,7 @@ async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
     return EntryList.of(items, has_more=has_more, by="seq", version=session.version)
 
 
-@routes.add(
-    "POST",
-    _MESSAGES,
-    "write",
-    error_statuses=(*BODY, *OF_SESSION, 412, 422),
-    request_headers=(KEY, MATCH),
-    response_headers=ETAG,
-)
+@routes.add("POST", _MESSAGES, "write", error_statuses=(422,), request_headers=(KEY, MATCH), response_headers=ETAG)
 async def append(call: Call, query: SessionQuery, body: NewMessages) -> AppendedMessages:
     """Append messages to the log of a session, and change the session's state and its records, in one write."""
     changes = None if body.changes is None else read_changes(body.changes)
@@ -243,7 +236,7 @@ def _read_messages(given: Any, name: str, *, is_optional: bool) -> tuple[list[Me
     return messages, [parse_own_fields(item, f"{name}[{at}]") for at, item in enumerate(given)]
 
 
-@routes.add("PUT", _MESSAGE, "write", error_statuses=(*BODY, *OF_SESSION, 422), answer=Entry)
+@routes.add("PUT", _MESSAGE, "write", error_statuses=(422,), answer=Entry)
 async def replace(call: Call, query: SessionQuery, body: Replacement) -> JsonObject:
     """Replace a message of the conversation, and return its new entry, which has a new `seq`.
 
@@ -260,7 +253,7 @@ async def replace(call: Call, query: SessionQuery, body: Replacement) -> JsonObj
     return to_entry_json((await restore_entries(call.hf.store, ref, [entry]))[0])
 
 
-@routes.add("PATCH", _MESSAGE, "write", error_statuses=(*BODY, *OF_SESSION), answer=Entry)
+@routes.add("PATCH", _MESSAGE, "write", answer=Entry)
 async def annotate(call: Call, query: SessionQuery, body: Annotation) -> JsonObject:
     """Pin a message, set its importance, or set the upstreams (model providers) that must not receive the message."""
     given = {"pinned": body.pinned, **({} if body.importance is UNSET else {"importance": body.importance})}
@@ -277,7 +270,7 @@ async def annotate(call: Call, query: SessionQuery, body: Annotation) -> JsonObj
     return to_entry_json((await restore_entries(call.hf.store, session.ref, [entry]))[0])
 
 
-@routes.add("DELETE", _MESSAGE, "write", error_statuses=OF_SESSION, answer=ErasedEntry)
+@routes.add("DELETE", _MESSAGE, "write", answer=ErasedEntry)
 async def erase(call: Call, query: SessionQuery) -> JsonObject:
     """Erase the content of a message, and of its copies in forks of the session.
 

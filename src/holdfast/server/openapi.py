@@ -170,7 +170,7 @@ def _describe_responses(route: Route) -> Schema:
         "content": _describe_content(route.answer),
         **({"headers": route.response_headers} if route.response_headers else {}),
     }
-    failures = sorted({*route.error_statuses, *_EVERY, *(_ADMITTED if route.need != "public" else ())})
+    failures = sorted({*route.list_error_statuses(), *_EVERY, *(_ADMITTED if route.need != "public" else ())})
     shape = route.errors if len(route.errors) > 1 else (*route.errors, Error)[0]
     error = _describe_content(shape)
     responses = {str(status): {"description": _ABOUT[status], "content": error} for status in failures}

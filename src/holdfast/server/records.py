@@ -18,8 +18,6 @@ from holdfast.recall.base import SearchMode
 from holdfast.search.records import FoundRecord
 from holdfast.server.http import Call
 from holdfast.server.routes import (
-    BODY,
-    OF_SESSION,
     Order,
     OwnerQuery,
     PageLimit,
@@ -238,7 +236,7 @@ class DeletedRecords(Answer, kw_only=True):
 # -- one record ------------------------------------------------------------------
 
 
-@routes.add("GET", _ONE, "read", error_statuses=OF_SESSION, response_headers=_ETAG)
+@routes.add("GET", _ONE, "read", response_headers=_ETAG)
 async def read(call: Call, query: NameQuery) -> RecordObject:
     """Return a record of a session, a user or the tenant."""
     # The first key that begins with a key is that key itself.
@@ -249,14 +247,7 @@ async def read(call: Call, query: NameQuery) -> RecordObject:
     return await run_cpu(RecordObject.from_record, page.records[0], long=_is_large(page.records))
 
 
-@routes.add(
-    "PUT",
-    _ONE,
-    "write",
-    error_statuses=(*BODY, *OF_SESSION, 412, 422),
-    request_headers=(_MATCH, _NONE_MATCH),
-    response_headers=_ETAG,
-)
+@routes.add("PUT", _ONE, "write", error_statuses=(422,), request_headers=(_MATCH, _NONE_MATCH), response_headers=_ETAG)
 async def put(call: Call, query: NameQuery, body: NewRecord) -> RecordWritten:
     """Create a record of a session, a user or the tenant, or replace its value.
 
@@ -279,7 +270,7 @@ async def put(call: Call, query: NameQuery, body: NewRecord) -> RecordWritten:
     )
 
 
-@routes.add("DELETE", _ONE, "write", error_statuses=(*OF_SESSION, 412), request_headers=(_MATCH,))
+@routes.add("DELETE", _ONE, "write", request_headers=(_MATCH,))
 async def delete(call: Call, query: NameQuery) -> DeletedRecord:
     """Delete a record of a session, a user or the tenant. With `If-Match`, the record must have that version."""
     records = await _get_records(call, query, query.namespace)
@@ -292,7 +283,7 @@ async def delete(call: Call, query: NameQuery) -> DeletedRecord:
 # -- several records ---------------------------------------------------------------
 
 
-@routes.add("GET", _ALL, "read", error_statuses=(*OF_SESSION, 502), answer=(RecordList, FoundRecordList))
+@routes.add("GET", _ALL, "read", error_statuses=(502,), answer=(RecordList, FoundRecordList))
 async def list_records(call: Call, query: ListQuery) -> RecordList | FoundRecordList:
     """List the records of a session, a user or the tenant in a namespace, in order of their keys, or search them.
 
@@ -343,7 +334,7 @@ async def _search(call: Call, query: ListQuery, question: str) -> FoundRecordLis
     return FoundRecordList.of(objects, has_more=False, mode=found.mode, notes=list(found.notes))
 
 
-@routes.add("GET", f"{_ALL}/namespaces", "read", error_statuses=OF_SESSION)
+@routes.add("GET", f"{_ALL}/namespaces", "read")
 async def list_namespaces(call: Call, query: NamespacesQuery) -> NamespaceList:
     """List the namespaces in which a session, a user or the tenant has records."""
     records = await _get_records(call, query, query.namespace)
@@ -354,7 +345,7 @@ async def list_namespaces(call: Call, query: NamespacesQuery) -> NamespaceList:
     return NamespaceList.of(listed, has_more=len(found) > query.limit or len(found) == limits.PAGE)
 
 
-@routes.add("POST", _ALL, "write", error_statuses=(*BODY, *OF_SESSION, 412, 422))
+@routes.add("POST", _ALL, "write", error_statuses=(412, 422))
 async def change(call: Call, query: OwnerQuery, body: RecordChanges) -> RecordsChanged:
     """Put and delete records of a session, a user or the tenant. Either all changes take effect, or none."""
     if not body.changes:
@@ -367,7 +358,7 @@ async def change(call: Call, query: OwnerQuery, body: RecordChanges) -> RecordsC
     return RecordsChanged(version=changed.version, existed=list(changed.existed))
 
 
-@routes.add("DELETE", _ALL, "write", error_statuses=OF_SESSION)
+@routes.add("DELETE", _ALL, "write")
 async def drop(call: Call, query: OwnerQuery) -> DeletedRecords:
     """Delete all records of a session, a user or the tenant, in all namespaces."""
     return DeletedRecords(records=await (await _get_records(call, query)).drop())

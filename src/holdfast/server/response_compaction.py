@@ -16,7 +16,7 @@ from holdfast.server.apis.responses import Responses, make_secret, to_responses_
 from holdfast.server.chat import open_turn
 from holdfast.server.http import Call
 from holdfast.server.responses import resolve_request
-from holdfast.server.routes import BODY, Routes
+from holdfast.server.routes import Routes
 from holdfast.server.stored_responses import iterate_items
 from holdfast.turns.compaction import CompactionOrder
 from holdfast.turns.prompt import build_prompt
@@ -61,7 +61,7 @@ class CompactedResponse(Answer, kw_only=True):
     """Id of the summary in `GET /v1/sessions/{id}/compactions`; null if there was nothing to summarize."""
 
 
-@routes.add("POST", "/v1/responses/compact", "write", error_statuses=(*BODY, 404, 409, 422), body=CompactRequest)
+@routes.add("POST", "/v1/responses/compact", "write", error_statuses=(404, 409, 422), body=CompactRequest)
 async def compact(call: Call, body: JsonObject) -> CompactedResponse:
     """Compact a conversation, and return the items to send in its place.
 

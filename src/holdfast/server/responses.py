@@ -34,7 +34,7 @@ from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.requester import continue_session, identify_requester, name_session
 from holdfast.server.resumption import CompactionItem, Resumed, find_item, find_resumed_place, insert_text, resume
-from holdfast.server.routes import JSON, OF_SESSION, Routes, SessionQuery
+from holdfast.server.routes import JSON, Routes, SessionQuery
 from holdfast.server.stored_responses import (
     StoredResponse,
     find_message_items,
@@ -104,9 +104,7 @@ class DeletedResponse(Answer):
     deleted: bool = True
 
 
-@routes.add(
-    "GET", ONE, "read", error_statuses=OF_SESSION, answer={JSON: ResponseObject, "text/event-stream": ResponseEvent}
-)
+@routes.add("GET", ONE, "read", answer={JSON: ResponseObject, "text/event-stream": ResponseEvent})
 async def get_one(call: Call, query: RetrieveQuery) -> Any:
     """Return a stored response, or send its events.
 
@@ -133,13 +131,7 @@ async def _repeat_events(call: Call, stored: StoredResponse, start: int) -> Asyn
     yield encode_events(repeat_events(response, start))
 
 
-@routes.add(
-    "POST",
-    f"{ONE}/cancel",
-    "write",
-    error_statuses=OF_SESSION,
-    answer={JSON: ResponseObject},
-)
+@routes.add("POST", f"{ONE}/cancel", "write", answer={JSON: ResponseObject})
 async def cancel(call: Call, query: ResponseQuery) -> Any:
     """Cancel a background response. The part of the reply that was received stays in the log. A finished response does not change."""
     stored = await _get(call, query)
@@ -159,7 +151,7 @@ async def cancel(call: Call, query: ResponseQuery) -> Any:
     return await to_response(call.hf, await _get(call, query))
 
 
-@routes.add("DELETE", ONE, "write", error_statuses=OF_SESSION)
+@routes.add("DELETE", ONE, "write")
 async def delete(call: Call, query: ResponseQuery) -> DeletedResponse:
     """Delete a response. Its id is no longer found. Its messages stay in the log of the session."""
     stored = await _get(call, query)
@@ -167,7 +159,7 @@ async def delete(call: Call, query: ResponseQuery) -> DeletedResponse:
     return DeletedResponse(stored.place.make_id("resp"))
 
 
-@routes.add("GET", f"{ONE}/input_items", "read", error_statuses=OF_SESSION)
+@routes.add("GET", f"{ONE}/input_items", "read")
 async def list_input_items(call: Call, query: ItemsQuery) -> ItemList:
     """List the items that were sent with the request of a response."""
     stored, items = await _get(call, query), list[JsonObject]()

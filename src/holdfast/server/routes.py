@@ -2,7 +2,7 @@
 
     routes = Routes("sessions")
 
-    @routes.add("POST", "/v1/sessions", "write", status=201, error_statuses=(404, 409))
+    @routes.add("POST", "/v1/sessions", "write", status=201, error_statuses=(422,))
     async def create(call: Call, body: NewSessionObject) -> SessionObject: ...
 
 The handler's annotations give the types of a route. The annotation of `query` is the type of the query parameters. The annotation of `body`
@@ -38,10 +38,7 @@ TEXT: Final[Schema] = {"schema": {"type": "string"}}
 """The content of an answer that is not JSON, such as HTML: `answer={"text/html": TEXT}`."""
 BODY: Final = (400, 408, 413, 415)
 """Error statuses of a route that reads a JSON body."""
-STORE: Final = (400, 503)
-"""Error statuses of a route that reads or writes the store."""
-OF_SESSION: Final = (*STORE, 404, 409)
-"""Error statuses of a route for one session."""
+_OF_SESSION: Final = re.compile(r"{(session|conversation|response)_id}")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,7 +60,7 @@ class Route:
     """Type of the response: a struct, a tuple of possible structs, or a mapping from media types to structs or OpenAPI schemas."""
     status: int = 200
     error_statuses: tuple[int, ...] = ()
-    """Error statuses of this route, in addition to the statuses that every route can return."""
+    """Error statuses of this route, in addition to those that follow from its other fields."""
     request_headers: tuple[Schema, ...] = ()
     """Descriptions of the request headers."""
     response_headers: Schema = field(default_factory=dict)
@@ -74,6 +71,19 @@ class Route:
     """Descriptions of other successful statuses. Of these, 200 and 206 have a body of the type `answer`; the others have no body."""
     lenient: bool = False
     """True: ignore unknown query parameters."""
+
+    def list_error_statuses(self) -> set[int]:
+        """Return all error statuses that the route can return, except those of every route."""
+        found = set(self.error_statuses)
+        if self.handler is None or self.need == "public":
+            return found
+        if not self.lenient:
+            found |= {400, 503}  # it reads parameters, and the store
+        if self.body is not None:
+            found |= set(BODY)
+        if _OF_SESSION.search(self.path) or (self.query is not None and issubclass(self.query, OwnerQuery)):
+            found |= {404, 409}
+        return found | ({412} if any(one["name"] == "If-Match" for one in self.request_headers) else set())
 
     async def __call__(self, call: Call) -> Reply:
         """Parse the request, call the handler, and return its reply. Raise `InvalidRequest` if parameters or body are not valid."""

@@ -10,7 +10,7 @@ from holdfast.limits import QUERY_CHARS, SEARCH_NEIGHBOURS, SEARCH_RESULTS
 from holdfast.recall.base import SearchMode
 from holdfast.search.queries import FoundMessage, SearchHit, SearchNeighbour, parse_search_zone
 from holdfast.server.http import Call
-from holdfast.server.routes import STORE, Routes
+from holdfast.server.routes import Routes
 from holdfast.wire.strict_json import parse_time
 
 routes = Routes("search")
@@ -99,7 +99,7 @@ class SearchResults(Page[SearchHitObject, str], kw_only=True):
     """Notes on how the search that was done differs from the requested search."""
 
 
-@routes.add("GET", "/v1/search", "read", error_statuses=(*STORE, 404, 502))
+@routes.add("GET", "/v1/search", "read", error_statuses=(404, 502))
 async def search(call: Call, query: SearchQuery) -> SearchResults:
     """Search the messages of a user.
 

@@ -19,11 +19,8 @@ from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import check_app
 from holdfast.server.routes import (
-    BODY,
     ETAG,
     MATCH,
-    OF_SESSION,
-    STORE,
     Order,
     PageLimit,
     Routes,
@@ -110,14 +107,14 @@ class ShortSessionWhole(ShortSession):
     state: State
 
 
-@routes.add("GET", "/v1/sessions", "read", error_statuses=OF_SESSION)
+@routes.add("GET", "/v1/sessions", "read", error_statuses=(404, 409))
 async def list_sessions(call: Call, query: SessionsQuery) -> SessionList:
     """List sessions, most recently used first."""
     page = await get_page(call, query)
     return SessionList.of([SessionObject.from_session(one) for one in page.sessions], has_more=page.has_more)
 
 
-@routes.add("GET", "/sessions", "read", tag="short form", error_statuses=OF_SESSION)
+@routes.add("GET", "/sessions", "read", tag="short form", error_statuses=(404, 409))
 async def list_short(call: Call, query: ShortSessionsQuery) -> ShortSessions:
     """List sessions, each with only its id, its agent and the time of its last write."""
     page = await get_page(call, query)
@@ -143,7 +140,7 @@ async def get_page(call: Call, query: SessionsQuery) -> SessionPage:
     )
 
 
-@routes.add("GET", "/sessions/{session_id}", "read", tag="short form", error_statuses=OF_SESSION)
+@routes.add("GET", "/sessions/{session_id}", "read", tag="short form")
 async def get_short(call: Call, query: SessionQuery) -> ShortSessionWhole:
     """Return a session's id, agent, time of the last write, messages and state. The state includes the shared state."""
     session = await call.get_session()
@@ -212,7 +209,7 @@ class SessionChanges(Request, kw_only=True):
     ttl: Ttl | UnsetType = UNSET
 
 
-@routes.add("POST", "/v1/sessions", "write", status=201, error_statuses=(*BODY, 404, 409, 422, 503))
+@routes.add("POST", "/v1/sessions", "write", status=201, error_statuses=(404, 409, 422))
 async def create(call: Call, body: NewSessionObject) -> SessionObject:
     """Create a session."""
     call.hf.roster.find_responder(agent=body.agent)
@@ -257,7 +254,7 @@ def _parse_carry_over(call: Call, body: NewSessionObject, user_id: str) -> Carry
     return msgspec.structs.replace(how, user_id=owner)
 
 
-@routes.add("GET", f"{ONE}/info", "read", error_statuses=OF_SESSION, response_headers=ETAG)
+@routes.add("GET", f"{ONE}/info", "read", response_headers=ETAG)
 async def info(call: Call, query: SessionQuery) -> SessionObject:
     """Return a session without its log."""
     session = await call.get_session()
@@ -265,7 +262,7 @@ async def info(call: Call, query: SessionQuery) -> SessionObject:
     return SessionObject.from_session(session)
 
 
-@routes.add("PATCH", ONE, "write", error_statuses=(*BODY, *OF_SESSION, 412, 422), request_headers=(MATCH,))
+@routes.add("PATCH", ONE, "write", error_statuses=(422,), request_headers=(MATCH,))
 async def change(call: Call, query: SessionQuery, body: SessionChanges) -> SessionObject:
     """Change the agent, system messages, metadata, state or ttl of a session."""
     if isinstance(body.agent, str):
@@ -281,7 +278,7 @@ async def change(call: Call, query: SessionQuery, body: SessionChanges) -> Sessi
     return SessionObject.from_session(changed)
 
 
-@routes.add("POST", f"{ONE}/close", "write", error_statuses=OF_SESSION)
+@routes.add("POST", f"{ONE}/close", "write")
 async def close(call: Call, query: SessionQuery) -> SessionObject:
     """Close a session. Its data is kept, and the next message opens it again.
 
@@ -328,7 +325,7 @@ class RewoundSession(SessionObject, frozen=True, kw_only=True):
     """Number of messages that were taken out of the conversation. They stay in the log."""
 
 
-@routes.add("POST", f"{ONE}/fork", "write", status=201, error_statuses=(*BODY, *OF_SESSION))
+@routes.add("POST", f"{ONE}/fork", "write", status=201)
 async def fork(call: Call, query: SessionQuery, body: ForkRequest) -> SessionObject:
     """Copy a session, up to and including a turn, into a new session.
 
@@ -341,7 +338,7 @@ async def fork(call: Call, query: SessionQuery, body: ForkRequest) -> SessionObj
     )
 
 
-@routes.add("POST", f"{ONE}/move", "write", error_statuses=(*BODY, *OF_SESSION))
+@routes.add("POST", f"{ONE}/move", "write")
 async def move(call: Call, query: SessionQuery, body: MoveRequest) -> SessionObject:
     """Move a session with all its data to another user or agent, or give it another id.
 
@@ -356,14 +353,7 @@ async def move(call: Call, query: SessionQuery, body: MoveRequest) -> SessionObj
     return SessionObject.from_session(await handle.info())
 
 
-@routes.add(
-    "POST",
-    f"{ONE}/rewind",
-    "write",
-    error_statuses=(*BODY, *OF_SESSION, 412),
-    request_headers=(MATCH,),
-    response_headers=ETAG,
-)
+@routes.add("POST", f"{ONE}/rewind", "write", request_headers=(MATCH,), response_headers=ETAG)
 async def rewind(call: Call, query: SessionQuery, body: RewindRequest) -> RewoundSession:
     """Go back to a turn. Later messages are retired: they stay in the log, but are no longer part of the conversation.
 
@@ -407,7 +397,7 @@ class ImportedSession(SessionObject, frozen=True, kw_only=True):
     """True if a different session with this id was replaced."""
 
 
-@routes.add("GET", ONE, "read", error_statuses=OF_SESSION, answer=SessionExport)
+@routes.add("GET", ONE, "read", answer=SessionExport)
 async def export(call: Call, query: ExportQuery) -> JsonObject:
     """Export a session with its messages and state.
 
@@ -432,7 +422,7 @@ async def export(call: Call, query: ExportQuery) -> JsonObject:
     )
 
 
-@routes.add("PUT", ONE, "write", error_statuses=(*BODY, 404, 409, 422, 503), body=SessionImport)
+@routes.add("PUT", ONE, "write", error_statuses=(422,), body=SessionImport)
 async def install(call: Call, query: ImportQuery, body: JsonObject) -> ImportedSession:
     """Import a session under the id in the path. Unless `replace` is false, it replaces an existing session with this id.
 
@@ -468,8 +458,8 @@ class DeletedUser(Answer, kw_only=True):
     receipt: Receipt
 
 
-@routes.add("DELETE", "/sessions/{session_id}", "write", tag="short form", error_statuses=OF_SESSION)
-@routes.add("DELETE", ONE, "write", error_statuses=OF_SESSION)
+@routes.add("DELETE", "/sessions/{session_id}", "write", tag="short form")
+@routes.add("DELETE", ONE, "write")
 async def delete(call: Call, query: SessionQuery) -> Deleted:
     """Delete a session with all its data.
 
@@ -486,7 +476,7 @@ async def delete(call: Call, query: SessionQuery) -> Deleted:
     return Deleted(id=session_id, receipt=receipt)
 
 
-@routes.add("DELETE", "/v1/users/{user_id}", "admin", error_statuses=(*STORE, 404))
+@routes.add("DELETE", "/v1/users/{user_id}", "admin", error_statuses=(404,))
 async def delete_user(call: Call) -> DeletedUser:
     """Delete all sessions of a user, with all their data and the state that they share. An unknown user is not an error."""
     user_id = call.path["user_id"]

@@ -14,11 +14,8 @@ from holdfast.server import limits as server_limits
 from holdfast.server.http import Call
 from holdfast.server.permissions import check_app
 from holdfast.server.routes import (
-    BODY,
     ETAG,
     MATCH,
-    OF_SESSION,
-    STORE,
     OwnerQuery,
     Routes,
     SessionQuery,
@@ -125,10 +122,8 @@ class DeletedState(Answer, kw_only=True):
 # -- read and change -----------------------------------------------------------
 
 
-@routes.add("GET", _SESSION, "read", query=SessionQuery, error_statuses=OF_SESSION, response_headers=ETAG, answer=State)
-@routes.add(
-    "GET", _SHARED, "read", query=OwnerQuery, error_statuses=OF_SESSION, response_headers=_SCOPE_ETAG, answer=State
-)
+@routes.add("GET", _SESSION, "read", query=SessionQuery, response_headers=ETAG, answer=State)
+@routes.add("GET", _SHARED, "read", query=OwnerQuery, response_headers=_SCOPE_ETAG, answer=State)
 async def get(call: Call, query: OwnerQuery | SessionQuery) -> JsonObject:
     """Return the state of a session, of a user, or of the app as one object.
 
@@ -146,7 +141,7 @@ async def get(call: Call, query: OwnerQuery | SessionQuery) -> JsonObject:
     _SESSION,
     "write",
     query=SessionQuery,
-    error_statuses=(*BODY, *OF_SESSION, 412, 422),
+    error_statuses=(422,),
     request_headers=(MATCH,),
     response_headers=ETAG,
     body=State,
@@ -157,7 +152,7 @@ async def get(call: Call, query: OwnerQuery | SessionQuery) -> JsonObject:
     _SHARED,
     "write",
     query=OwnerQuery,
-    error_statuses=(*BODY, *OF_SESSION, 412, 422),
+    error_statuses=(422,),
     request_headers=(_SCOPE_MATCH,),
     response_headers=_SCOPE_ETAG,
     body=State,
@@ -181,12 +176,7 @@ async def patch(call: Call, query: OwnerQuery | SessionQuery, body: JsonObject) 
 
 
 @routes.add(
-    "POST",
-    _SHARED,
-    "write",
-    error_statuses=(*BODY, *OF_SESSION, 412, 422),
-    request_headers=(_SCOPE_MATCH,),
-    response_headers=_SCOPE_ETAG,
+    "POST", _SHARED, "write", error_statuses=(422,), request_headers=(_SCOPE_MATCH,), response_headers=_SCOPE_ETAG
 )
 async def change(call: Call, query: OwnerQuery, body: StateOperations) -> StateChanged:
     """Apply operations to keys of the state of a session, of a user, or of the app: set, delete, increment and append.
@@ -208,7 +198,7 @@ async def change(call: Call, query: OwnerQuery, body: StateOperations) -> StateC
     return StateChanged(version=changed.version, values={key: values.get(key) for key in changes.delta})
 
 
-@routes.add("DELETE", _SHARED, "write", error_statuses=(*STORE, 404, 412), request_headers=(_SCOPE_MATCH,))
+@routes.add("DELETE", _SHARED, "write", error_statuses=(404,), request_headers=(_SCOPE_MATCH,))
 async def drop(call: Call, query: SharedQuery) -> DeletedState:
     """Delete the state that all sessions of a user share, or the state of the app."""
     owner = get_shared_owner(call, query, write="tenant")

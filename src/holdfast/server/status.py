@@ -11,7 +11,7 @@ from holdfast.indexes.rebuild import IndexReport
 from holdfast.lifecycle.retention import RetentionPreview, preview_retention
 from holdfast.server.activity import Activity, ActivityQuery, read_activity
 from holdfast.server.http import Call
-from holdfast.server.routes import STORE, Routes
+from holdfast.server.routes import Routes
 
 routes = Routes("server")
 
@@ -51,7 +51,7 @@ class Status(Answer, kw_only=True):
     """Turns, model calls and tokens over time. Counts of other servers with the same database appear a minute late."""
 
 
-@routes.add("GET", "/v1/status", "shared", error_statuses=STORE, answer=Status)
+@routes.add("GET", "/v1/status", "shared", answer=Status)
 async def read(call: Call, query: ActivityQuery) -> JsonObject:
     """Return figures of the tenant: its search index, the lifetime of its sessions, and its activity over time.
 

@@ -32,7 +32,7 @@ from holdfast.server.http import Call
 from holdfast.server.message_compaction import merge_clearing
 from holdfast.server.requester import drop_own_fields
 from holdfast.server.responses import find_place
-from holdfast.server.routes import BODY, Routes
+from holdfast.server.routes import Routes
 from holdfast.sessions.next_prompt import build_next_prompt, make_unsaved_session
 from holdfast.turns.prompt import check_body, count_by_provider
 from holdfast.turns.turn import TurnRequest
@@ -56,12 +56,7 @@ class CountQuery(Request):
 
 
 @routes.add(
-    "POST",
-    "/v1/messages/count_tokens",
-    "read",
-    error_statuses=(*BODY, 422),
-    errors=(AnthropicError,),
-    body=CountRequest,
+    "POST", "/v1/messages/count_tokens", "read", error_statuses=(422,), errors=(AnthropicError,), body=CountRequest
 )
 async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> TokenCount:
     """Count the tokens of a request: its system prompt, messages and tools.
@@ -134,7 +129,7 @@ class InputTokens(Answer, kw_only=True):
     """`tokens`: the count; `how`: the counting method; `margin`: the fraction that is reserved in case the count is too low."""
 
 
-@routes.add("POST", "/v1/responses/input_tokens", "read", error_statuses=(*BODY, 404, 422), body=InputTokensRequest)
+@routes.add("POST", "/v1/responses/input_tokens", "read", error_statuses=(404, 422), body=InputTokensRequest)
 async def count_input_tokens(call: Call, body: JsonObject) -> InputTokens:
     """Count the tokens of the prompt that a request to `/v1/responses` would lead to. Nothing is stored, and no session is created.
 

@@ -16,7 +16,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.server.context import PromptSource, Strategy
 from holdfast.server.http import Call
-from holdfast.server.routes import BODY, ETAG, KEY, OF_SESSION, Routes, SessionQuery
+from holdfast.server.routes import ETAG, KEY, Routes, SessionQuery
 from holdfast.server.schema import make_ref
 from holdfast.turns.library_turn import OpenTurn
 from holdfast.wire.request_fields import PROVIDER_FIELDS, check_keywords
@@ -80,7 +80,7 @@ class TurnPrompt(Answer, kw_only=True):
     "POST",
     "/v1/sessions/{session_id}/turns",
     "write",
-    error_statuses=(*BODY, *OF_SESSION, 422),
+    error_statuses=(422,),
     request_headers=(KEY,),
     response_headers=ETAG,
 )

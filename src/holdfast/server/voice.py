@@ -24,7 +24,7 @@ from holdfast.domain.objects import (
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call
-from holdfast.server.routes import BODY, ETAG, OF_SESSION, Routes, SessionQuery
+from holdfast.server.routes import ETAG, Routes, SessionQuery
 from holdfast.sessions.history import read_history as read_records
 from holdfast.sessions.interruption import interrupt_reply
 from holdfast.sessions.speech import Speech, deliver_speech
@@ -93,7 +93,7 @@ class HistoryQuery(SessionQuery, kw_only=True):
     """Format of the records. `voice`: voice records; `plain`: role and content only."""
 
 
-@routes.add("GET", f"{_ONE}/history", "read", error_statuses=OF_SESSION, answer=(VoiceHistory, PlainHistory))
+@routes.add("GET", f"{_ONE}/history", "read", answer=(VoiceHistory, PlainHistory))
 async def history(call: Call, query: HistoryQuery) -> VoiceHistory | PlainHistory:
     """Return the messages of the user and the assistant in a session, as voice records or as role and content.
 
@@ -164,7 +164,7 @@ class Interruption(SpokenChange, kw_only=True):
     """False if the whole reply was heard."""
 
 
-@routes.add("POST", f"{_ONE}/interrupt", "write", error_statuses=(*BODY, *OF_SESSION, 422), response_headers=ETAG)
+@routes.add("POST", f"{_ONE}/interrupt", "write", error_statuses=(422,), response_headers=ETAG)
 async def interrupt(call: Call, query: SessionQuery, body: InterruptRequest) -> Interruption:
     """Stop the session's running turn, and keep only what the user heard of the last reply.
 
@@ -217,7 +217,7 @@ class Spoken(SpokenChange, kw_only=True):
     """False if a turn was running, and the priority was `IGNORE`."""
 
 
-@routes.add("POST", f"{_ONE}/speak", "write", error_statuses=(*BODY, *OF_SESSION, 422), response_headers=ETAG)
+@routes.add("POST", f"{_ONE}/speak", "write", error_statuses=(422,), response_headers=ETAG)
 async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
     """Let the agent say a text. The text is recorded as a reply in its own turn.
 

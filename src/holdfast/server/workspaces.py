@@ -10,7 +10,7 @@ from holdfast.domain.objects import Answer, Request, json_schema
 from holdfast.errors import WorkspaceNotFound
 from holdfast.limits import WORKSPACE_DIFF_BYTES, WORKSPACE_HISTORY
 from holdfast.server.http import Call
-from holdfast.server.routes import BODY, STORE, Routes
+from holdfast.server.routes import Routes
 from holdfast.tools.workspace import describe_outcome
 from holdfast.workspace import Workspace
 from holdfast.workspace.repository import Commit
@@ -77,7 +77,7 @@ class Checkpoint(Answer, kw_only=True):
     left_out: list[LeftOutFile] | UnsetType = UNSET
 
 
-@routes.add("GET", f"{_ONE}/history", "shared", error_statuses=(*STORE, 404))
+@routes.add("GET", f"{_ONE}/history", "shared", error_statuses=(404,))
 async def history(call: Call, query: HistoryQuery) -> WorkspaceHistory:
     """List the commits of an agent's workspace, newest first.
 
@@ -90,7 +90,7 @@ async def history(call: Call, query: HistoryQuery) -> WorkspaceHistory:
     return WorkspaceHistory(agent=workspace.agent, commits=found.commits, diff=diff)
 
 
-@routes.add("POST", f"{_ONE}/checkpoint", "shared write", error_statuses=(*BODY, 404, 422, 503))
+@routes.add("POST", f"{_ONE}/checkpoint", "shared write", error_statuses=(404, 422))
 async def checkpoint(call: Call, body: CheckpointRequest) -> Checkpoint:
     """Commit the current files of an agent's workspace. If nothing has changed, there is no commit."""
     workspace = _get_workspace(call)
