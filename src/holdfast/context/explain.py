@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -17,19 +17,26 @@ from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings, exa
 from holdfast.context.strategies import Strategy
 from holdfast.context.units import Unit
 from holdfast.context.window import Compaction, Window
+from holdfast.domain.objects import Count
 
 _NONE: Mapping[int, str] = MappingProxyType({})
 
 
-class Run(msgspec.Struct, frozen=True, gc=False, rename={"first": "from", "last": "to"}):
-    """The decision about consecutive entries of the log, such as `kept` or `evicted`, and its reason."""
+DecisionKind = Literal["kept", "pinned", "anchored", "cut", "cleared", "compacted", "evicted", "refused"]
 
-    first: int
-    last: int
-    decision: str
+
+class Run(msgspec.Struct, frozen=True, gc=False, rename={"first": "from", "last": "to"}):
+    """The prompt's decision on a range of log entries, such as `kept` or `evicted`, and the reason."""
+
+    first: Count
+    """Seq of the first entry."""
+    last: Count
+    """Seq of the last entry."""
+    decision: DecisionKind
     reason: str
-    tokens: int
-    """Stored tokens of the entries; for a cut or cleared message, the tokens that are sent."""
+    """Reason of the decision."""
+    tokens: Count
+    """Tokens of the entries in the log. For entries that were cut, only the tokens in the prompt."""
 
     def __str__(self) -> str:
         place = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
@@ -350,10 +357,11 @@ def _iter_gap(window: Window, strategy: Strategy, gap: Gap) -> Iterator[Run]:
         yield Run(place, min(summary.last, gap.end - 1), "compacted", SUMMARIZED, within - before)
         place, before = summary.last + 1, within
     if gap.after > before:
-        decision, reason = (
-            ("compacted", "condensed") if window.compaction else ("evicted", STRATEGIES[strategy.name].left or UNSEEN)
-        )
-        yield Run(place, gap.end - 1, decision, reason, gap.after - before)
+        left = gap.after - before
+        if window.compaction:
+            yield Run(place, gap.end - 1, "compacted", "condensed", left)
+        else:
+            yield Run(place, gap.end - 1, "evicted", STRATEGIES[strategy.name].left or UNSEEN, left)
 
 
 OUTSIDE = "out of the buffer: max_history_turns"
@@ -364,12 +372,12 @@ SUMMARIZED = "summarized"
 """Reason for entries that a model's summary replaces. Entries that a digest replaces have the reason "condensed"."""
 
 
-def _list_sent_units(window: Window, strategy: Strategy) -> list[tuple[Unit, str, str]]:
+def _list_sent_units(window: Window, strategy: Strategy) -> list[tuple[Unit, DecisionKind, str]]:
     """Return every unit that is sent, with the decision about it and the reason."""
     anchor = window.anchor if window.anchored else None
     chosen = STRATEGIES[strategy.name].chosen if strategy.choose is not None else ""
     before = len(window.head) if chosen else 0
-    decided: list[tuple[Unit, str, str]] = []
+    decided: list[tuple[Unit, DecisionKind, str]] = []
     for number, unit in enumerate((*window.head, *window.units)):
         entries = unit.entries
         first = entries[0].seq

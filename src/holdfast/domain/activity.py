@@ -12,6 +12,8 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 
+from holdfast.domain.objects import Count
+
 CACHE_READ, CACHE_WRITE, CACHE_LEAST = 0.1, 1.25, 1024
 """Assumptions about a provider's prompt cache: the price of a token that is read from the cache, the price of any other prompt token, and
 the minimum tokens of a prefix that is cached. Prices are multiples of the price of an input token.
@@ -25,31 +27,38 @@ _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 
 
-class ActivityCounts(msgspec.Struct, gc=False, array_like=True):
-    """Counts of one step of time, or sums of several. Tokens of prompts are counted by Holdfast."""
+class ActivityFigures(msgspec.Struct, gc=False):
+    """Counts of turns, model calls and tokens. Tokens of prompts are counted by Holdfast."""
 
-    turns: int = 0
-    failed_turns: int = 0
-    """Requests that ended with an error, or with an agent's failure message. Several may belong to one turn."""
-    calls: int = 0
+    turns: Count = 0
+    """Turns that began, as in `turns` of a session: a request that only brings results of tools continues its turn."""
+    failed_turns: Count = 0
+    """Requests that ended with an error, or with an agent's failure message, also if they continued a turn."""
+    calls: Count = 0
     """Model calls that were answered."""
-    failed_calls: int = 0
-    """Model calls that failed. A turn with fallbacks may have failed calls and still be answered."""
-    sent_tokens: int = 0
+    failed_calls: Count = 0
+    """Model calls that failed. If a fallback answers, the turn does not fail."""
+    sent_tokens: Count = 0
     """Tokens of the prompts that were sent."""
-    full_tokens: int = 0
+    full_tokens: Count = 0
     """Tokens of the prompts if each one had contained the session's whole log."""
+    measured_tokens: Count = 0
+    """Tokens of `sent_tokens` in calls whose provider reported its usage."""
+    cached_tokens: Count = 0
+    """Tokens of `measured_tokens` that the provider read from its cache."""
+    completion_tokens: Count = 0
+    """Tokens of replies, as reported by the provider."""
+    summary_read_tokens: Count = 0
+    """Tokens that models read to write summaries."""
+    summary_written_tokens: Count = 0
+    """Tokens that models wrote as summaries."""
+
+
+class ActivityCounts(ActivityFigures, gc=False, array_like=True):
+    """Counts of one step of time, or sums of several."""
+
     full_cached_tokens: int = 0
     """Tokens of `full_tokens` that the provider would have read from its cache."""
-    measured_tokens: int = 0
-    """Tokens of `sent_tokens` in calls whose provider reported its usage."""
-    cached_tokens: int = 0
-    """Tokens of `measured_tokens` that the provider read from its cache."""
-    completion_tokens: int = 0
-    """Tokens of replies, as reported by the provider."""
-    summary_read_tokens: int = 0
-    """Tokens that models read to write summaries."""
-    summary_written_tokens: int = 0
 
     def add(self, other: ActivityCounts) -> None:
         """Add the counts of `other` to these."""

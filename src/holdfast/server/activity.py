@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal, Self
 
-from holdfast.domain.activity import FINE, HOURLY, ActivityCounts
-from holdfast.domain.objects import Answer, Count, Request, Time, json_schema, make_object
+from holdfast.domain.activity import FINE, HOURLY, ActivityCounts, ActivityFigures
+from holdfast.domain.objects import Answer, Request, Time, json_schema, make_object
 from holdfast.errors import InvalidRequest
 from holdfast.server.http import Call
 from holdfast.server.limits import ACTIVITY_POINTS
@@ -26,31 +26,9 @@ class ActivityQuery(Request, kw_only=True):
     """Length of a step. Steps of `5m` are known for the last two days, the others for the last five weeks. Days are in UTC."""
 
 
-class ActivitySums(Answer, kw_only=True):
+class ActivitySums(ActivityFigures, kw_only=True):
     """Counts of turns, model calls and tokens. Tokens of prompts are counted by Holdfast."""
 
-    turns: Count
-    """Turns that began, as in `turns` of a session: a request that only brings results of tools continues its turn."""
-    failed_turns: Count
-    """Requests that ended with an error, or with an agent's failure message, also if they continued a turn."""
-    calls: Count
-    """Model calls that were answered."""
-    failed_calls: Count
-    """Model calls that failed. If a fallback answers, the turn does not fail."""
-    sent_tokens: Count
-    """Tokens of the prompts that were sent."""
-    full_tokens: Count
-    """Tokens of the prompts if each one had contained the session's whole log."""
-    measured_tokens: Count
-    """Tokens of `sent_tokens` in calls whose provider reported its usage."""
-    cached_tokens: Count
-    """Tokens of `measured_tokens` that the provider read from its cache."""
-    completion_tokens: Count
-    """Tokens of replies, as reported by the provider."""
-    summary_read_tokens: Count
-    """Tokens that models read to write summaries."""
-    summary_written_tokens: Count
-    """Tokens that models wrote as summaries."""
     cost: Annotated[float, json_schema(minimum=0)]
     """Cost of prompts and summaries, as a multiple of the price of an input token. A token that was read from the provider's cache costs
     0.1, another prompt token 1.25."""

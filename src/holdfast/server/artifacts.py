@@ -13,7 +13,7 @@ from urllib.parse import quote
 from holdfast import errors
 from holdfast.domain.artifact import NOTHING, USER, Artifact, ArtifactName, check_name
 from holdfast.domain.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, json_schema
-from holdfast.domain.session import SessionRef
+from holdfast.domain.session import Session, SessionRef
 from holdfast.limits import ARTIFACT_METADATA_BYTES
 from holdfast.server.body_streams import read_chunks, read_first_chunk
 from holdfast.server.http import Call
@@ -89,12 +89,11 @@ class DeletedArtifact(Answer, kw_only=True):
 
 
 @routes.add("GET", _ARTIFACTS, "read", answer=(ArtifactList, ArtifactVersions))
-async def list_artifacts(call: Call, query: ArtifactsQuery) -> ArtifactList | ArtifactVersions:
+async def list_artifacts(call: Call, query: ArtifactsQuery, session: Session) -> ArtifactList | ArtifactVersions:
     """List the newest version of each artifact of a session, or all versions of one artifact.
 
     The session's own artifacts come first, then those of its user.
     """
-    session = await call.get_session()
     if query.name is None:
         found = await call.hf.artifacts.page(session.ref, limit=query.limit, after=query.after)
         objects = [ArtifactObject.from_artifact(one) for one in found.artifacts]
@@ -171,13 +170,12 @@ async def save(call: Call, query: SaveQuery) -> ArtifactObject:
     answer=_ANY,
     others={206: "The requested range.", 304: "The content matches `If-None-Match`."},
 )
-async def load(call: Call, query: VersionQuery) -> Reply:
+async def load(call: Call, query: VersionQuery, session: Session) -> Reply:
     """Return the content of an artifact, or a range of the content.
 
     `version` selects a version; the default is the newest one. `HEAD` returns only the headers. The headers make browsers save the
     content instead of showing it.
     """
-    session = await call.get_session()
     artifact = await call.hf.artifacts.get(session.ref, call.path["name"], query.version)
     headers = {
         **SAFETY_HEADERS,
@@ -212,9 +210,8 @@ async def load(call: Call, query: VersionQuery) -> Reply:
 
 
 @routes.add("DELETE", _ARTIFACT, "write")
-async def delete(call: Call, query: VersionQuery) -> DeletedArtifact:
+async def delete(call: Call, query: VersionQuery, session: Session) -> DeletedArtifact:
     """Delete an artifact with all of its versions. With `version`, delete only that version."""
-    session = await call.get_session()
     name = check_name(call.path["name"])
     deleted = await call.hf.artifacts.delete(session.ref, name, query.version)
     return DeletedArtifact(name=name, versions=len(deleted), bytes=sum(one.size for one in deleted))

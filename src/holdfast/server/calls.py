@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from holdfast.context.dialects import Dialect
 from holdfast.domain.objects import NonEmpty, Page, json_schema
+from holdfast.domain.session import Session
 from holdfast.errors import CompactionNotFound
 from holdfast.limits import COMPACTION_SOURCES, PROMPT_LOG
 from holdfast.server.http import Call
@@ -31,9 +32,8 @@ class CallList(Page[CallSummary, NonEmpty]):
 
 
 @routes.add("GET", _CALLS, "read")
-async def list_model_calls(call: Call, query: CallsQuery) -> CallList:
+async def list_model_calls(call: Call, query: CallsQuery, session: Session) -> CallList:
     """List the recorded model calls of a session."""
-    session = await call.get_session()
     handle = call.hf.handle(session)
     page = await handle.calls(query.limit, after=query.after, descending=query.order == "desc")
     return CallList.of(page.calls, has_more=page.has_more)
@@ -61,7 +61,7 @@ class PromptViewQuery(PromptOptions, kw_only=True):
 
 
 @routes.add("GET", f"{_CALLS}/{{call_id}}", "read", answer=(PromptView, CompactionView))
-async def show_prompt(call: Call, query: PromptViewQuery) -> PromptView | CompactionView:
+async def show_prompt(call: Call, query: PromptViewQuery, session: Session) -> PromptView | CompactionView:
     """Show the prompt of a model call: its sections, its messages, and the difference from the prompt before.
 
     `call_id` is `12.0` for the first call of turn 12, `12` for the last one, or `next` for the prompt that would be built now. No model is
@@ -70,7 +70,6 @@ async def show_prompt(call: Call, query: PromptViewQuery) -> PromptView | Compac
     `agent`, `model`, `strategy` and `budget` show the prompt that other settings would give. With `block`, the response says which names,
     identifiers, numbers and dates of the replaced messages the text has, and which it has not.
     """
-    session = await call.get_session()
     if query.block is not None:
         responder = call.hf.handle(session).responder
         found = await view_block(

@@ -9,7 +9,7 @@ import msgspec
 from holdfast import errors
 from holdfast.context.settings import STRATEGIES
 from holdfast.domain.objects import Answer, Count, Id, Page, Request, json_schema, make_object
-from holdfast.domain.session import NewCompaction, ShownCompaction, StoredCompaction
+from holdfast.domain.session import NewCompaction, Session, ShownCompaction, StoredCompaction
 from holdfast.limits import COMPACTION_SOURCES
 from holdfast.server.context import describe_key
 from holdfast.server.http import Call
@@ -91,7 +91,7 @@ class CompactionList(Page[CompactionObject, Count]):
 
 
 @routes.add("POST", _COMPACTIONS, "write", answer=(CompactionObject, PendingCompaction))
-async def compact(call: Call, query: SessionQuery, body: CompactionRequest) -> CompactionObject | PendingCompaction:
+async def compact(call: Call, session: Session, body: CompactionRequest) -> CompactionObject | PendingCompaction:
     """Summarize the older part of a session now, even if no summary is due.
 
     The summary is used in prompts for `agent` and `model`. `preview` returns the result without storing it. If `wait` is false, the
@@ -102,7 +102,6 @@ async def compact(call: Call, query: SessionQuery, body: CompactionRequest) -> C
     """
     given = msgspec.structs.asdict(body)
     options = {name: given[name] for name in ("strategy", *_KEYS) if given.get(name) is not None}
-    session = await call.get_session()
     handle = call.hf.handle(session, agent=body.agent, model=body.model)
     if body.wait is False and not body.preview:
         await handle.compact(wait=False, **options)
@@ -114,9 +113,8 @@ async def compact(call: Call, query: SessionQuery, body: CompactionRequest) -> C
 
 
 @routes.add("GET", _COMPACTIONS, "read")
-async def list_compactions(call: Call, query: SeqPageQuery) -> CompactionList:
+async def list_compactions(call: Call, query: SeqPageQuery, session: Session) -> CompactionList:
     """List all compactions of a session, whatever their status."""
-    session = await call.get_session()
     descending = query.order == "desc"
     found = list(await call.hf.store.compactions(session.ref))
     if descending:
@@ -153,12 +151,11 @@ async def get(call: Call, query: CompactionQuery) -> CompactionObject | Compacti
 
 
 @routes.add("DELETE", _COMPACTION, "write")
-async def drop(call: Call, query: SessionQuery) -> DroppedCompaction:
+async def drop(call: Call, session: Session) -> DroppedCompaction:
     """Drop a compaction. Its messages are sent verbatim again or, if it had replaced an earlier compaction, that one is used again.
 
     The messages are not summarized again automatically, unless a prompt does not fit without a summary.
     """
-    session = await call.get_session()
     dropped = await call.hf.handle(session).drop_compaction(call.get_path_number("compaction_id", _NAMED))
     return make_object(DroppedCompaction, _show(session.id, dropped))
 

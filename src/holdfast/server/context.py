@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.context.dialects import Dialect
+from holdfast.context.explain import Run
 from holdfast.context.settings import CLEARING, STRATEGIES, Key, parse
 from holdfast.domain.calibration import CountMethod
 from holdfast.domain.objects import (
@@ -22,10 +23,11 @@ from holdfast.domain.objects import (
     make_object,
     same_as,
 )
+from holdfast.domain.session import Session
 from holdfast.errors import InvalidRequest
 from holdfast.limits import EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS
 from holdfast.server.http import Call
-from holdfast.server.routes import PromptOptions, Routes, SessionQuery
+from holdfast.server.routes import PromptOptions, Routes
 from holdfast.sessions.context_preview import preview_context
 from holdfast.sessions.explanation import Explanation
 from holdfast.sessions.facts import ChosenFact, FactObject, choose, list_facts
@@ -151,20 +153,6 @@ class GeminiContent(Answer):
     """Parts of the message."""
 
 
-class Decision(Answer, rename={"first": "from", "last": "to"}):
-    """The prompt's decision on a range of log entries, such as `kept` or `evicted`, and the reason."""
-
-    first: Count
-    """Seq of the first entry."""
-    last: Count
-    """Seq of the last entry."""
-    decision: Literal["kept", "pinned", "anchored", "cut", "cleared", "compacted", "evicted", "refused"]
-    reason: str
-    """Reason of the decision."""
-    tokens: Count
-    """Tokens of the entries in the log. For entries that were cut, only the tokens in the prompt."""
-
-
 class PromptSource(Answer):
     """The log entries from which one message of a prompt comes."""
 
@@ -256,7 +244,7 @@ class Context(Answer, kw_only=True):
     """System prompt as Anthropic's `system` or Gemini's `systemInstruction`. For `openai` it is in `messages`."""
     sent_hash: str | UnsetType = UNSET
     """With `at_turn`: the hash that was stored with the model call. It is equal to `hash` if this is the prompt that was sent."""
-    decisions: list[Decision] | UnsetType = UNSET
+    decisions: list[Run] | UnsetType = UNSET
     """With `explain` or `details`: the decision about each log entry."""
     sources: list[PromptSource] | UnsetType = UNSET
     """With `details`: for each of `messages`, the log entries that it comes from. Empty for Gemini."""
@@ -264,9 +252,8 @@ class Context(Answer, kw_only=True):
 
 
 @routes.add("POST", f"{_ONE}/context", "read", body=ContextRequest)
-async def context(call: Call, query: SessionQuery, body: ContextFields) -> Context:
+async def context(call: Call, session: Session, body: ContextFields) -> Context:
     """Build a prompt without calling a model."""
-    session = await call.get_session()
     given = msgspec.structs.asdict(body)
     options = {name: value for name, value in given.items() if name not in _NO_KEYS and value is not None}
     handle = call.hf.handle(session, agent=body.agent, model=body.model)
@@ -275,7 +262,6 @@ async def context(call: Call, query: SessionQuery, body: ContextFields) -> Conte
         look = msgspec.structs.replace(look, touch=False, save=False)
     found = await preview_context(call.hf.engine, session.ref, look)
     shown = to_context(found)
-    decisions = [make_object(Decision, one) for one in shown.decisions]
     return make_object(
         Context,
         shown,
@@ -283,7 +269,7 @@ async def context(call: Call, query: SessionQuery, body: ContextFields) -> Conte
         version=session.version,
         system=UNSET if shown.system is None else shown.system,
         sent_hash=UNSET if shown.sent_hash is None else shown.sent_hash,
-        decisions=decisions if body.explain or body.details else UNSET,
+        decisions=shown.decisions if body.explain or body.details else UNSET,
         sources=[make_object(PromptSource, one, seqs=list(one.seqs)) for one in shown.sources]
         if body.details
         else UNSET,
@@ -336,7 +322,7 @@ class ExplainQuery(PromptOptions, kw_only=True):
 
 
 @routes.add("GET", f"{_ONE}/explain", "read")
-async def explain(call: Call, query: ExplainQuery) -> Explanation:
+async def explain(call: Call, query: ExplainQuery, session: Session) -> Explanation:
     """Explain which messages are in the prompt, and why.
 
     For each message, the response says whether the prompt contains it completely, in part or not at all, where, why, and since when. It
@@ -345,7 +331,6 @@ async def explain(call: Call, query: ExplainQuery) -> Explanation:
 
     `turn` selects the prompt of the last model call of that turn; the default is the next prompt.
     """
-    session = await call.get_session()
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
     try:
         return await handle.explain(
@@ -383,12 +368,11 @@ class FactChange(Request, kw_only=True):
 
 
 @routes.add("GET", f"{_ONE}/facts", "read", tag="facts")
-async def facts(call: Call, query: PromptOptions) -> FactList:
+async def facts(call: Call, query: PromptOptions, session: Session) -> FactList:
     """List the facts that the user stated in a session, and say which of them the prompt contains.
 
     `agent`, `model`, `strategy` and `budget` select the prompt. The default is the prompt of the session's agent.
     """
-    session = await call.get_session()
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
     options = {name: value for name in ("strategy", "budget") if (value := getattr(query, name)) is not None}
     settings = parse(options, where="", base=handle.responder.context) if options else handle.responder.context
@@ -398,7 +382,7 @@ async def facts(call: Call, query: PromptOptions) -> FactList:
 
 
 @routes.add("PATCH", f"{_ONE}/facts/{{fact_id}}", "write", tag="facts")
-async def choose_fact(call: Call, query: SessionQuery, body: FactChange) -> ChosenFact:
+async def choose_fact(call: Call, session: Session, body: FactChange) -> ChosenFact:
     """Pin or drop a fact of a session.
 
     A pinned fact comes before all other facts in the prompt. A dropped fact is left out. False undoes either. The choice applies to all
@@ -408,7 +392,6 @@ async def choose_fact(call: Call, query: SessionQuery, body: FactChange) -> Chos
     change = {name: value for name, value in given.items() if value is not None}
     if not change or all(given.values()):
         raise InvalidRequest("set either pinned or dropped, to true or to false to undo it", param="pinned")
-    session = await call.get_session()
     one = await choose(call.hf.store, session.ref, call.path["fact_id"], change)
     return make_object(
         ChosenFact,

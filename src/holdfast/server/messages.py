@@ -125,9 +125,8 @@ class Annotation(Request, kw_only=True):
 
 
 @routes.add("GET", _MESSAGES, "read")
-async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
+async def list_messages(call: Call, query: MessagesQuery, session: Session) -> EntryList:
     """List the messages of a session."""
-    session = await call.get_session()
     descending = query.order == "desc"
     start, stop = 0, None
     if query.after is not None:
@@ -147,7 +146,7 @@ async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
 
 
 @routes.add("POST", _MESSAGES, "write", error_statuses=(422,), request_headers=(KEY, MATCH), response_headers=ETAG)
-async def append(call: Call, query: SessionQuery, body: NewMessages) -> AppendedMessages:
+async def append(call: Call, session: Session, body: NewMessages) -> AppendedMessages:
     """Append messages to the log of a session, and change the session's state and its records, in one write."""
     changes = None if body.changes is None else read_changes(body.changes)
     is_optional = changes is not None or body.retire_from is not None or bool(body.records)
@@ -158,7 +157,6 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
         given, name = find_records({"messages": body.messages, "contents": body.contents})
     large = call.body_size > INLINE_BODY_BYTES
     messages, fields = await run_cpu(partial(_read_messages, given, name, is_optional=is_optional), long=large)
-    session = await call.get_session()
     key = call.get_header("idempotency-key") or None
     clean = await mask_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
     if has_more:
@@ -254,11 +252,10 @@ async def replace(call: Call, query: SessionQuery, body: Replacement) -> JsonObj
 
 
 @routes.add("PATCH", _MESSAGE, "write", answer=Entry)
-async def annotate(call: Call, query: SessionQuery, body: Annotation) -> JsonObject:
+async def annotate(call: Call, session: Session, body: Annotation) -> JsonObject:
     """Pin a message, set its importance, or set the upstreams (model providers) that must not receive the message."""
     given = {"pinned": body.pinned, **({} if body.importance is UNSET else {"importance": body.importance})}
     own = parse_own_fields(given)
-    session = await call.get_session()
     entry = await annotate_message(
         call.hf.store,
         session.ref,

@@ -6,7 +6,8 @@
     async def create(call: Call, body: NewSessionObject) -> SessionObject: ...
 
 The handler's annotations give the types of a route. The annotation of `query` is the type of the query parameters. The annotation of `body`
-is the type of the body. The return annotation is the type of the response. `holdfast.server.openapi` describes the routes.
+is the type of the body. A handler with the parameter `session` gets the session that the path names; without `query`, its only query
+parameter is `user_id`. The return annotation is the type of the response. `holdfast.server.openapi` describes the routes.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ class Route:
     """Descriptions of other successful statuses. Of these, 200 and 206 have a body of the type `answer`; the others have no body."""
     lenient: bool = False
     """True: ignore unknown query parameters."""
+    parameters: frozenset[str] = frozenset()
+    """Names of the handler's parameters."""
 
     def list_error_statuses(self) -> set[int]:
         """Return all error statuses that the route can return, except those of every route."""
@@ -90,12 +93,15 @@ class Route:
         assert self.handler is not None, "an ASGI app answers this route"
         given: dict[str, Any] = {}
         if self.query is not None:
-            given["query"] = read_query(call.parameters, self.query)
+            query = read_query(call.parameters, self.query)
+            given |= {"query": query} if "query" in self.parameters else {}
         elif not self.lenient:
             refuse_unknown(call.parameters, (), "parameter")
         if isinstance(self.body, type):
             body = await call.read_body()
             given["body"] = read_body(body, self.body) if issubclass(self.body, Request) else body
+        if "session" in self.parameters:
+            given["session"] = await call.get_session()
         answer = await self.handler(call, **given)
         return answer if isinstance(answer, Reply) else Reply(answer, call.status or self.status, call.answer_headers)
 
@@ -128,10 +134,11 @@ class Routes:
             route = {
                 "tag": self._tag,
                 "summary": inspect.getdoc(handler) or "",
-                "query": hints.get("query"),
+                "query": hints.get("query", SessionQuery if "session" in hints else None),
                 "body": hints.get("body"),
                 "answer": hints["return"],
                 "lenient": self._lenient,
+                "parameters": frozenset(hints),
                 **more,
             }
             self.all.append(Route(method=method, path=path, need=need, handler=handler, **route))

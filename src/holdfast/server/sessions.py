@@ -141,9 +141,8 @@ async def get_page(call: Call, query: SessionsQuery) -> SessionPage:
 
 
 @routes.add("GET", "/sessions/{session_id}", "read", tag="short form")
-async def get_short(call: Call, query: SessionQuery) -> ShortSessionWhole:
+async def get_short(call: Call, session: Session) -> ShortSessionWhole:
     """Return a session's id, agent, time of the last write, messages and state. The state includes the shared state."""
-    session = await call.get_session()
     entries = await call.hf.store.entries(session.ref)
     messages = [to_chat_message(entry.message) for entry in await restore_entries(call.hf.store, session.ref, entries)]
     state = await call.hf.engine.scopes.read_all(session)
@@ -255,15 +254,14 @@ def _parse_carry_over(call: Call, body: NewSessionObject, user_id: str) -> Carry
 
 
 @routes.add("GET", f"{ONE}/info", "read", response_headers=ETAG)
-async def info(call: Call, query: SessionQuery) -> SessionObject:
+async def info(call: Call, session: Session) -> SessionObject:
     """Return a session without its log."""
-    session = await call.get_session()
     call.set_etag(session.version)
     return SessionObject.from_session(session)
 
 
 @routes.add("PATCH", ONE, "write", error_statuses=(422,), request_headers=(MATCH,))
-async def change(call: Call, query: SessionQuery, body: SessionChanges) -> SessionObject:
+async def change(call: Call, session: Session, body: SessionChanges) -> SessionObject:
     """Change the agent, system messages, metadata, state or ttl of a session."""
     if isinstance(body.agent, str):
         call.hf.roster.find_responder(agent=body.agent)
@@ -271,7 +269,6 @@ async def change(call: Call, query: SessionQuery, body: SessionChanges) -> Sessi
     if body.state is not UNSET:
         given["state"] = check_state(call, body.state)
     patch = SessionPatch(**check_session_fields(given))
-    session = await call.get_session()
     changed = await call.hf.store.update(
         session.ref, patch, timestamp=call.hf.clock(), expect=call.get_expected_version()
     )
@@ -279,12 +276,11 @@ async def change(call: Call, query: SessionQuery, body: SessionChanges) -> Sessi
 
 
 @routes.add("POST", f"{ONE}/close", "write")
-async def close(call: Call, query: SessionQuery) -> SessionObject:
+async def close(call: Call, session: Session) -> SessionObject:
     """Close a session. Its data is kept, and the next message opens it again.
 
     If the session is already closed, nothing changes.
     """
-    session = await call.get_session()
     return SessionObject.from_session(await call.hf.close_session(session.ref))
 
 
@@ -326,20 +322,19 @@ class RewoundSession(SessionObject, frozen=True, kw_only=True):
 
 
 @routes.add("POST", f"{ONE}/fork", "write", status=201)
-async def fork(call: Call, query: SessionQuery, body: ForkRequest) -> SessionObject:
+async def fork(call: Call, session: Session, body: ForkRequest) -> SessionObject:
     """Copy a session, up to and including a turn, into a new session.
 
     State keys that were written after that turn are not copied. Artifacts, compactions, usage and retired messages are not copied either.
     `forked_from` in the metadata of the new session names the original session, which does not change.
     """
-    session = await call.get_session()
     return SessionObject.from_session(
         await fork_session(call.hf.engine, session.ref, at_turn=body.at_turn, new_id=body.id)
     )
 
 
 @routes.add("POST", f"{ONE}/move", "write")
-async def move(call: Call, query: SessionQuery, body: MoveRequest) -> SessionObject:
+async def move(call: Call, session: Session, body: MoveRequest) -> SessionObject:
     """Move a session with all its data to another user or agent, or give it another id.
 
     Nothing remains under the old user and id. The state that all sessions of a user share (`user:`) is not moved. If a move is
@@ -348,18 +343,16 @@ async def move(call: Call, query: SessionQuery, body: MoveRequest) -> SessionObj
     if body == MoveRequest():
         raise InvalidRequest("the target is missing: set user_id, agent or id", param="user_id")
     owner = None if body.user_id is None else call.get_owner(body.user_id)
-    session = await call.get_session()
     handle = await call.hf.move(session.ref, user_id=owner, id=body.id, agent=body.agent)
     return SessionObject.from_session(await handle.info())
 
 
 @routes.add("POST", f"{ONE}/rewind", "write", request_headers=(MATCH,), response_headers=ETAG)
-async def rewind(call: Call, query: SessionQuery, body: RewindRequest) -> RewoundSession:
+async def rewind(call: Call, session: Session, body: RewindRequest) -> RewoundSession:
     """Go back to a turn. Later messages are retired: they stay in the log, but are no longer part of the conversation.
 
     The state does not change. If there are no later messages, nothing changes.
     """
-    session = await call.get_session()
     after, retired = await rewind_session(call.hf.engine, session.ref, body.at_turn, expect=call.get_expected_version())
     call.set_etag(after.version)
     return RewoundSession.from_session(after, retired=retired)
@@ -398,13 +391,12 @@ class ImportedSession(SessionObject, frozen=True, kw_only=True):
 
 
 @routes.add("GET", ONE, "read", answer=SessionExport)
-async def export(call: Call, query: ExportQuery) -> JsonObject:
+async def export(call: Call, query: ExportQuery, session: Session) -> JsonObject:
     """Export a session with its messages and state.
 
     With `retired`, retired messages are included, so that all messages keep their numbers at an import. With `calls` and `retired`, model
     calls are included. With `digests`, the hashes of erased messages are included. Artifacts are listed without their contents.
     """
-    session = await call.get_session()
     store, now = call.hf.store, call.hf.clock()
     size = 0
     if query.records:

@@ -16,7 +16,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.server.context import PromptSource, Strategy
 from holdfast.server.http import Call
-from holdfast.server.routes import ETAG, KEY, Routes, SessionQuery
+from holdfast.server.routes import ETAG, KEY, Routes
 from holdfast.server.schema import make_ref
 from holdfast.turns.library_turn import OpenTurn
 from holdfast.wire.request_fields import PROVIDER_FIELDS, check_keywords
@@ -84,14 +84,13 @@ class TurnPrompt(Answer, kw_only=True):
     request_headers=(KEY,),
     response_headers=ETAG,
 )
-async def begin_turn(call: Call, query: SessionQuery, body: NewTurn) -> TurnPrompt:
+async def begin_turn(call: Call, session: Session, body: NewTurn) -> TurnPrompt:
     """Write the messages of a turn to the log, and return the messages to send to the model.
 
     You call the model, and append its reply with `POST …/messages`. To call the model again in the same turn, append the reply and the
     results of its tools, and repeat this request without `messages`. The server keeps nothing of the turn, so a client that stops in
     the middle blocks nothing.
     """
-    session = await call.get_session()
     handle = call.hf.handle(session, agent=body.agent)
     fields = body.request or {}
     if wrong := sorted(_RESERVED & fields.keys()):

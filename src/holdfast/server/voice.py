@@ -21,7 +21,7 @@ from holdfast.domain.objects import (
     json_schema,
     same_as,
 )
-from holdfast.domain.session import Entry, SessionRef
+from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call
 from holdfast.server.routes import ETAG, Routes, SessionQuery
@@ -94,12 +94,11 @@ class HistoryQuery(SessionQuery, kw_only=True):
 
 
 @routes.add("GET", f"{_ONE}/history", "read", answer=(VoiceHistory, PlainHistory))
-async def history(call: Call, query: HistoryQuery) -> VoiceHistory | PlainHistory:
+async def history(call: Call, query: HistoryQuery, session: Session) -> VoiceHistory | PlainHistory:
     """Return the messages of the user and the assistant in a session, as voice records or as role and content.
 
     System messages and tool messages are left out. The text of a message with tool calls is included.
     """
-    session = await call.get_session()
     as_records = query.view == "voice"
 
     def encode(entries: Sequence[Entry]) -> list[msgspec.Raw]:
@@ -165,7 +164,7 @@ class Interruption(SpokenChange, kw_only=True):
 
 
 @routes.add("POST", f"{_ONE}/interrupt", "write", error_statuses=(422,), response_headers=ETAG)
-async def interrupt(call: Call, query: SessionQuery, body: InterruptRequest) -> Interruption:
+async def interrupt(call: Call, session: Session, body: InterruptRequest) -> Interruption:
     """Stop the session's running turn, and keep only what the user heard of the last reply.
 
     The heard part is `content`, or the first `chars` characters, or the part that was spoken in `ms` of `total_ms` milliseconds, rounded up
@@ -176,7 +175,6 @@ async def interrupt(call: Call, query: SessionQuery, body: InterruptRequest) -> 
     change, and `interrupted` is false. A repeated interruption can only shorten the reply further.
     """
     heard = parse_heard(_get_given(body))
-    session = await call.get_session()
     done = await interrupt_reply(call.hf.engine, session.ref, heard)
     call.set_etag(done.session.version)
     return Interruption(
@@ -218,7 +216,7 @@ class Spoken(SpokenChange, kw_only=True):
 
 
 @routes.add("POST", f"{_ONE}/speak", "write", error_statuses=(422,), response_headers=ETAG)
-async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
+async def speak(call: Call, session: Session, body: SpeakRequest) -> Spoken:
     """Let the agent say a text. The text is recorded as a reply in its own turn.
 
     `priority` decides what happens if another turn of the session is running. `INTERRUPT` stops that turn, `APPEND` waits for it, and
@@ -229,7 +227,6 @@ async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
     agent = given.pop("agent", None)
     speech = Speech(**given)
     speech.check_size()
-    session = await call.get_session()
     responder = call.hf.find_responder(session, agent=agent)
     done = await deliver_speech(call.hf.engine, session.ref, responder, speech)
     call.set_etag(done.session.version)
