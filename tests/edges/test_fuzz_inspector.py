@@ -24,7 +24,7 @@ from holdfast.server.access import Access
 from holdfast.server.app import make_app
 from holdfast.server.inspector.actions import ACTIONS
 from holdfast.server.inspector.routes import PAGE_ROUTES
-from holdfast.server.inspector.session_bulk import OPERATIONS
+from holdfast.server.inspector.sessions import OPERATIONS
 from holdfast.server.routes import Route
 from holdfast.sessions.memory_files import open_memory_files
 from holdfast.stores.keys import ApiKey
@@ -216,7 +216,7 @@ def test_actions_with_any_fields(name: str, runner: asyncio.Runner, place: InPro
     """Fields of the action's own kinds, with fitting and with other values."""
     action = ACTIONS[name]
     paths = {
-        f"path.{one}": make_values(one) | st.just(THERE.get(one, "x")) for one in re.findall(r"{(\w+)}", action.path)
+        f"path.{one}": make_values(one) | st.just(THERE.get(one, "x")) for one in re.findall(r"{(\w+)}", action.route)
     }
     optional = {f"body.{one}": make_values(one) for one in action.kinds}
     optional |= {"body.x": WORDS, "query.user_id": WORDS, "if-match": WORDS, "next": WORDS, "path.x": WORDS}

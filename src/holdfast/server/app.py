@@ -167,7 +167,8 @@ def make_app(
         lifespan=_make_lifespan(hf) if close else None,
     )
     app.state.access, app.state.metrics = who, metrics
-    app.state.inspector = InspectorState(inspector, frozenset(gateway.cors_origins))
+    rest = {f"{route.method} {route.path}": route for route in ROUTES}
+    app.state.inspector = InspectorState(inspector, frozenset(gateway.cors_origins), rest)
     app.state.hf = hf
     app.state.gateway, app.state.limits, app.state.relays = gateway, limits, relays
     app.state.mcp_calls, app.state.recordings = CallLimiter(), Recordings()

@@ -33,7 +33,10 @@ _FEW: Final = 20
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A response: a body with a status and headers. The body is JSON-compatible data, bytes, a generator of chunks, or None."""
+    """A response: a body with a status and headers.
+
+    The body is JSON-compatible data, bytes, a generator of chunks, or None. A Starlette response as the body is sent as it is.
+    """
 
     body: Any
     status: int = 200
@@ -43,6 +46,8 @@ class Reply(msgspec.Struct, frozen=True):
 def respond(reply: Reply) -> Response:
     """Convert a `Reply` to a Starlette response. Bytes and chunks are sent unchanged, None as an empty body, and other data as JSON."""
     headers = dict(reply.headers)
+    if isinstance(reply.body, Response):
+        return reply.body
     if reply.body is None:
         return Response(status_code=reply.status, headers=headers)
     if isinstance(reply.body, AsyncGenerator):
@@ -61,7 +66,7 @@ async def encode_json(reply: Reply, *, large: bool) -> Reply:
         large: True: encode the body in a thread. A body with a long list is always encoded in a thread.
     """
     body = reply.body
-    if body is None or isinstance(body, bytes | AsyncGenerator) or reply.status >= 400:
+    if body is None or isinstance(body, bytes | AsyncGenerator | Response) or reply.status >= 400:
         return reply
     named = msgspec.structs.asdict(body) if isinstance(body, msgspec.Struct) else body
     long = large or (

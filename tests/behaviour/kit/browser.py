@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
@@ -26,6 +27,8 @@ def find_chromium() -> str | None:
 
 _CHECKED: WeakSet[Page] = WeakSet()
 """Pages in which axe runs. It writes to the console and adds styles that the pages' policy forbids."""
+_STYLES: WeakKeyDictionary[Page, list[str]] = WeakKeyDictionary()
+"""Styles of texts whose contrast was checked in a window."""
 needs_chromium = pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed")
 
 
@@ -81,20 +84,51 @@ async def browse(
     assert problems == [], problems
 
 
-async def check_page(page: Page) -> None:
-    """Check that a page is accessible by axe's rules, and that nothing is wider than the window."""
+async def check_page(page: Page, *, structure: bool = True) -> None:
+    """Check that a page is accessible by axe's rules, and that nothing is wider than the window.
+
+    The contrast of a text depends only on its style, so it is checked once per style for all pages of a window.
+
+    Args:
+        page: the page.
+        structure: False: check only the contrast, because another window checks the same page by all rules.
+    """
+    styles = _STYLES.setdefault(page, [])
+    styles += (fresh := await page.evaluate(_MARK_STYLES, styles))
+    runs = [("document", {"rules": {"color-contrast": {"enabled": False}}})] if structure else []
+    runs += [("'[data-fresh]'", {"runOnly": ["color-contrast"]})] if fresh else []
     _CHECKED.add(page)
-    results = await Axe().run(page)
+    if runs:
+        await page.evaluate(Axe().axe_script)
+    for context, rules in runs:
+        options = json.dumps({"resultTypes": ["violations"], "preload": False, **rules})
+        violations = await page.evaluate(f"axe.run({context}, {options}).then((found) => found.violations)")
+        found = [
+            f"{violation['id']} ({violation['impact']}): {node['html'][:200]}"
+            for violation in violations
+            if violation["impact"] in ("serious", "critical")
+            for node in violation["nodes"]
+        ]
+        assert found == [], found
     _CHECKED.discard(page)
-    found = [
-        f"{violation['id']} ({violation['impact']}): {node['html'][:200]}"
-        for violation in results.response["violations"]
-        if violation["impact"] in ("serious", "critical")
-        for node in violation["nodes"]
-    ]
-    assert found == [], found
     overflow = await page.evaluate("document.scrollingElement.scrollWidth - innerWidth")
     assert overflow <= 0, f"the page is {overflow} pixels wider than the window"
+
+
+_MARK_STYLES = """(known) => {
+  const seen = new Set(known), fresh = [];
+  for (const one of document.querySelectorAll("body *")) {
+    const hasText = [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!hasText && !one.matches("input, select, textarea") || !one.checkVisibility()) continue;
+    const { color, fontSize, fontWeight } = getComputedStyle(one);
+    let key = `${color} ${fontSize} ${fontWeight}`;
+    for (let at = one; at; at = at.parentElement) key += ` ${getComputedStyle(at).backgroundColor} ${getComputedStyle(at).opacity}`;
+    key = key.replaceAll(" rgba(0, 0, 0, 0) 1", "");
+    if (!seen.has(key)) fresh.push(key), seen.add(key), one.dataset.fresh = "";
+  }
+  return fresh;
+}"""
+"""Script that marks one text of each style that is not in a list, and returns these styles: colour, font, and what is behind the text."""
 
 
 async def check_keyboard(page: Page) -> None:

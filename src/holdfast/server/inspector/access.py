@@ -48,7 +48,7 @@ class ErrorPages:
             here = "/" if path == OVERVIEW else path
             target = make_url(SIGN_IN, next=f"{here}?{query}" if query else here)
             return Reply(None, 303, {"location": target, "cache-control": "no-store"})
-        return make_error_page(self._scope, reply.status, reply.body["error"])
+        return _make_error_page(self._scope, reply.status, reply.body["error"])
 
 
 _ERRORS: Final = {
@@ -65,17 +65,18 @@ _ERRORS: Final = {
 """Titles of error pages."""
 
 
-def make_error_page(scope: Scope, status: int, error: Any, back: str = "") -> Reply:
+def _make_error_page(scope: Scope, status: int, error: Any) -> Reply:
     """Return a page that describes an error. It has the header and the navigation if the caller is known.
+
+    It leads back to the page in `back` of the scope's state, or else to the overview.
 
     Args:
         scope: ASGI scope of the request.
         status: status of the response.
         error: the error, in OpenAI's format.
-        back: address to go back to; empty: the overview.
     """
     title = _ERRORS.get(status, "Something went wrong")
-    values = {"status": status, "error": error, "back": back or "/", "title": title}
+    values = {"status": status, "error": error, "back": scope["state"].get("back", "/"), "title": title}
     caller: Caller | None = scope["state"].get("caller")
     if caller is None:
         html = render_template("error.html", values)

@@ -10,10 +10,8 @@ from holdfast.server.artifacts import SAFETY_HEADERS, format_disposition
 from holdfast.server.body_streams import read_first_chunk
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import redirect
-from holdfast.server.inspector.actions import declare_action
-from holdfast.server.inspector.frame import HTML, PageQuery, make_url, render
-from holdfast.server.inspector.rest import make_path
-from holdfast.server.inspector.session_frame import SESSION, check_content
+from holdfast.server.inspector.frame import HTML, PageQuery, check_content, make_path, make_url, render
+from holdfast.server.inspector.session import SESSION
 from holdfast.server.limits import INSPECTOR_IMAGE_BYTES, INSPECTOR_TEXT_CHARS
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
@@ -25,8 +23,6 @@ _VERSIONS: Final = 100
 """Versions that a page lists."""
 _IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Types of images that a page shows. Artifacts of these types have the right first bytes. SVG is not safe, because it can contain scripts."""
-
-declare_action("delete_artifact", "DELETE", "/v1/sessions/{session_id}/artifacts/{name}", "The artifact was deleted.")
 
 
 class ArtifactsQuery(PageQuery, kw_only=True):
@@ -60,17 +56,14 @@ async def show_artifacts(call: Call, query: ArtifactsQuery) -> Reply:
     user = call.get_owner_or_default(query.user_id)
     page = await call.hf.artifacts.page(UserRef(user), limit=_LISTED, after=query.after)
     sessions = await call.hf.sessions(user_id=user, limit=12)
-    last = page.artifacts[-1].name if page.has_more else None
     return await render(
         call,
         "artifacts.html",
         title="Artifacts",
         user=user,
-        query=query,
         artifacts=[ArtifactObject.from_artifact(one) for one in page.artifacts],
         sessions=sessions.sessions,
-        next_url=make_url("/inspect/artifacts", user_id=user, after=last) if last else "",
-        first_url=make_url("/inspect/artifacts", user_id=user) if query.after else None,
+        more={"user_id": user, "after": page.artifacts[-1].name} if page.has_more else None,
     )
 
 

@@ -10,10 +10,8 @@ from holdfast.domain.objects import Count
 from holdfast.domain.session import Session, StoredCompaction
 from holdfast.errors import CompactionNotFound, HoldfastError
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import declare_action
 from holdfast.server.inspector.frame import HTML
-from holdfast.server.inspector.prompt import SECTIONS
-from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, render_session
+from holdfast.server.inspector.session import SESSION, SessionPageQuery, render_session
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.sessions.compaction_views import (
@@ -30,12 +28,6 @@ _STORED: Final = 50
 """Stored compactions on one page."""
 _SOURCES: Final = 40
 """Messages of a range on one page."""
-declare_action(
-    "drop_compaction",
-    "DELETE",
-    "/v1/sessions/{session_id}/compactions/{compaction_id}",
-    "Undone. Its messages are sent again, as far as they fit.",
-)
 
 
 class CompactionsQuery(SessionPageQuery, kw_only=True):
@@ -77,8 +69,7 @@ async def show_compactions(call: Call, query: CompactionsQuery) -> Reply:
             title="Compactions",
             prompt=prompt,
             stored=older[:_STORED],
-            more=older[_STORED - 1].id if len(older) > _STORED else None,
-            sections=SECTIONS,
+            more={"before": older[_STORED - 1].id} if len(older) > _STORED else None,
         )
     one, view = await _find(call, session, query, stored)
     return await render_session(
@@ -91,10 +82,7 @@ async def show_compactions(call: Call, query: CompactionsQuery) -> Reply:
         view=view,
         block=query.block,
         prompt_id=query.call,
-        text=view.text if view else "",
         split_facts=lambda message: list(split_facts(message, view)) if view else [],
-        sections=SECTIONS,
-        page_size=_SOURCES,
     )
 
 

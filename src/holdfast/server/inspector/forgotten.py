@@ -12,16 +12,9 @@ from holdfast.domain.objects import Count
 from holdfast.domain.session import Session
 from holdfast.limits import EXPLAIN_QUERY_CHARS, PROMPT_LOG
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import declare_action
-from holdfast.server.inspector.frame import HTML
-from holdfast.server.inspector.prompt import SECTIONS, shorten_text
-from holdfast.server.inspector.prompt_words import WORDS
-from holdfast.server.inspector.session_frame import (
-    SESSION,
-    SessionPageQuery,
-    check_content,
-    render_session,
-)
+from holdfast.server.inspector.frame import HTML, check_content
+from holdfast.server.inspector.prompt import SECTIONS
+from holdfast.server.inspector.session import SESSION, SessionPageQuery, render_session
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.sessions.explanation import Explanation, MessageExplanation, Remedy, RemedyKind
@@ -31,13 +24,6 @@ from holdfast.sessions.prompt_views import NEXT, MessageMark, PromptQuery, find_
 routes = Routes("inspector")
 _SUGGESTED: Final = 12
 """Messages that left the prompt recently and are suggested if nothing is searched for."""
-declare_action(
-    "send_again",
-    "PATCH",
-    "/v1/sessions/{session_id}/messages/{seq}",
-    "The message is sent to its provider again, from the next prompt on.",
-    refused_by="list",
-)
 
 
 class ForgottenQuery(SessionPageQuery, kw_only=True):
@@ -106,9 +92,6 @@ async def show_forgotten(call: Call, query: ForgottenQuery) -> Reply:
         explanation=explanation,
         found=[_show_explanation(one, explanation, responder.agent_name) for one in found if explanation],
         suggested=suggested,
-        shorten=shorten_text,
-        sections=SECTIONS,
-        **WORDS,
         max_chars=EXPLAIN_QUERY_CHARS,
     )
 

@@ -31,11 +31,10 @@ from holdfast.numbers import format_count
 from holdfast.server.http import Call, Caller
 from holdfast.server.inspector.charts import draw_bar
 from holdfast.server.inspector.live import LiveUpdates
-from holdfast.server.inspector.rest import make_path
 from holdfast.server.limits import INSPECTOR_JSON_ITEMS, INSPECTOR_TEXT_CHARS
-from holdfast.server.permissions import Need, is_permitted
+from holdfast.server.permissions import Need, Refused, is_permitted
 from holdfast.server.replies import Reply
-from holdfast.server.routes import TEXT
+from holdfast.server.routes import TEXT, Route
 
 HTML: Final = {"text/html": TEXT}
 """The `answer` of a route that returns a page."""
@@ -69,10 +68,19 @@ NAVIGATION: Final[tuple[tuple[str, str, Need], ...]] = (
 
 _PARENTS: Final = {"/inspect/deletions": "/inspect/retention"}
 """For pages below none of these paths, the page to which they belong."""
-NOTICES: Final[dict[str, str]] = {}
-"""Reports on what led to a page, by the name of the action or of another change. `actions.declare_notice` adds them."""
+_CURSORS: Final = ("after", "after_user", "before", "start")
+"""Query parameters that choose a page of a list."""
+NOTICES: Final = {
+    "state_saved": "The value was saved.",
+    "state_deleted": "The key was deleted.",
+    "record_saved": "The record was saved.",
+    "record_deleted": "The record was deleted.",
+}
+"""Reports on what led to a page, by the name of the change. `actions` adds those of the actions."""
 FILTERS: Final[dict[str, Callable[..., Any]]] = {}
 """Filters that other modules add to the templates, by name."""
+GLOBALS: Final[dict[str, Any]] = {}
+"""Functions and tables that other modules add to the templates, by name."""
 
 
 class PageQuery(Request, kw_only=True):
@@ -89,6 +97,8 @@ class InspectorState:
     settings: Inspector
     origins: frozenset[str]
     """Origins that the configuration allows in addition to the server's own."""
+    routes: Mapping[str, Route]
+    """Routes of the REST API, by method and path, for the pages and their actions."""
     secret: bytes = field(default_factory=partial(token_bytes, 32))
     """Secret of the forms of callers that are not signed in."""
     live: LiveUpdates = field(default_factory=LiveUpdates)
@@ -113,7 +123,7 @@ class PageView:
         self.version = __version__
         self.principal = caller.principal
         self.tenant = caller.hf.tenant
-        self.hides_content = caller.principal.role in scope["app"].state.inspector.settings.hide_content
+        self.hides_content = hides_content(scope, caller)
         """True if the caller may not see what messages say."""
         self.json_items = INSPECTOR_JSON_ITEMS
         """Items of JSON that may still be drawn on the page."""
@@ -122,7 +132,8 @@ class PageView:
         path: str = scope["path"]
         self.path = "/" if path == "/inspect/overview" else path
         self._scope = scope
-        self._parameters = {name: value for name, value in given.items() if name != "notice"}
+        self.parameters = {name: value for name, value in given.items() if name != "notice"}
+        """Query parameters of the page."""
 
     @classmethod
     def from_call(cls, call: Call, title: str) -> Self:
@@ -150,18 +161,36 @@ class PageView:
 
     def url(self, **changes: Any) -> str:
         """Return the address of this page with other query parameters. None removes a parameter."""
-        return make_url(self.path, **{**self._parameters, **changes})
+        return make_url(self.path, **{**self.parameters, **changes})
 
     @property
-    def parameters(self) -> Mapping[str, str]:
-        """Query parameters of this page."""
-        return self._parameters
+    def first_url(self) -> str | None:
+        """Address of the first page of the list on this page; None: this is the first page."""
+        later = {name: None for name in _CURSORS if name in self.parameters}
+        return self.url(**later) if later else None
+
+
+def hides_content(scope: Scope, caller: Caller) -> bool:
+    """Return True if the caller may not see what messages say."""
+    settings: Inspector = scope["app"].state.inspector.settings
+    return caller.principal.role in settings.hide_content
+
+
+def check_content(call: Call) -> None:
+    """Raise `Refused` if the caller may not see what messages say."""
+    if hides_content(call.request.scope, call.caller):
+        raise Refused(403, "content_hidden", f"keys with the role {call.principal.role!r} see no content here")
 
 
 def make_url(path: str, /, **query: Any) -> str:
     """Return a path with query parameters. Parameters that are None or empty are left out."""
     given = {name: value for name, value in query.items() if value is not None and value != ""}
     return f"{path}?{urlencode(given)}" if given else path
+
+
+def make_path(template: str, /, **parameters: str) -> str:
+    """Return a path with these parameters, which are encoded."""
+    return template.format(**{name: quote(value, safe="") for name, value in parameters.items()})
 
 
 def make_session_url(session: Any, *parts: Any, **query: Any) -> str:
@@ -256,7 +285,7 @@ def load_environment() -> jinja2.Environment:
         asset=make_asset_url,
         draw_bar=draw_bar,
         mark_spans=mark_spans,
-        version=__version__,
+        **GLOBALS,
     )
     return environment
 

@@ -6,13 +6,13 @@ pages, the reply is streamed as plain text, and an error follows the character U
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from secrets import token_hex
 from typing import Any, Final, Self
 
 import msgspec
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.config.gateway import Gateway
 from holdfast.context.settings import BUILT_IN, STRATEGIES
@@ -20,12 +20,10 @@ from holdfast.domain.session import DEFAULT_USER, Session
 from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound, UserNotFound
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.inspector.access import redirect
-from holdfast.server.inspector.actions import check_form
-from holdfast.server.inspector.frame import HEADERS, HTML, PageQuery, PageView, make_url, render, spell_controls
-from holdfast.server.inspector.prompt import SECTIONS, find_call_id, make_bar
-from holdfast.server.inspector.prompt import show_messages as show_prompt_messages
-from holdfast.server.inspector.prompt_words import WORDS
-from holdfast.server.inspector.rest import call_rest, make_path, open_rest
+from holdfast.server.inspector.actions import read_form
+from holdfast.server.inspector.frame import HEADERS, HTML, PageQuery, hides_content, make_url, render, spell_controls
+from holdfast.server.inspector.prompt import find_call_id, make_bar, show_messages
+from holdfast.server.inspector.transcript import Block, join_results
 from holdfast.server.limits import PLAYGROUND_MESSAGES
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
@@ -99,9 +97,7 @@ async def _show(call: Call, query: PlaygroundQuery, *, error: str = "", status: 
         # The free part of a large budget would hide the sections, so it is shown as a number and not in the bar.
         bar=[one for one in make_bar(view) if one.name != "headroom"] if view else (),
         free=sum(one.tokens for one in view.sections if one.name == "free") if view else 0,
-        sections=SECTIONS,
-        **WORDS,
-        sent=list(show_prompt_messages(view))[-PLAYGROUND_MESSAGES:] if view else (),
+        sent=list(show_messages(view))[-PLAYGROUND_MESSAGES:] if view else (),
         agents=roster.agents,
         models=list(roster.llms),
         strategies=[name for name in STRATEGIES if name in gateway.allowed_strategies or name not in BUILT_IN],
@@ -109,11 +105,12 @@ async def _show(call: Call, query: PlaygroundQuery, *, error: str = "", status: 
     )
 
 
-async def _list_recent(call: Call, query: PlaygroundQuery) -> list[Mapping[str, Any]]:
+async def _list_recent(call: Call, query: PlaygroundQuery) -> Sequence[Session]:
     """Return the most recently used sessions, whose ids the form offers."""
-    user = {"user_id": query.user_id} if query.user_id else {}
-    status, answer = await call_rest(call, "GET", "/v1/sessions", query={**user, "limit": str(_OFFERED)})
-    return answer["data"] if status == 200 else []
+    try:
+        return (await call.hf.sessions(user_id=call.get_owner(query.user_id), limit=_OFFERED)).sessions
+    except HoldfastError:
+        return ()
 
 
 async def _find_session(call: Call, query: PlaygroundQuery) -> Session | None:
@@ -126,12 +123,10 @@ async def _find_session(call: Call, query: PlaygroundQuery) -> Session | None:
         return None
 
 
-async def _read_messages(call: Call, session: Session) -> list[ShownMessage]:
-    """Return the newest messages of a session."""
-    path = make_path("/v1/sessions/{session_id}/messages", session_id=session.id)
-    query = {"user_id": session.user_id, "order": "desc", "limit": str(PLAYGROUND_MESSAGES)}
-    status, answer = await call_rest(call, "GET", path, query=query)
-    return show_messages(answer["data"][::-1]) if status == 200 else []
+async def _read_messages(call: Call, session: Session) -> list[Block]:
+    """Return the newest messages of a session. A result of a tool is a part of its call, if the call is among them."""
+    found = await call.hf.store.entries(session.ref, limit=PLAYGROUND_MESSAGES, descending=True, notes=True)
+    return list(join_results(found[::-1]))
 
 
 async def _view_last_prompt(call: Call, session: Session) -> PromptView | None:
@@ -147,70 +142,13 @@ async def _view_last_prompt(call: Call, session: Session) -> PromptView | None:
         return None
 
 
-@dataclass(kw_only=True)
-class ShownCall:
-    """A call of a tool, with its result."""
-
-    name: str
-    arguments: str
-    result: Any = None
-    """Content of the result; None: there is none."""
-
-
-@dataclass(kw_only=True)
-class ShownMessage:
-    """A message as the page shows it."""
-
-    role: str
-    texts: list[str]
-    media: list[str]
-    """Types of the parts that are not text."""
-    calls: list[ShownCall]
-    tokens: int | None = None
-    is_erased: bool = False
-
-    @classmethod
-    def from_json(cls, message: Mapping[str, Any]) -> Self:
-        """Convert a message of the API."""
-        content = message.get("content")
-        parts = content if isinstance(content, list) else [{"text": content}] if content else []
-        calls = [(call.get("function") or call.get("custom") or {}) for call in message.get("tool_calls") or ()]
-        return cls(
-            role=message["role"],
-            texts=[part["text"] for part in parts if isinstance(part.get("text"), str)],
-            media=[str(part.get("type")) for part in parts if not isinstance(part.get("text"), str)],
-            calls=[
-                ShownCall(name=str(one.get("name")), arguments=str(one.get("arguments") or one.get("input") or ""))
-                for one in calls
-            ],
-            tokens=message.get("tokens"),
-            is_erased=message.get("erased", False),
-        )
-
-
-def show_messages(messages: Iterable[Mapping[str, Any]]) -> list[ShownMessage]:
-    """Convert messages of the API. A result of a tool becomes a part of its call, if the call is among them."""
-    open_calls: dict[str, ShownCall] = {}
-    shown = []
-    for message in messages:
-        call = open_calls.pop(message.get("tool_call_id") or "", None)
-        if call is not None:
-            call.result = message.get("content") or ""
-            continue
-        shown.append(ShownMessage.from_json(message))
-        ids = [one["id"] for one in message.get("tool_calls") or ()]
-        open_calls.update(zip(ids, shown[-1].calls, strict=True))
-    return shown
-
-
 # -- sending a message -----------------------------------------------------------
 
 
 @routes.add("POST", f"{_PATH}/send", "write", answer=HTML)
 async def send(call: Call) -> Reply:
     """Send a message, and return the reply: streamed for the script, as a page for browsers without it."""
-    form = await call.read_form()
-    check_form(call, form)
+    form = await read_form(call)
     query = PlaygroundQuery.from_form(form)
     text = form.get("message", [""])[0].replace("\r\n", "\n")
     if not text.strip():
@@ -221,53 +159,109 @@ async def send(call: Call) -> Reply:
         query.user_id = session.user_id  # otherwise a chat request belongs to the user `default`
     target = make_url(_PATH, **query.fields)
     if "text/event-stream" in call.request.headers.get("accept", ""):
-        hides = PageView.from_call(call, "").hides_content
-        chunks = _stream(call, query.make_request(text, stream=True), hides_content=hides)
-        headers = {**HEADERS, "content-type": "text/plain; charset=utf-8", "x-next": target}
-        return Reply(chunks, headers=headers)
-    status, answer = await call_rest(call, "POST", _CHAT, body=query.make_request(text, stream=False))
-    if status >= 400:
-        return await _show(call, query, error=answer["error"]["message"], status=status, text=text)
+        return Reply(PlainStream(call, query.make_request(text, stream=True), target))
+    answer = await _collect(call, query.make_request(text, stream=False))
+    if "error" in answer:
+        error = answer["error"]
+        return await _show(call, query, error=error["message"], status=answer["status"], text=text)
     return redirect(target)
 
 
-async def _stream(call: Call, body: dict[str, Any], *, hides_content: bool) -> AsyncGenerator[bytes, None]:
-    """Yield the reply as plain text. Closing the generator stops the reply, as a client that disconnects does."""
-    answer = await open_rest(call, "POST", _CHAT, body=body)
-    async with aclosing(answer.chunks) as chunks:
-        if answer.status >= 400:
-            data = b"".join([chunk async for chunk in chunks])
-            yield _encode_error(msgspec.json.decode(data))
-            return
-        async for event in _read_events(chunks):
-            if "error" in event:
-                yield _encode_error(event)
-            elif not hides_content and (text := format_event(event)):
-                yield spell_controls(text).encode(errors="replace")
+async def _ask(call: Call, body: dict[str, Any], send: Send) -> None:
+    """Send a chat request to this server, with the caller of the page. When the browser disconnects, the request ends as usual.
+
+    Args:
+        call: the page's request.
+        body: body of the chat request.
+        send: ASGI function that gets the response.
+    """
+    content: bytes | None = msgspec.json.encode(body)
+
+    async def receive() -> Message:
+        nonlocal content
+        if content is None:
+            return await call.request.receive()
+        message: Message = {"type": "http.request", "body": content, "more_body": False}
+        content = None
+        return message
+
+    kept = [(name, value) for name, value in call.request.scope["headers"] if name in (b"host", b"user-agent")]
+    scope = {
+        **{name: value for name, value in call.request.scope.items() if name not in ("path_params", "endpoint")},
+        "path": _CHAT,
+        "raw_path": _CHAT.encode(),
+        "query_string": b"",
+        "headers": [*kept, (b"content-type", b"application/json")],
+        "state": {"caller": call.caller},
+    }
+    await call.request.app.router(scope, receive, send)
 
 
-async def _read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
-    """Yield the data of server-sent events."""
-    rest = b""
-    async for chunk in chunks:
-        *events, rest = (rest + chunk).split(b"\n\n")
-        for event in events:
-            if event.startswith(b"data: {"):
-                yield msgspec.json.decode(event.removeprefix(b"data: "))
+async def _collect(call: Call, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer to a chat request, with its status."""
+    status, chunks = 200, list[bytes]()
+
+    async def send(message: Message) -> None:
+        nonlocal status
+        status = message.get("status", status)
+        chunks.append(message.get("body", b""))
+
+    await _ask(call, body, send)
+    return {**msgspec.json.decode(b"".join(chunks) or b"{}"), "status": status}
 
 
-def format_event(event: Mapping[str, Any]) -> str:
-    """Return the text of one chunk of a streamed reply: its words, and the calls of tools with their arguments."""
-    if (status := event.get("holdfast")) is not None:
-        return f"\n[{status.get('tool') or status.get('agent')}: {status.get('status')}]\n"
-    choices = event.get("choices") or [{}]
-    delta = choices[0].get("delta") or {}
-    parts = [delta.get("content") or ""]
-    for call in delta.get("tool_calls") or ():
-        function = call.get("function") or {}
-        parts += [f"\n[{function['name']}] " if function.get("name") else "", function.get("arguments") or ""]
-    return "".join(parts)
+class PlainStream(Response):
+    """A reply as a stream of plain text. An error follows the character U+001E.
 
+    Args:
+        call: the page's request.
+        body: body of the chat request.
+        target: address of the page to load after the reply.
+    """
 
-def _encode_error(answer: Mapping[str, Any]) -> bytes:
-    return f"{_ERROR}{spell_controls(str(answer['error']['message']))}".encode(errors="replace")
+    def __init__(self, call: Call, body: dict[str, Any], target: str) -> None:
+        self._call = call
+        self._body = body
+        self._sent_headers = {**HEADERS, "content-type": "text/plain; charset=utf-8", "x-next": target}
+        self._hides_content = hides_content(call.request.scope, call.caller)
+        self._rest = b""
+        self._is_error = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the reply."""
+
+        async def convert(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._is_error = message["status"] >= 400
+                headers = [(name.encode(), value.encode()) for name, value in self._sent_headers.items()]
+                await send({"type": message["type"], "status": 200, "headers": headers})
+            else:
+                more = message.get("more_body", False)
+                text = self._read(message.get("body", b""), is_last=not more)
+                await send({**message, "body": text.encode(errors="replace")})
+
+        await _ask(self._call, self._body, convert)
+
+    def _read(self, chunk: bytes, *, is_last: bool) -> str:
+        """Return the text in the next chunk of the response."""
+        self._rest += chunk
+        if self._is_error:
+            return self._format(msgspec.json.decode(self._rest)) if is_last else ""
+        *events, self._rest = self._rest.split(b"\n\n")
+        found = [msgspec.json.decode(one.removeprefix(b"data: ")) for one in events if one.startswith(b"data: {")]
+        return "".join(map(self._format, found))
+
+    def _format(self, event: Mapping[str, Any]) -> str:
+        """Return the text of one chunk of a reply: its words, and the calls of tools with their arguments."""
+        if "error" in event:
+            return _ERROR + spell_controls(str(event["error"]["message"]))
+        if self._hides_content:
+            return ""
+        if (status := event.get("holdfast")) is not None:
+            return f"\n[{status.get('tool') or status.get('agent')}: {status.get('status')}]\n"
+        delta = (event.get("choices") or [{}])[0].get("delta") or {}
+        parts = [delta.get("content") or ""]
+        for call in delta.get("tool_calls") or ():
+            function = call.get("function") or {}
+            parts += [f"\n[{function['name']}] " if function.get("name") else "", function.get("arguments") or ""]
+        return spell_controls("".join(parts))

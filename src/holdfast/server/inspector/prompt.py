@@ -12,9 +12,9 @@ from holdfast.domain.session import Session
 from holdfast.errors import HoldfastError
 from holdfast.server.http import Call
 from holdfast.server.inspector.charts import Segment
-from holdfast.server.inspector.frame import HTML, make_session_url
+from holdfast.server.inspector.frame import GLOBALS, HTML, make_session_url
 from holdfast.server.inspector.prompt_words import WORDS, describe_run, name_decision
-from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, render_session
+from holdfast.server.inspector.session import SESSION, SessionPageQuery, render_session
 from holdfast.server.limits import INSPECTOR_MESSAGES
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
@@ -152,24 +152,18 @@ async def show_prompt(call: Call, query: PromptPageQuery) -> Reply:
         title="Prompt",
         view=view,
         position=view.call.turn_id if view.call else session.turns,
-        sections=SECTIONS,
         bar=make_bar(view),
         window=_make_window(view),
         strip=_make_strip(session, view),
         decisions=_sum_decisions(view),
         messages=shown[query.start : query.start + INSPECTOR_MESSAGES],
         start=query.start,
-        page_size=INSPECTOR_MESSAGES,
         removed=_list_removed(view),
-        shorten=shorten_text,
         sides=sides,
         summary=_summarize_comparison(sides),
         opens_messages=all(len(side.messages) <= _OPEN for side in sides),
         keeps_room=bool(_get_free(view)) and any(run.decision in {"compacted", "evicted"} for run in view.decisions),
-        **WORDS,
-        strategies=list(STRATEGIES),
         query=query,
-        log_size=_LOG_SIZE,
     )
 
 
@@ -373,3 +367,13 @@ def shorten_text(mark: MessageMark, limit: int = 320) -> list[Piece]:
         shown.append(Piece(text if len(text) <= room else f"{text[: room - 1]}…", is_marked))
         left -= min(len(text), room)
     return shown
+
+
+GLOBALS.update(
+    WORDS,
+    sections=SECTIONS,
+    shorten=shorten_text,
+    strategies=list(STRATEGIES),
+    page_size=INSPECTOR_MESSAGES,
+    log_size=_LOG_SIZE,
+)

@@ -1,33 +1,124 @@
-"""The transcript of a session, and the page of one message."""
+"""The pages of one session: their frame with head and tabs, the transcript, one message, changes of the session, and live updates.
+
+A page of a session extends `session_base.html` and is rendered with `render_session`. Its tab is in `TABS`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.objects import Count
-from holdfast.domain.session import Entry, ModelCall, Session
-from holdfast.errors import EntryNotFound
+from holdfast.domain.objects import Count, NonEmpty
+from holdfast.domain.session import PARENT, Entry, ModelCall, Session
+from holdfast.errors import EntryNotFound, SessionNotFound
 from holdfast.server.http import Call
-from holdfast.server.inspector import json_tree as _json_tree  # noqa: F401  # adds a filter
 from holdfast.server.inspector.access import redirect
-from holdfast.server.inspector.frame import HTML, make_session_url
-from holdfast.server.inspector.session_copies import make_continue_command, make_replay_commands, to_markdown
-from holdfast.server.inspector.session_frame import (
-    SESSION,
-    SessionPageQuery,
-    may_see_content,
-    render_session,
+from holdfast.server.inspector.frame import (
+    HTML,
+    InspectorState,
+    PageQuery,
+    hides_content,
+    make_session_url,
+    render,
 )
-from holdfast.server.inspector.transcript import Block, LogPage, TurnGroup, get_child, group_turns, read_page
+from holdfast.server.inspector.session_copies import make_continue_command, make_replay_commands, to_markdown
+from holdfast.server.inspector.transcript import Block, LogPage, TurnGroup, group_turns, read_page
 from holdfast.server.limits import INSPECTOR_MESSAGES
+from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
-from holdfast.server.routes import Routes
+from holdfast.server.routes import TEXT, Routes
+from holdfast.sessions.carry_over import CARRIED_FROM
 from holdfast.sessions.message_explanations import ExplainQuery, find_entries, get_text, quote_match
+from holdfast.sessions.session_list import compute_cached_share, find_expiry_time, find_state
 from holdfast.wire.openai import to_entry_json
 
 routes = Routes("inspector")
+SESSION: Final = "/inspect/sessions/{session_id}"
+"""Path of the pages of a session."""
+TABS: Final = (
+    ("", "Transcript"),
+    ("prompt", "Prompt"),
+    ("forgotten", "Why forgotten"),
+    ("compactions", "Compactions"),
+    ("state", "State and files"),
+)
+"""Last part of the path, and title."""
+
+
+class SessionPageQuery(PageQuery, kw_only=True):
+    """Query parameters of every page of a session."""
+
+    user_id: NonEmpty | None = None
+    """User of the session; default: the key's user, or the only user with such a session."""
+
+
+class SessionLink(NamedTuple):
+    """Another session to which the head of a session links."""
+
+    label: str
+    id: str
+    user_id: str
+    seq: int | None = None
+
+
+class SessionHead:
+    """The data in the head of a session's page. Templates know it as `head`.
+
+    Args:
+        call: the request.
+        session: the session.
+        path: path of the page.
+    """
+
+    def __init__(self, call: Call, session: Session, path: str = "") -> None:
+        self.state = find_state(call.hf.engine, session)
+        self.expires_at = find_expiry_time(call.hf.engine, session)
+        self.cache_share = compute_cached_share(session)
+        self.links = list(_find_links(session))
+        self.warnings = list(_find_warnings(session, is_busy=self.state == "busy"))
+        self.tabs = [(make_session_url(session, *filter(None, [name])), title, name == path) for name, title in TABS]
+
+
+async def render_session(
+    call: Call, session: Session, template: str, *, tab: str = "", title: str = "", **values: Any
+) -> Reply:
+    """Return a page of a session.
+
+    Args:
+        call: the request.
+        session: the session.
+        template: name of a template that extends `session_base.html`.
+        tab: last part of the path of the page's tab, such as `prompt`; empty: the transcript.
+        title: title of the page; empty: the session's id.
+        values: variables of the template.
+    """
+    head = SessionHead(call, session, tab)
+    return await render(call, template, title=title or session.id, session=session, head=head, **values)
+
+
+def _find_links(session: Session) -> Iterator[SessionLink]:
+    """Yield the sessions from which a session was made."""
+    for key, label in (("forked_from", "forked from"), (CARRIED_FROM, "continues"), (PARENT, "called by")):
+        origin = session.metadata.get(key)
+        if not isinstance(origin, Mapping):
+            continue
+        name, user, seq = origin.get("session_id", origin.get("id")), origin.get("user_id"), origin.get("seq")
+        if isinstance(name, str) and name:
+            owner = user if isinstance(user, str) and user else session.user_id
+            yield SessionLink(label, name, owner, seq if isinstance(seq, int) else None)
+
+
+def _find_warnings(session: Session, *, is_busy: bool) -> Iterator[str]:
+    if session.damaged:
+        yield f"{', '.join(session.damaged)}: cannot be decoded. The session can only be listed, closed and deleted."
+    if session.tail.open_calls and not is_busy:
+        count = len(session.tail.open_calls)
+        yield f"{count} tool call{'s have' if count > 1 else ' has'} no result yet."
+
+
+# -- the transcript --------------------------------------------------------------
+
 MESSAGE: Final = f"{SESSION}/messages/{{seq}}"
 _CALLS: Final = 400
 """Model calls whose figures a page shows. If a turn has this many calls, the turns before it show no figures."""
@@ -75,7 +166,6 @@ async def show_session(call: Call, query: TranscriptQuery) -> Reply:
         call,
         session,
         "session.html",
-        tab="",
         log=page,
         groups=groups,
         chosen=query.at,
@@ -83,9 +173,6 @@ async def show_session(call: Call, query: TranscriptQuery) -> Reply:
         raw=query.view == "raw",
         words=query.q,
         hits=await _search(call, session, query),
-        to_json=to_entry_json,
-        to_block=Block,
-        get_child=get_child,
         continue_command=make_continue_command(call, session),
     )
 
@@ -108,7 +195,7 @@ async def _read_calls(call: Call, session: Session, entries: Sequence[Entry]) ->
 
 async def _search(call: Call, session: Session, query: TranscriptQuery) -> Hits | None:
     """Return the messages that contain the words of the query; None without words, or if the caller may not see what messages say."""
-    if not query.q or not query.q.strip() or not may_see_content(call):
+    if not query.q or not query.q.strip() or hides_content(call.request.scope, call.caller):
         return None
     wanted = ExplainQuery(text=query.q, before=query.before, limit=_HITS)
     wanted.check()
@@ -135,14 +222,86 @@ async def show_message(call: Call, query: SessionPageQuery) -> Reply:
         call,
         session,
         "session_message.html",
-        tab="",
         title=f"Message {entry.seq}",
         block=Block(entry, tuple((one, None) for one in entry.message.tool_calls)),
         entry=entry,
-        as_stored=to_entry_json(entry),
         markdown=to_markdown(to_entry_json(entry)),
         commands=make_replay_commands(call, session, entry),
-        to_json=to_entry_json,
-        to_block=Block,
-        get_child=get_child,
     )
+
+
+# -- changes ---------------------------------------------------------------------
+
+
+@routes.add("GET", f"{SESSION}/manage", "write", answer=HTML)
+async def show_manage(call: Call, query: SessionPageQuery) -> Reply:
+    """Return the page with which a session is closed, moved or deleted, and its expiry set."""
+    session = await call.get_session()
+    more: dict[str, Any] = {"agents": list(call.hf.roster.agents), "is_durable": call.hf.store.durable}
+    return await render_session(call, session, "session_manage.html", title="Manage", **more)
+
+
+@routes.add("GET", f"{SESSION}/delete", "write", answer=HTML)
+async def confirm_delete(call: Call, query: SessionPageQuery) -> Reply:
+    """Return the page that asks whether to delete a session."""
+    return await render_session(call, await call.get_session(), "session_delete.html", title="Delete")
+
+
+@routes.add("GET", f"{MESSAGE}/erase", "write", answer=HTML)
+async def confirm_erase(call: Call, query: SessionPageQuery) -> Reply:
+    """Return the page that asks whether to erase a message."""
+    session = await call.get_session()
+    entry = await load_entry(call, session)
+    return await render_session(call, session, "session_erase.html", title=f"Erase message {entry.seq}", entry=entry)
+
+
+@routes.add("GET", f"{SESSION}/turns/{{turn}}", "write", answer=HTML)
+async def confirm_turn(call: Call, query: SessionPageQuery) -> Reply:
+    """Return the page with which a session is forked at a turn or rewound to it."""
+    session = await call.get_session()
+    turn = call.get_path_number("turn", "turn must be the number of a turn")
+    if turn >= session.turns:
+        raise Refused(404, "not_found", f"the session has no turn {turn}")
+    return await render_session(call, session, "session_turn.html", title=f"Turn {turn}", turn=turn)
+
+
+# -- live updates ----------------------------------------------------------------
+
+
+class EventsQuery(SessionPageQuery, kw_only=True):
+    """Query parameters of live updates."""
+
+    since: Count | None = None
+    """Number of messages that the page shows; default: those that there are now."""
+
+
+class LogMark(NamedTuple):
+    """A mark that changes with every change of a session's log, and with no other write."""
+
+    messages: int
+    """Number of messages, with retired ones."""
+    reshaped: int
+    """Version at which earlier messages were last changed."""
+
+
+@routes.add("GET", f"{SESSION}/events", "read", answer={"text/event-stream": TEXT})
+async def follow_session(call: Call, query: EventsQuery) -> Reply:
+    """Send an event with the number of new messages whenever the log of a session changes, until the session is deleted."""
+    session = await call.get_session()
+    state: InspectorState = call.request.app.state.inspector
+    mark = _make_mark(session)
+
+    async def read_mark() -> LogMark | None:
+        try:
+            found = await call.hf.store.get(session.ref)
+        except SessionNotFound:
+            return None
+        return _make_mark(found) if found.identity == session.identity else None
+
+    seen = mark if query.since is None else mark._replace(messages=query.since)
+    # An earlier message may have changed, so something is always new.
+    return state.live.watch(read_mark, seen=seen, count=lambda old, new: max(1, new.messages - old.messages))
+
+
+def _make_mark(session: Session) -> LogMark:
+    return LogMark(session.tail.next_seq, session.reshaped)

@@ -12,8 +12,7 @@ from holdfast.domain.media.parts import list_hashes
 from holdfast.domain.session import DEFAULT_USER, Entry, Session
 from holdfast.durations import format_utc
 from holdfast.server.http import Call
-from holdfast.server.inspector.frame import make_origin, make_url
-from holdfast.server.inspector.rest import make_path
+from holdfast.server.inspector.frame import make_origin, make_path, make_url
 from holdfast.server.limits import INSPECTOR_TEXT_CHARS
 from holdfast.wire.openai import to_chat_message
 

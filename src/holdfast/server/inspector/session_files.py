@@ -16,18 +16,18 @@ from holdfast.domain.medium import Medium, find_medium
 from holdfast.domain.messages import Message
 from holdfast.domain.objects import json_schema
 from holdfast.domain.session import Entry, Session
-from holdfast.errors import InvalidRequest
 from holdfast.limits import PAGE
 from holdfast.media.outgoing import restore_entries
 from holdfast.server.artifacts import SAFETY_HEADERS, format_disposition
 from holdfast.server.http import Call
-from holdfast.server.inspector.rest import RestAnswer, make_path, open_rest
-from holdfast.server.inspector.session import MESSAGE, load_entry
+from holdfast.server.inspector.actions import call_route
+from holdfast.server.inspector.frame import check_content
+from holdfast.server.inspector.session import MESSAGE, SESSION, SessionPageQuery, load_entry
 from holdfast.server.inspector.session_copies import to_markdown
-from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, check_content
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.routes import TEXT, Routes
+from holdfast.server.sessions import ExportQuery, export
 from holdfast.wire.openai import to_chat_message, to_entry_json
 
 routes = Routes("inspector")
@@ -157,24 +157,10 @@ async def export_session(call: Call, query: ExportPageQuery) -> Reply:
     check_content(call)
     session = await call.get_session()
     kind, suffix = _FORMATS[query.format]
-    chunks = await _open_export(call, session) if query.format == "json" else _write_messages(call, session, suffix)
-    headers = _make_headers(None, f"{session.id}.{suffix}", download=True)
-    return Reply(chunks, headers={**headers, "content-type": kind})
-
-
-async def _open_export(call: Call, session: Session) -> AsyncGenerator[bytes, None]:
-    path = make_path("/v1/sessions/{session_id}", session_id=session.id)
-    query = {"user_id": session.user_id, "retired": "true"}
-    answer = await open_rest(call, "GET", path, query=query)
-    await _check_answer(answer)
-    return answer.chunks
-
-
-async def _check_answer(answer: RestAnswer) -> None:
-    """Raise `Refused` if a route returned an error."""
-    if answer.status >= 400:
-        error = msgspec.json.decode(await answer.read())["error"]
-        raise Refused(answer.status, error.get("code") or "failed", error["message"])
+    headers = {**_make_headers(None, f"{session.id}.{suffix}", download=True), "content-type": kind}
+    if query.format == "json":
+        return Reply(await export(call, ExportQuery(retired=True)), headers=headers)
+    return Reply(_write_messages(call, session, suffix), headers=headers)
 
 
 async def _write_messages(call: Call, session: Session, suffix: str) -> AsyncGenerator[bytes, None]:
@@ -183,26 +169,15 @@ async def _write_messages(call: Call, session: Session, suffix: str) -> AsyncGen
         yield f"# {session.id}\n".encode(errors="replace")
         for message in session.system_messages:
             yield f"\n{to_markdown(to_chat_message(message))}".encode(errors="replace")
-    path = make_path("/v1/sessions/{session_id}/messages", session_id=session.id)
-    query = {"user_id": session.user_id, "limit": str(_READ)}
-    after: int | None = None
-    while True:
-        answer = await open_rest(call, "GET", path, query=query if after is None else {**query, "after": str(after)})
-        data = await answer.read()
-        if answer.status >= 400:  # the browser sees that the file is incomplete, because the connection breaks
-            raise InvalidRequest("the session changed while it was read")
-        written, after = await run_cpu(_write_page, data, suffix)
-        yield written
-        if after is None:
-            return
+    query: dict[str, Any] = {"user_id": session.user_id, "limit": _READ}
+    has_more = True
+    while has_more:
+        page = await call_route(call, "GET /v1/sessions/{session_id}/messages", {"session_id": session.id}, query)
+        yield await run_cpu(_write_page, page["data"], suffix)
+        has_more, query["after"] = page["has_more"], page["last_id"]
 
 
-def _write_page(data: bytes, suffix: str) -> tuple[bytes, int | None]:
-    """Return a page of messages in a format, and the `seq` after which the next page begins; None if there is none."""
-    page: dict[str, Any] = msgspec.json.decode(data)
-    messages = page["data"]
+def _write_page(messages: list[dict[str, Any]], suffix: str) -> bytes:
     if suffix == "md":
-        written = b"".join(f"\n{to_markdown(one)}".encode(errors="replace") for one in messages)
-    else:
-        written = b"".join(msgspec.json.encode(one) + b"\n" for one in messages)
-    return written, page["last_id"] if page["has_more"] else None
+        return b"".join(f"\n{to_markdown(one)}".encode(errors="replace") for one in messages)
+    return b"".join(msgspec.json.encode(one) + b"\n" for one in messages)

@@ -17,8 +17,11 @@ from holdfast.domain.medium import Medium, find_medium
 from holdfast.domain.messages import REASONING_PARTS, Part, ToolCall
 from holdfast.domain.refusals import read_refusals
 from holdfast.domain.session import CHILD, SPEAKER, Entry, ModelCall, Session, SessionRef
+from holdfast.server.inspector import json_tree as _json_tree  # noqa: F401  # adds filters
+from holdfast.server.inspector.frame import GLOBALS
 from holdfast.server.limits import INSPECTOR_MESSAGES
 from holdfast.stores.base import Store
+from holdfast.wire.openai import to_entry_json
 
 _SLACK: Final = INSPECTOR_MESSAGES // 4
 """Messages after the regular beginning of a page among which a better beginning is looked for."""
@@ -223,7 +226,7 @@ def group_turns(page: LogPage, calls: Sequence[ModelCall]) -> list[TurnGroup]:
     groups: list[TurnGroup] = []
     folds: list[Block] = []
     by_seq = {entry.seq: entry for entry in page.entries}
-    for block in _fold_retired(_join_results(page.entries), by_seq, page.end):
+    for block in _fold_retired(join_results(page.entries), by_seq, page.end):
         if block.retired:
             folds.append(block)
             continue
@@ -241,7 +244,7 @@ def group_turns(page: LogPage, calls: Sequence[ModelCall]) -> list[TurnGroup]:
     return groups
 
 
-def _join_results(entries: Sequence[Entry]) -> Iterator[Block]:
+def join_results(entries: Sequence[Entry]) -> Iterator[Block]:
     """Yield the messages, each tool call together with its result."""
     results: dict[int, list[Entry]] = {}
     heads = {entry.seq for entry in entries if entry.kind == "calls"}
@@ -310,3 +313,6 @@ def _make_piece(part: Part, index: int) -> ContentPiece:
     if medium is not None:
         return ContentPiece("medium", medium, index)
     return ContentPiece("data", {"type": part.type, **part.extra}, index)
+
+
+GLOBALS.update(to_json=to_entry_json, to_block=Block, get_child=get_child)

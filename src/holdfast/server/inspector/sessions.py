@@ -1,23 +1,28 @@
-"""The list of sessions: filters, sorting and pages, and search in what their messages say."""
+"""The list of sessions: filters, sorting, pages, search in messages, and changes of several sessions at once."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from holdfast.domain.objects import Count, NonEmpty
 from holdfast.domain.session import Session, SessionRef
-from holdfast.errors import InvalidRequest
+from holdfast.durations import format_utc
+from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound
 from holdfast.limits import QUERY_CHARS, SORTED_SESSIONS
 from holdfast.search.queries import SearchHit, SearchResults
 from holdfast.server.http import Call
-from holdfast.server.inspector.frame import HTML, PageQuery, render
-from holdfast.server.inspector.session_frame import check_content
+from holdfast.server.inspector.access import check_path
+from holdfast.server.inspector.actions import read_form, run_route
+from holdfast.server.inspector.frame import HTML, PageQuery, check_content, render
+from holdfast.server.permissions import permit
 from holdfast.server.replies import Reply
-from holdfast.server.routes import Order, Routes
+from holdfast.server.routes import Order, Routes, read_query
 from holdfast.server.search import Moment
-from holdfast.sessions.session_list import SessionSummary, SortKey, sort_sessions, summarize_sessions
+from holdfast.sessions.session_list import SessionSummary, SortKey, find_state, sort_sessions, summarize_sessions
 from holdfast.wire.strict_json import parse_time
 
 routes = Routes("inspector")
@@ -173,3 +178,140 @@ async def _search(call: Call, query: SessionListQuery, words: str, filters: dict
     if len(known) > _USERS or newest.has_more:
         coverage = f"the {len(users)} of {len(known)}{' or more' if newest.has_more else ''} users who were active last"
     return [Found(one, results) for one, results in zip(users, found, strict=True) if results.hits], coverage
+
+
+# -- changes of several sessions -----------------------------------------------------
+
+_NAMED: Final = 20
+"""Sessions and failures that a page names. It counts all."""
+_FILTERS: Final = ("user_id", "agent", "status", "since", "until")
+
+
+class Operation(NamedTuple):
+    """A change of sessions."""
+
+    title: str
+    verb: str
+    done: str
+    warning: str
+
+
+OPERATIONS: Final[Mapping[str, Operation]] = {
+    "close": Operation(
+        "Close sessions",
+        "Close",
+        "closed",
+        "Closed sessions are kept. The next message opens a session again.",
+    ),
+    "delete": Operation(
+        "Delete sessions",
+        "Delete",
+        "deleted",
+        "Deleted sessions are gone for good, with their messages, state and artifacts.",
+    ),
+}
+
+
+class Failure(NamedTuple):
+    """A session that could not be changed."""
+
+    ref: SessionRef
+    reason: str
+
+
+@routes.add("POST", "/inspect/bulk", "read", answer=HTML, lenient=True)
+async def change_sessions(call: Call) -> Reply:
+    """Export sessions, show what a change of sessions would do, or do it."""
+    form = await read_form(call)
+    name = form.get("operation", [""])[0]
+    sessions, has_more = await _select_sessions(call, form)
+    if not sessions:
+        raise InvalidRequest(
+            "no session is selected: select some, or choose all that match the filter", param="session"
+        )
+    if name == "export":
+        check_content(call)
+        return _export(call, sessions)
+    if name not in OPERATIONS:
+        raise InvalidRequest(f"unknown operation {name[:80]!r}", param="operation")
+    permit(call.request.scope, "write")
+    operation, back = OPERATIONS[name], check_path(form.get("next", ["/inspect/sessions"])[0])
+    values: dict[str, Any] = {"operation": operation, "name": name, "back": back, "named": _NAMED}
+    if "confirmed" in form:
+        failures = await _run(call, name, sessions)
+        values |= {"failures": failures, "changed": len(sessions) - len(failures)}
+        return await render(call, "bulk_done.html", title=operation.title, **values)
+    values |= {
+        "sessions": sessions,
+        "has_more": has_more,
+        "highest": SORTED_SESSIONS,
+        "busy": sum(find_state(call.hf.engine, session) == "busy" for session in sessions),
+    }
+    return await render(call, "bulk_confirm.html", title=operation.title, **values)
+
+
+async def _select_sessions(call: Call, form: Mapping[str, list[str]]) -> tuple[Sequence[Session], bool]:
+    """Return the sessions that a form names, or that match its filter, and whether more match. Sessions that are gone are left out."""
+    if form.get("scope") == ["all"]:
+        given = {name: form[name][0] for name in _FILTERS if form.get(name, [""])[0]}
+        filters = make_filters(call, read_query(given, SessionListQuery))
+        page = await call.hf.sessions(**filters, limit=SORTED_SESSIONS)
+        return page.sessions, page.has_more
+    refs = [_parse_ref(call, text) for text in form.get("session", [])]
+    if len(refs) > SORTED_SESSIONS:
+        raise InvalidRequest(f"at most {SORTED_SESSIONS} sessions can be selected", param="session")
+    sessions = []
+    for ref in dict.fromkeys(refs):
+        try:
+            sessions.append(await call.hf.store.get(ref))
+        except SessionNotFound:
+            continue
+    return sessions, False
+
+
+def _parse_ref(call: Call, text: str) -> SessionRef:
+    try:
+        user_id, session_id = msgspec.json.decode(text, type=tuple[str, str])
+    except msgspec.DecodeError as exc:
+        raise InvalidRequest(f"{text[:80]!r} does not name a session", param="session") from exc
+    return SessionRef(call.get_owner_or_default(user_id), session_id)
+
+
+async def _run(call: Call, action: str, sessions: Sequence[Session]) -> list[Failure]:
+    """Close or delete sessions. Return those that could not be changed.
+
+    Sessions with a running turn are left unchanged, because the change would wait for the end of the turn.
+    """
+    failures = []
+    for session in sessions:
+        if find_state(call.hf.engine, session) == "busy":
+            failures.append(Failure(session.ref, "a turn of the session is running; try again after it"))
+            continue
+        try:
+            await (call.hf.remove(session.ref) if action == "delete" else call.hf.close_session(session.ref))
+        except SessionNotFound:
+            continue
+        except HoldfastError as exc:
+            failures.append(Failure(session.ref, exc.public_message))
+    return failures
+
+
+def _export(call: Call, sessions: Sequence[Session]) -> Reply:
+    """Return sessions as a file with one export per line, in the format of `GET /v1/sessions/{session_id}`."""
+    day = format_utc(call.hf.clock())[:10]
+    headers = {
+        "content-type": "application/x-ndjson",
+        "content-disposition": f'attachment; filename="sessions-{day}.jsonl"',
+        "x-content-type-options": "nosniff",
+        "cache-control": "no-store",
+    }
+    return Reply(_write_lines(call, sessions), headers=headers)
+
+
+async def _write_lines(call: Call, sessions: Sequence[Session]) -> AsyncGenerator[bytes, None]:
+    for session in sessions:
+        path, query = {"session_id": session.id}, {"user_id": session.user_id, "retired": True}
+        try:
+            yield await run_route(call, "GET /v1/sessions/{session_id}", path, query) + b"\n"
+        except HoldfastError:  # it may have been deleted meanwhile
+            continue
