@@ -18,7 +18,6 @@ from holdfast.agents import Agent, Responder
 from holdfast.config.gateway import Gateway
 from holdfast.context.settings import RequestSettings
 from holdfast.domain.interruptions import HEARD, HeardReport, parse_heard
-from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.engine.session_lock import check_mode
 from holdfast.limits import INLINE_BODY_BYTES
@@ -26,7 +25,7 @@ from holdfast.media.store import take_media_out
 from holdfast.numbers import check_whole
 from holdfast.server.apis.api_format import ApiFormat, ParsedRequest
 from holdfast.server.http import Call, mask_secrets, refuse_unknown
-from holdfast.server.repeated_request import RepeatedRequest, digest_attempt
+from holdfast.server.repeated_request import digest_attempt, find_attempt
 from holdfast.server.replies import make_failure_reply, respond
 from holdfast.server.requester import (
     MATCHES,
@@ -46,7 +45,7 @@ from holdfast.server.session_locator import (
     locate_session,
     place_after,
 )
-from holdfast.server.streaming import ON_DISCONNECT, Client, ClientConnection, ReplyStreams, relay_reply
+from holdfast.server.streaming import ON_DISCONNECT, Client
 from holdfast.stores.checks import check_id
 from holdfast.tools.memory_files import has_fact_tool
 from holdfast.turns.interruptions import separate_heard
@@ -94,7 +93,6 @@ class Chat:
         arrived = asyncio.get_running_loop().time()
         scope, state, guard = call.request.scope, call.request.app.state, call.server_hf.guard
         gateway: Gateway = state.gateway
-        relays: ReplyStreams = state.relays
         try:
             sent = await call.read_body()
             parsed = await run_cpu(
@@ -103,9 +101,8 @@ class Chat:
             if self._resolve is not None:
                 parsed = await self._resolve(call, parsed, gateway)
             turn = await open_turn(call, sent, parsed, gateway)
-            connection = ClientConnection(scope, receive, send, guard, self._api_format, parsed, arrived)
             with release_on_error(turn.placement):
-                client = Client(connection, turn, relays)
+                client = Client(call, send, self._api_format, parsed, turn, arrived=arrived)
         except ClientDisconnect:
             return
         except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
@@ -114,7 +111,7 @@ class Chat:
         turn.on_open = call.release  # a turn that waits for another one still holds the body
         del sent  # a reply takes long, and the request may be large
         try:
-            await relay_reply(client, turn, relays)
+            await client.relay()
         except asyncio.CancelledError:
             # The server shuts down, and its grace period is over. The received part of the reply is being written; notify the client.
             await client.cut()
@@ -134,13 +131,21 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
         gateway: settings of the gateway.
     """
     hf, body, forwarded = call.hf, parsed.body, call.handed
-    session_id, unknown, requester = _check_request(call, parsed, gateway)
-    (system, incoming), key = _split_system(parsed), _get_idempotency_key(call, requester)
+    check_fields(body)
+    unknown, session_id = find_unknown_fields(body, gateway), name_session(call, body, gateway)
+    _check_messages(parsed, session_id)
+    requester = identify_requester(call, body, gateway, parsed.api)
+    key, at = _get_idempotency_key(call, requester), parsed.instructions
+    given = parsed.messages
+    system, incoming = (tuple(given[:at]), given[at:]) if parsed.logs_system else split_system(given)
     fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
     attempt_digest = await digest_attempt(call, sent, key, requester, name_session(call, sent, gateway))
     wanted = get_requested_mode(call, sent, body)
     apart, media = await take_media_out(incoming, plain=hf.guard is None)
-    _release_messages(parsed, sent)
+    given.clear()  # to release the memory of the messages while the reply is made
+    sent.clear()
+    if isinstance(parsed.given, list):
+        parsed.given.clear()
     del incoming
     mode = wanted or _choose_mode(hf.roster.agents.get(body.get("agent") or body.get("model") or ""), gateway)
     settings = read_settings(call, parsed)
@@ -161,13 +166,19 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
             system = (*system, *session.system_messages)
         responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
         locator_input.check(responder)
-        warnings = make_field_warnings(unknown, names_session=session_id is not None)
-        ignored = [_SHORT_KEY] if key is None and call.get_header("idempotency-key") else []
+        warnings = [
+            *parsed.warnings,
+            *make_field_warnings(unknown, names_session=session_id is not None),
+            *([_SHORT_KEY] if key is None and call.get_header("idempotency-key") else ()),
+            *_warn_of_repairs(call),
+            *_warn_of_times(parsed.own),
+            *_warn_of_hosted_tools(responder, parsed),
+        ]
         request = TurnRequest(
             ref=session.ref,
             responder=hf.roster.with_request_settings(responder, settings),
             settings=settings,
-            warnings=(*parsed.warnings, *warnings, *ignored, *_warn_of_repairs(call), *_warn_of_times(parsed.own)),
+            warnings=tuple(warnings),
             incoming=separated.messages,
             own=separated.own,
             heard=separated.heard,
@@ -180,55 +191,23 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
             idempotency_key=key,
             fingerprint=fingerprint,
             headers=forwarded,
+            api=parsed.api,
+            note=parsed.note,
+            compaction=parsed.compaction,
+            cache_key=parsed.cache_key,
+            hosted_tools=parsed.hosted_tools,
         )
-        turn = Turn(hf.engine, _add_parsed_fields(request, parsed))
+        turn = Turn(hf.engine, request)
         turn.placement = placement
         return turn
 
 
-def _split_system(parsed: ParsedRequest) -> tuple[tuple[Message, ...], list[Message]]:
-    """Return the messages that are the system prompt of a request, and those that are appended to the log."""
-    if not parsed.logs_system:
-        return split_system(parsed.messages)
-    return tuple(parsed.messages[: parsed.instructions]), parsed.messages[parsed.instructions :]
-
-
-def _add_parsed_fields(request: TurnRequest, parsed: ParsedRequest) -> TurnRequest:
-    """Return the request of a turn with the data that its API format has found."""
-    return msgspec.structs.replace(
-        request,
-        api=parsed.api,
-        note=parsed.note,
-        compaction=parsed.compaction,
-        cache_key=parsed.cache_key,
-        hosted_tools=parsed.hosted_tools,
-        warnings=(*request.warnings, *_warn_of_hosted_tools(request, parsed)),
-    )
-
-
-def _warn_of_hosted_tools(request: TurnRequest, parsed: ParsedRequest) -> Iterator[TurnWarning]:
+def _warn_of_hosted_tools(responder: Responder, parsed: ParsedRequest) -> Iterator[TurnWarning]:
     """Yield a warning for each kind of tool that runs at the provider, if the model's provider has no such tools."""
-    if not request.responder.llm.hosts_tools:
+    if not responder.llm.hosts_tools:
         for kind in dict.fromkeys(tool["type"] for tool in parsed.hosted_tools):
             message = f"the tool {kind[:80]!r} runs only at OpenAI, so it was not sent to the model"
             yield TurnWarning("tool_not_served", message, param="tools")
-
-
-def _check_request(call: Call, parsed: ParsedRequest, gateway: Gateway) -> tuple[str | None, list[str], Requester]:
-    """Check the fields and messages of a request. Return the session id that it names, the names of unknown fields, and its user."""
-    check_fields(parsed.body)
-    unknown = find_unknown_fields(parsed.body, gateway)
-    session_id = name_session(call, parsed.body, gateway)
-    _check_messages(parsed, session_id)
-    return session_id, unknown, identify_requester(call, parsed.body, gateway, parsed.api)
-
-
-def _release_messages(parsed: ParsedRequest, sent: dict[str, Any]) -> None:
-    """Empty the lists of messages of a request, to release their memory while the reply is made."""
-    parsed.messages.clear()
-    sent.clear()
-    if isinstance(parsed.given, list):
-        parsed.given.clear()
 
 
 def read_settings(call: Call, parsed: ParsedRequest) -> RequestSettings:
@@ -277,16 +256,19 @@ def _check_native_fields(parsed: ParsedRequest, unknown: Sequence[str], responde
 
 async def _place(call: Call, digest: bytes | None, parsed: ParsedRequest, asked: LocatorInput) -> Placement:
     """Find or create the session of a request. A retry gets the session of the earlier attempt."""
-    attempts, predecessor = RepeatedRequest(call, digest), parsed.predecessor
+    predecessor = parsed.predecessor
 
     async def place(_: bool) -> Placement:  # noqa: FBT001 - a callback's argument
         if predecessor is None:
             return await locate_session(call, parsed.body, asked)
         return await place_after(call, parsed.body, asked, predecessor)
 
-    earlier = await attempts.resume(place)
+    earlier = await find_attempt(call, digest, place)
     if earlier is None:
-        return await attempts.begin(place(False))
+        attempt = None if digest is None else call.hf.engine.retries.begin(digest)
+        placement = await place(False)
+        placement.record_attempt(attempt)
+        return placement
     if predecessor is None or predecessor.is_forked or earlier.session.ref != predecessor.session.ref:
         return earlier
     placement = await place_after(call, parsed.body, asked, predecessor)

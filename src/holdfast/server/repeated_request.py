@@ -9,9 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.session import Session
 from holdfast.errors import SessionNotFound
-from holdfast.matching.retries import Attempt
 from holdfast.server.body_limits import get_declared_size
 from holdfast.server.http import Call
 from holdfast.server.requester import Requester
@@ -53,57 +51,27 @@ def _compute_digest(what: Any) -> bytes:
     return hashlib.blake2b(msgspec.json.encode(what, order="sorted"), digest_size=16).digest()
 
 
-class RepeatedRequest:
-    """Finds the session of the earlier attempt that a request may repeat, and records the first attempt.
+async def find_attempt(
+    call: Call, digest: bytes | None, find_again: Callable[[bool], Awaitable[Placement]]
+) -> Placement | None:
+    """Return the session of the earlier attempt that a request repeats, as a `Placement`; None if the request repeats none.
 
     Args:
-        call: the request.
+        call: the request. It may be a retry if it has an idempotency key, or a retry count above 0.
         digest: result of `digest_attempt`. None: the request is treated as new.
+        find_again: finds the session of a new request; see `Placement`.
     """
-
-    def __init__(self, call: Call, digest: bytes | None) -> None:
-        self._call = call
-        self._digest = digest
-
-    async def resume(self, find_again: Callable[[bool], Awaitable[Placement]]) -> Placement | None:
-        """Return the session of the earlier attempt that this request repeats, as a `Placement`, or None if the request repeats none.
-
-        Args:
-            find_again: finds the session of a new request; see `Placement`.
-        """
-        if self._digest is None or not self._is_repeated():
-            return None
-        attempt = self._call.hf.engine.retries.resume(self._digest)
-        session = None if attempt is None else await self._get_session(attempt)
-        return None if session is None else Placement(session, "retry", attempt=attempt, find_again=find_again)
-
-    def _is_repeated(self) -> bool:
-        """Return True if the request may be a retry, because it has an idempotency key or a retry count above 0."""
-        count = self._call.get_header(RETRY_COUNT)
-        if self._call.get_header("idempotency-key"):
-            return True
-        return count is not None and count.isascii() and count.isdigit() and int(count[:9]) > 0
-
-    async def _get_session(self, attempt: Attempt) -> Session | None:
-        assert attempt.ref is not None, "only attempts with a session are resumed"
-        try:
-            session = await self._call.hf.store.get(attempt.ref)
-        except SessionNotFound:
-            return None
-        return session if session.identity == attempt.identity else None
-
-    async def begin(self, placing: Awaitable[Placement]) -> Placement:
-        """Find the session of a first attempt, and record both, so that a retry finds the same session.
-
-        Args:
-            placing: awaitable that finds the session.
-
-        Returns:
-            The result of `placing`.
-        """
-        if self._digest is None:
-            return await placing
-        attempt = self._call.hf.engine.retries.begin(self._digest)
-        placement = await placing
-        placement.record_attempt(attempt)
-        return placement
+    count = call.get_header(RETRY_COUNT) or ""
+    is_retry = count.isascii() and count.isdigit() and int(count[:9]) > 0
+    if digest is None or not (is_retry or call.get_header("idempotency-key")):
+        return None
+    attempt = call.hf.engine.retries.resume(digest)
+    if attempt is None or attempt.ref is None:
+        return None
+    try:
+        session = await call.hf.store.get(attempt.ref)
+    except SessionNotFound:
+        return None
+    if session.identity != attempt.identity:
+        return None
+    return Placement(session, "retry", attempt=attempt, find_again=find_again)
