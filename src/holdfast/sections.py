@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -206,6 +206,15 @@ def is_secret_name(name: str) -> bool:
 
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e]*")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+def catch_mistake(key: str, check: Callable[..., object], *args: Any, **more: Any) -> list[Mistake]:
+    """Call a check, and return the `InvalidRequest` that it raises as a mistake of `key`. No error is no mistake."""
+    try:
+        check(*args, **more)
+    except InvalidRequest as error:
+        return [(key, str(error))]
+    return []
 
 
 def check_url(key: str, url: str | None) -> list[Mistake]:

@@ -28,7 +28,6 @@ def test_without_a_file_sqlite_and_the_offline_model_are_used() -> None:
     assert (found.sessions.max_messages, found.sessions.max_sessions) == (0, 10_000)
     assert found.sessions.ttl == 86_400
     assert (found.gateway.host, found.gateway.port, found.gateway.max_body) == ("127.0.0.1", 8377, 32 << 20)
-    assert config.list_warnings(found) == []
 
 
 def test_anthropic_entries_use_only_anthropic_variables() -> None:

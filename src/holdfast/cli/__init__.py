@@ -9,7 +9,7 @@ prompt_bar draws prompts on a terminal: stacked bar, marks of messages
 Each command is in the module of its subject:
 sessions   everything about one session; session_text shows it; transfer has `export`, `import` and `verify`
 serve      `serve`, `config`          backup     `backup`, `restore`                     index     `index`, `embeddings`
-explain    `explain`, `facts`         prompt     `prompt`
+explain    `explain`, `facts`, `prompt`
 doctor     one module for each group of checks
 
 Slow modules are imported only inside the commands that need them, so `holdfast --help` is fast.
@@ -33,7 +33,6 @@ from holdfast.cli import (
     keys,
     mcp,
     memories,
-    prompt,
     replay,
     search,
     serve,
@@ -56,7 +55,7 @@ commands = RootGroup(
         mcp.mcp,
         sessions.sessions,
         explain.explain,
-        prompt.prompt,
+        explain.prompt,
         search.search,
         memories.memories,
         state.state,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -203,8 +203,8 @@ def show_progress(total: int | None, text: str = "") -> Iterator[ProgressBar]:
     if not sys.stderr.isatty():
         yield ProgressBar()
         return
-    for busy in _busy:
-        busy.stop()
+    for stop in _busy:
+        stop()
     from rich.progress import MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn
 
     time = TimeElapsedColumn() if total is None else TimeRemainingColumn()
@@ -233,37 +233,32 @@ def show_busy() -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    busy = _Busy()
-    _busy.append(busy)
+    ended = threading.Event()
+    # A thread, because the event loop may be blocked for longer than a moment.
+    thread = threading.Thread(target=_show_working, args=(ended,), name="holdfast-busy", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        ended.set()
+        thread.join()
+
+    _busy.append(stop)
     try:
         yield
     finally:
-        _busy.remove(busy)
-        busy.stop()
+        _busy.remove(stop)
+        stop()
 
 
-class _Busy:
-    """A thread that shows a moving bar on stderr, because the event loop may be blocked for longer than a moment."""
+def _show_working(ended: threading.Event) -> None:
+    if ended.wait(BUSY_SECONDS):
+        return
+    from rich.progress import TimeElapsedColumn
 
-    def __init__(self) -> None:
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-busy", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Remove the bar."""
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        if self._end.wait(BUSY_SECONDS):
-            return
-        from rich.progress import TimeElapsedColumn
-
-        with _make_bar(TimeElapsedColumn()) as bar:
-            bar.add_task("working", total=None)
-            self._end.wait()
+    with _make_bar(TimeElapsedColumn()) as bar:
+        bar.add_task("working", total=None)
+        ended.wait()
 
 
-_busy: list[_Busy] = []
-"""The blocks of `show_busy` that are running."""
+_busy: list[Callable[[], None]] = []
+"""For each running block of `show_busy`: the function that removes its bar."""

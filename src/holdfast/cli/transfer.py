@@ -74,10 +74,9 @@ def export(
     damaged: list[SessionRef] = []
 
     async def do(hf: Holdfast) -> int:
-        chosen = None if everything else await find_sessions(hf, ids, user)
         count = 0
-        with _open_output(output) as file, show_progress(None if chosen is None else len(chosen)) as bar:
-            async for session in _iterate_sessions(hf, user, status) if chosen is None else _iterate_list(chosen):
+        with _open_output(output) as file, show_progress(len(ids) or None) as bar:
+            async for session in _iterate_sessions(hf, ids, user, status):
                 bar.describe(session.id)
                 try:
                     session.require_intact()
@@ -116,28 +115,34 @@ async def _write_session(hf: Holdfast, ref: SessionRef, file: IO[bytes], **optio
     return True
 
 
-async def _iterate_sessions(hf: Holdfast, user: str | None, status: str | None = None) -> AsyncIterator[Session]:
-    """Yield each session once, least recently used first, even if sessions are used meanwhile.
+async def _iterate_sessions(
+    hf: Holdfast, ids: Sequence[str], user: str | None, status: str | None = None
+) -> AsyncIterator[Session]:
+    """Yield sessions. Without ids, yield each session once, least recently used first, even if sessions are used meanwhile.
 
     Only one page of sessions is loaded at a time.
 
     Args:
         hf: the open store.
+        ids: the sessions; empty: all sessions.
         user: yield only sessions of this user; None: sessions of all users.
-        status: yield only sessions with this status; None: with any status.
+        status: without ids: yield only sessions with this status; None: with any status.
+
+    Raises:
+        SessionNotFound: a session does not exist. No session was yielded.
+        Failure: several users have a session with one of the ids.
     """
     from holdfast.stores.walk import SessionDeduplicator, iterate_session_pages
 
+    for session in await find_sessions(hf, ids, user):
+        yield session
+    if ids:
+        return
     seen = SessionDeduplicator()
     async for page in iterate_session_pages(hf.store, user_id=user, status=status):
         for session in page:
             if seen.add(session.ref):
                 yield session
-
-
-async def _iterate_list(sessions: Sequence[Session]) -> AsyncIterator[Session]:
-    for session in sessions:
-        yield session
 
 
 @contextmanager
@@ -346,10 +351,7 @@ def verify(call: Call, *, ids: Sequence[str], user: str | None, everything: bool
     _require_choice(ids, everything=everything)
 
     async def do(hf: Holdfast) -> list[dict[str, Any]]:
-        if everything:
-            sessions = [session async for session in _iterate_sessions(hf, user)]
-        else:
-            sessions = await find_sessions(hf, ids, user)
+        sessions = [session async for session in _iterate_sessions(hf, ids, user)]
         rows = []
         with show_progress(len(sessions)) as bar:
             for session in sessions:

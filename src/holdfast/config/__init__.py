@@ -13,7 +13,7 @@
 - `json_schema`: generates the JSON Schema for editors
 """
 
-from holdfast.config.check import Report, check_config, list_warnings
+from holdfast.config.check import Report, check_config
 from holdfast.config.loader import ServerSettings, load, load_settings
 from holdfast.config.model import Config
 from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm, resolve_store_url
@@ -25,7 +25,6 @@ __all__ = [
     "ServerSettings",
     "check_config",
     "describe",
-    "list_warnings",
     "load",
     "load_settings",
     "resolve_context",

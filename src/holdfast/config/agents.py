@@ -8,14 +8,8 @@ from msgspec import Meta
 
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.state import TEMP, check_delta, check_key
-from holdfast.errors import InvalidRequest
 from holdfast.recall.questions import parse_zone
-from holdfast.sections import (
-    Free,
-    Mistake,
-    Settings,
-    Text,
-)
+from holdfast.sections import Free, Mistake, Settings, Text, catch_mistake
 
 _MODEL_KEYS: Final = (
     "llm",
@@ -44,11 +38,7 @@ class Search(Settings, frozen=True, kw_only=True):
     """Time zone of the users, for example `Europe/Berlin`. It decides what "yesterday" means."""
 
     def find_mistakes(self) -> list[Mistake]:
-        try:
-            parse_zone(self.tz)
-        except InvalidRequest as exc:
-            return [("tz", str(exc))]
-        return []
+        return catch_mistake("tz", parse_zone, self.tz)
 
 
 class AgentMemory(Settings, frozen=True, kw_only=True):
@@ -122,11 +112,16 @@ class Agent(Settings, frozen=True, kw_only=True):
     """Search over past conversations. Keys that are not set are taken from the top-level `search`."""
 
     def find_mistakes(self) -> list[Mistake]:
-        return [
-            *self._find_workflow_mistakes(),
-            *_find_output_mistakes(self.output_key),
-            *_find_state_mistakes(self.state),
-        ]
+        found = self._find_workflow_mistakes()
+        if self.output_key is not None:
+            found += catch_mistake("output_key", check_key, self.output_key)
+        for key, value in self.state.items():
+            wrong = catch_mistake(f"state.{key}", check_delta, {key: value})
+            if not wrong and key.startswith(TEMP):
+                reason = "belongs to a single turn, so it cannot be part of the initial state"
+                wrong = [(f"state.{key}", f"a `temp:` key {reason}")]
+            found += wrong
+        return found
 
     def _find_workflow_mistakes(self) -> list[Mistake]:
         if not (self.sequence or self.parallel):
@@ -136,28 +131,3 @@ class Agent(Settings, frozen=True, kw_only=True):
         kind = "sequence" if self.sequence else "parallel"
         given = [key for key in _MODEL_KEYS if getattr(self, key)]
         return found + [(key, f"not together with `{kind}`: such an agent calls no model itself") for key in given]
-
-
-def _find_output_mistakes(key: str | None) -> list[Mistake]:
-    if key is None:
-        return []
-    try:
-        check_key(key)
-    except InvalidRequest as error:
-        return [("output_key", str(error))]
-    return []
-
-
-def _find_state_mistakes(state: Free) -> list[Mistake]:
-    found = []
-    for key, value in state.items():
-        try:
-            check_delta({key: value})
-        except InvalidRequest as error:
-            found.append((f"state.{key}", str(error)))
-            continue
-        if key.startswith(TEMP):
-            found.append(
-                (f"state.{key}", "a `temp:` key belongs to a single turn, so it cannot be part of the initial state")
-            )
-    return found

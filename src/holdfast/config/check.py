@@ -133,14 +133,6 @@ def _report_loaded(settings: ServerSettings, lines: Sequence[str], data: dict[st
 # -- warnings ----------------------------------------------------------------------
 
 
-def list_warnings(config: Config) -> list[str]:
-    """Return one line for each setting that loads but will not work as intended, in the order of the file.
-
-    Each line begins with the place of the setting, such as `holdfast.yaml:3`.
-    """
-    return _format_lines(config, [*_find_refusals(config), *_find_doubts(config)])
-
-
 def _format_lines(config: Config, found: Iterable[tuple[str, str]]) -> list[str]:
     """Format findings as lines, in the order of the file and without duplicates. Each line begins with its place in the file."""
     lines = sorted(dict.fromkeys(found), key=lambda one: config.places[one[0]].line if one[0] in config.places else 0)

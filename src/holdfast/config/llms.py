@@ -8,7 +8,6 @@ from msgspec import Meta
 
 from holdfast.domain.budget import Budget
 from holdfast.domain.profiles import ProfileName
-from holdfast.errors import InvalidRequest
 from holdfast.limits import FALLBACKS
 from holdfast.sections import (
     Free,
@@ -20,6 +19,7 @@ from holdfast.sections import (
     Timeout,
     Tokens,
     Url,
+    catch_mistake,
     check_header_value,
     check_headers,
     check_url,
@@ -87,19 +87,14 @@ class LLM(Settings, frozen=True, kw_only=True):
             (f"params.{key}", f"set `{key}` next to params, not in it") for key in _OWN_KEYS if key in self.params
         ]
         found += [(f"params.{key}", "belongs to the request") for key in _REQUEST_KEYS if key in self.params]
-        try:
-            parse_system_messages(list(self.system_messages))
-        except InvalidRequest as error:
-            found.append(("system_messages", str(error)))
+        found += catch_mistake("system_messages", parse_system_messages, list(self.system_messages))
         if self.profile and (self.provider != "openai" or self.api != "chat"):
             found.append(("profile", "applies only to `provider: openai` with `api: chat`"))
         if len(self.fallbacks) > FALLBACKS:
             found.append(("fallbacks", f"at most {FALLBACKS}, got {len(self.fallbacks)}"))
-        try:
-            Budget.for_model(self.model or "", context_window=self.context_window, max_reply_tokens=self.max_tokens)
-        except InvalidRequest as error:
-            found.append(("context_window" if self.context_window else "max_tokens", str(error)))
-        return found
+        key = "context_window" if self.context_window else "max_tokens"
+        budget = {"context_window": self.context_window, "max_reply_tokens": self.max_tokens}
+        return found + catch_mistake(key, Budget.for_model, self.model or "", **budget)
 
 
 class LLMSettings(LLM, frozen=True, kw_only=True):

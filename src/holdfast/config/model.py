@@ -36,6 +36,9 @@ class Python(PythonSettings, frozen=True, kw_only=True):
     enabled: bool = False
     """Enable the tool. It runs code written by a model on this machine. docs/python-sandbox.md describes the sandbox."""
 
+    def __post_init__(self) -> None:
+        """Do not check the fields: the loader does, and reports a mistake with its line."""
+
 
 class Consolidation(Settings, frozen=True, kw_only=True):
     """Consolidation of memory: a background job, the sweep, promotes memories that were recalled often and by different questions."""
