@@ -12,7 +12,7 @@ from functools import cache, partial
 from importlib.resources import files
 from itertools import islice
 from secrets import token_bytes
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote, urlencode
 
 import jinja2
@@ -29,7 +29,6 @@ from holdfast.domain.session import DEFAULT_USER, SessionRef
 from holdfast.durations import format_utc
 from holdfast.numbers import format_count
 from holdfast.server.http import Call, Caller
-from holdfast.server.inspector.charts import draw_bar
 from holdfast.server.inspector.live import LiveUpdates
 from holdfast.server.limits import INSPECTOR_JSON_ITEMS, INSPECTOR_TEXT_CHARS
 from holdfast.server.permissions import Need, Refused, is_permitted
@@ -103,6 +102,18 @@ class InspectorState:
     """Secret of the forms of callers that are not signed in."""
     live: LiveUpdates = field(default_factory=LiveUpdates)
     """Streams of events to open pages."""
+
+
+class Segment(NamedTuple):
+    """A part of a stacked bar."""
+
+    name: str
+    """Class name of the colour, such as `task`; see `inspector.css`."""
+    label: str
+    """Text in the legend."""
+    value: float
+    href: str = ""
+    """Address that the part links to; empty: none."""
 
 
 class PageView:
@@ -283,7 +294,6 @@ def load_environment() -> jinja2.Environment:
         make_url=make_url,
         make_path=make_path,
         asset=make_asset_url,
-        draw_bar=draw_bar,
         mark_spans=mark_spans,
         **GLOBALS,
     )
@@ -404,6 +414,15 @@ def format_size(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+def format_compact(value: float) -> str:
+    """Return a number with at most three digits and a unit, such as `1.2 M`."""
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if value >= size * 0.9995:
+            scaled = value / size
+            return f"{scaled:.1f} {unit}" if scaled < 9.95 else f"{scaled:.0f} {unit}"
+    return f"{value:.0f}"
 
 
 def format_json(value: Any) -> str:

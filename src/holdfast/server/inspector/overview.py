@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from markupsafe import Markup
-
 from holdfast.domain.activity import FINE, HOURLY, ActivityCounts, ActivityPoint
 from holdfast.domain.objects import json_schema
 from holdfast.domain.session import Session
@@ -17,11 +15,12 @@ from holdfast.errors import HoldfastError
 from holdfast.limits import SORTED_SESSIONS
 from holdfast.numbers import format_count
 from holdfast.server.http import Call
-from holdfast.server.inspector.charts import Layer, Segment, draw_columns, format_compact
 from holdfast.server.inspector.frame import (
     HTML,
     InspectorState,
     PageQuery,
+    Segment,
+    format_compact,
     format_number,
     format_share,
     make_origin,
@@ -127,58 +126,65 @@ class Card(NamedTuple):
     title: str
     figure: str
     hint: str
-    chart: Markup
-    top: str
+    label: str
+    """Description of the chart, for screen readers."""
+    titles: Sequence[str]
+    """Text about each column, which browsers show when the pointer is on it."""
+    layers: Sequence[tuple[str, Sequence[float]]]
+    """Colour and values of columns. Columns of later layers are drawn in front of earlier ones."""
+    highest: float
     """Value at the top of the chart."""
-
-
-class _Figure(NamedTuple):
-    """The contents of a card."""
-
-    title: str
-    figure: str
-    hint: str
-    layers: Sequence[tuple[str, Callable[[ActivityCounts], float]]]
-    """Colour and value of the columns."""
-    is_share: bool = False
+    top: str
+    """The highest value, as text."""
 
 
 def make_cards(points: Sequence[ActivityPoint], chosen: Range) -> list[Card]:
     """Return the cards of the overview; an empty list if there are no points."""
+    if not points:
+        return []
     total = ActivityCounts.sum_up(one.counts for one in points)
-    figures = (
-        _Figure(
-            "Turns",
-            format_number(total.turns),
-            format_count(total.calls, "model call"),
-            [("accent", lambda one: one.turns)],
+
+    def make_card(
+        title: str, figure: str, hint: str, write: Callable[[float], str], **layers: Callable[[ActivityCounts], float]
+    ) -> Card:
+        drawn = [(name, [read(one.counts) for one in points]) for name, read in layers.items()]
+        titles = [
+            f"{format_utc(one.start)[:16].replace('T', ' ')} UTC: "
+            + " of ".join(write(values[at]) for _, values in reversed(drawn))
+            for at, one in enumerate(points)
+        ]
+        highest = 1.0 if write is format_share else max(value for _, values in drawn for value in values)
+        label = f"{title} per {chosen.step_name}: {figure}, {hint}"
+        return Card(title, figure, hint, label, titles, drawn, highest, write(highest))
+
+    cached = format_share(share(total.cached_tokens, total.measured_tokens))
+    return [
+        make_card(
+            *("Turns", format_number(total.turns), format_count(total.calls, "model call"), format_compact),
+            accent=lambda one: one.turns,
         ),
-        _Figure(
-            "Tokens sent",
-            format_compact(total.sent_tokens),
-            f"of {format_compact(total.full_tokens)} with whole logs",
-            [("soft", lambda one: one.full_tokens), ("accent", lambda one: one.sent_tokens)],
+        make_card(
+            *("Tokens sent", format_compact(total.sent_tokens)),
+            *(f"of {format_compact(total.full_tokens)} with whole logs", format_compact),
+            soft=lambda one: one.full_tokens,
+            accent=lambda one: one.sent_tokens,
         ),
-        _Figure(
-            "Prompt cache",
-            format_share(share(total.cached_tokens, total.measured_tokens)),
-            "of prompt tokens read from a cache",
-            [("accent", lambda one: share(one.cached_tokens, one.measured_tokens) or 0)],
-            is_share=True,
+        make_card(
+            *("Prompt cache", cached, "of prompt tokens read from a cache", format_share),
+            accent=lambda one: share(one.cached_tokens, one.measured_tokens) or 0,
         ),
-        _Figure(
-            "Cost",
-            *describe_cost(total),
-            [("soft", lambda one: one.full_cost), ("accent", lambda one: one.cost)],
+        make_card(
+            *("Cost", *describe_cost(total), format_compact),
+            soft=lambda one: one.full_cost,
+            accent=lambda one: one.cost,
         ),
-        _Figure(
-            "Failed turns",
-            format_number(total.failed_turns),
-            f"failed model calls: {format_number(total.failed_calls)}",
-            [("soft", lambda one: one.failed_calls), ("bad", lambda one: one.failed_turns)],
+        make_card(
+            *("Failed turns", format_number(total.failed_turns)),
+            *(f"failed model calls: {format_number(total.failed_calls)}", format_compact),
+            soft=lambda one: one.failed_calls,
+            bad=lambda one: one.failed_turns,
         ),
-    )
-    return [_make_card(points, chosen, figure) for figure in figures] if points else []
+    ]
 
 
 def share(part: float, whole: float) -> float | None:
@@ -197,20 +203,6 @@ def describe_cost(counts: ActivityCounts) -> tuple[str, str]:
     if saving > 0:
         return f"{format_share(saving)} saved", f"{figures} with whole logs"
     return f"{format_share(-saving)} more", f"{figures}: with a cache, whole logs of this size are cheap to resend"
-
-
-def _make_card(points: Sequence[ActivityPoint], chosen: Range, shown: _Figure) -> Card:
-    layers = [Layer(name, [read(one.counts) for one in points]) for name, read in shown.layers]
-    write = format_share if shown.is_share else format_compact
-    titles = [
-        f"{format_utc(one.start)[:16].replace('T', ' ')} UTC: "
-        + " of ".join(write(layer.values[at]) for layer in reversed(layers))
-        for at, one in enumerate(points)
-    ]
-    top = 1.0 if shown.is_share else max(value for layer in layers for value in layer.values)
-    label = f"{shown.title} per {chosen.step_name}: {shown.figure}, {shown.hint}"
-    chart = draw_columns(layers, titles, label=label, highest=top)
-    return Card(shown.title, shown.figure, shown.hint, chart, write(top))
 
 
 # -- health ------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.inspector.access import redirect
 from holdfast.server.inspector.actions import read_form
 from holdfast.server.inspector.frame import HEADERS, HTML, PageQuery, hides_content, make_url, render, spell_controls
-from holdfast.server.inspector.prompt import find_call_id, make_bar, show_messages
+from holdfast.server.inspector.prompt import find_call_id
 from holdfast.server.inspector.transcript import Block, join_results
 from holdfast.server.limits import PLAYGROUND_MESSAGES
 from holdfast.server.replies import Reply
@@ -94,10 +94,7 @@ async def _show(call: Call, query: PlaygroundQuery, *, error: str = "", status: 
         session=session,
         messages=await _read_messages(call, session) if session is not None else (),
         view=view,
-        # The free part of a large budget would hide the sections, so it is shown as a number and not in the bar.
-        bar=[one for one in make_bar(view) if one.name != "headroom"] if view else (),
-        free=sum(one.tokens for one in view.sections if one.name == "free") if view else 0,
-        sent=list(show_messages(view))[-PLAYGROUND_MESSAGES:] if view else (),
+        most=PLAYGROUND_MESSAGES,
         agents=roster.agents,
         models=list(roster.llms),
         strategies=[name for name in STRATEGIES if name in gateway.allowed_strategies or name not in BUILT_IN],

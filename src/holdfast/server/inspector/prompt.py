@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from holdfast.context.settings import STRATEGIES
 from holdfast.domain.objects import Count, json_schema
 from holdfast.domain.session import Session
 from holdfast.errors import HoldfastError
 from holdfast.server.http import Call
-from holdfast.server.inspector.charts import Segment
-from holdfast.server.inspector.frame import GLOBALS, HTML, make_session_url
-from holdfast.server.inspector.prompt_words import WORDS, describe_run, name_decision
+from holdfast.server.inspector.frame import GLOBALS, HTML, Segment, make_session_url
+from holdfast.server.inspector.prompt_words import describe_run, name_decision
 from holdfast.server.inspector.session import SESSION, SessionPageQuery, render_session
 from holdfast.server.limits import INSPECTOR_MESSAGES
 from holdfast.server.replies import Reply
@@ -109,9 +110,6 @@ class ShownMessage(NamedTuple):
     place: int
     """Index of the message in the prompt."""
     message: PromptMessage
-    text: str
-    calls: Sequence[str]
-    """Tool calls, as `name(arguments)`."""
     change: str
     """`added` or `changed` since the call before; empty if neither."""
     breaks: bool
@@ -123,9 +121,7 @@ class Side(NamedTuple):
 
     title: str
     view: PromptView | None
-    error: str
-    bar: Sequence[Segment]
-    messages: Sequence[ShownMessage]
+    error: str = ""
 
 
 @routes.add("GET", f"{SESSION}/prompt", "read", answer=HTML)
@@ -143,7 +139,7 @@ async def show_prompt(call: Call, query: PromptPageQuery) -> Reply:
     )
     view = await view_prompt(call.hf.engine, session.ref, handle.responder, wanted)
     sides = await _compare(call, session, query, view) if query.compares else ()
-    shown = list(show_messages(view))
+    built = [side.view for side in sides if side.view]
     return await render_session(
         call,
         session,
@@ -152,16 +148,15 @@ async def show_prompt(call: Call, query: PromptPageQuery) -> Reply:
         title="Prompt",
         view=view,
         position=view.call.turn_id if view.call else session.turns,
-        bar=make_bar(view),
         window=_make_window(view),
         strip=_make_strip(session, view),
         decisions=_sum_decisions(view),
-        messages=shown[query.start : query.start + INSPECTOR_MESSAGES],
-        start=query.start,
+        messages=show_messages(view)[query.start : query.start + INSPECTOR_MESSAGES],
         removed=_list_removed(view),
         sides=sides,
-        summary=_summarize_comparison(sides),
-        opens_messages=all(len(side.messages) <= _OPEN for side in sides),
+        widest=max((one.total_tokens + _get_free(one) for one in built), default=0),
+        in_log=[{one.seqs[0] for one in view.messages if one.kind == "entry"} for view in built],
+        opens_messages=all(len(one.messages) <= _OPEN for one in built),
         keeps_room=bool(_get_free(view)) and any(run.decision in {"compacted", "evicted"} for run in view.decisions),
         query=query,
     )
@@ -181,92 +176,63 @@ async def find_call_id(call: Call, session: Session, given: str | None) -> str:
 
 async def _compare(call: Call, session: Session, query: PromptPageQuery, sent: PromptView) -> list[Side]:
     """Build the prompts of a comparison: the sent one or one with other settings, and one with other settings."""
-    first = _make_side("As it was sent" if sent.call else "With the present settings", sent)
+    first = Side("As it was sent" if sent.call else "With the present settings", sent)
     if query.from_strategy or query.from_budget:
-        first = await _try_settings(call, session, query, sent, _Settings(query.from_strategy, query.from_budget))
-    same = first.view.budget if first.view else query.from_budget
-    given = _Settings(query.strategy, query.budget, query.model)
-    second = await _try_settings(
-        call, session, query, sent, given, strategy=query.strategy or query.from_strategy, budget=query.budget or same
+        strategy, budget = query.from_strategy, query.from_budget
+        settings = PromptQuery(id=sent.id, rebuild=query.rebuild, strategy=strategy, budget=budget)
+        title = _name_settings(query.from_strategy, query.from_budget)
+        first = await _try_settings(call, session, sent, title, settings)
+    settings = PromptQuery(
+        id=sent.id,
+        rebuild=query.rebuild,
+        strategy=query.strategy or query.from_strategy,
+        budget=query.budget,
+        other=query.model is not None,
     )
-    widest = max((side.view.total_tokens + _get_free(side.view) for side in (first, second) if side.view), default=0)
-    return [_pad(side, widest) for side in (first, second)]
+    same = first.view.budget if first.view else query.from_budget
+    title = _name_settings(query.strategy, query.budget, query.model)
+    return [first, await _try_settings(call, session, sent, title, settings, budget=same, model=query.model)]
 
 
-class _Settings(NamedTuple):
-    """The settings that the form of a comparison gives; None: those of the other prompt."""
-
-    strategy: str | None
-    budget: int | None
-    model: str | None = None
+def _name_settings(strategy: str | None, budget: int | None, model: str | None = None) -> str:
+    given = (strategy, f"{budget:,} tokens" if budget else None, model)
+    return ", ".join(filter(None, given)) or "The same settings"
 
 
 async def _try_settings(
     call: Call,
     session: Session,
-    query: PromptPageQuery,
     sent: PromptView,
-    given: _Settings,
+    title: str,
+    settings: PromptQuery,
     *,
-    strategy: str | None = None,
     budget: int | None = None,
+    model: str | None = None,
 ) -> Side:
     """Build the prompt that other settings give at the moment of a call. An error becomes part of the page.
 
     Args:
-        strategy: the strategy, if none is given; None: that of the call.
-        budget: the budget, if none is given and the strategy has one; None: that of the call.
+        call: the request.
+        session: the session.
+        sent: the prompt of the call.
+        title: name of the settings.
+        settings: the settings.
+        budget: the budget, if the settings have none and the strategy has one; None: that of the call.
+        model: the model; None: that of the call.
     """
-    shown = (given.strategy, f"{given.budget:,} tokens" if given.budget else None, given.model)
-    title = ", ".join(filter(None, shown)) or "The same settings"
-    model, strategy, budget = given.model, given.strategy or strategy, given.budget or budget or sent.budget
-    spec = STRATEGIES.get(strategy or (sent.strategy or {}).get("strategy", ""))
-    if not given.budget and (spec is None or "budget" not in spec.keys):
-        budget = None
+    spec = STRATEGIES.get(settings.strategy or (sent.strategy or {}).get("strategy", ""))
+    if not settings.budget and spec is not None and "budget" in spec.keys:
+        settings = msgspec.structs.replace(settings, budget=budget or sent.budget)
     try:
-        wanted = PromptQuery(
-            id=sent.id, strategy=strategy, budget=budget, other=model is not None, rebuild=query.rebuild
-        )
         agent = sent.agent if sent.agent in call.hf.roster.agents else None
         responder = call.hf.find_responder(session, agent=agent, model=model or None)
-        view = await view_prompt(call.hf.engine, session.ref, responder, wanted)
+        return Side(title, await view_prompt(call.hf.engine, session.ref, responder, settings))
     except HoldfastError as exc:
-        return Side(title, None, exc.public_message, (), ())
-    return _make_side(title, view)
-
-
-def _make_side(title: str, view: PromptView) -> Side:
-    messages = list(show_messages(view))[:INSPECTOR_MESSAGES]
-    return Side(title, view, "", make_bar(view), messages)
-
-
-def _pad(side: Side, widest: int) -> Side:
-    """Return the side with a bar as wide as the widest one, so that both bars have one scale."""
-    if side.view is None:
-        return side
-    rest = widest - side.view.total_tokens - _get_free(side.view)
-    return side._replace(bar=[*side.bar, Segment("none", "", rest)] if rest > 0 else side.bar)
+        return Side(title, None, exc.public_message)
 
 
 def _get_free(view: PromptView) -> int:
     return sum(one.tokens for one in view.sections if one.name == "free")
-
-
-class _Comparison(NamedTuple):
-    """The messages of the log that two prompts contain as messages."""
-
-    both: Sequence[int]
-    first: Sequence[int]
-    second: Sequence[int]
-
-
-def _summarize_comparison(sides: Sequence[Side]) -> _Comparison | None:
-    """Return which messages of the log are in both prompts, and which only in one of them."""
-    views = [side.view for side in sides if side.view]
-    if len(views) != 2:
-        return None
-    first, second = ({one.seqs[0] for one in view.messages if one.kind == "entry"} for view in views)
-    return _Comparison(sorted(first & second), sorted(first - second), sorted(second - first))
 
 
 # -- charts ------------------------------------------------------------------------
@@ -314,16 +280,12 @@ def _sum_decisions(view: PromptView) -> list[Segment]:
 # -- messages ----------------------------------------------------------------------
 
 
-def show_messages(view: PromptView) -> Iterator[ShownMessage]:
-    """Yield the messages of a prompt as a page shows them."""
-    changes: dict[int, PromptChange] = {}
-    if view.difference:
-        changes = {one.index: one for one in view.difference.changes if one.kind != "removed"}
-    for index, message in enumerate(view.messages):
-        change = changes[index].kind if index in changes else ""
-        breaks = view.broken is not None and view.broken.message == index
-        text, calls = describe_message(message.message)
-        yield ShownMessage(index, message, text, calls, change, breaks)
+def show_messages(view: PromptView) -> list[ShownMessage]:
+    """Return the messages of a prompt as a page shows them."""
+    changes = view.difference.changes if view.difference else ()
+    kinds = {one.index: one.kind for one in changes if one.kind != "removed"}
+    broken = view.broken.message if view.broken else -1
+    return [ShownMessage(at, one, kinds.get(at, ""), at == broken) for at, one in enumerate(view.messages)]
 
 
 def _list_removed(view: PromptView) -> list[PromptChange]:
@@ -370,10 +332,12 @@ def shorten_text(mark: MessageMark, limit: int = 320) -> list[Piece]:
 
 
 GLOBALS.update(
-    WORDS,
     sections=SECTIONS,
     shorten=shorten_text,
     strategies=list(STRATEGIES),
     page_size=INSPECTOR_MESSAGES,
     log_size=_LOG_SIZE,
+    make_bar=make_bar,
+    show_messages=show_messages,
+    describe_message=describe_message,
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from holdfast.context.explain import Run
 from holdfast.context.presence import Excerpt
 from holdfast.limits import EXPLAIN_TEXT_CHARS
+from holdfast.server.inspector.frame import GLOBALS
 
 _MOVED: Final = re.compile(r"the frontier moved from (\d+) to (\d+)(?:: (.*))?")
 _ALREADY: Final = re.compile(r"the frontier was already at (\d+)")
@@ -121,11 +122,10 @@ def find_complete_block(mark: Marked) -> str:
     return ""
 
 
-WORDS: Final[Mapping[str, Any]] = {
-    "describe_presence": describe_presence,
-    "describe_reason": describe_reason,
-    "describe_run": describe_run,
-    "find_complete_block": find_complete_block,
-    "name_state": name_state,
-}
-"""The functions, for templates."""
+GLOBALS.update(
+    describe_presence=describe_presence,
+    describe_reason=describe_reason,
+    describe_run=describe_run,
+    find_complete_block=find_complete_block,
+    name_state=name_state,
+)

@@ -20,14 +20,13 @@ from holdfast.limits import PAGE
 from holdfast.media.outgoing import restore_entries
 from holdfast.server.artifacts import SAFETY_HEADERS, format_disposition
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import call_route
+from holdfast.server.inspector.actions import call_route, run_route
 from holdfast.server.inspector.frame import check_content
 from holdfast.server.inspector.session import MESSAGE, SESSION, SessionPageQuery, load_entry
 from holdfast.server.inspector.session_copies import to_markdown
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.routes import TEXT, Routes
-from holdfast.server.sessions import ExportQuery, export
 from holdfast.wire.openai import to_chat_message, to_entry_json
 
 routes = Routes("inspector")
@@ -159,7 +158,9 @@ async def export_session(call: Call, query: ExportPageQuery) -> Reply:
     kind, suffix = _FORMATS[query.format]
     headers = {**_make_headers(None, f"{session.id}.{suffix}", download=True), "content-type": kind}
     if query.format == "json":
-        return Reply(await export(call, ExportQuery(retired=True)), headers=headers)
+        whole = {"user_id": session.user_id, "retired": True}
+        data = await run_route(call, "GET /v1/sessions/{session_id}", {"session_id": session.id}, whole)
+        return Reply(data, headers=headers)
     return Reply(_write_messages(call, session, suffix), headers=headers)
 
 

@@ -187,29 +187,8 @@ _NAMED: Final = 20
 _FILTERS: Final = ("user_id", "agent", "status", "since", "until")
 
 
-class Operation(NamedTuple):
-    """A change of sessions."""
-
-    title: str
-    verb: str
-    done: str
-    warning: str
-
-
-OPERATIONS: Final[Mapping[str, Operation]] = {
-    "close": Operation(
-        "Close sessions",
-        "Close",
-        "closed",
-        "Closed sessions are kept. The next message opens a session again.",
-    ),
-    "delete": Operation(
-        "Delete sessions",
-        "Delete",
-        "deleted",
-        "Deleted sessions are gone for good, with their messages, state and artifacts.",
-    ),
-}
+OPERATIONS: Final = ("close", "delete")
+"""Changes of several sessions."""
 
 
 class Failure(NamedTuple):
@@ -235,19 +214,19 @@ async def change_sessions(call: Call) -> Reply:
     if name not in OPERATIONS:
         raise InvalidRequest(f"unknown operation {name[:80]!r}", param="operation")
     permit(call.request.scope, "write")
-    operation, back = OPERATIONS[name], check_path(form.get("next", ["/inspect/sessions"])[0])
-    values: dict[str, Any] = {"operation": operation, "name": name, "back": back, "named": _NAMED}
+    back, title = check_path(form.get("next", ["/inspect/sessions"])[0]), f"{name.capitalize()} sessions"
+    values: dict[str, Any] = {"title": title, "name": name, "back": back, "named": _NAMED}
     if "confirmed" in form:
         failures = await _run(call, name, sessions)
-        values |= {"failures": failures, "changed": len(sessions) - len(failures)}
-        return await render(call, "bulk_done.html", title=operation.title, **values)
-    values |= {
-        "sessions": sessions,
-        "has_more": has_more,
-        "highest": SORTED_SESSIONS,
-        "busy": sum(find_state(call.hf.engine, session) == "busy" for session in sessions),
-    }
-    return await render(call, "bulk_confirm.html", title=operation.title, **values)
+        return await render(call, "bulk_done.html", failures=failures, changed=len(sessions) - len(failures), **values)
+    return await render(
+        call,
+        "bulk_confirm.html",
+        sessions=sessions,
+        has_more=has_more,
+        busy=sum(find_state(call.hf.engine, session) == "busy" for session in sessions),
+        **values,
+    )
 
 
 async def _select_sessions(call: Call, form: Mapping[str, list[str]]) -> tuple[Sequence[Session], bool]:
