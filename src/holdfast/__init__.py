@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.loop_portal import Portal
     from holdfast.memory.files import MemoryFiles
     from holdfast.models import AnthropicModel, OpenAIModel, ResponsesModel
+    from holdfast.models.codecs.messages.tools import encode_tools as anthropic_tools
     from holdfast.remote.connection import RemoteHoldfast as connect  # noqa: N813  # `holdfast.connect(…)` reads better at its call
     from holdfast.secrets import Guard, Pattern, make_redactor
     from holdfast.server.run import serve_file as serve
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from holdfast.tools.functions import tool_from
     from holdfast.tools.tool import Tool
     from holdfast.turns.library_turn import OpenTurn
-    from holdfast.wire.anthropic import convert_tools as anthropic_tools
     from holdfast.wire.gemini import convert_tools as gemini_tools
 
 __all__ = [
@@ -123,7 +123,7 @@ _HOMES = {
     "ToolContext": "holdfast.tools.context",
     "Transcripts": "holdfast.hooks.transcripts",
     "Webhook": "holdfast.hooks.webhook",
-    "anthropic_tools": "holdfast.wire.anthropic:convert_tools",
+    "anthropic_tools": "holdfast.models.codecs.messages.tools:encode_tools",
     "connect": "holdfast.remote.connection:RemoteHoldfast",
     "fit": "holdfast.sessions.fit",
     "from_config": "holdfast.config.build",

@@ -10,7 +10,8 @@ from holdfast.domain import messages as domain
 from holdfast.limits import INLINE_MESSAGES
 from holdfast.matching import log_match
 from holdfast.media import store as media
-from holdfast.wire import anthropic, exports, openai
+from holdfast.server.apis import anthropic
+from holdfast.wire import exports, openai
 from tests.edges.server import serving
 from tests.loop_guard import watch
 
@@ -30,7 +31,7 @@ WORK = {
     "openai": (openai, "parse_message", _one),
     "chain": (domain, "chain", _one),
     "fields": (exports, "parse_own_fields", _one),
-    "anthropic": (anthropic, "parse_message_groups", lambda data, *_: len(data)),
+    "anthropic": (anthropic, "decode_messages", lambda data, *_: len(data)),
     "hashes": (log_match, "_compute_chain", lambda trail, *_: len(trail.messages)),
     "media": (media, "has_media", len),
 }

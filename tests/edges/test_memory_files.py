@@ -17,8 +17,8 @@ import pytest
 from anthropic.lib.tools._beta_builtin_memory_tool import BetaLocalFilesystemMemoryTool
 
 import holdfast
+from holdfast.models.codecs.messages.tools import MEMORY_INSTRUCTION
 from holdfast.testing import Gate, Reply, ScriptedUpstream
-from holdfast.wire.anthropic_tools import MEMORY_INSTRUCTION
 from tests.edges.apis import claude_gateway
 from tests.edges.server import TOOL_SERVER, Process, Served, config_text, gateway
 from tests.service.memory_files_kit import answer_of_sdk, make_random_commands, remove_empty_folders

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.domain.messages import Message
-from holdfast.wire.anthropic_requests import build_body
+from holdfast.models.codecs.messages.requests import encode_request
 from holdfast.wire.openai import parse_messages
 from tests.behaviour.kit.anthropic import check_request
 
@@ -40,14 +40,14 @@ def conversation(*contents: Any) -> list[Message]:
 
 def test_the_request_sets_the_lifetime_of_marks() -> None:
     """Our marks copy Anthropic's top-level `cache_control`."""
-    body = build_body(conversation("task"), {"model": "m", "cache_control": HOUR})
+    body = encode_request(conversation("task"), {"model": "m", "cache_control": HOUR})
     assert list_marks(body) == [("system.0", HOUR), ("0.0", HOUR)]
 
 
 def test_marks_before_a_one_hour_mark_last_one_hour_too() -> None:
     """The API rejects a five-minute mark before a one-hour mark."""
     block = {"type": "text", "text": "e", "cache_control": HOUR}
-    body = build_body(conversation("task", "a", "b", "c", [block]), {"model": "m"})
+    body = encode_request(conversation("task", "a", "b", "c", [block]), {"model": "m"})
     assert [mark for _, mark in list_marks(body)] == [HOUR] * 4
     assert check_request(body) == []
 
@@ -56,5 +56,5 @@ def test_reasoning_is_never_marked() -> None:
     thought = {"thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": "s"}]}
     told = conversation("task", "a", "b")
     told.insert(2, Message(role="assistant", content=None, extra=thought))
-    body = build_body(told, {"model": "m"})
+    body = encode_request(told, {"model": "m"})
     assert check_request(body) == []

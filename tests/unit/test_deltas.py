@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from holdfast.log.items import Delta, Text
 from holdfast.models.answer import AnswerReader
-from holdfast.models.anthropic_stream import MessageReader, ReplyDecoder
+from holdfast.models.anthropic import MessageReader
 from holdfast.models.codecs.chat import ChatDecoder, ChatEncoder
+from holdfast.models.codecs.messages.reply_decoder import ReplyDecoder
 from holdfast.models.collect import Collector
 from holdfast.models.responses import ResponseReader
 from holdfast.testing import AnthropicUpstream, Reply, ResponsesUpstream, ScriptedUpstream

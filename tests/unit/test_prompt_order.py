@@ -9,8 +9,8 @@ from holdfast.context.dialects import Dialect
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.strategies import make_strategy
 from holdfast.domain.messages import Message
+from holdfast.models.codecs.messages.blocks import encode_messages
 from holdfast.tokens import STORED
-from holdfast.wire import anthropic
 from tests.unit.strategies import Log
 
 RULE = "From now on answer in French, and never name prices."
@@ -73,11 +73,11 @@ def test_for_anthropic_it_is_part_of_the_system_prompt_once_the_frontier_moved()
     talk(log, 2)
     log.append(Message(role="system", content=RULE))
     log.append(Message(role="user", content="Hello?"))
-    tail = anthropic.build_request(build_working_set(log, dialect="anthropic", budget=5000).messages)
+    tail = encode_messages(build_working_set(log, dialect="anthropic", budget=5000).messages)
     assert "system" not in tail, "while its place is in the prompt it stays there, so that the prefix stays stable"
     assert RULE in str(tail["messages"])
     talk(log, 20)
-    moved = anthropic.build_request(build_working_set(log, dialect="anthropic").messages)
+    moved = encode_messages(build_working_set(log, dialect="anthropic").messages)
     assert RULE in str(moved["system"])
     assert RULE not in str(moved["messages"])
 

@@ -2,7 +2,7 @@
 
 Logs and windows do not depend on dialects. A working set is adapted when it is built, always in the same way, so that the beginning of the
 prompt stays the same from call to call. This module adds every text that a dialect needs, so that its tokens are counted;
-`holdfast.wire.anthropic` and `holdfast.wire.gemini` then only convert messages to the provider's format.
+`holdfast.models.codecs.messages` and `holdfast.wire.gemini` then only convert messages to the provider's format.
 """
 
 from __future__ import annotations
@@ -165,6 +165,8 @@ _NATIVE_IN: dict[str, frozenset[str]] = {
 NATIVE_PARTS = frozenset(_NATIVE_IN)
 """Block types that only Anthropic has. They are sent to Anthropic unchanged."""
 _ID = re.compile(r"[^a-zA-Z0-9_-]")
+TOOL_NAME_LENGTH = 128
+"""Maximum characters of a tool's name for Anthropic."""
 _ID_LENGTH = 56
 """Maximum characters of a tool-call id without its numeric suffix. With the suffix, an id has at most 64 characters, which Bedrock requires."""
 
@@ -361,3 +363,8 @@ def _with_distinct_ids(messages: Sequence[Message], dialect: Dialect) -> list[Me
 def _sanitize_id(call_id: str, dialect: Dialect) -> str:
     """Return `call_id` with the characters and the length that the dialect accepts."""
     return _ID.sub("_", call_id)[:_ID_LENGTH] or "call" if dialect == "anthropic" else call_id
+
+
+def to_tool_name(name: str) -> str:
+    """Convert the name of a tool to one that Anthropic accepts: invalid characters are replaced by `_`, and a long name is shortened."""
+    return _ID.sub("_", name)[:TOOL_NAME_LENGTH] or "tool"

@@ -23,7 +23,7 @@ from holdfast.limits import SYSTEM_IN_FORCE
 EMPTY: Final = "[empty message]"
 """Text that replaces an empty user message, because some providers refuse empty messages."""
 CONTENT_BLOCKS: Final = "content_blocks"
-"""Field of a reply in which `holdfast.wire.anthropic` stores Anthropic's original content blocks."""
+"""Field of a reply in which `holdfast.models.codecs.messages` stores Anthropic's original content blocks."""
 
 
 def has_content(message: Message) -> bool:

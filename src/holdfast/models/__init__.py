@@ -4,8 +4,8 @@ base      the protocol of a model and its request     client            base cla
 deltas    models that yield deltas                    codecs            formats of requests and replies, one per API
 openai    client for OpenAI-compatible upstreams      anthropic         client for Anthropic's Messages API
 responses client for OpenAI's Responses API
-answer    parser for OpenAI's responses               anthropic_stream  parser for Anthropic's responses
-http      headers, keys, URLs, the proxy              anthropic_access  paths and headers of Anthropic's API
+answer    parser for OpenAI's responses               codecs            conversions between deltas, messages and APIs
+http      headers, keys, URLs, the proxy
 sse       parser for event streams                    failures          conversion of upstream errors to Holdfast's errors
 overflow  detection of prompts that are too long      health            cool-down of failing upstreams
 limited   a limit on concurrent calls                 count_endpoints   URLs and request formats of providers' token counts

@@ -16,14 +16,16 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from holdfast.context.dialects import Dialect, adapt_messages
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
-from holdfast.models import anthropic_access
+from holdfast.models.anthropic import HOST, make_headers, normalize_path
+from holdfast.models.codecs.messages.blocks import encode_messages
+from holdfast.models.codecs.messages.tools import encode_tools
 from holdfast.models.http import check_api_key
 from holdfast.numbers import is_whole
-from holdfast.wire import anthropic, gemini
+from holdfast.wire import gemini
 from holdfast.wire.openai import parse_messages, split_system
 
 Kind = Literal["openai", "anthropic", "gemini"]
-_HOSTS: Final[dict[str, Kind]] = {anthropic_access.HOST: "anthropic", "generativelanguage.googleapis.com": "gemini"}
+_HOSTS: Final[dict[str, Kind]] = {HOST: "anthropic", "generativelanguage.googleapis.com": "gemini"}
 
 Body = Mapping[str, Any]
 
@@ -85,7 +87,7 @@ def find_count_endpoint(base_url: str, api_key: str | None, model: str, *, provi
         # Gemini's OpenAI-compatible API is in a subfolder of its own.
         path = f"{path.removesuffix('/openai') or '/v1beta'}/models/{{model}}:countTokens"
     elif provider == "anthropic":
-        path = f"{anthropic_access.normalize_path(path)}/messages/count_tokens"
+        path = f"{normalize_path(path)}/messages/count_tokens"
     else:
         path = f"{path or '/v1'}/{'messages/count_tokens' if kind == 'anthropic' else 'responses/input_tokens'}"
     url = urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
@@ -94,7 +96,7 @@ def find_count_endpoint(base_url: str, api_key: str | None, model: str, *, provi
 
 def _build_headers(kind: Kind, host: str, api_key: str | None) -> dict[str, str]:
     if kind == "anthropic":
-        return anthropic_access.make_headers(host, api_key)
+        return make_headers(host, api_key)
     if not api_key:
         return {}
     key = check_api_key(api_key)
@@ -112,9 +114,9 @@ def _convert_messages(body: Body, dialect: Dialect) -> list[Message]:
 
 
 def _build_anthropic(body: Body, model: str) -> dict[str, Any]:
-    request = {"model": model, **anthropic.build_request(_convert_messages(body, "anthropic"))}
+    request = {"model": model, **encode_messages(_convert_messages(body, "anthropic"))}
     tools = body.get("tools")
-    return request | {"tools": anthropic.convert_tools(tools)} if tools else request
+    return request | {"tools": encode_tools(tools)} if tools else request
 
 
 def _build_gemini(body: Body, model: str) -> dict[str, Any]:

@@ -12,11 +12,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.context.dialects import CLOSING, OPENING, RECEIVED, SYSTEM_NOTE, with_object_arguments
+from holdfast.context.dialects import CLOSING, OPENING, RECEIVED, SYSTEM_NOTE, to_tool_name, with_object_arguments
 from holdfast.context.units import EMPTY, add_label, is_blank, with_id
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.domain.profiles import REPLY_FIELDS, Profile
-from holdfast.wire.anthropic import to_tool_name
 from holdfast.wire.gemini import to_function_name
 from holdfast.wire.openai import NATIVE
 

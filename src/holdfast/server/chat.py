@@ -22,6 +22,7 @@ from holdfast.domain.reconcile import Mode
 from holdfast.engine.session_lock import check_mode
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.media.store import take_media_out
+from holdfast.models.codecs.messages.betas import check_native_fields
 from holdfast.numbers import check_whole
 from holdfast.server.apis.api_format import ApiFormat, ParsedRequest
 from holdfast.server.http import Call, mask_secrets, refuse_unknown
@@ -51,7 +52,6 @@ from holdfast.tools.memory_files import has_fact_tool
 from holdfast.turns.interruptions import separate_heard
 from holdfast.turns.placement import Placement, release_on_error
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
-from holdfast.wire.anthropic_betas import check_native_fields
 from holdfast.wire.openai import split_system
 from holdfast.wire.request_fields import is_session_name
 

@@ -7,22 +7,23 @@ from typing import Any, Final
 
 from holdfast.config.gateway import Gateway
 from holdfast.domain.messages import Message
-from holdfast.models.codecs.responses.ids import is_reference
-from holdfast.server.apis.anthropic import MessagesContext
-from holdfast.server.apis.api_format import ParsedRequest
-from holdfast.server.http import Call
-from holdfast.server.requester import identify_requester, name_session
-from holdfast.server.resumption import find_item, make_summary_message, resume
-from holdfast.turns.compaction import CompactionOrder, add_summarized
-from holdfast.wire.anthropic_compaction import (
+from holdfast.models.codecs.messages.context_management import (
     COMPACTION,
+    FIELD,
+    SERVED_FOR_OTHERS,
     CompactionWish,
+    ContextWishes,
     FoundBlock,
     drop_blocks,
     find_block,
     has_blocks,
 )
-from holdfast.wire.anthropic_edits import FIELD, SERVED_FOR_OTHERS
+from holdfast.models.codecs.responses.ids import is_reference
+from holdfast.server.apis.api_format import ParsedRequest
+from holdfast.server.http import Call
+from holdfast.server.requester import identify_requester, name_session
+from holdfast.server.resumption import find_item, make_summary_message, resume
+from holdfast.turns.compaction import CompactionOrder, add_summarized
 from holdfast.wire.openai import split_system
 
 
@@ -35,7 +36,7 @@ async def resolve_compaction(call: Call, parsed: ParsedRequest, gateway: Gateway
     Raises:
         UnknownCompaction: the user has no compaction with the reference in the block.
     """
-    context: MessagesContext = parsed.context
+    context: ContextWishes = parsed.context
     if not context.has_edits and context.compaction is None and not has_blocks(parsed.messages):
         return parsed
     body = parsed.body
@@ -54,7 +55,7 @@ async def resolve_compaction(call: Call, parsed: ParsedRequest, gateway: Gateway
 
 def merge_clearing(parsed: ParsedRequest) -> Mapping[str, Any] | None:
     """Return the options of `clear_tool_results` for a request, with the reasoning that its edits clear."""
-    context: MessagesContext = parsed.context
+    context: ContextWishes = parsed.context
     return (
         parsed.clearing if context.thinking is None else {**(parsed.clearing or {}), "keep_thinking": context.thinking}
     )

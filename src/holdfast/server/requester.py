@@ -14,9 +14,9 @@ from holdfast.config.gateway import Gateway
 from holdfast.context.dialects import Dialect
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import DEFAULT_USER, Session
+from holdfast.models.codecs.messages.requests import read_user
 from holdfast.server.http import Call
 from holdfast.turns.turn import TurnWarning
-from holdfast.wire.anthropic_requests import read_user
 from holdfast.wire.request_fields import PROVIDER_FIELDS, find_misspelt_name, is_session_name
 
 Source = Literal["key", "user_id", "user", "safety_identifier", "metadata.user_id", "header", "default"]
@@ -107,7 +107,7 @@ def _list_users(call: Call, body: Mapping[str, Any], gateway: Gateway, api: Dial
     metadata = body.get("metadata")
     if api == "anthropic" and isinstance(metadata, Mapping) and metadata.get("user_id"):
         named = read_user(metadata["user_id"])
-        if found.get("user") == named:  # copied from there, see `holdfast.wire.anthropic_requests`
+        if found.get("user") == named:  # copied from there, see `decode_fields`
             del found["user"]
         found["metadata.user_id"] = named
     if user := _read_headers(call, gateway.user_headers, "users"):

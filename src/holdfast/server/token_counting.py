@@ -24,6 +24,9 @@ from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
+from holdfast.models.codecs.messages.context_management import FIELD
+from holdfast.models.codecs.messages.foreign import convert_fields, drop_foreign_fields
+from holdfast.models.codecs.messages.tools import replace_typed_tools
 from holdfast.server.apis.anthropic import Messages
 from holdfast.server.apis.responses import Responses, to_responses_error
 from holdfast.server.chat import check_fields, read_settings
@@ -36,9 +39,6 @@ from holdfast.server.routes import Routes
 from holdfast.sessions.next_prompt import build_next_prompt, make_unsaved_session
 from holdfast.turns.prompt import check_body, count_by_provider
 from holdfast.turns.turn import TurnRequest
-from holdfast.wire.anthropic_edits import FIELD
-from holdfast.wire.anthropic_requests import convert_fields, drop_foreign_fields
-from holdfast.wire.anthropic_tools import replace_typed_tools
 from holdfast.wire.openai import convert_parts, split_system, to_chat_message
 
 routes = Routes("chat")

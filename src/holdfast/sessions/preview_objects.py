@@ -16,10 +16,11 @@ from holdfast.context.settings import ContextSettings
 from holdfast.context.sources import MessageSource, join_sources, list_message_sources
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall
+from holdfast.models.codecs.messages.blocks import encode_messages, map_blocks
+from holdfast.models.codecs.messages.cache import MARK
 from holdfast.models.fitting import move_media_after_results
 from holdfast.sessions.prompt_sections import DividedPrompt
-from holdfast.wire import anthropic, gemini
-from holdfast.wire.anthropic import MARK
+from holdfast.wire import gemini
 from holdfast.wire.openai import to_chat_message
 
 
@@ -164,7 +165,7 @@ def _list_sources(found: Preview) -> list[MessageSource]:
     sources = list_message_sources(found.built)
     match found.built.request.dialect:
         case "anthropic":
-            return join_sources(sources, anthropic.map_blocks(found.sent))
+            return join_sources(sources, map_blocks(found.sent))
         case "gemini":
             return []
         case _:
@@ -180,7 +181,7 @@ def to_dialect(
     """
     match dialect:
         case "anthropic":
-            request = anthropic.build_request(sent, cache=MARK if marked else None)
+            request = encode_messages(sent, cache=MARK if marked else None)
             return request.get("system"), request["messages"]
         case "gemini":
             request = gemini.build_request(sent)

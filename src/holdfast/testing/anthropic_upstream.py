@@ -16,27 +16,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
+from holdfast.models.codecs.messages.blocks import decode_messages, decode_system
+from holdfast.models.codecs.messages.errors import make_error
+from holdfast.models.codecs.messages.events import split_message
+from holdfast.models.codecs.messages.reply_encoder import encode_events
 from holdfast.models.collect import WORDS
 from holdfast.testing.upstream import Received, Reply, ScriptedUpstream
-from holdfast.wire.anthropic import parse_messages, parse_system
 from holdfast.wire.openai import to_chat_message
 
 Json = dict[str, Any]
 MAX_LOOK_BACK: Final = 20
 """Number of blocks, from a block with a cache mark backwards, at which a cached prefix may end. Source: Anthropic's page "Prompt caching"."""
-_TYPES: Final = {
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
 
 
 class AnthropicUpstream(ScriptedUpstream):
@@ -65,23 +58,24 @@ class AnthropicUpstream(ScriptedUpstream):
         return None
 
     def to_chat(self, body: Json) -> Mapping[str, Any]:
-        messages = [*parse_system(body.get("system")), *parse_messages(body["messages"])]
-        return {**body, "messages": [to_chat_message(message) for message in messages]}
+        groups = [decode_system(body.get("system")), *decode_messages(body["messages"])]
+        return {**body, "messages": [to_chat_message(message) for group in groups for message in group]}
 
     def format_failure(self, reply: Reply) -> bytes:
         if isinstance(reply.error, Mapping) and "type" in reply.error:
             return json.dumps(reply.error).encode()
-        kind = _TYPES.get(reply.status, "invalid_request_error" if reply.status < 500 else "api_error")
         given = reply.error.get("error") if isinstance(reply.error, Mapping) else {"message": reply.error or "scripted"}
-        error = {"type": "error", "error": {"type": kind, **(given or {})}, "request_id": "req_scripted"}
-        return json.dumps(error).encode()
+        return json.dumps(make_error(reply.status, given or {}, "req_scripted")).encode()
 
     def format_reply(self, reply: Reply, body: Json, number: int) -> bytes:
         return json.dumps(self._make_message(reply, body, number)).encode()
 
     def format_events(self, reply: Reply, body: Json, number: int) -> list[bytes]:
-        events = _make_events(self._make_message(reply, body, number)) if reply.chunks is None else reply.chunks
-        pieces = [_format_event(event) for event in events]
+        events = reply.chunks
+        if events is None:
+            start, *rest = split_message(self._make_message(reply, body, number), WORDS.findall)
+            events = [start, {"type": "ping"}, *rest]
+        pieces = [encode_events([event]) for event in events]
         if reply.error is None:
             return pieces
         return [*pieces[: reply.cut_after], b"event: error\ndata: " + self.format_failure(reply) + b"\n\n"]
@@ -137,50 +131,6 @@ def _make_call(call: tuple[str, Any] | Json, call_id: str) -> Json:
     name, arguments = call
     given = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
     return {"type": "tool_use", "id": call_id, "name": name, "input": given}
-
-
-# -- the stream ------------------------------------------------------------------------
-
-
-def _format_event(event: Mapping[str, Any]) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (event["type"].encode(), json.dumps(event, ensure_ascii=False).encode())
-
-
-def _make_events(message: Json) -> Iterator[Json]:
-    """Yield the events of a stream for a message. Texts are divided into words, and arguments of tool calls into pieces of JSON.
-
-    Source: Anthropic's page "Streaming messages".
-    """
-    last = {name: message[name] for name in ("stop_reason", "stop_sequence")}
-    begun = {**message, "content": [], "stop_reason": None, "usage": {**message["usage"], "output_tokens": 1}}
-    yield {"type": "message_start", "message": begun}
-    yield {"type": "ping"}
-    for index, block in enumerate(message["content"]):
-        start, deltas = _split_block(block)
-        yield {"type": "content_block_start", "index": index, "content_block": start}
-        yield from ({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas)
-        yield {"type": "content_block_stop", "index": index}
-    usage = {"output_tokens": message["usage"]["output_tokens"]}
-    yield {"type": "message_delta", "delta": last, "usage": usage}
-    yield {"type": "message_stop"}
-
-
-def _split_block(block: Json) -> tuple[Json, list[Json]]:
-    """Return the block as a stream starts it, and the deltas that complete it."""
-    match block["type"]:
-        case "text":
-            deltas = [{"type": "text_delta", "text": word} for word in WORDS.findall(block["text"])]
-            cited = [{"type": "citations_delta", "citation": one} for one in block.get("citations") or ()]
-            return {"type": "text", "text": ""}, [*deltas, *cited]
-        case "thinking":
-            deltas = [{"type": "thinking_delta", "thinking": word} for word in WORDS.findall(block["thinking"])]
-            signed = {"type": "signature_delta", "signature": block["signature"]}
-            return {"type": "thinking", "thinking": "", "signature": ""}, [*deltas, signed]
-        case "tool_use" | "server_tool_use" | "mcp_tool_use":
-            written = json.dumps(block["input"]) if block["input"] else ""
-            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", *WORDS.findall(written))]
-            return {**block, "input": {}}, deltas
-    return block, []
 
 
 # -- the cache ---------------------------------------------------------------------------

@@ -16,11 +16,11 @@ from holdfast.domain.memory import REVIEWED_ORIGINS, Origin
 from holdfast.errors import HoldfastError
 from holdfast.memory.file_edits import parse_command
 from holdfast.memory.files import ROOT, ChangeSource
+from holdfast.models.codecs.messages.tools import MEMORY_INSTRUCTION, MEMORY_TYPE, make_memory_function
 from holdfast.tools.context import ToolContext
 from holdfast.tools.memory import MEMORY
 from holdfast.tools.memory_origin import OWN_FILES, trace_words
 from holdfast.tools.tool import Tool, ToolRefusal, Toolset
-from holdfast.wire.anthropic_tools import MEMORY_DESCRIPTION, MEMORY_INSTRUCTION, MEMORY_PARAMETERS, MEMORY_TYPE
 
 HELD: Final = (
     "Held for review: the text may come from a tool, a page or another person, so nothing changes until it is accepted."
@@ -93,8 +93,7 @@ def _make_tool() -> Tool:
     return Tool(
         name=MEMORY,
         call=run_memory_command,
-        description=MEMORY_DESCRIPTION,
-        parameters=MEMORY_PARAMETERS,
+        **make_memory_function(),
         reads_state=False,
         in_order=True,
         native={"type": MEMORY_TYPE, "name": MEMORY},

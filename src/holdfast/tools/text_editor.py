@@ -24,18 +24,17 @@ from holdfast.memory.file_edits import (
     replace_once,
     show_file,
 )
-from holdfast.secrets import Guard
-from holdfast.tools.artifacts import AUTHOR, mask_secrets
-from holdfast.tools.context import ToolContext
-from holdfast.tools.tool import Tool, ToolRefusal, Toolset
-from holdfast.wire.anthropic_tools import (
+from holdfast.models.codecs.messages.tools import (
     EDITOR_NATIVE,
     EDITOR_TYPES,
     UNDOING_NAME,
     UNDOING_TYPES,
-    describe_editor,
-    make_editor_parameters,
+    make_editor_function,
 )
+from holdfast.secrets import Guard
+from holdfast.tools.artifacts import AUTHOR, mask_secrets
+from holdfast.tools.context import ToolContext
+from holdfast.tools.tool import Tool, ToolRefusal, Toolset
 
 TEXT_EDITOR: Final = "text_editor"
 """Name of the tool."""
@@ -238,8 +237,7 @@ def add_text_editor(known: Toolset, guard: Guard | None) -> Toolset:
     tool = Tool(
         name=TEXT_EDITOR,
         call=TextEditor(guard).run,
-        description=describe_editor(undoes=True),
-        parameters=make_editor_parameters(undoes=True),
+        **make_editor_function(undoes=True),
         reads_state=False,
         named=True,
         in_order=True,

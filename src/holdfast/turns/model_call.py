@@ -44,12 +44,12 @@ from holdfast.models import (
     read_usage,
     stream_deltas,
 )
+from holdfast.models.codecs.messages.betas import check_native_fields
+from holdfast.models.codecs.messages.foreign import convert_fields
 from holdfast.turns.interruptions import address_model
 from holdfast.turns.prompt import add_tools, build_prompt, check_body, to_sendable
 from holdfast.turns.refusals import Refusals
 from holdfast.turns.turn import Turn, TurnWarning
-from holdfast.wire.anthropic_betas import check_native_fields
-from holdfast.wire.anthropic_requests import convert_fields
 
 _log = logging.getLogger("holdfast.models")
 PROGRESS = "include_progress"

@@ -35,6 +35,9 @@ from holdfast.limits import INLINE_MESSAGES, INSTRUCTED_ARTIFACT_BYTES
 from holdfast.media.outgoing import prepare_for_model
 from holdfast.memory.checks import find_owners
 from holdfast.models import ModelRequest, encode_request
+from holdfast.models.codecs.messages import requests as messages_api
+from holdfast.models.codecs.messages.foreign import drop_foreign_fields, is_plain
+from holdfast.models.codecs.messages.tools import add_betas, get_instruction, replace_typed_tools
 from holdfast.models.codecs.responses.ids import SECRET_BYTES, make_reference
 from holdfast.models.codecs.responses.notes import CompactionNote
 from holdfast.overlays.session_cache import ReadView, is_heavy, read_view
@@ -43,9 +46,6 @@ from holdfast.turns.compaction import Compacted, CompactionOrder, compact_sessio
 from holdfast.turns.interruptions import check_interruptable
 from holdfast.turns.recall import keep_recalled, prepare_recall, recall_other_sessions, recall_session
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
-from holdfast.wire import anthropic_requests
-from holdfast.wire.anthropic_requests import drop_foreign_fields, is_plain
-from holdfast.wire.anthropic_tools import add_betas, get_instruction, replace_typed_tools
 
 _RECOUNTS = 3
 """Maximum number of times that a prompt is counted by the provider, and built again because the count exceeds the
@@ -375,7 +375,7 @@ def check_body(responder: Responder, body: Mapping[str, Any], learned: Learned |
         return
     responder.tools.check(body)
     if responder.llm.dialect == "anthropic":
-        anthropic_requests.check({**responder.llm.params, **body})
+        messages_api.check({**responder.llm.params, **body})
     responder.llm.compute_budget(read_reply_tokens(body), tools=bool(tools or responder.tools), learned=learned)
 
 

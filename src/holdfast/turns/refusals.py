@@ -19,12 +19,12 @@ from holdfast.domain.refusals import Refusal, read_refusals
 from holdfast.errors import ContextTooLong, HoldfastError, ModelError, ModelRejected
 from holdfast.limits import REFUSED_A_TURN
 from holdfast.models import ModelRequest, encode_request
+from holdfast.models.codecs.messages.blocks import find_part, map_blocks
 from holdfast.models.codecs.responses.items import map_items
 from holdfast.models.fitting import Sent, fit_messages
 from holdfast.models.refusals import find_place, learn_media, learn_rule, read_reason, read_words
 from holdfast.turns.prompt import build_prompt
 from holdfast.turns.turn import Turn, TurnWarning
-from holdfast.wire.anthropic import find_part, map_blocks
 
 _log = logging.getLogger("holdfast.models")
 _STATUS: Final = frozenset({400, 415, 422})

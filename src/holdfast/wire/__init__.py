@@ -1,9 +1,6 @@
 """Conversions between Holdfast's own data and the formats of other systems; one module per format.
 
 openai              Chat Completions messages
-anthropic           messages and tools of Anthropic's Messages API
-anthropic_requests  request bodies of that API, in both directions
-anthropic_replies   streams of that API, and the messages that they describe
 gemini              requests to Google's Gemini API
 voice               Agora's voice records
 transcripts         recorded sessions as JSON lines

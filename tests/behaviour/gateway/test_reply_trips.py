@@ -233,19 +233,12 @@ OWN: Final[Mapping[str, tuple[str, list[Row]]]] = {
     "summary": ("responses", items_reply({"id": "rs_1", "type": "reasoning", "summary": [SUMMARY]}, spoken("zqsaid"))),
 }
 """Replies with something that only one API has, marked `zqx`."""
-LOST: Final[Mapping[str, str]] = {
-    "block-field": "a text block of Anthropic keeps its text, citations and cache_control only",
-    "claude-head": "the head of an Anthropic message is made anew",
-}
-"""What is lost in an answer, and where."""
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("kind", OWN)
-async def test_own_fields_come_back(kind: str, stream: bool, request: pytest.FixtureRequest) -> None:
+async def test_own_fields_come_back(kind: str, stream: bool) -> None:
     """What only one API has reaches clients of this API, and is in pieces of one byte too."""
-    if reason := LOST.get(kind):
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
     api, chunks = OWN[kind]
     server, llm = UPSTREAMS[api]
     counted = {"stream_options": {"include_usage": True}} if api == "chat" and stream else {}

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.cli.terminal import format_line
-from holdfast.models import anthropic_access
+from holdfast.models.anthropic import make_headers, normalize_path
 
 if TYPE_CHECKING:
     from holdfast.config import Config
@@ -182,8 +182,8 @@ def _fetch_status(llm: LLMSettings) -> int:
     sent = {"user-agent": "holdfast", **({"authorization": f"Bearer {llm.api_key}"} if llm.api_key else {})}
     if llm.provider == "anthropic":
         path, sent = (
-            anthropic_access.normalize_path(path),
-            {"user-agent": "holdfast", **anthropic_access.make_headers(parts.hostname or "", llm.api_key)},
+            normalize_path(path),
+            {"user-agent": "holdfast", **make_headers(parts.hostname or "", llm.api_key)},
         )
     path, sent = f"{path}/models", {**sent, **llm.headers}
     request = Request(urlunsplit((parts.scheme, parts.netloc, path, parts.query, "")), headers=sent)  # noqa: S310  # http(s), as configured

@@ -3,59 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from starlette.types import Scope
 
 from holdfast.domain.messages import Message as ChatMessage
-from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.errors import InvalidMessage
 from holdfast.log.items import Delta, Progress
 from holdfast.models.codecs.chat import ChatDecoder
+from holdfast.models.codecs.messages.betas import HEADER, check_refused_fields, list_betas
+from holdfast.models.codecs.messages.blocks import decode_messages, decode_system
+from holdfast.models.codecs.messages.context_management import (
+    COMPACTION,
+    FIELD,
+    decode_wishes,
+    make_block,
+    make_iterations,
+    report_edits,
+)
+from holdfast.models.codecs.messages.errors import make_error
+from holdfast.models.codecs.messages.events import Block, Event, fold_events
+from holdfast.models.codecs.messages.reply_encoder import ReplyEncoder, encode_events, format_usage
+from holdfast.models.codecs.messages.requests import decode_fields
+from holdfast.models.codecs.messages.tools import apply_tool_changes
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply, request_id
 from holdfast.turns.turn import Turn
-from holdfast.wire.anthropic import parse_message_groups, parse_system
-from holdfast.wire.anthropic_betas import HEADER, check_refused_fields, parse_betas
-from holdfast.wire.anthropic_compaction import COMPACTION, CompactionWish, make_block, make_iterations, parse_summarize
-from holdfast.wire.anthropic_edits import FIELD, Edits, parse_edits, report_edits
-from holdfast.wire.anthropic_replies import Event, ReplyEvents, fold_events, format_usage
-from holdfast.wire.anthropic_requests import parse_fields
-from holdfast.wire.anthropic_tool_changes import apply_tool_changes, separate_tool_changes
 from holdfast.wire.exports import parse_record_fields
 from holdfast.wire.voice import find_records
 
 PATH: Final = "/v1/messages"
 _MODELS: Final = "/v1/models"
-_KINDS: Final[Mapping[int, str]] = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    408: "timeout_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
-"""Error types by HTTP status. Other statuses have `invalid_request_error` below 500, and `api_error` from 500 on."""
-_encoder = msgspec.json.Encoder()
-_TEXT_EVENT: Final = (
-    b"event: content_block_delta\n"
-    b'data: {"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":%b}}\n\n'
-)
 _PING: Final = b'event: ping\ndata: {"type":"ping"}\n\n'
-
-
-class MessagesContext(NamedTuple):
-    """What a request wants to be done with its conversation before a model gets it."""
-
-    compaction: CompactionWish | None = None
-    """When the conversation is to be compacted; None: never."""
-    thinking: int | None = None
-    """Number of newest turns whose reasoning stays; None: all."""
-    has_edits: bool = False
-    """True if the request has `context_management`."""
 
 
 class Messages:
@@ -68,24 +48,23 @@ class Messages:
         given, name = find_records(body)
         check_refused_fields(body)
         if isinstance(given, list):
-            given, changes = separate_tool_changes(given, name)
-            if changes:
-                body = {**body, "tools": apply_tool_changes(body.get("tools"), changes)}
-        system = parse_system(body.get("system"))
-        groups = parse_message_groups(given, name) if given else []
+            given, tools = apply_tool_changes(given, name, body.get("tools"))
+            body = {**body, "tools": tools}
+        system = decode_system(body.get("system"))
+        groups = decode_messages(given, name) if given else []
         _check_messages(given or (), name)
         own = _parse_record_fields(given or (), name, groups)
-        fields = parse_fields(body)
-        if betas := parse_betas(headers.get(HEADER, ""), fields.pop("betas", None)):
+        fields = decode_fields(body)
+        if betas := list_betas(headers.get(HEADER, ""), fields.pop("betas", None)):
             fields["betas"] = betas
-        edits = parse_edits(managed := fields.pop(FIELD, None))
-        context = MessagesContext(_get_compaction(fields, edits), edits.thinking, has_edits=managed is not None)
-        if edits.others:
-            fields[FIELD] = {"edits": edits.others}
+        wishes = decode_wishes(fields)
+        fields.pop(FIELD, None)
+        if wishes.others:
+            fields[FIELD] = {"edits": wishes.others}
         messages = [message for group in groups for message in group]
         own = ({},) * len(system) + own if own else ()
         return ParsedRequest(
-            fields, [*system, *messages], own, api="anthropic", given=given, context=context, clearing=edits.clearing
+            fields, [*system, *messages], own, api="anthropic", given=given, context=wishes, clearing=wishes.clearing
         )
 
     def create_encoder(self, parsed: ParsedRequest, turn: Turn) -> MessageEvents:
@@ -93,15 +72,6 @@ class Messages:
 
     def to_error(self, reply: Reply) -> Reply:
         return to_anthropic_error(reply)
-
-
-def _get_compaction(fields: Mapping[str, Any], edits: Edits) -> CompactionWish | None:
-    """Return when a request wants its conversation to be compacted, by its field `compaction` or by an edit."""
-    summarize = parse_summarize(fields.get(COMPACTION))
-    if summarize is not None and (edits.compaction is not None or edits.clearing is not None or edits.others):
-        message = f"{COMPACTION} and {FIELD} cannot be sent together: send one of them"
-        raise InvalidRequest(message, param=COMPACTION)
-    return summarize or edits.compaction
 
 
 def _parse_record_fields(
@@ -141,40 +111,21 @@ class MessageEvents:
     def __init__(self, turn: Turn, *, clears: bool = False) -> None:
         self._turn = turn
         self._clears = clears
-        self._events = ReplyEvents()
+        self._reply = ReplyEncoder(self._make_compaction)
         self._session: Mapping[str, Any] = {}
         self._failed = False
 
     def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
         self._session = session
-        return fold_events([*self._add(ChatDecoder().decode(completion)), *self._end()])
+        return fold_events([*self._reply.add(ChatDecoder().decode(completion)), *self._end()])
 
-    def _report_stop(self) -> dict[str, Any]:
-        return {"stop_reason": COMPACTION} if self._turn.is_answered_by_compaction else {}
-
-    def _report_iterations(self, usage: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the part of `usage` that lists the compaction, if there was one."""
+    def _make_compaction(self) -> Block | None:
         done = self._turn.compacted
-        if done is None:
-            return {}
-        own = None if self._turn.is_answered_by_compaction else usage
-        return {"iterations": make_iterations(format_usage(done.usage), own)}
-
-    def _report_edits(self) -> dict[str, Any]:
-        if not self._clears:
-            return {}
-        built = self._turn.working_set
-        return {FIELD: report_edits(None if built is None else built.window)}
+        return None if done is None else make_block(done.text, done.reference)
 
     def encode(self, deltas: list[Delta], session: Mapping[str, Any] | None) -> bytes:
-        if (words := self._events.get_appended_text(deltas)) is not None:
-            return _TEXT_EVENT % (self._events.index, _encoder.encode(words))
         self._session = session or self._session
-        return _encode_events(self._add(deltas))
-
-    def _add(self, deltas: Sequence[Delta]) -> list[Event]:
-        done = None if self._events.has_begun else self._turn.compacted
-        return self._events.add(deltas, None if done is None else make_block(done.text, done.reference))
+        return self._reply.encode(deltas)
 
     def encode_progress(self, progress: Progress) -> bytes:
         """Encode progress as an SSE comment, as `ChunkEvents` does."""
@@ -186,33 +137,37 @@ class MessageEvents:
     def encode_cut(self, session: Mapping[str, Any]) -> bytes:
         """Record that the reply was interrupted, and return no bytes. `encode_end` then encodes the last events."""
         self._session = session
-        self._events.cut()
+        self._reply.cut()
         return b""
 
     def encode_error(self, error: Mapping[str, Any]) -> bytes:
         self._failed = True
         kind = error["error"].get("type")
         status = {"rate_limit_error": 429, "invalid_request_error": 400}.get(kind, 500)
-        return _encode_events([_make_error(error, status)])
+        return encode_events([_convert_error(error, status)])
 
     def encode_end(self) -> bytes:
         """Encode the last events, with usage, stop reason and session fields. After an error, return no bytes."""
-        if self._failed:
-            return b""
-        return _encode_events(self._end())
+        return b"" if self._failed else encode_events(self._end())
 
     def _end(self) -> list[Event]:
-        more = {**self._report_edits(), **self._session}
-        return self._events.end(more, self._report_stop(), self._report_iterations)
+        more, turn = dict(self._session), self._turn
+        if self._clears:
+            built = turn.working_set
+            more = {FIELD: report_edits(None if built is None else built.window), **more}
+        stop = {"stop_reason": COMPACTION} if turn.is_answered_by_compaction else {}
+        return self._reply.end(more, stop, self._report_iterations)
+
+    def _report_iterations(self, usage: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the part of `usage` that lists the compaction, if there was one."""
+        done = self._turn.compacted
+        if done is None:
+            return {}
+        own = None if self._turn.is_answered_by_compaction else usage
+        return {"iterations": make_iterations(format_usage(done.usage), own)}
 
     def close(self) -> None:
         """Do nothing: the encoder holds nothing."""
-
-
-def _encode_events(events: list[Event]) -> bytes:
-    return b"".join(
-        b"event: " + event["type"].encode() + b"\ndata: " + _encoder.encode(event) + b"\n\n" for event in events
-    )
 
 
 # -- errors ------------------------------------------------------------------
@@ -223,16 +178,18 @@ def to_anthropic_error(reply: Reply) -> Reply:
     body = reply.body
     if reply.status < 400 or not isinstance(body, Mapping) or "error" not in body:
         return reply
-    return msgspec.structs.replace(reply, body=_make_error(body, reply.status))
+    return msgspec.structs.replace(reply, body=_convert_error(body, reply.status))
 
 
-def _make_error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
+def _convert_error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
     """Convert OpenAI's error object to Anthropic's. The error code is in `details`, where Anthropic's client looks for it."""
     given = body["error"]
-    kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    error = {"type": kind, "message": given.get("message"), "param": given.get("param")}
-    error["details"] = {"error_code": given.get("code")}
-    return {"type": "error", "error": error, "request_id": request_id.get()}
+    fields = {
+        "message": given.get("message"),
+        "param": given.get("param"),
+        "details": {"error_code": given.get("code")},
+    }
+    return make_error(status, fields, request_id.get())
 
 
 def is_anthropic_request(scope: Scope) -> bool:

@@ -1,8 +1,8 @@
-"""Replies in the format of Anthropic's Messages API: the events of a stream, or the message that they describe.
+"""Encode replies in the format of Anthropic's Messages API: the events of a stream.
 
 Follows the API reference, "Create a Message" and "Streaming Messages". The deltas of an Anthropic model's reply contain
-the fields that `holdfast.models.anthropic_stream` sets: `thinking_blocks`, `content_blocks`, `native_finish_reason`, and
-Anthropic's own numbers in the usage.
+the fields that `holdfast.models.codecs.messages.reply_decoder` sets: `thinking_blocks`, `content_blocks`,
+`native_finish_reason`, and Anthropic's own numbers in the usage.
 """
 
 from __future__ import annotations
@@ -13,122 +13,45 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.context.dialects import THINKING, parse_arguments
+from holdfast.context.dialects import THINKING
 from holdfast.domain.messages import UNSPOKEN_PARTS
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Reasoning, Text, Usage, get_text
+from holdfast.models.codecs.messages.blocks import BLOCKS, CALL_FIELDS, NATIVE_FIELDS
+from holdfast.models.codecs.messages.events import Block, Event, split_block
 from holdfast.numbers import is_whole
-from holdfast.wire.anthropic import BLOCKS
 
-Block = dict[str, Any]
-Event = dict[str, Any]
-REASONS: Final[Mapping[str, str]] = {
-    "stop": "end_turn",
-    "length": "max_tokens",
-    "tool_calls": "tool_use",
-    "function_call": "tool_use",
-    "content_filter": "refusal",
+_REASONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "stop": ("end_turn", "stop_sequence", "pause_turn"),
+    "length": ("max_tokens", "model_context_window_exceeded"),
+    "tool_calls": ("tool_use",),
+    "content_filter": ("refusal",),
 }
-"""Anthropic's `stop_reason` for each `finish_reason`."""
-_NATIVE: Final[Mapping[str, frozenset[str]]] = {
-    "stop": frozenset({"end_turn", "stop_sequence", "pause_turn"}),
-    "length": frozenset({"max_tokens", "model_context_window_exceeded"}),
-    "tool_calls": frozenset({"tool_use"}),
-    "content_filter": frozenset({"refusal"}),
-}
-"""Anthropic's stop reasons that are compatible with each `finish_reason`."""
+"""Anthropic's stop reasons for each `finish_reason`. If the model has reported none of them, it is the first one."""
 _CHAT_USAGE: Final = frozenset(
     {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"}
 )
 """Fields of `usage` in Chat Completions format. All others are a provider's own."""
 _ID: Final = re.compile(r"[^A-Za-z0-9_-]")
 _TEXT: Final = ("text", 0)
-_NO_USAGE: Final[Block] = {"input_tokens": 0, "output_tokens": 0}
-
-
-def fold_events(events: Iterable[Event]) -> Block:
-    """Return the message that the events of a whole stream describe."""
-    message: Block = {}
-    blocks: list[Block] = []
-    for event in events:
-        match event["type"]:
-            case "message_start":
-                message = event["message"] | {"content": blocks}
-            case "content_block_start":
-                blocks.append(dict(event["content_block"]))
-            case "content_block_delta":
-                _extend_block(blocks[-1], event["delta"])
-            case "content_block_stop" if "json" in blocks[-1]:
-                blocks[-1]["input"] = parse_arguments(blocks[-1].pop("json"))
-            case "message_delta":
-                message |= event["delta"] | {name: value for name, value in event.items() if name not in _OF_EVENT}
-    return message
-
-
-_OF_EVENT: Final = ("type", "delta")
-
-
-def _extend_block(block: Block, delta: Mapping[str, Any]) -> None:
-    match delta["type"]:
-        case "input_json_delta":
-            block["json"] = block.get("json", "") + delta["partial_json"]
-        case "citations_delta":
-            block["citations"] = [*block.get("citations", ()), delta["citation"]]
-        case "compaction_delta":
-            block |= {name: value for name, value in delta.items() if name != "type"}
-        case kind:
-            name = kind.removesuffix("_delta")
-            block[name] = block[name] + delta[name]
-
-
-def _list_native_blocks(given: Any) -> list[Block]:
-    blocks = [block for block in given if isinstance(block, Mapping)] if isinstance(given, Sequence) else []
-    found = [block for block in blocks if isinstance(block.get("type"), str)]
-    return [{name: value for name, value in block.items() if name != "index"} for block in found]
-
-
+_THOUGHT: Final = {"type": "thinking", "thinking": "", "signature": ""}
 _IN_DELTAS: Final = THINKING | {"text", "tool_use"}
 """Types of blocks that have deltas of their own."""
+_encode = msgspec.json.Encoder().encode
+_TEXT_EVENT: Final = (
+    b"event: content_block_delta\n"
+    b'data: {"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":%b}}\n\n'
+)
 
 
-def _convert_part(part: Any) -> Block | None:
-    """Return the block for a part of the content; None if replies have no such block."""
-    kind = part.get("type") if isinstance(part, Mapping) else None
-    if kind in UNSPOKEN_PARTS:
-        return dict(part)
-    text = part.get("text", part.get("refusal")) if isinstance(part, Mapping) else None
-    cited = {"citations": part["citations"]} if text and part.get("citations") else {}
-    return {"type": "text", "text": text, **cited} if isinstance(text, str) and text else None
-
-
-def _make_head(head: Mapping[str, Any]) -> Block:
-    given = str(head.get("id") or "")
-    name = given if given.startswith("msg_") else "msg_" + _ID.sub("_", given.removeprefix("chatcmpl-"))
-    return {"id": name, "type": "message", "role": "assistant", "model": str(head.get("model") or "")}
-
-
-def _make_stop(choice: Mapping[str, Any], *, called: bool) -> Block:
-    """Return the fields `stop_reason`, `stop_sequence` and, if known, `stop_details` of a reply.
-
-    Some upstreams report `stop` along with tool calls. The reason is then `tool_use`, because clients would not run the calls otherwise.
-    """
-    finish = choice.get("finish_reason")
-    finish = "tool_calls" if called and finish in (None, "stop") else finish
-    native, sequence = choice.get("native_finish_reason"), choice.get("stop_sequence")
-    reason = REASONS.get(finish, "end_turn") if isinstance(finish, str) else "end_turn"
-    if isinstance(native, str) and native in _NATIVE.get(str(finish), ()):
-        reason = native
-    details = choice.get("stop_details")
-    return {
-        "stop_reason": reason,
-        "stop_sequence": sequence if isinstance(sequence, str) else None,
-        **({"stop_details": details} if isinstance(details, Mapping) else {}),
-    }
+def encode_events(events: Iterable[Event]) -> bytes:
+    """Return events as they are sent to a client."""
+    return b"".join(b"event: %b\ndata: %b\n\n" % (event["type"].encode(), _encode(event)) for event in events)
 
 
 def format_usage(usage: Any) -> Block:
     """Return usage in Anthropic's format. Its input tokens do not include tokens that were read from or written to a cache."""
     if not isinstance(usage, Mapping):
-        return dict(_NO_USAGE)
+        return {"input_tokens": 0, "output_tokens": 0}
     if {"input_tokens", "output_tokens"} <= usage.keys():
         return {name: value for name, value in usage.items() if name not in _CHAT_USAGE}
     details = usage.get("prompt_tokens_details")
@@ -142,17 +65,18 @@ def _to_number(value: Any) -> int:
     return value if is_whole(value) else 0
 
 
-# -- as a stream ---------------------------------------------------------------
-
-
-class ReplyEvents:
+class ReplyEncoder:
     """Converter from the deltas of a reply to Anthropic's events.
 
-    Call `add` for each list of deltas, and `end` once after the last one. One block is open at a time, as in Anthropic's
-    API. The cost of a delta depends on its size only.
+    Call `add` or `encode` for each list of deltas, and `end` once after the last one. One block is open at a time, as in
+    Anthropic's API. The cost of a delta depends on its size only.
+
+    Args:
+        make_first: Returns the block that the reply begins with, or None. It is called when the reply begins.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, make_first: Callable[[], Block | None] = lambda: None) -> None:
+        self._make_first = make_first
         self._begun = False
         self.index = -1
         self._open: tuple[Any, ...] | None = None
@@ -168,19 +92,20 @@ class ReplyEvents:
         self._choice: Mapping[str, Any] = {}
         self._usage: Any = None
         self._container: Any = None
+        self._others: dict[str, Any] = {}
+        """Unknown fields of an Anthropic model's whole reply."""
+        self._sent: frozenset[str] = frozenset()
+        """Those that were sent with the beginning."""
 
-    @property
-    def has_begun(self) -> bool:
-        """True if the first event was returned."""
-        return self._begun
+    def encode(self, deltas: Sequence[Delta]) -> bytes:
+        """Return the events for a list of deltas, as they are sent to a client."""
+        only = deltas[0] if len(deltas) == 1 and self._open is _TEXT else None
+        if isinstance(only, Text) and only.text and not only.choice:  # the fast path for nearly all deltas
+            return _TEXT_EVENT % (self._index, _encode(only.text))
+        return encode_events(self.add(deltas))
 
-    def add(self, deltas: Sequence[Delta], compaction: Block | None = None) -> list[Event]:
-        """Return the events for a list of deltas.
-
-        Args:
-            deltas: The deltas.
-            compaction: With the first ones: the compaction block that the reply begins with, or None.
-        """
+    def add(self, deltas: Sequence[Delta]) -> list[Event]:
+        """Return the events for a list of deltas."""
         parts: list[Delta] = []
         calls: list[CallStart | CallArguments] = []
         for delta in deltas:
@@ -192,9 +117,7 @@ class ReplyEvents:
                 parts += [delta] if delta.in_message and delta.value else []
             else:
                 self._note(delta)
-        events = [] if self._begun else [self._make_start()]
-        if compaction is not None:
-            events += self._make_compaction(compaction)
+        events = self._begin()
         if parts:
             self._emit_or_queue(None, parts, events)
         for call in calls:
@@ -209,31 +132,11 @@ class ReplyEvents:
             self._usage = delta.numbers
         elif isinstance(delta, Finish) and delta.choice == 0:
             self._choice = {**delta.extra, "finish_reason": delta.reason}
-        elif isinstance(delta, Opaque) and delta.choice is None and delta.name == "container":
-            self._container = delta.value
-
-    def _make_compaction(self, block: Block) -> list[Event]:
-        """Return the events of a compaction block. Its text is sent in one piece, as in Anthropic's API."""
-        self.index += 1
-        delta = {
-            "type": "compaction_delta",
-            "content": block["content"],
-            "encrypted_content": block["encrypted_content"],
-        }
-        return [
-            {"type": "content_block_start", "index": self.index, "content_block": {**block, "content": None}},
-            {"type": "content_block_delta", "index": self.index, "delta": delta},
-            {"type": "content_block_stop", "index": self.index},
-        ]
-
-    def get_appended_text(self, deltas: Sequence[Delta]) -> str | None:
-        """Return the text that deltas append to the open text block; None if they do anything else.
-
-        If a text is returned, `add` need not be called for them. This is the fast path for nearly all deltas.
-        """
-        if self._open is not _TEXT or len(deltas) != 1 or not isinstance(delta := deltas[0], Text) or delta.choice:
-            return None
-        return delta.text or None
+        elif isinstance(delta, Opaque) and delta.choice is None:
+            if delta.name == "container":
+                self._container = delta.value
+            elif delta.name == NATIVE_FIELDS and isinstance(delta.value, dict):
+                self._others = delta.value
 
     def end(
         self,
@@ -248,32 +151,57 @@ class ReplyEvents:
             stop: Fields of its `delta` that differ from those of the reply.
             add_usage: Returns additional fields of `usage`, for the usage of the reply.
         """
-        events = [] if self._begun else [self._make_start()]
+        events = self._begin()
         while self._queued:
             self._release_queued(events)
         self._close_block(events)
-        delta = {**_make_stop(self._choice, called=bool(self._started_calls) and not self._cut), **(stop or {})}
+        delta = {**self._make_stop(), **(stop or {})}
         if self._container:
             delta["container"] = self._container
         usage = format_usage(self._usage)
-        usage |= add_usage(usage)
-        events.append({"type": "message_delta", "delta": delta, "usage": usage, **(more or {})})
-        events.append({"type": "message_stop"})
-        return events
+        last = {"type": "message_delta", "delta": delta, "usage": {**usage, **add_usage(usage)}}
+        others = {name: value for name, value in self._others.items() if name not in self._sent}
+        return [*events, {**others, **last, **(more or {})}, {"type": "message_stop"}]
 
     def cut(self) -> None:
         """End the reply at this point. A finish reason that the model sent before is ignored."""
         self._choice, self._cut = {"finish_reason": "stop"}, True
 
-    def _make_start(self) -> Event:
+    def _begin(self) -> list[Event]:
+        """Return the first events of the stream; empty if they were returned before."""
+        if self._begun:
+            return []
         self._begun = True
-        unknown: Block = {
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": format_usage(self._usage),
+        given = str(self._head.get("id") or "")
+        own = given if given.startswith("msg_") else "msg_" + _ID.sub("_", given.removeprefix("chatcmpl-"))
+        self._sent = frozenset(self._others)
+        message = {**self._others, "id": own, "type": "message", "role": "assistant"}
+        message["model"] = str(self._head.get("model") or "")
+        message |= {"content": [], "stop_reason": None, "stop_sequence": None, "usage": format_usage(self._usage)}
+        events: list[Event] = [{"type": "message_start", "message": message}]
+        if (first := self._make_first()) is not None:
+            self._emit_block(first, events)
+        return events
+
+    def _make_stop(self) -> Block:
+        """Return the fields `stop_reason`, `stop_sequence` and, if known, `stop_details` of the reply.
+
+        Some upstreams report `stop` along with tool calls. The reason is then `tool_use`, because clients would not run the calls
+        otherwise.
+        """
+        choice = self._choice
+        finish = choice.get("finish_reason")
+        if finish == "function_call" or (self._started_calls and not self._cut and finish in (None, "stop")):
+            finish = "tool_calls"
+        known = _REASONS.get(str(finish), ("end_turn",))
+        native, sequence, details = (
+            choice.get(name) for name in ("native_finish_reason", "stop_sequence", "stop_details")
+        )
+        return {
+            "stop_reason": native if native in known else known[0],
+            "stop_sequence": sequence if isinstance(sequence, str) else None,
+            **({"stop_details": details} if isinstance(details, Mapping) else {}),
         }
-        return {"type": "message_start", "message": {**_make_head(self._head), **unknown}}
 
     # -- what comes between the pieces of a call ------------------------------------
 
@@ -326,12 +254,18 @@ class ReplyEvents:
         fields = {delta.name: delta.value for delta in deltas if isinstance(delta, Opaque)}
         text = get_text(deltas)
         blocks = _list_native_blocks(fields.get(BLOCKS))
-        is_whole = len(deltas) > 1 and text == "".join(str(one["text"]) for one in blocks if one["type"] == "text")
-        if blocks and is_whole:  # a complete reply: the answer to a repeated request
+        # The start of a text has its other fields. Its text follows.
+        start = blocks.pop() if blocks and blocks[-1]["type"] == "text" and "text" not in blocks[-1] else None
+        said = "".join(str(one.get("text") or "") for one in blocks if one["type"] == "text")
+        if blocks and start is None and len(deltas) > 1 and text == said:
+            # a complete reply: the answer to a repeated request
             self._emit_blocks(blocks, events)
             text, blocks = "", []
         elif not self._emit_thinking(fields.get("thinking_blocks"), events):
             self._emit_reasoning("".join(delta.text for delta in deltas if isinstance(delta, Reasoning)), events)
+        if start is not None:
+            self._close_block(events)
+            self._open_block(_TEXT, {**start, "text": ""}, events)
         self._emit_text(text, events)
         if isinstance(refusal := fields.get("refusal"), str):
             self._emit_text(refusal, events)
@@ -352,29 +286,26 @@ class ReplyEvents:
         for block in blocks if isinstance(blocks, list) else ():
             if not isinstance(block, Mapping):
                 continue
+            block, index = {name: value for name, value in block.items() if name != "index"}, block.get("index")  # noqa: PLW2901
             if block.get("type") == "redacted_thinking":
-                self._emit_block({name: value for name, value in block.items() if name != "index"}, events)
+                self._emit_block(block, events)
                 continue
-            self._open_block(("thinking", block.get("index")), _EMPTY_THOUGHT, events)
-            if block.get("thinking"):
-                events.append(self._make_delta({"type": "thinking_delta", "thinking": block["thinking"]}))
-            if block.get("signature"):
-                events.append(self._make_delta({"type": "signature_delta", "signature": block["signature"]}))
+            self._open_block(("thinking", index), _THOUGHT, events)
+            events += map(self._make_delta, split_block({**block, "type": "thinking"})[1])
         return bool(blocks)
 
     def _emit_reasoning(self, text: str, events: list[Event]) -> None:
         """Emit unsigned reasoning, which is plain text."""
         if text:
-            self._open_block(("thinking", None), _EMPTY_THOUGHT, events)
+            self._open_block(("thinking", None), _THOUGHT, events)
             events.append(self._make_delta({"type": "thinking_delta", "thinking": text}))
 
     def _emit_finished(self, blocks: Sequence[Block], events: list[Event]) -> None:
         """Emit the parts of completed blocks that are not emitted yet. Their text and reasoning already are."""
-        for block in blocks:
-            if block["type"] not in _IN_DELTAS:
-                self._emit_block(block, events)
-        if blocks and blocks[-1].get("type") == "text" and self._open == _TEXT:
-            self._emit_citations(blocks[-1], events)
+        self._emit_blocks([block for block in blocks if block["type"] not in _IN_DELTAS], events)
+        if blocks[-1]["type"] == "text" and self._open == _TEXT:
+            cited = split_block({**blocks[-1], "text": ""})[1]
+            events += map(self._make_delta, cited)
         self._close_block(events)
 
     def _emit_call(self, delta: CallStart | CallArguments, events: list[Event]) -> None:
@@ -383,7 +314,7 @@ class ReplyEvents:
             if delta.at in self._started_calls:
                 return
             self._started_calls.add(delta.at)
-            more = {name: delta.extra[name] for name in ("caller", "toolset_name") if delta.extra.get(name)}
+            more = {name: delta.extra[name] for name in CALL_FIELDS if delta.extra.get(name)}
             block = {"type": "tool_use", "id": str(delta.id or f"call_{delta.at}"), "name": str(delta.name or "")}
             self._open_block(what, {**block, "input": {}, **more}, events)
             self._arguments = []
@@ -397,21 +328,13 @@ class ReplyEvents:
 
     def _emit_block(self, block: Block, events: list[Event]) -> None:
         """Emit a complete block. Its text or reasoning is emitted as deltas, because clients assemble blocks from deltas."""
-        kind = block.get("type")
+        start, deltas = split_block(block)
+        if block["type"] == "text" and not deltas:
+            return
         self._close_block(events)
-        if kind == "text":
-            self._emit_text(str(block.get("text") or ""), events)
-            self._emit_citations(block, events)
-        elif kind == "thinking":
-            self._emit_thinking([block], events)
-        else:
-            self._open_block(("whole", self.index), block, events)
+        self._open_block(("whole", self._index), start, events)
+        events += map(self._make_delta, deltas)
         self._close_block(events)
-
-    def _emit_citations(self, block: Block, events: list[Event]) -> None:
-        """Emit the citations of the open text block."""
-        citations = block.get("citations") or ()
-        events.extend(self._make_delta({"type": "citations_delta", "citation": citation}) for citation in citations)
 
     # -- one at a time -------------------------------------------------------------
 
@@ -432,4 +355,17 @@ class ReplyEvents:
         return {"type": "content_block_delta", "index": self.index, "delta": delta}
 
 
-_EMPTY_THOUGHT: Final = {"type": "thinking", "thinking": "", "signature": ""}
+def _list_native_blocks(given: Any) -> list[Block]:
+    blocks = [block for block in given if isinstance(block, Mapping)] if isinstance(given, Sequence) else []
+    found = [block for block in blocks if isinstance(block.get("type"), str)]
+    return [{name: value for name, value in block.items() if name != "index"} for block in found]
+
+
+def _convert_part(part: Any) -> Block | None:
+    """Return the block for a part of the content; None if replies have no such block."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if kind in UNSPOKEN_PARTS:
+        return dict(part)
+    text = part.get("text", part.get("refusal")) if isinstance(part, Mapping) else None
+    cited = {"citations": part["citations"]} if text and part.get("citations") else {}
+    return {"type": "text", "text": text, **cited} if isinstance(text, str) and text else None
