@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Final, TypeGuard
 
 from holdfast.errors import InvalidRequest
@@ -54,6 +55,15 @@ def check_number(
 def _format_error(name: str, kind: str, low: float, high: float, value: Any) -> str:
     bounds = f"from {low:,}" if high in (MOST, math.inf) else f"from {low:,} to {high:,}"
     return f"{name} must be a {kind} {bounds}, not {value!r:.80}"
+
+
+def add_numbers(one: Any, other: Any) -> Any:
+    """Return the sum of two JSON values. Numbers in objects are added at any depth; of other values, the second one counts unless it is None."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return {**one, **{key: add_numbers(one.get(key), value) for key, value in other.items()}}
+    if is_number(one) and is_number(other):
+        return one + other
+    return one if other is None else other
 
 
 def format_count(count: int, noun: str, plural: str | None = None) -> str:

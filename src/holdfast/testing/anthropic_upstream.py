@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from holdfast.models.codecs.messages.blocks import decode_messages, decode_system
@@ -158,43 +158,32 @@ class PromptCache:
 
     def process(self, body: Mapping[str, Any]) -> CacheUse:
         """Apply the cache to the prompt of a request, and return the tokens that were read and written."""
-        blocks = _list_blocks(body)
-        prefixes, sizes = _hash_prefixes([block for block, _ in blocks])
-        marks = [at for at, (_, marked) in enumerate(blocks) if marked]
-        near = {at for mark in marks for at in range(mark, max(-1, mark - MAX_LOOK_BACK), -1)}
-        read = max((sizes[at] for at in near if prefixes[at] in self._written), default=0)
-        written = max([sizes[at] for at in marks], default=0)
-        self._written.update(prefixes[at] for at in marks)
+        hashed, size, read, written = hashlib.blake2b(digest_size=16), 0, 0, 0
+        prefixes: list[tuple[bytes, int]] = []
+        marked: list[bytes] = []
+        for block, is_marked in _list_blocks(body):
+            hashed.update(len(block).to_bytes(8, "big") + block)
+            size += max(1, len(block) // 4)
+            prefixes.append((hashed.digest(), size))
+            if is_marked:
+                known = [tokens for prefix, tokens in prefixes[-MAX_LOOK_BACK:] if prefix in self._written]
+                read, written = max([read, *known]), size
+                marked.append(hashed.digest())
+        self._written.update(marked)
         until = max(read, written)
-        return CacheUse((sizes[-1] if sizes else 0) - until, read, until - read)
+        return CacheUse(size - until, read, until - read)
 
 
-def _list_blocks(body: Mapping[str, Any]) -> list[tuple[bytes, bool]]:
-    """Return tools, system prompt and messages of a request as blocks without cache marks. True means that the block had a mark."""
-    system = body.get("system") or []
-    found: list[tuple[str, Mapping[str, Any]]] = [("tools", tool) for tool in body.get("tools") or ()]
-    found += [
-        ("system", block) for block in ([{"type": "text", "text": system}] if isinstance(system, str) else system)
-    ]
-    for message in body["messages"]:
+def _list_blocks(body: Mapping[str, Any]) -> Iterator[tuple[bytes, bool]]:
+    """Yield tools, system prompt and messages of a request as blocks without cache marks. True means that the block had a mark."""
+    system = {"role": "system", "content": body.get("system") or []}
+    for message in ({"role": "tools", "content": body.get("tools") or ()}, system, *body["messages"]):
         content = message["content"]
-        found += [(message["role"], block) for block in ([{"text": content}] if isinstance(content, str) else content)]
-    return [(json.dumps([place, _remove_marks(block)]).encode(), "cache_control" in block) for place, block in found]
+        for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+            yield json.dumps([message["role"], _remove_marks(block)]).encode(), "cache_control" in block
 
 
 def _remove_marks(block: Mapping[str, Any]) -> Json:
     content = block.get("content")
     inner = {"content": [_remove_marks(one) for one in content]} if isinstance(content, list) else {}
     return {name: value for name, value in {**block, **inner}.items() if name != "cache_control"}
-
-
-def _hash_prefixes(blocks: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
-    """Return two lists: for each block, the hash of the prompt up to and including this block, and the tokens up to there."""
-    hashed, size = hashlib.blake2b(digest_size=16), 0
-    prefixes, sizes = [], []
-    for block in blocks:
-        hashed.update(len(block).to_bytes(8, "big") + block)
-        size += max(1, len(block) // 4)
-        prefixes.append(hashed.digest())
-        sizes.append(size)
-    return prefixes, sizes

@@ -24,7 +24,7 @@ from holdfast.limits import ARTIFACTS_NAMED, METADATA_BYTES, MODEL_TRAILING_CHUN
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Text, Usage, has_content
 from holdfast.models import Collector
 from holdfast.models.codecs.chat import ChatDecoder
-from holdfast.numbers import is_number
+from holdfast.numbers import add_numbers
 from holdfast.tools.tool import relax_choice
 from holdfast.turns.turn import Turn
 from holdfast.wire.openai import to_chat_message
@@ -308,17 +308,8 @@ def add_usage(before: dict[str, Any] | None, usage: Any) -> dict[str, Any] | Non
     """Return the sum of the token usage of two calls. Numbers are added at any depth."""
     if not isinstance(usage, Mapping):
         return before
-    if before is None:
-        return dict(usage)
-    return {**before, **{key: _add_numbers(before.get(key), value) for key, value in usage.items()}}
-
-
-def _add_numbers(one: Any, other: Any) -> Any:
-    if isinstance(other, Mapping):
-        return add_usage(one if isinstance(one, dict) else None, other)
-    if is_number(one) and is_number(other):
-        return one + other
-    return one if other is None else other
+    added: dict[str, Any] = add_numbers(before or {}, usage)
+    return added
 
 
 _MENTION: Final = re.compile(r"\bartifact:((?:user:)?[^\s\"'`<>\[\]{}|\\^*]+)")

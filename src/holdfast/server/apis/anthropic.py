@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from starlette.types import Scope
 
 from holdfast.domain.messages import Message as ChatMessage
-from holdfast.errors import InvalidMessage
 from holdfast.log.items import Delta, Progress
 from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.models.codecs.messages.betas import HEADER, check_refused_fields, list_betas
@@ -52,7 +51,6 @@ class Messages:
             body = {**body, "tools": tools}
         system = decode_system(body.get("system"))
         groups = decode_messages(given, name) if given else []
-        _check_messages(given or (), name)
         own = _parse_record_fields(given or (), name, groups)
         fields = decode_fields(body)
         if betas := list_betas(headers.get(HEADER, ""), fields.pop("betas", None)):
@@ -90,14 +88,6 @@ def _parse_record_fields(
         for own, group in zip(fields, groups, strict=False)
         for message in group
     )
-
-
-def _check_messages(given: Iterable[Any], name: str) -> None:
-    """Raise `InvalidMessage` if a user message is empty."""
-    for at, message in enumerate(given):
-        if isinstance(message, Mapping) and message.get("role") == "user" and message.get("content") in ("", []):
-            param = f"{name}[{at}].content"
-            raise InvalidMessage(f"{param} is empty: a user message needs text, media or tool results", param=param)
 
 
 class MessageEvents:

@@ -282,6 +282,9 @@ def _decode_message(data: Any, where: str) -> list[Message]:
         raise InvalidMessage(f"{where} must be an object with a role, user or assistant, and content", param=where)
     role, content = data["role"], data.get("content")
     more = {name: value for name, value in data.items() if name not in ("role", "content")}
+    if role == "user" and content in ("", []):
+        reason = f"{where}.content is empty: a user message needs text, media or tool results"
+        raise InvalidMessage(reason, param=f"{where}.content")
     if isinstance(content, str):
         return [parse_message(data, where)]
     if not isinstance(content, Sequence) or isinstance(content, bytes):

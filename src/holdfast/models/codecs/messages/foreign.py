@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.context.units import is_blank
-from holdfast.domain.messages import SERVER_TOOL_PARTS, UNSPOKEN_PARTS, Message, Part, ToolCall
+from holdfast.domain.messages import SERVER_TOOL_PARTS, UNSPOKEN_PARTS, Message, Part
 from holdfast.wire.openai import LEFT_OUT, describe_left_out, read_medium
 
 _IN_MESSAGES: Final = frozenset({"thinking_blocks", "content_blocks", "is_error", "cache_control", "toolset_name"})
@@ -71,56 +72,50 @@ def drop_foreign_fields(message: Message, *, files: bool = False) -> Message:
         message: The message. Its media are already in Chat Completions format.
         files: True if the upstream has the Responses API, which takes links to files, and ids of files that it stores.
     """
-    changes: dict[str, Any] = {}
-    if message.extra and not _IN_MESSAGES.isdisjoint(message.extra):
-        changes["extra"] = _drop_fields(message.extra)
-    if isinstance(message.content, tuple):
-        parts = tuple(_drop_parts(message.content, files=files))
-        if parts != message.content:
-            # Null is allowed for replies with calls, but rejected for results.
-            changes["content"] = parts or (None if message.tool_calls else "")
-    elif message.role == "tool" and message.content is None:
-        changes["content"] = ""
-    if any(call.extra and not _IN_CALLS.isdisjoint(call.extra) for call in message.tool_calls):
-        changes["tool_calls"] = tuple(map(_drop_call_fields, message.tool_calls))
-    if (
-        message.role == "assistant"
-        and not message.tool_calls
-        and changes
-        and is_blank(changes.get("content", message.content))
-    ):
-        # A reply without content is rejected.
-        changes["content"] = LEFT_OUT.format(type=_get_server_tool_type(message))
-    return message.evolve(**changes) if changes else message
+    content, extra = message.content, message.extra
+    if type(content) is str and not extra and not message.tool_calls:  # nearly every message of a long prompt
+        return message
+    if isinstance(content, tuple):
+        # Null is allowed for replies with calls, but rejected for results.
+        content = tuple(_drop_parts(content, files=files)) or (None if message.tool_calls else "")
+    elif message.role == "tool" and content is None:
+        content = ""
+    if not _IN_MESSAGES.isdisjoint(extra):
+        # Reasoning is present both as text and as blocks. An upstream that does not know the blocks gets neither.
+        blocks = {"reasoning_content"} if {"thinking_blocks", "content_blocks"} & extra.keys() else set()
+        extra = _leave_out(extra, _IN_MESSAGES | blocks)
+    calls = message.tool_calls
+    if any(not _IN_CALLS.isdisjoint(call.extra) for call in calls):
+        calls = tuple(msgspec.structs.replace(call, extra=_leave_out(call.extra, _IN_CALLS)) for call in calls)
+    made = message.evolve(content=content, extra=extra, tool_calls=calls)
+    if made == message:
+        return message
+    if message.role == "assistant" and not calls and is_blank(content):  # a reply without content is rejected
+        return made.evolve(content=LEFT_OUT.format(type=_get_server_tool_type(message)))
+    return made
+
+
+def _leave_out(fields: Mapping[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in names}
 
 
 def _get_server_tool_type(message: Message) -> str:
     """Return the type of the first server tool block of a reply that contains no other content."""
     blocks = message.extra.get("content_blocks")
     listed = blocks if isinstance(blocks, list) else ()
-    kinds = [part.type for part in message.media] + [
-        block.get("type") for block in listed if isinstance(block, Mapping)
-    ]
-    return next((str(kind) for kind in kinds if kind in SERVER_TOOL_PARTS), "unknown")
-
-
-def _drop_fields(extra: Mapping[str, Any]) -> dict[str, Any]:
-    # Reasoning is present both as text and as blocks. An upstream that does not know the blocks gets neither.
-    blocks = {"reasoning_content"} if {"thinking_blocks", "content_blocks"} & extra.keys() else set()
-    return {name: value for name, value in extra.items() if name not in _IN_MESSAGES | blocks}
+    kinds = [part.type for part in message.media]
+    kinds += [str(block.get("type")) for block in listed if isinstance(block, Mapping)]
+    return next((kind for kind in kinds if kind in SERVER_TOOL_PARTS), "unknown")
 
 
 def _drop_parts(content: Iterable[Part], *, files: bool) -> Iterator[Part]:
     for part in content:
         if part.type in UNSPOKEN_PARTS:
             continue
-        if part.type in _OF_RESPONSES and files:
-            yield part
-        elif part.type in _ANTHROPICS | _OF_RESPONSES:
+        if part.type in _ANTHROPICS | _OF_RESPONSES and not (files and part.type in _OF_RESPONSES):
             yield from _replace_part(part, files=files)
         elif not _IN_PARTS.isdisjoint(part.extra):
-            rest = {name: value for name, value in part.extra.items() if name not in _IN_PARTS}
-            yield msgspec.structs.replace(part, extra=rest)
+            yield msgspec.structs.replace(part, extra=_leave_out(part.extra, _IN_PARTS))
         else:
             yield part
 
@@ -139,11 +134,6 @@ def _replace_part(part: Part, *, files: bool) -> Iterator[Part]:
         texts = [extra.get("title"), extra.get("source"), *(block.get("text") for block in blocks)]
     lines = [text for text in texts if isinstance(text, str) and text]
     yield Part("text", "\n".join(lines) or describe_left_out(part.type, extra))
-
-
-def _drop_call_fields(call: ToolCall) -> ToolCall:
-    rest = {name: value for name, value in call.extra.items() if name not in _IN_CALLS}
-    return msgspec.structs.replace(call, extra=rest)
 
 
 # -- fields --------------------------------------------------------------------

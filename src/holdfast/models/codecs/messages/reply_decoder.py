@@ -8,6 +8,7 @@ texts and the reasoning around them, as described at `holdfast.models.codecs.mes
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +17,7 @@ from holdfast.context.dialects import THINKING
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Reasoning, Text, Usage
 from holdfast.models.codecs.messages.blocks import BLOCKS, CALL_FIELDS, NATIVE_FIELDS
 from holdfast.models.codecs.messages.events import OpenBlock
-from holdfast.numbers import is_whole
+from holdfast.numbers import add_numbers, is_whole
 
 Json = dict[str, Any]
 _REASONS: Final[Mapping[str, str]] = {
@@ -51,7 +52,11 @@ class ReplyDecoder:
     def __init__(self, created: int = 0, pauses: int = 0) -> None:
         self._created = created
         self._pauses = pauses
-        self._parts: list[_Usage] = []
+        self._parts: list[Json] = []
+        """Token usage that each response has reported. Each reported number is a total, which replaces the number before it."""
+        self._prompt = 0
+        """Tokens of the prompt in the first report. Later reports have higher numbers if server tools made the model read the prompt
+        again."""
         self._open = OpenBlock({})
         self._calls = 0
         self._spoke = False
@@ -68,7 +73,7 @@ class ReplyDecoder:
 
     def begin_part(self) -> None:
         """Prepare for the first response, or for a response that continues the reply."""
-        self._parts.append(_Usage())
+        self._parts.append({})
         self.finished = self.paused = False
 
     def decode(self, event: Json) -> Iterator[Delta]:
@@ -89,10 +94,10 @@ class ReplyDecoder:
             case "message_delta":
                 yield from self._finish(event)
             case "message_stop" if self.finished and not self.paused:
-                yield Usage(_format_usage(self._parts))
+                yield Usage(self._sum_usage())
 
     def _start_message(self, message: Json) -> Iterator[Delta]:
-        self._parts[-1].add(message.get("usage"))
+        self._add_usage(message.get("usage"))
         if len(self._parts) == 1:
             about = {"id": str(message.get("id") or ""), "created": self._created}
             yield Head({**about, "model": str(message.get("model") or "")})
@@ -158,7 +163,7 @@ class ReplyDecoder:
 
     def _finish(self, event: Json) -> Iterator[Delta]:
         """Yield the end of the reply, with Anthropic's `stop_reason` and its details."""
-        self._parts[-1].add(event.get("usage"))
+        self._add_usage(event.get("usage"))
         about = event["delta"]
         reason = about.get("stop_reason")
         if reason is None:
@@ -175,6 +180,29 @@ class ReplyDecoder:
         extra = {name: about[name] for name in ("stop_sequence", "stop_details") if about.get(name) is not None}
         yield Finish(_REASONS.get(reason, "stop"), extra={"native_finish_reason": reason, **extra})
 
+    def _add_usage(self, usage: Any) -> None:
+        """Record a report. Numbers that the report does not contain keep their values."""
+        if isinstance(usage, Mapping):
+            own = self._parts[-1]
+            own |= {name: value for name, value in usage.items() if value is not None}
+            self._prompt = self._prompt or sum(_to_number(own.get(name)) for name in _INPUT)
+
+    def _sum_usage(self) -> Json:
+        """Return the usage of the reply in OpenAI's format, together with Anthropic's own numbers.
+
+        Anthropic's numbers and the tokens of the reply are sums over all responses of the reply. The tokens of the prompt are those of
+        the first response.
+        """
+        own: Json = reduce(add_numbers, self._parts)
+        prompt, completion = self._prompt, _to_number(own.get("output_tokens"))
+        cached = min(prompt, _to_number(self._parts[0].get("cache_read_input_tokens")))
+        details = own.get("output_tokens_details")
+        reasoning = _to_number(details.get("thinking_tokens")) if isinstance(details, Mapping) else 0
+        usage: Json = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+        usage["prompt_tokens_details"] = {"cached_tokens": cached}
+        usage |= {"completion_tokens_details": {"reasoning_tokens": reasoning}} if reasoning else {}
+        return {**usage, **own}
+
     def _pass_on(self, fields: Json, known: frozenset[str]) -> Iterator[Delta]:
         """Yield the field `native_fields` if the reply has fields that are not known."""
         if own := {name: value for name, value in fields.items() if name not in known and value is not None}:
@@ -182,63 +210,5 @@ class ReplyDecoder:
             yield Opaque(NATIVE_FIELDS, dict(self._others), None)
 
 
-# -- usage -----------------------------------------------------------------------
-
-
-class _Usage:
-    """Token usage that one response has reported. Each reported number is a total, which replaces the number before it."""
-
-    def __init__(self) -> None:
-        self.numbers: Json = {}
-        self.prompt = 0
-        """Tokens of the prompt in the first report. Later reports have higher numbers if server tools made the model read the prompt
-        again."""
-
-    def add(self, usage: Any) -> None:
-        """Record a report. Numbers that the report does not contain keep their values."""
-        if isinstance(usage, Mapping):
-            self.numbers |= {name: value for name, value in usage.items() if value is not None}
-            self.prompt = self.prompt or sum(_to_number(self.numbers.get(name)) for name in _INPUT)
-
-
-def _format_usage(parts: list[_Usage]) -> Json:
-    """Return the usage of a reply in OpenAI's format, together with Anthropic's own numbers.
-
-    Anthropic's numbers and the tokens of the reply are sums over all responses of the reply. The tokens of the prompt are those of the
-    first response.
-
-    Args:
-        parts: Usage of each response of the reply, in order.
-    """
-    own = parts[0].numbers
-    for part in parts[1:]:
-        own = _add_numbers(own, part.numbers)
-    prompt, completion = parts[0].prompt, _to_number(own.get("output_tokens"))
-    cached = min(prompt, _to_number(parts[0].numbers.get("cache_read_input_tokens")))
-    details = own.get("output_tokens_details")
-    reasoning = _to_number(details.get("thinking_tokens")) if isinstance(details, Mapping) else 0
-    usage: Json = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-    usage["prompt_tokens_details"] = {"cached_tokens": cached}
-    usage |= {"completion_tokens_details": {"reasoning_tokens": reasoning}} if reasoning else {}
-    return {**usage, **own}
-
-
 def _to_number(value: Any) -> int:
     return value if is_whole(value) else 0
-
-
-def _add_numbers(first: Json, second: Json) -> Json:
-    """Return an object with the sums of the integers in two objects, nested objects included.
-
-    For other values, `second` takes precedence.
-    """
-    total = dict(first)
-    for name, value in second.items():
-        before = first.get(name)
-        if isinstance(value, dict) and isinstance(before, dict):
-            total[name] = _add_numbers(before, value)
-        elif type(value) is int and type(before) is int:
-            total[name] = before + value
-        else:
-            total[name] = value
-    return total
