@@ -78,7 +78,7 @@ class ReplyEncoder:
     def __init__(self, make_first: Callable[[], Block | None] = lambda: None) -> None:
         self._make_first = make_first
         self._begun = False
-        self.index = -1
+        self._index = -1
         self._open: tuple[Any, ...] | None = None
         self._arguments: list[str] = []
         """Arguments of the open tool call, in pieces."""
@@ -343,16 +343,16 @@ class ReplyEncoder:
         if self._open == what:
             return
         self._close_block(events)
-        self.index, self._open = self.index + 1, what
-        events.append({"type": "content_block_start", "index": self.index, "content_block": start})
+        self._index, self._open = self._index + 1, what
+        events.append({"type": "content_block_start", "index": self._index, "content_block": start})
 
     def _close_block(self, events: list[Event]) -> None:
         if self._open is not None:
-            events.append({"type": "content_block_stop", "index": self.index})
+            events.append({"type": "content_block_stop", "index": self._index})
             self._open = None
 
     def _make_delta(self, delta: Mapping[str, Any]) -> Event:
-        return {"type": "content_block_delta", "index": self.index, "delta": delta}
+        return {"type": "content_block_delta", "index": self._index, "delta": delta}
 
 
 def _list_native_blocks(given: Any) -> list[Block]:
