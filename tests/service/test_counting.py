@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.models import ProviderCounter, find_count_endpoint
+from holdfast.models.codecs.chat import decode_request
 from holdfast.testing import Reply, ScriptedUpstream
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ async def open_counter(
 async def test_anthropic_count_request_format() -> None:
     async with ScriptedUpstream(counts=lambda body: 1_234) as upstream:
         async with open_counter(upstream, provider="anthropic", headers={"x-team": "a"}) as (counter, _):
-            assert await counter.count_prompt(BODY) == 1_234
+            assert await counter.count_prompt(decode_request(BODY)) == 1_234
             assert counter.failure is None
         asked = upstream.counted[0]
     assert asked.path == "/v1/messages/count_tokens"
@@ -80,7 +81,7 @@ async def test_anthropic_count_request_format() -> None:
 async def test_gemini_count_request_format() -> None:
     async with ScriptedUpstream(counts=lambda body: 99) as upstream:
         async with open_counter(upstream, provider="gemini") as (counter, _):
-            assert await counter.count_prompt(BODY | {"model": "gemini-2.5-flash"}) == 99
+            assert await counter.count_prompt(decode_request(BODY | {"model": "gemini-2.5-flash"})) == 99
         asked = upstream.counted[0]
     assert asked.path == "/v1/models/gemini-2.5-flash:countTokens"
     assert asked.headers["x-goog-api-key"] == KEY
@@ -105,15 +106,15 @@ async def test_gemini_count_request_format() -> None:
 )
 async def test_failing_count_endpoint_is_paused(counted: int | Reply, pause: int) -> None:
     async with ScriptedUpstream(counts=lambda body: counted) as upstream, open_counter(upstream) as (counter, clock):
-        assert await counter.count_prompt(HI) is None
+        assert await counter.count_prompt(decode_request(HI)) is None
         assert "count endpoint" in (counter.failure or "")
         assert KEY not in (counter.failure or "")
         assert KEY not in repr(counter)
         clock.now = max(0, pause - 1)
-        assert await counter.count_prompt(HI) is None
+        assert await counter.count_prompt(decode_request(HI)) is None
         assert len(upstream.counted) == (1 if pause else 2)
         clock.now = pause + 1
-        assert await counter.count_prompt(HI) is None
+        assert await counter.count_prompt(decode_request(HI)) is None
         assert len(upstream.counted) == (2 if pause else 3)
 
 

@@ -9,25 +9,26 @@ It supports three endpoints, as the providers document them:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from holdfast.context.dialects import Dialect, adapt_messages
 from holdfast.domain.messages import Message
-from holdfast.errors import InvalidRequest
 from holdfast.models.anthropic import HOST, make_headers, normalize_path
+from holdfast.models.base import ModelRequest
 from holdfast.models.codecs.messages.blocks import encode_messages
 from holdfast.models.codecs.messages.tools import encode_tools
+from holdfast.models.codecs.responses.items import encode_prompt
+from holdfast.models.codecs.responses.tools import encode_tool
+from holdfast.models.fitting import fit_messages
 from holdfast.models.http import check_api_key
 from holdfast.numbers import is_whole
 from holdfast.wire import gemini
-from holdfast.wire.openai import parse_messages, split_system
+from holdfast.wire.openai import split_system
 
 Kind = Literal["openai", "anthropic", "gemini"]
 _HOSTS: Final[dict[str, Kind]] = {HOST: "anthropic", "generativelanguage.googleapis.com": "gemini"}
-
-Body = Mapping[str, Any]
 
 
 class Endpoint(NamedTuple):
@@ -41,20 +42,20 @@ class Endpoint(NamedTuple):
     model: str
     """Name of the model for requests that do not name one."""
 
-    def make_url(self, body: Body) -> str:
-        """Return the URL of the call that counts the prompt of `body`, a Chat Completions request."""
-        return self.url.replace("{model}", quote(self._get_model(body).removeprefix("models/"), safe=""))
+    def make_url(self, request: ModelRequest) -> str:
+        """Return the URL of the call that counts the prompt of `request`."""
+        return self.url.replace("{model}", quote(self._get_model(request).removeprefix("models/"), safe=""))
 
-    def make_request(self, body: Body) -> dict[str, Any]:
-        """Return the body of the call that counts the prompt of `body`, a Chat Completions request.
+    def make_request(self, request: ModelRequest) -> dict[str, Any]:
+        """Return the body of the call that counts the prompt of `request`.
 
         Raises:
             InvalidRequest: The prompt contains something that the provider's format cannot express.
         """
-        return _SHAPES[self.kind](body, self._get_model(body))
+        return _SHAPES[self.kind](request, self._get_model(request))
 
-    def _get_model(self, body: Body) -> str:
-        model = body.get("model")
+    def _get_model(self, request: ModelRequest) -> str:
+        model = request.fields.get("model")
         return model if isinstance(model, str) and model else self.model
 
     def parse_answer(self, data: Any) -> int | None:
@@ -108,80 +109,31 @@ def _build_headers(kind: Kind, host: str, api_key: str | None) -> dict[str, str]
 # -- shapes -------------------------------------------------------------------
 
 
-def _convert_messages(body: Body, dialect: Dialect) -> list[Message]:
-    front, rest = split_system(parse_messages(list(body.get("messages") or ())))
+def _adapt(messages: Sequence[Message], dialect: Dialect) -> list[Message]:
+    front, rest = split_system(messages)
     return [*front, *adapt_messages(rest, dialect)]
 
 
-def _build_anthropic(body: Body, model: str) -> dict[str, Any]:
-    request = {"model": model, **encode_messages(_convert_messages(body, "anthropic"))}
-    tools = body.get("tools")
-    return request | {"tools": encode_tools(tools)} if tools else request
+def _build_anthropic(request: ModelRequest, model: str) -> dict[str, Any]:
+    made = {"model": model, **encode_messages(_adapt(request.messages, "anthropic"))}
+    tools = request.fields.get("tools")
+    return made | {"tools": encode_tools(tools)} if tools else made
 
 
-def _build_gemini(body: Body, model: str) -> dict[str, Any]:
+def _build_gemini(request: ModelRequest, model: str) -> dict[str, Any]:
     name = model if model.startswith("models/") else f"models/{model}"
-    request = {"model": name, **gemini.build_request(_convert_messages(body, "gemini"))}
-    tools = body.get("tools")
-    return {"generateContentRequest": request | {"tools": gemini.convert_tools(tools)} if tools else request}
+    made = {"model": name, **gemini.build_request(_adapt(request.messages, "gemini"))}
+    tools = request.fields.get("tools")
+    return {"generateContentRequest": made | {"tools": gemini.convert_tools(tools)} if tools else made}
 
 
-def _build_openai(body: Body, model: str) -> dict[str, Any]:
-    items = [item for message in body.get("messages") or () for item in _split_items(message)]
-    tools = [_flatten_tool(tool) for tool in body.get("tools") or ()]
-    return {"model": model, "input": items} | ({"tools": tools} if tools else {})
+def _build_openai(request: ModelRequest, model: str) -> dict[str, Any]:
+    messages = [message for message, _ in fit_messages(request.messages, None, model)]
+    tools = [*map(encode_tool, request.fields.get("tools") or ())]
+    return {"model": model, "input": [*encode_prompt(messages, "")]} | ({"tools": tools} if tools else {})
 
 
-def _split_items(message: Body) -> Iterator[dict[str, Any]]:
-    """Yield a Chat Completions message as items of the Responses API.
-
-    The content and each tool call become separate items. A tool result becomes an item without a role.
-    """
-    role, content = message.get("role"), message.get("content")
-    if role == "tool":
-        parts = content if isinstance(content, str) else _convert_parts(content, "input_text")
-        yield {"type": "function_call_output", "call_id": message.get("tool_call_id") or "", "output": parts}
-        return
-    if content:
-        kind = "output_text" if role == "assistant" else "input_text"
-        yield {"role": role, "content": content if isinstance(content, str) else _convert_parts(content, kind)}
-    for call in message.get("tool_calls") or ():
-        function = call.get("function") or {}
-        yield {
-            "type": "function_call",
-            "call_id": call.get("id") or "",
-            "name": function.get("name") or "",
-            "arguments": function.get("arguments") or "",
-        }
-
-
-def _convert_parts(content: Any, kind: str) -> list[dict[str, Any]]:
-    return [_convert_part(part, kind) for part in content or () if isinstance(part, Mapping)]
-
-
-def _convert_part(part: Body, kind: str) -> dict[str, Any]:
-    match part.get("type"):
-        case "text" | "input_text" | "output_text":
-            return {"type": kind, "text": part.get("text") or ""}
-        case "image_url":
-            image = part.get("image_url")
-            fields = image if isinstance(image, Mapping) else {"url": image}
-            return {"type": "input_image", "image_url": fields.get("url"), "detail": fields.get("detail") or "auto"}
-        case "file":
-            return {"type": "input_file", **(part.get("file") or {})}
-        case "input_image" | "input_file" | "refusal":
-            return dict(part)
-    raise InvalidRequest(
-        f"OpenAI's count endpoint does not accept parts of type {part.get('type')!r}", param="messages"
-    )
-
-
-def _flatten_tool(tool: Body) -> dict[str, Any]:
-    function = tool.get("function")
-    return {"type": "function", **function} if isinstance(function, Mapping) else dict(tool)
-
-
-_SHAPES: Final[Mapping[Kind, Callable[[Body, str], dict[str, Any]]]] = {
+_SHAPES: Final[Mapping[Kind, Callable[[ModelRequest, str], dict[str, Any]]]] = {
     "openai": _build_openai,
     "anthropic": _build_anthropic,
     "gemini": _build_gemini,

@@ -12,12 +12,12 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from holdfast.errors import HoldfastError, InvalidRequest
-from holdfast.models.base import close_after
+from holdfast.models.base import ModelRequest, close_after
 from holdfast.models.count_endpoints import Endpoint
 from holdfast.models.failures import parse_error_body, scrub
 from holdfast.models.http import SECRET_HEADERS, check_headers, find_proxy
@@ -62,8 +62,8 @@ class PromptCounter(Protocol):
     def failure(self) -> str | None:
         """The reason why the last count failed, or None if it succeeded."""
 
-    async def count_prompt(self, body: Mapping[str, Any]) -> int | None:
-        """Return the tokens of the prompt of a Chat Completions request, including tools and media, or None if there is no count.
+    async def count_prompt(self, request: ModelRequest) -> int | None:
+        """Return the tokens of the prompt of a request, including tools and media, or None if there is no count.
 
         The method raises no error except cancellation, and takes no longer than a few seconds.
         """
@@ -114,13 +114,13 @@ class ProviderCounter:
         """The reason why the last count failed, with keys removed, or None if it succeeded."""
         return self._failure
 
-    async def count_prompt(self, body: Mapping[str, Any]) -> int | None:
+    async def count_prompt(self, request: ModelRequest) -> int | None:
         """Return the tokens of the prompt of a request, from the cache or from the provider, or None if there is no count.
 
         The method raises no error except cancellation.
         """
         try:
-            data = msgspec.json.encode(self._endpoint.make_request(body))
+            data = msgspec.json.encode(self._endpoint.make_request(request))
         except (HoldfastError, msgspec.MsgspecError, TypeError, ValueError, AttributeError, RecursionError) as exc:
             # Other prompts may be counted, so there is no pause.
             self._failure = f"the prompt cannot be expressed in {self._endpoint.kind}'s format: {exc}"
@@ -133,7 +133,7 @@ class ProviderCounter:
         if self._closed or self._clock() < self._silent_until:
             return None
         try:
-            tokens = await self._ask(self._endpoint.make_url(body), data)
+            tokens = await self._ask(self._endpoint.make_url(request), data)
         except _NoCountError as exc:
             self._record_failure(exc)
             return None

@@ -24,6 +24,7 @@ from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
+from holdfast.models import ModelRequest
 from holdfast.models.codecs.messages.context_management import FIELD
 from holdfast.models.codecs.messages.foreign import convert_fields, drop_foreign_fields
 from holdfast.models.codecs.messages.tools import replace_typed_tools
@@ -39,7 +40,7 @@ from holdfast.server.routes import Routes
 from holdfast.sessions.next_prompt import build_next_prompt, make_unsaved_session
 from holdfast.turns.prompt import check_body, count_by_provider
 from holdfast.turns.turn import TurnRequest
-from holdfast.wire.openai import convert_parts, split_system, to_chat_message
+from holdfast.wire.openai import convert_parts, split_system
 
 routes = Routes("chat")
 _FORMAT: Final = Messages()
@@ -103,8 +104,7 @@ async def _count_prompt(hf: Holdfast, llm: Llm, messages: Sequence[Message], fie
     limits = hf.roster.find_profile(llm, hf.clock())
     sent = [show_to_model(message, limits.inputs) for message in adapted_messages]
     sent = [drop_foreign_fields(convert_parts(message)) for message in sent] if others else sent
-    prompt = {"model": llm.model, "messages": [to_chat_message(message) for message in sent]}
-    provider = await llm.count_prompt({**prompt, **({"tools": tools} if tools else {})}) if llm.count else None
+    provider = await llm.count_prompt(ModelRequest(sent, {"model": llm.model, "tools": tools}))
     measure = llm.measure(await hf.engine.learning.get(llm))
     return measure.describe(total, margin=llm.counter.margin, provider=provider)
 

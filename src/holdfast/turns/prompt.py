@@ -34,7 +34,7 @@ from holdfast.errors import ArtifactNotFound, BudgetTooSmall, InvalidRequest, Se
 from holdfast.limits import INLINE_MESSAGES, INSTRUCTED_ARTIFACT_BYTES
 from holdfast.media.outgoing import prepare_for_model
 from holdfast.memory.checks import find_owners
-from holdfast.models import ModelRequest, encode_request
+from holdfast.models import ModelRequest
 from holdfast.models.codecs.messages import requests as messages_api
 from holdfast.models.codecs.messages.foreign import drop_foreign_fields, is_plain
 from holdfast.models.codecs.messages.tools import add_betas, get_instruction, replace_typed_tools
@@ -258,7 +258,7 @@ async def count_by_provider(engine: Engine, ref: SessionRef, llm: Llm, built: Wo
         return None
     tools = {"tools": built.request.tools} if built.request.tools else {}
     messages = await to_sendable(engine, ref, llm, built)
-    return await llm.count_prompt(encode_request(ModelRequest(messages, {"model": llm.model, **tools})))
+    return await llm.count_prompt(ModelRequest(messages, {"model": llm.model, **tools}))
 
 
 async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> Sequence[Message]:
