@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner
 from holdfast.errors import MemoryNotFound, StaleMemories
 from holdfast.stores.base import Store
-from holdfast.stores.memories import MemoryStore
+from holdfast.stores.logic.memories import MemoryStore
 
 from .cancellation import MOST_AWAITS, cut
 from .memory_kit import ANN, all_of, forget, memory, memory_id, put, signal, write_recalls

@@ -13,7 +13,8 @@ from holdfast.domain.memory import STATUSES, DiaryEntry, Memory, MemoryDelta, Ow
 from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories
 from holdfast.limits import SIGNALS_KEPT
 from holdfast.stores.base import Store
-from holdfast.stores.memories import MemoryStore, OwnedMemories
+from holdfast.stores.logic.memories import MemoryStore
+from holdfast.stores.memories import OwnedMemories
 
 from .memory_kit import memory, memory_id, signal
 from .properties import SHARED_STORE

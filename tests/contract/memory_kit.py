@@ -6,7 +6,8 @@ import uuid
 from typing import Any
 
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
-from holdfast.stores.memories import MemoryStore, OwnedMemories
+from holdfast.stores.logic.memories import MemoryStore
+from holdfast.stores.memories import OwnedMemories
 
 ANN = Owner("user", "ann")
 NOTHING = OwnedMemories(0, ())

@@ -10,7 +10,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.indexes.documents import get_channel, select_findable
-from holdfast.indexes.indexed_store import feed_index
+from holdfast.indexes.indexed_store import IndexedStore
 from holdfast.indexes.service import IndexService
 from holdfast.recall.base import Index, Lookup, Space
 from holdfast.recall.terms import extract_terms
@@ -49,7 +49,7 @@ class Bench:
         self.index = index
         self.settings = settings
         self.service = self.another()
-        self.here = feed_index(store, lambda _: self.service)
+        self.here = IndexedStore(store, lambda _: self.service)
 
     def another(self) -> IndexService:
         """Create the service of another process on the same store and index."""

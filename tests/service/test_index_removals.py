@@ -13,7 +13,7 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.indexes import tombstones
-from holdfast.indexes.tombstones import MARK, mark_removals
+from holdfast.indexes.tombstones import MARK, UnindexedStore
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN
 from holdfast.recall.base import Lookup, Space
@@ -140,7 +140,7 @@ async def test_removals_by_indexing_processes_need_no_complete_walk() -> None:
 async def test_failed_removal_mark_does_not_fail_the_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does a mark written concurrently, or in the format of a later release."""
     store = await open_store("sqlite://:memory:", tenant=TENANT)
-    outside = mark_removals(store, lambda: 1)
+    outside = UnindexedStore(store, lambda: 1)
 
     async def fail(*_: Any, **__: Any) -> bool:
         raise StoreUnavailable("away")
@@ -161,7 +161,7 @@ async def remove_elsewhere(one: Bench) -> None:
     await one.service.settled()
     await one.service.walk()
     one.time += LATER
-    outside = mark_removals(one.elsewhere, lambda: one.time)
+    outside = UnindexedStore(one.elsewhere, lambda: one.time)
     await outside.remove(REFS[0])
     await outside.erase(REFS[1], 0)
 
@@ -182,7 +182,7 @@ async def test_removal_mark_is_anonymous_and_written_once_a_minute() -> None:
             return await learn(model, data, **more)
 
         one.elsewhere.learn = record  # type: ignore[method-assign]
-        outside = mark_removals(one.elsewhere, lambda: one.time)
+        outside = UnindexedStore(one.elsewhere, lambda: one.time)
         for ref in REFS:
             await outside.remove(ref)
         assert writes == []

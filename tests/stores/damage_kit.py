@@ -12,7 +12,7 @@ import holdfast
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.stores.base import Store
-from holdfast.stores.logic.reads import read_session_row
+from holdfast.stores.logic.handle import read_session_row
 from holdfast.stores.logic.steps import Query, Steps
 from tests.clocks import TickingClock
 

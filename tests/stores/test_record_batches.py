@@ -111,7 +111,7 @@ async def test_the_sweep_finishes_an_interrupted_deletion(
         raise asyncio.CancelledError
 
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.stores.logic.records.RecordMethods._purge_records", fail)
+        patch.setattr("holdfast.stores.logic.records.RecordStore._purge_records", fail)
         with pytest.raises(asyncio.CancelledError):
             await delete(store, owner)
     assert await find_unnamed_owner(store) is not None

@@ -47,7 +47,7 @@ from holdfast.memory.owner_caches import PromotedCache
 from holdfast.memory.ranking import DAY
 from holdfast.numbers import check_whole
 from holdfast.stores.base import Store
-from holdfast.stores.memories import MemoryStore
+from holdfast.stores.logic.memories import MemoryStore
 from holdfast.stores.walk import iterate_owners
 from holdfast.workspace import Workspace, Workspaces
 from holdfast.workspace.files import make_user_file_name

@@ -28,7 +28,7 @@ from holdfast.errors import SessionExists, SessionNotFound, WrongEventLoop
 from holdfast.hooks.registry import HookRegistry
 from holdfast.hooks.transcripts import find_transcripts
 from holdfast.indexes.service import IndexService
-from holdfast.lifecycle.expiring_store import expire_sessions
+from holdfast.lifecycle.expiring_store import ExpiringStore
 from holdfast.lifecycle.expiry import SessionLifecycle
 from holdfast.lifecycle.hook_delivery import HookDispatcher
 from holdfast.lifecycle.removal import remove_stored_session
@@ -122,7 +122,7 @@ class Engine:
         self.life = SessionLifecycle(
             store, life or LifeSettings(), hooks, self.hook_dispatcher, clock, forget=self.forget
         )
-        self.store = expire_sessions(store, self.life)
+        self.store = ExpiringStore(store, self.life)
         self._revived: dict[str, str] = {}
         self.scopes = Scopes(self.store, clock, self.warm)
         self.delegate: Callable[..., Awaitable[str]] | None = None

@@ -287,11 +287,6 @@ class RedactingStore(StoreWrapper):
         return cleaned, sweep
 
 
-def redact(store: Store, guard: Guard) -> Store:
-    """Return a store in which `guard` checks all text that is written."""
-    return RedactingStore(store, guard)  # type: ignore[abstract]  # the rest is passed on
-
-
 async def mask_messages(guard: Guard | None, messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return messages with secrets masked, as the log would store them."""
     if guard is None:

@@ -2,7 +2,7 @@
 
 Each step is a store that wraps another store. It overrides the methods that concern it and passes on all others, so the writes of
 turns, the REST API, imports and summaries all pass through the same steps. A write passes through the list from the last step to
-the first; the result returns in the opposite order. The outermost step, `expire_sessions`, is not in the list: it differs for
+the first; the result returns in the opposite order. The outermost step, `ExpiringStore`, is not in the list: it differs for
 each tenant, so `Engine` adds it.
 """
 
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from holdfast.engine.redacting_store import redact
+from holdfast.engine.redacting_store import RedactingStore
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.indexes.tenants import Indexes
-from holdfast.indexes.tombstones import mark_removals
-from holdfast.media.store import refer_to_media
+from holdfast.indexes.tombstones import UnindexedStore
+from holdfast.media.store import MediaReferringStore
 from holdfast.secrets import Guard
 from holdfast.stores.base import Store
 
@@ -39,16 +39,16 @@ def write_steps(
     """
     steps: list[WriteStep] = [
         # The data of images, audio and files is detached from messages, and stored once per session by its hash.
-        refer_to_media,
+        MediaReferringStore,
     ]
     if guard is not None:
         # Secrets are refused or masked before anything else sees the text.
-        steps.append(partial(redact, guard=guard))
+        steps.append(partial(RedactingStore, guard=guard))
     if transcripts is not None:
         # Transcripts are updated in the background. A file is deleted before content is erased.
         steps.append(transcripts.follow)
     # New messages are indexed in the background; erased ones are removed from the index before the write returns.
-    steps.append(partial(mark_removals, clock=clock) if indexes is None else indexes.follow)
+    steps.append(partial(UnindexedStore, clock=clock) if indexes is None else indexes.follow)
     return steps
 
 

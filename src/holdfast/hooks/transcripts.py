@@ -349,7 +349,7 @@ class Transcripts:
         except OSError as exc:
             raise StoreUnavailable(f"transcripts cannot be written to {self.folder}: {exc.strerror or exc}") from exc
         self._store, self._writing = store, asyncio.Lock()
-        return TranscribedStore(store, self)  # type: ignore[abstract]  # the rest is passed on
+        return TranscribedStore(store, self)
 
     def note(self, tenant: str, ref: SessionRef, *, whole: bool = False) -> None:
         """Record that a file is out of date, and update it in the background. `whole`: write it again from its beginning."""

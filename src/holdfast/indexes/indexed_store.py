@@ -114,8 +114,3 @@ class IndexedStore(StoreWrapper):
             did = await self.inner.end(ending, idle_since=idle_since)
         await self._index.drop_if_gone(ref)
         return did
-
-
-def feed_index(store: Store, service: ServiceOf) -> Store:
-    """Return a store that wraps `store`, and reports each write to the index of its tenant."""
-    return IndexedStore(store, service)  # type: ignore[abstract]  # the wrapper delegates the other methods

@@ -14,7 +14,8 @@ from holdfast.domain.memory import Memory, Owner
 from holdfast.errors import Conflict, InvalidRequest
 from holdfast.indexes.documents import make_memory_document
 from holdfast.recall.base import Batch, Document, Index, Progress, Source, Space
-from holdfast.stores.memories import MemoryStore, OwnedMemories
+from holdfast.stores.logic.memories import MemoryStore
+from holdfast.stores.memories import OwnedMemories
 
 _log: Final = logging.getLogger("holdfast.indexing")
 SOURCE: Final = Source()

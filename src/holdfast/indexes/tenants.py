@@ -15,7 +15,7 @@ from typing import Final
 from holdfast.background import cancel_task
 from holdfast.embedders import Embedder, embedder_of
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.indexes.indexed_store import feed_index
+from holdfast.indexes.indexed_store import IndexedStore
 from holdfast.indexes.lazy_index import IndexFile, IndexOpener, LazyIndex
 from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings, get_index_file, is_lasting, resolve_index_url
@@ -76,7 +76,7 @@ class Indexes:
 
     def follow(self, store: Store) -> Store:
         """Return a store that wraps `store`, and reports each write to the index of its tenant."""
-        return feed_index(store, self.get_service)
+        return IndexedStore(store, self.get_service)
 
     def get_service(self, store: Store) -> IndexService:
         """Return the index service of a store's tenant. The service is created on first use."""

@@ -151,8 +151,3 @@ class UnindexedStore(StoreWrapper):
     async def drop_memories(self, owner: Owner) -> int:
         await self._removals.mark()
         return await self.inner.drop_memories(owner)
-
-
-def mark_removals(store: Store, clock: Callable[[], int]) -> Store:
-    """Return a store that wraps `store`, and sets the mark before each removal of data."""
-    return UnindexedStore(store, clock)  # type: ignore[abstract]  # the wrapper delegates the other methods

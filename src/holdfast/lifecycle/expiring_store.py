@@ -32,12 +32,6 @@ _SESSION_METHODS: Final = frozenset(
 _EXPIRE_BATCH: Final = 100
 
 
-def expire_sessions(store: Store, life: SessionLifecycle) -> Store:
-    """Return `store` wrapped in an `ExpiringStore`."""
-    kind: Any = ExpiringStore  # `__getattr__` makes it a store, which a type checker cannot see
-    return kind(store, life)  # type: ignore[no-any-return]  # a store
-
-
 class ExpiringStore(StoreWrapper):
     """A store wrapper that ends expired sessions when they are read or written.
 
@@ -55,7 +49,7 @@ class ExpiringStore(StoreWrapper):
 
     def for_tenant(self, tenant: str) -> Store:
         life = self._life.for_tenant(tenant)
-        return expire_sessions(life.store, life)
+        return ExpiringStore(life.store, life)
 
     # -- reading -----------------------------------------------------------
 

@@ -13,7 +13,7 @@ from holdfast.domain.objects import NonEmpty, Time
 from holdfast.domain.session import Receipt, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.hooks.transcripts import Transcripts
-from holdfast.lifecycle.expiring_store import expire_sessions
+from holdfast.lifecycle.expiring_store import ExpiringStore
 from holdfast.lifecycle.expiry import SessionLifecycle
 from holdfast.stores.base import Store
 from holdfast.stores.deletions import DeletionKind
@@ -56,7 +56,7 @@ async def remove_stored_session(
         transcripts: writes the transcripts of sessions; None: there are none.
         ref: the session.
     """
-    store = expire_sessions(life.store, life)
+    store = ExpiringStore(life.store, life)
 
     async def forget_files() -> int:
         return 0 if transcripts is None else await transcripts.forget(store.tenant, ref.user_id, ref.id)

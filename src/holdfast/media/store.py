@@ -198,8 +198,3 @@ async def _refer_to_contents(
     ]
     wanted = {sha256 for hashes in named for sha256 in hashes}
     return referring, {sha256: content for sha256, content in {**given, **contents}.items() if sha256 in wanted}
-
-
-def refer_to_media(store: Store) -> Store:
-    """Wrap a store so that media data is taken out of all messages before they are written."""
-    return MediaReferringStore(store)  # type: ignore[abstract]  # the rest is passed on

@@ -25,7 +25,7 @@ from holdfast.memory.ranking import Match, compute_recency, compute_standing, ra
 from holdfast.numbers import check_number, check_whole
 from holdfast.recall.base import CANDIDATES, NEAREST, Candidates, Index, Lookup, SearchMode, Similar, Space
 from holdfast.recall.questions import parse_question
-from holdfast.stores.memories import MemoryStore
+from holdfast.stores.logic.memories import MemoryStore
 
 _log = logging.getLogger("holdfast.memories")
 _READ: Final = 100

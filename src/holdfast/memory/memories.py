@@ -38,7 +38,8 @@ from holdfast.memory.reader import MemoryReader
 from holdfast.memory.similarity import Outcome, can_replace, decide_merge, is_same
 from holdfast.secrets import Guard
 from holdfast.stores.checks import check_new_id
-from holdfast.stores.memories import MemoryStore, OwnedMemories
+from holdfast.stores.logic.memories import MemoryStore
+from holdfast.stores.memories import OwnedMemories
 from holdfast.stores.walk import iterate_owners
 from holdfast.wire.sendable import check_text
 

@@ -18,7 +18,7 @@ from holdfast.domain.memory import Memory, Owner
 from holdfast.limits import MEMORIES_AT_HAND, PAGE
 from holdfast.recall.base import Candidate, Candidates
 from holdfast.recall.terms import Terms, extract_terms
-from holdfast.stores.memories import MemoryStore
+from holdfast.stores.logic.memories import MemoryStore
 
 
 class OwnerData(Protocol):

@@ -15,7 +15,8 @@ from itsdangerous import BadData, TimestampSigner
 from holdfast.access import is_usable_key, is_valid_key, parse_key_id
 from holdfast.errors import HoldfastError
 from holdfast.server.limits import KEYS_REMEMBERED, SIGN_IN_HOURS
-from holdfast.stores.keys import ApiKey, KeyStore
+from holdfast.stores.keys import ApiKey
+from holdfast.stores.logic.tenants import KeyStore
 
 _log = logging.getLogger("holdfast.access")
 KEY_CACHE_MS: Final = 3_000

@@ -18,7 +18,8 @@ from holdfast.server.http import Call
 from holdfast.server.permissions import Refused
 from holdfast.server.routes import PageLimit, Routes
 from holdfast.stores.checks import check_new_id
-from holdfast.stores.keys import ApiKey, KeyFields, KeyLimit, KeyStore, Role
+from holdfast.stores.keys import ApiKey, KeyFields, KeyLimit, Role
+from holdfast.stores.logic.tenants import KeyStore
 
 routes = Routes("keys")
 _ONE: Final = "/v1/keys/{key_id}"

@@ -2,17 +2,17 @@
 
 A `Store` is a handle of one tenant. Every method acts for that tenant, and data of another tenant looks exactly like data that does
 not exist. Identifiers are compared byte for byte: case, trailing spaces, NUL and every Unicode character make a difference. The
-contract consists of one protocol per subject, which is described in the docstring of its module:
+contract consists of one class per subject. The docstring of a module describes what all its methods promise:
 
 | part | module |
 | --- | --- |
 | sessions: names and fields | `holdfast.stores.sessions` |
 | the log, media, views, compactions, claims | `holdfast.stores.log` |
-| the lifecycle: use and end of sessions | `holdfast.stores.lifecycle` |
+| the lifecycle: use and end of sessions | `holdfast.stores.logic.lifecycle` |
 | state that sessions share | `holdfast.stores.state` |
-| artifacts | `holdfast.stores.artifacts` |
+| artifacts | `holdfast.stores.logic.artifacts` |
 | memories | `holdfast.stores.memories` |
-| records | `holdfast.stores.records` |
+| records | `holdfast.stores.logic.records` |
 | API keys | `holdfast.stores.keys` |
 | the journal of deletions | `holdfast.stores.deletions` |
 | matching: find the sessions that contain a message, or that share entries | `holdfast.stores.matching` |
@@ -38,19 +38,21 @@ JSON, or if its turn is lower than the log's current turn.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final
 
-from holdfast.stores.artifacts import ArtifactStore
-from holdfast.stores.deletions import DeletionStore
-from holdfast.stores.keys import KeyStore
-from holdfast.stores.lifecycle import LifecycleStore
-from holdfast.stores.log import LogStore
-from holdfast.stores.matching import MatchingStore
-from holdfast.stores.memories import MemoryStore
-from holdfast.stores.records import RecordStore
-from holdfast.stores.sessions import SessionStore
-from holdfast.stores.state import StateStore
-from holdfast.stores.tenants import TenantStore
+from holdfast.errors import StoreClosed
+from holdfast.stores.logic.artifacts import ArtifactStore
+from holdfast.stores.logic.lifecycle import LifecycleStore
+from holdfast.stores.logic.log import LogStore
+from holdfast.stores.logic.matching import MatchingStore
+from holdfast.stores.logic.memories import MemoryStore
+from holdfast.stores.logic.sessions import SessionStore
+from holdfast.stores.logic.state import StateStore
+from holdfast.stores.logic.steps import Query, Steps
+from holdfast.stores.logic.tenants import DeletionStore, KeyStore, TenantStore
+
+PING_BYTES: Final = 1 << 20
+"""Number of bytes that `ping` writes after a write has failed: about the size of a turn with a large message."""
 
 
 class Store(
@@ -60,17 +62,20 @@ class Store(
     StateStore,
     ArtifactStore,
     MemoryStore,
-    RecordStore,
     KeyStore,
     DeletionStore,
     MatchingStore,
     TenantStore,
-    Protocol,
 ):
-    """A handle of one tenant in a database, with all parts of the store contract.
+    """A handle of one tenant in a SQL database, with all parts of the store contract.
 
-    A caller that needs only one part uses the protocol of that part.
+    Its methods check their arguments and run the statements of an operation. A caller that needs only one part uses its class as the type.
     """
+
+    @property
+    def durable(self) -> bool:
+        """True if written data is kept when the process ends. If False, a session that ends is deleted instead of closed."""
+        return self.database.durable
 
     def for_tenant(self, tenant: str) -> Store:
         """Return a handle of another tenant on the same open database. The call is cheap, since it opens nothing.
@@ -78,4 +83,29 @@ class Store(
         The handle that `open_store` returned owns the database: closing it closes all handles. Closing any other handle closes
         only that handle.
         """
-        ...
+        handle = type(self)(self.database, tenant, owner=False)
+        handle._writes = self._writes  # noqa: SLF001 - a handle of the same class
+        return handle
+
+    async def ping(self) -> None:
+        """Check that the store can be read and written. Raises `StoreUnavailable` if not."""
+
+        def read() -> Steps[None]:
+            yield Query("ping", ())
+
+        def write() -> Steps[None]:
+            # A full disk may still accept a small write, which would not prove that turns can be stored.
+            yield Query("ping_put", ("x" * (PING_BYTES if self._writes.refused else 0),))
+            yield Query("ping_delete", ())
+
+        await self._read(read, single=True)
+        if self._closed:
+            raise StoreClosed
+        await self.database.write(write)
+        self._writes.refused = False
+
+    async def close(self) -> None:
+        """Finish the accepted operations, then release all resources. A second call does nothing."""
+        self._closed = True
+        if self._owner:
+            await self.database.close()

@@ -5,8 +5,8 @@ A deletion contains no id of a user or session, only keyed hashes of them. The s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -32,33 +32,3 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     """Id of the API key or other credential of the request; None: a program, the command line, or a server that needs no key."""
     counts: Mapping[str, int] = {}
     """The numbers of the receipt that are not 0."""
-
-
-class DeletionStore(Protocol):
-    """Store the journal of deletions. The module docstring describes what all methods promise."""
-
-    async def add_deletion(self, deletion: Deletion, *, keep: int | None = None) -> None:
-        """Store a deletion, unless one with the same time and id is stored already.
-
-        Args:
-            deletion: the deletion.
-            keep: number of earlier deletions of the same kind that are kept. The oldest others are dropped, up to `PAGE`; None: none
-                are dropped.
-        """
-        ...
-
-    async def deletions(
-        self,
-        *,
-        before: tuple[int, str] | None = None,
-        limit: int = 20,
-        hash: bytes | None = None,  # noqa: A002 - as in `KeyStore`
-    ) -> Sequence[Deletion]:
-        """Return deletions, the newest first.
-
-        Args:
-            before: time and id of a deletion; only older ones are returned. None: begin with the newest.
-            limit: maximum number of deletions.
-            hash: return only deletions with this hash of a user or session; None: all.
-        """
-        ...

@@ -5,8 +5,7 @@ Only the hash of a key is stored. The handle of the server's own tenant stores t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -51,37 +50,3 @@ class ApiKey(KeyFields, frozen=True, kw_only=True):
 
     hash: bytes
     """SHA-256 of the whole key. A key has 256 random bits, so the hash needs no salt and no slow function."""
-
-
-class KeyStore(Protocol):
-    """Store API keys. The module docstring describes what all methods promise."""
-
-    async def add_key(self, key: ApiKey) -> None:
-        """Store a key. Raises `InvalidRequest` if a key with that id exists."""
-        ...
-
-    async def get_key(self, key_id: str) -> ApiKey | None:
-        """Return the key with that id, even if it is revoked or expired; None if there is none."""
-        ...
-
-    async def keys(self, *, after: str = "", limit: int = 100, tenant: str | None = None) -> Sequence[ApiKey]:
-        """Return at most `limit` keys with ids after `after`, in order of id. Revoked keys are included.
-
-        Args:
-            after: an id; empty: begin with the first key.
-            limit: maximum number of keys.
-            tenant: return only keys that give access to this tenant; None: to any.
-        """
-        ...
-
-    async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
-        """Revoke a key permanently, and return it. A key that is already revoked stays unchanged.
-
-        Raises:
-            KeyNotFound: there is no key with this id.
-        """
-        ...
-
-    async def use_key(self, key_id: str, *, timestamp: int) -> None:
-        """Record the time when a key was used. Does nothing if a later time is stored, or if the key does not exist."""
-        ...

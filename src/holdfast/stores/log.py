@@ -67,13 +67,11 @@ increase with every recorded compaction, failed attempts included.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
-from holdfast.domain.fact_choices import Choice
 from holdfast.domain.origins import Origin
 from holdfast.domain.record import ChangedRecords, RecordChange
 from holdfast.domain.session import (
@@ -83,7 +81,6 @@ from holdfast.domain.session import (
     NewCompaction,
     NewEntry,
     Session,
-    SessionRef,
     StoredCompaction,
 )
 
@@ -139,7 +136,7 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     media: Mapping[bytes, bytes] = {}
     """Contents to which the entries refer, by SHA-256. Contents that the session already has can be left out."""
     records: Sequence[RecordChange] = ()
-    """Changes of the session's records, see `holdfast.stores.records`. If one expects another version, nothing is written."""
+    """Changes of the session's records, see `holdfast.stores.logic.records`. If one expects another version, nothing is written."""
     origins: Sequence[Origin] = ()
     """Ranges to add to the session's origins, because entries of this write are copies of other entries. The ranges begin after
     those that the session already has, or where the last of them begins, which they then replace."""
@@ -183,166 +180,3 @@ class WindowRows(msgspec.Struct, frozen=True, gc=False):
     """The entries of the live path whose `seq` is at least the `frontier` of the saved state."""
     compaction: StoredCompaction | None = None
     """The view's live compaction. The saved view may be older and not include it."""
-
-
-class LogStore(Protocol):
-    """Append to logs, read logs, and store data derived from them. The module docstring describes what all methods promise."""
-
-    async def append(self, ref: SessionRef, write: Append) -> Appended:
-        """Write to a log.
-
-        A write that only saves views and compactions, or changes claims, is not a use of the session and never raises
-        `SessionExpired`.
-
-        Raises:
-            SessionNotFound: no such session.
-            StaleSession: the session's version is not `expect`.
-            IdempotencyConflict: the idempotency key was used with another fingerprint.
-            SessionBusy: another holder has claimed the session.
-            StaleState: the session's state has other values than `state_expect`.
-            StaleRecord: a record does not have the version that a change of `records` expects.
-            SessionExpired: with `ttl`: the session has been idle for too long, although it has not been ended yet.
-        """
-        ...
-
-    async def entries(
-        self,
-        ref: SessionRef,
-        *,
-        start: int = 0,
-        stop: int | None = None,
-        limit: int | None = None,
-        descending: bool = False,
-        retired: bool = False,
-        notes: bool = False,
-    ) -> tuple[Entry, ...]:
-        """Return at most `limit` entries with `start <= seq < stop`, in order of `seq`.
-
-        Args:
-            ref: the session.
-            start: the lowest `seq`.
-            stop: the end of the range, exclusive; None: the end of the log.
-            limit: maximum number of entries; None: no limit.
-            descending: if True, return the entries newest first; `limit` then selects the newest ones of the range.
-            retired: if True, return the whole log, including retired entries and notes; if False, return only the live path.
-            notes: if True, include notes that are not retired.
-        """
-        ...
-
-    async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
-        """Return all data that is needed to build a working set, as of one moment.
-
-        Args:
-            ref: the session.
-            view: the view's key; None: return the whole live path.
-        """
-        ...
-
-    async def annotate(
-        self,
-        ref: SessionRef,
-        seq: int,
-        *,
-        pinned: bool | None = None,
-        importance: float | None | UnsetType = UNSET,
-        refused_by: Mapping[str, Any] | None = None,
-        facts: Mapping[int, Choice] | None = None,
-    ) -> Entry:
-        """Set annotations of an entry, and delete the session's saved views. Annotations that are not passed stay unchanged.
-
-        Args:
-            ref: the session.
-            seq: the entry, which must be live.
-            pinned: True if the entry must stay in the prompt.
-            importance: the entry's rating; None removes it.
-            refused_by, facts: values for the entry's metadata; empty ones remove it, see `holdfast.domain.refusals` and
-                `fact_choices`.
-
-        Raises:
-            EntryNotFound: the entry does not exist or is retired.
-        """
-        ...
-
-    async def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> int:
-        """Set the importance of entries that are live and have none yet; return how many were set.
-
-        Used for the results of a scorer, which must not replace a value that a caller set. Changes neither the session's
-        version nor its views. Raises `SessionNotFound` if the session does not exist.
-
-        Args:
-            ref: the session.
-            importances: the importance by `seq`; at most `PAGE` entries, else `TooLarge`.
-        """
-        ...
-
-    async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        """Erase an entry's content, as `holdfast.domain.log.erase_content` does. Its digest stays, so the digest chain stays valid.
-
-        SQLite removes the content from its files at once. On a server, dead rows stay on the disk until the server cleans up
-        (docs/storage.md). The entry's metadata is removed too, because it may quote the content. A retired entry can be erased
-        as well. The method also deletes the session's saved views and adjusts the running totals after the entry.
-
-        Args:
-            ref: the session.
-            seq: the entry.
-            tokens: new token count of the entry; None: the count stays unchanged.
-
-        Raises:
-            EntryNotFound: no such entry.
-        """
-        ...
-
-    async def compactions(
-        self, ref: SessionRef, *, view: str | None = None, live: bool = False
-    ) -> tuple[StoredCompaction, ...]:
-        """Return the session's compactions in order of id.
-
-        Args:
-            ref: the session.
-            view: return only compactions of this view; None: compactions of all views.
-            live: if True, return only live compactions.
-        """
-        ...
-
-    async def drop_compaction(self, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - its name in the API
-        """Drop a live or superseded compaction, and return it. Deletes the session's saved views.
-
-        Args:
-            ref: the session.
-            id: the compaction's id.
-            timestamp: milliseconds since the epoch; becomes the session's `updated_at`.
-
-        Raises:
-            CompactionNotFound: no such compaction, or it is already dropped, dead or failed.
-        """
-        ...
-
-    async def calls(
-        self,
-        ref: SessionRef,
-        *,
-        limit: int = 100,
-        turn_id: int | None = None,
-        start: int | None = None,
-        stop: int | None = None,
-        descending: bool = True,
-    ) -> tuple[ModelCall, ...]:
-        """Return the session's newest `limit` model calls, newest first.
-
-        Args:
-            ref: the session.
-            limit: maximum number of calls.
-            turn_id: only calls of this turn; short for `start=turn_id, stop=turn_id + 1`.
-            start: only calls of this turn and later ones. With `start` or `stop`, calls are in the order of their turns.
-            stop: only calls of turns before this one.
-            descending: False: the oldest calls, oldest first.
-        """
-        ...
-
-    async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
-        """Return contents by SHA-256. Hashes that the session has no content for are left out.
-
-        Raises:
-            SessionNotFound: the session does not exist.
-        """
-        ...

@@ -39,11 +39,10 @@ cost of a read depends on how much it returns.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
 
 import msgspec
 
-from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
+from holdfast.domain.memory import Memory
 
 
 class OwnedMemories(msgspec.Struct, frozen=True):
@@ -70,86 +69,3 @@ class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     after: int | None = None
     limit: int = 100
     descending: bool = False
-
-
-class MemoryStore(Protocol):
-    """Store the memories of a tenant. The module docstring describes what all methods promise."""
-
-    async def memories(
-        self,
-        owner: Owner,
-        *,
-        ids: Collection[str] | None = None,
-        numbers: Collection[int] | None = None,
-        since: int | None = None,
-        status: str | None = None,
-        after: int | None = None,
-        limit: int = 100,
-        descending: bool = False,
-    ) -> OwnedMemories:
-        """Return memories of an owner, all as of one moment.
-
-        A memory must match all filters that are given.
-
-        Args:
-            owner: the owner of the memories.
-            ids: return only memories with these ids; unknown ids are ignored.
-            numbers: return only memories with these numbers.
-            since: return only memories that changed after this version of the owner.
-            status: return only memories with this status.
-            after: return only memories that come after this number in the requested order.
-            limit: maximum number of memories, 1 to `PAGE`.
-            descending: if True, the highest number comes first.
-        """
-        ...
-
-    async def find_memory(self, memory_id: str) -> Memory:
-        """Return the memory with this id, of any owner. Raises `MemoryNotFound` if there is no such memory."""
-        ...
-
-    async def change_memories(
-        self, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
-    ) -> OwnedMemories:
-        """Change memories of an owner. Return the memories that were put, as stored, and the owner's new version.
-
-        Args:
-            owner: the owner, to whom every memory in `delta` must belong.
-            delta: the changes.
-            timestamp: milliseconds since the epoch.
-            expect: the version that the owner must have; None: any.
-
-        Raises:
-            StaleMemories: the owner's version is not `expect`.
-            MemoryNotFound: a memory to put has a number, but the owner has no such memory with that number.
-            InvalidRequest: a memory to put has no number, but its id is already used; or a memory, signal or diary entry is
-                invalid.
-            TooLarge: a limit would be exceeded.
-        """
-        ...
-
-    async def signals(
-        self, owner: Owner, *, memory_ids: Collection[str] | None = None, since: int | None = None
-    ) -> tuple[Signal, ...]:
-        """Return signals of an owner's memories, in the order in which they were written.
-
-        Args:
-            owner: the owner of the memories.
-            memory_ids: return only signals of these memories; None: signals of all memories.
-            since: return only signals at or after this time, in milliseconds since the epoch; None: all.
-        """
-        ...
-
-    async def diary(self, owner: Owner, *, limit: int = 20) -> tuple[DiaryEntry, ...]:
-        """Return the newest `limit` diary entries of an owner, newest first."""
-        ...
-
-    async def memory_owners(self, *, after: Owner | None = None, limit: int = 100) -> tuple[tuple[Owner, int], ...]:
-        """Return owners in order of kind and id, each with the time of its last write in milliseconds since the epoch.
-
-        An owner is included even if all its memories were forgotten, but not if it was dropped.
-        """
-        ...
-
-    async def drop_memories(self, owner: Owner) -> int:
-        """Delete all data of an owner: memories, signals, diary entries and its name, also from the disk. Return the number of memories."""
-        ...

@@ -23,9 +23,9 @@ from holdfast.errors.environment import INDEX_DAMAGED
 from holdfast.recall.vectors import get_engine as get_scanner
 from holdfast.stores import checks
 from holdfast.stores._worker import Outcome, Worker
+from holdfast.stores.base import Store
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.steps import Steps
-from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.sql.address import MEMORY, parse_path
 from holdfast.stores.sql.migrations import Migration
 from holdfast.stores.sqlite_connection import (
@@ -262,7 +262,7 @@ class _Database:
             self.stop()
 
 
-class SQLiteStore(LogicStore):
+class SQLiteStore(Store):
     """A store (`holdfast.stores.base.Store`) of one tenant in an SQLite database."""
 
     dialect = "sqlite"
@@ -288,11 +288,6 @@ class SQLiteStore(LogicStore):
         database = _Database(parse_path(url), index=True)
         await database.open()
         return LogicIndex(database, tenant, engine=engine, compress=compress)
-
-    @property
-    def durable(self) -> bool:  # type: ignore[override]  # read-only, as in the protocol
-        """False for a database in memory, True for a file."""
-        return bool(getattr(self.database, "durable", True))
 
 
 def read_durability(path: str) -> tuple[str, int]:

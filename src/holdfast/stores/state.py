@@ -20,12 +20,10 @@ before keys and values had limits.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
-
-from holdfast.domain.state import Change
 
 
 class ScopedState(msgspec.Struct, frozen=True):
@@ -37,52 +35,3 @@ class ScopedState(msgspec.Struct, frozen=True):
     """Values by key, without the prefix of the scope; None if they are unchanged since the version that the caller knows."""
     damaged: tuple[str, ...] = ()
     """Keys whose values cannot be decoded. Setting or deleting such a key repairs it."""
-
-
-class StateStore(Protocol):
-    """Read and change state that sessions share. If `user_id` is None, a method uses the tenant's own scope, `app:`."""
-
-    async def state(
-        self, user_id: str | None, *, names: Collection[str] | None = None, known: int | None = None
-    ) -> ScopedState:
-        """Return the contents of a scope, all as of one moment.
-
-        Args:
-            user_id: the user whose scope is read; None: the tenant's scope.
-            names: return only these keys, at most `STATE_KEYS`; None: all keys.
-            known: the version that the caller already has. If it is the present version, no values are returned.
-        """
-        ...
-
-    async def change_state(
-        self,
-        user_id: str | None,
-        delta: Mapping[str, Change],
-        *,
-        timestamp: int,
-        expect: int | None = None,
-        values: Mapping[str, Any] | None = None,
-    ) -> ScopedState:
-        """Change a scope in one transaction; return its new version and the values of the keys in `delta`.
-
-        Args:
-            user_id: the user whose scope is changed; None: the tenant's scope.
-            delta: the changes in order, by key without prefix; see `holdfast.domain.state.Change`.
-            timestamp: milliseconds since the epoch.
-            expect: the version that the scope must have; None: any.
-            values: values that keys must have before the change, as `holdfast.domain.state.is_same_json` compares them; None as
-                a value: the key must not exist.
-
-        Raises:
-            StaleState: the scope has another version than `expect`, or a key has another value than in `values`.
-            InvalidRequest: a value to increment is not a number, or one to extend is not a list.
-            TooLarge: a limit would be exceeded.
-        """
-        ...
-
-    async def drop_state(self, user_id: str | None) -> int:
-        """Delete all keys of a scope, also from the disk; return their number.
-
-        If the scope is a user's, the user's name is deleted too.
-        """
-        ...

@@ -13,7 +13,7 @@ from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import SessionNotFound, StoreCorrupt
 from holdfast.limits import PAGE
 from holdfast.stores.base import Store
-from holdfast.stores.memories import MemoryStore
+from holdfast.stores.logic.memories import MemoryStore
 from holdfast.stores.sessions import SessionPage
 
 _PAGE: Final = 100

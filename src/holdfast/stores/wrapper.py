@@ -11,7 +11,7 @@ from holdfast.stores.log import Append, Appended
 if TYPE_CHECKING:
     _Store = Store
 else:
-    _Store = object  # a protocol's own methods would take precedence over `__getattr__`
+    _Store = object  # its own methods would take precedence over `__getattr__`
 
 
 class StoreWrapper(_Store):

@@ -5,10 +5,11 @@ they return. A `Database` (see `steps`) runs the statements.
 
 | modules | subject |
 | --- | --- |
-| `reads`, `writes`, `compactions`, `lifecycle`, `matching`, `media`, `artifacts`, `memories`, `state`, `tenants` | the statements of each store operation |
-| `index_reads`, `index_writes`, `index_vectors` | the statements of each index operation |
-| `store`, `index` | the classes with the contracts' methods: they check arguments and run the steps |
+| `sessions`, `log`, `lifecycle`, `state`, `artifacts`, `memories`, `records`, `matching`, `tenants` | the methods of `Store`: each checks its arguments and runs its steps |
+| `media`, `compactions` | parts of the steps of a log |
+| `index`, `index_reads`, `index_writes`, `index_vectors` | the methods of an index, and their steps |
 | `rows`, `index_rows` | conversion of rows to structs and back |
+| `handle` | how a method runs its steps |
 | `network` | helpers for databases on a server |
 
 `holdfast.stores.sql` contains the text of the statements in each dialect. The terms are those of the contract: `holdfast.stores.log`

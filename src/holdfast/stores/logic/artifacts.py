@@ -1,4 +1,16 @@
-"""Read and write artifacts in SQL databases: their names, their versions, and the contents that the database keeps."""
+"""The part of the store contract about artifacts: their names, their versions, and the contents that the database keeps.
+
+A name is unique in its scope, which is a session or all sessions of a user. The versions of a name are numbered from 0. A new
+version gets the number after the highest one that the name ever had, deleted versions included. Numbering starts again at 0
+when a name has no versions left. Names are in Unicode form NFC. Two names for which `holdfast.domain.artifact.fold_name`
+returns the same text cannot exist at the same time.
+
+The caller first stores a content under a key of its own, and then adds the artifact version that uses it. If that version is
+dropped, is deleted with its session, or was never added, no artifact uses the content any more. `blobs_in_use` helps to find
+such contents. A content is also called a blob; its key is a `blob` argument.
+
+Adding an artifact changes neither the session's version nor its times. `remove` and `replace` delete a session's artifacts.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +21,7 @@ from holdfast.domain.artifact import Artifact, ArtifactPage, NewArtifact, Scope,
 from holdfast.errors import ArtifactNotFound, SessionNotFound, StaleArtifact
 from holdfast.limits import BLOB_PART_BYTES
 from holdfast.stores import checks
-from holdfast.stores.logic.handle import Handle
-from holdfast.stores.logic.reads import read_session_row
+from holdfast.stores.logic.handle import Handle, get_first, read_session_row
 from holdfast.stores.logic.rows import (
     ENDLESS,
     decode_artifact,
@@ -23,8 +34,8 @@ from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.scope_changes import KnownName, add_version, check_artifact_room, check_name, is_same_content
 
 
-class ArtifactMethods(Handle):
-    """Implements the methods of `ArtifactStore` on a SQL database. `LogicStore` inherits from this class."""
+class ArtifactStore(Handle):
+    """Store artifacts: named contents with versions. The module docstring describes what all methods promise."""
 
     async def add_artifact(
         self,
@@ -35,52 +46,141 @@ class ArtifactMethods(Handle):
         room: int | None = None,
         identity: str | None = None,
     ) -> Artifact:
+        """Add a version of a name, after the content of the version was stored.
+
+        A second call with the same `blob` adds nothing and returns the version that the first call added.
+
+        Args:
+            scope: the session; the user if the name begins with `user:`.
+            new: the version to add.
+            expect: the number that the name's newest version must have; `NOTHING`: there must be no version; None: no check.
+                If version `expect + 1` is the newest and has the same content and type, the call is a retry and returns that
+                version.
+            room: maximum bytes of all versions in the scope, this one included; None for no maximum.
+            identity: the identity that the session must have, else `SessionNotFound`.
+
+        Raises:
+            SessionNotFound: no such session.
+            Conflict: an existing name differs from this one only in case or Unicode form.
+            StaleArtifact: the newest version is not `expect`.
+            TooLarge: too many names, versions or bytes; the message says which.
+        """
         checks.check_artifact(scope, new)
         steps = partial(_add_artifact, self.tenant, scope, new, expect, room, identity=identity)
         return await self._write(steps, scope)
 
     async def artifact(self, scope: Scope, name: str, version: int | None = None) -> Artifact:
+        """Return one version of a name, the newest by default.
+
+        Raises:
+            ArtifactNotFound: the name or the version does not exist.
+            SessionNotFound: the scope is a session that does not exist.
+        """
         checks.check_scope(scope, name)
-        return await self._read(partial(_read_artifact, self.tenant, scope, name, version))
+
+        def steps() -> Steps[Artifact]:
+            place = yield from _locate_scope(self.tenant, scope)
+            known = yield from _require_name(place, name, version)
+            return (yield from _read_version(place, name, known.newest if version is None else version))
+
+        return await self._read(steps)
 
     async def artifacts(self, scope: Scope, *, limit: int = 100, after: str | None = None) -> ArtifactPage:
+        """Return the newest version of each name, ordered by name without regard to case.
+
+        Args:
+            scope: the session or user.
+            limit: maximum number of names, 1 to `PAGE`.
+            after: return the names after this one, which need not exist.
+
+        Raises:
+            SessionNotFound: the scope is a session that does not exist.
+        """
         checks.check_scope(scope, after)
         checks.check_limit(limit)
-        return await self._read(partial(_list_artifacts, self.tenant, scope, limit, after))
+
+        def steps() -> Steps[ArtifactPage]:
+            place = yield from _locate_scope(self.tenant, scope)
+            rows = yield Query("artifacts_newest", (*place, "" if after is None else fold_name(after), limit + 1))
+            return ArtifactPage(tuple(decode_artifact(row) for row in rows[:limit]), len(rows) > limit)
+
+        return await self._read(steps)
 
     async def artifact_versions(
         self, scope: Scope, name: str, *, limit: int = 100, after: int | None = None
     ) -> ArtifactPage:
+        """Return the versions of a name that are higher than `after`, in order.
+
+        Raises:
+            ArtifactNotFound: the name does not exist.
+            SessionNotFound: the scope is a session that does not exist.
+        """
         checks.check_scope(scope, name)
         checks.check_limit(limit)
-        return await self._read(partial(_list_versions, self.tenant, scope, name, limit, after))
+
+        def steps() -> Steps[ArtifactPage]:
+            place = yield from _locate_scope(self.tenant, scope)
+            yield from _require_name(place, name)
+            key = (*place, fold_name(name), -1 if after is None else after)
+            rows = yield Query("artifact_versions", (*key, limit + 1))
+            return ArtifactPage(tuple(decode_artifact(row) for row in rows[:limit]), len(rows) > limit)
+
+        return await self._read(steps)
 
     async def drop_artifacts(
         self, scope: Scope, name: str | None = None, version: int | None = None
     ) -> tuple[Artifact, ...]:
+        """Delete a version, a name with all its versions, or everything in a scope; return the deleted versions.
+
+        Their contents stay stored; the caller deletes them with `delete_blobs`. Raises `ArtifactNotFound` if the name or
+        version does not exist, and `SessionNotFound`.
+        """
         checks.check_scope(scope, name)
         return await self._write(partial(_drop_artifacts, self.tenant, scope, name, version), scope, scrub=True)
 
     async def blobs_in_use(self, blobs: Sequence[str]) -> frozenset[str]:
+        """Return those of the given content keys that artifacts of the tenant refer to. A call accepts at most `PAGE` keys."""
         checks.check_blobs(blobs)
-        return await self._read(partial(_find_blobs_in_use, self.tenant, blobs), single=True)
+        return frozenset(await self._select(_decode_key, "blobs_in_use", encode_array(blobs)))
 
     async def put_blob(self, blob: str, part: int, data: bytes, *, timestamp: int) -> None:
+        """Store one part of a content, replacing the part with the same index if there is one.
+
+        Args:
+            blob: the content's key.
+            part: the part's index, from 0.
+            data: the part's bytes, at most `BLOB_PART_BYTES`.
+            timestamp: milliseconds since the epoch.
+        """
         checks.check_blobs((blob,))
         checks.check_size(len(data), "data", BLOB_PART_BYTES)
-        await self._write(partial(_put_blob, self.tenant, blob, part, data, timestamp))
+        await self._execute("blob_put", blob, part, timestamp, data)
 
     async def blob(self, blob: str, part: int) -> bytes | None:
+        """Return one part of a content; None if that part is not stored."""
         checks.check_blobs((blob,))
-        return await self._read(partial(_read_blob_part, self.tenant, blob, part), single=True)
+        return await self._select_one(get_first, "blob_get", blob, part)
 
     async def delete_blobs(self, blobs: Sequence[str]) -> None:
+        """Delete contents; keys without a content are ignored."""
         checks.check_blobs(blobs)
-        await self._write(partial(_delete_blobs, self.tenant, blobs), scrub=True)
+
+        def steps() -> Steps[None]:
+            yield Many("blob_delete", [(self.tenant, blob) for blob in blobs])
+
+        await self._write(steps, scrub=True)
 
     async def blobs(self, *, before: int, after: str = "", limit: int = 100) -> tuple[str, ...]:
+        """Return content keys in order. The keys come after `after`, and the last part of each content was written before `before`.
+
+        `before` is in milliseconds since the epoch.
+        """
         checks.check_limit(limit)
-        return await self._read(partial(_list_blobs, self.tenant, before, after, limit), single=True)
+        return await self._select(_decode_key, "blobs_before", before, after, limit)
+
+
+def _decode_key(row: Row) -> str:
+    return decode_text(row[0])
 
 
 def _locate_scope(tenant: str, scope: Scope, identity: str | None = None) -> Steps[Row]:
@@ -111,33 +211,6 @@ def _read_version(place: Row, name: str, version: int) -> Steps[Artifact]:
     if not rows:
         raise ArtifactNotFound(name, version)
     return decode_artifact(rows[0])
-
-
-# -- reading -----------------------------------------------------------------
-
-
-def _read_artifact(tenant: str, scope: Scope, name: str, version: int | None) -> Steps[Artifact]:
-    place = yield from _locate_scope(tenant, scope)
-    known = yield from _require_name(place, name, version)
-    return (yield from _read_version(place, name, known.newest if version is None else version))
-
-
-def _list_artifacts(tenant: str, scope: Scope, limit: int, after: str | None) -> Steps[ArtifactPage]:
-    place = yield from _locate_scope(tenant, scope)
-    rows = yield Query("artifacts_newest", (*place, "" if after is None else fold_name(after), limit + 1))
-    return ArtifactPage(tuple(decode_artifact(row) for row in rows[:limit]), len(rows) > limit)
-
-
-def _list_versions(tenant: str, scope: Scope, name: str, limit: int, after: int | None) -> Steps[ArtifactPage]:
-    place = yield from _locate_scope(tenant, scope)
-    yield from _require_name(place, name)
-    rows = yield Query("artifact_versions", (*place, fold_name(name), -1 if after is None else after, limit + 1))
-    return ArtifactPage(tuple(decode_artifact(row) for row in rows[:limit]), len(rows) > limit)
-
-
-def _find_blobs_in_use(tenant: str, blobs: Sequence[str]) -> Steps[frozenset[str]]:
-    rows = yield Query("blobs_in_use", (tenant, encode_array(blobs)))
-    return frozenset(decode_text(row[0]) for row in rows)
 
 
 # -- naming ------------------------------------------------------------------
@@ -221,24 +294,3 @@ def _lock_all_names(place: Row) -> Steps[tuple[tuple[Artifact, ...], Sequence[st
         for name in new:
             yield Query("artifact_name_get", (*place, name))
         names += new
-
-
-# -- contents ----------------------------------------------------------------
-
-
-def _put_blob(tenant: str, blob: str, part: int, data: bytes, timestamp: int) -> Steps[None]:
-    yield Query("blob_put", (tenant, blob, part, timestamp, data))
-
-
-def _read_blob_part(tenant: str, blob: str, part: int) -> Steps[bytes | None]:
-    rows = yield Query("blob_get", (tenant, blob, part))
-    return rows[0][0] if rows else None
-
-
-def _delete_blobs(tenant: str, blobs: Sequence[str]) -> Steps[None]:
-    yield Many("blob_delete", [(tenant, blob) for blob in blobs])
-
-
-def _list_blobs(tenant: str, before: int, after: str, limit: int) -> Steps[tuple[str, ...]]:
-    rows = yield Query("blobs_before", (tenant, before, after, limit))
-    return tuple(decode_text(row[0]) for row in rows)

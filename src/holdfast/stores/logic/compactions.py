@@ -8,7 +8,7 @@ from holdfast.domain.session import ERASED, NewCompaction, SessionRef, StoredCom
 from holdfast.errors import CompactionNotFound
 from holdfast.limits import COMPACTIONS_KEPT, FAILURES_KEPT, VIEWS_KEPT
 from holdfast.stores.log import Append, SavedView
-from holdfast.stores.logic.reads import read_session_row
+from holdfast.stores.logic.handle import read_session_row
 from holdfast.stores.logic.rows import ENDLESS, decode_compaction, decode_intact_session, encode_compaction, encode_seqs
 from holdfast.stores.logic.steps import Many, Query, Steps
 from holdfast.stores.session_changes import is_late, make_stored_compaction

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Self, TypeVar
+from collections.abc import Callable, Hashable, Mapping
+from operator import itemgetter
+from typing import Any, Final, TypeVar
 
 from msgspec import UnsetType
 from msgspec.structs import astuple
@@ -11,13 +12,18 @@ from msgspec.structs import astuple
 from holdfast import faults
 from holdfast.domain.artifact import Scope
 from holdfast.domain.session import SessionRef
-from holdfast.domain.state import Change
-from holdfast.errors import StoreClosed, StoreCorrupt, StoreUnavailable
+from holdfast.domain.state import Change, get_scope
+from holdfast.domain.state import Scope as StateScope
+from holdfast.errors import SessionNotFound, StoreClosed, StoreCorrupt, StoreUnavailable
 from holdfast.stores import checks
-from holdfast.stores.logic import state
-from holdfast.stores.logic.steps import Database, Steps
+from holdfast.stores.logic.steps import Database, Query, Row, Steps
 
 T = TypeVar("T")
+SHARED_SCOPES: Final[tuple[StateScope, ...]] = ("user", "app")
+"""The scopes of state that sessions share, in the order in which every writer locks their rows, after the session's row. A fixed order
+prevents deadlocks."""
+get_first: Final = itemgetter(0)
+"""Decodes a row of one column."""
 
 
 class _WriteState:
@@ -33,9 +39,6 @@ class _WriteState:
 class Handle:
     """The part that all handles on a SQL database share. Subclasses in the other modules of this package add the methods of the store."""
 
-    durable = True
-    """True, because a SQL database outlives the process. A store in memory overrides this."""
-
     def __init__(self, database: Database, tenant: str, *, owner: bool) -> None:
         checks.check_id(tenant, "tenant")
         self.tenant = tenant
@@ -43,11 +46,6 @@ class Handle:
         self._owner = owner
         self._closed = False
         self._writes = _WriteState()
-
-    def for_tenant(self, tenant: str) -> Self:
-        handle = type(self)(self.database, tenant, owner=False)
-        handle._writes = self._writes  # noqa: SLF001 - a handle of the same class
-        return handle
 
     async def _read(self, steps: Callable[[], Steps[T]], *, single: bool = False, ref: SessionRef | None = None) -> T:
         """Run a read and return its result. If stored data is damaged, the raised error names the session `ref`."""
@@ -60,6 +58,20 @@ class Handle:
         except StoreCorrupt as exc:
             raise add_session(exc, ref) from exc
 
+    async def _select(self, decode: Callable[[Row], T], name: str, *params: Any) -> tuple[T, ...]:
+        """Run one statement, whose first parameter is the tenant, and return its decoded rows."""
+
+        def steps() -> Steps[tuple[T, ...]]:
+            rows = yield Query(name, (self.tenant, *params))
+            return tuple(map(decode, rows))
+
+        return await self._read(steps, single=True)
+
+    async def _select_one(self, decode: Callable[[Row], T], name: str, *params: Any) -> T | None:
+        """Run one statement like `_select`, and return its first row; None if there is none."""
+        found = await self._select(decode, name, *params)
+        return found[0] if found else None
+
     async def _write(
         self,
         steps: Callable[[], Steps[T]],
@@ -70,6 +82,16 @@ class Handle:
         light: bool = False,
         sharing: Mapping[str, Change] | UnsetType | None = None,
     ) -> T:
+        """Run a write and return its result.
+
+        Args:
+            steps: returns a new generator of the write's statements.
+            scope: the session or user whose row the write locks first.
+            queue: identifies that row, if it is not given as a scope.
+            scrub: if True, also remove deleted data from the database files.
+            light: True if the write depends only on the version of the session's row, and on an idempotency key.
+            sharing: changes of state that sessions share, which the write makes too. They lock more rows afterwards.
+        """
         if self._closed:
             raise StoreClosed
         if scope is not None:
@@ -90,9 +112,27 @@ class Handle:
             raise
         return written
 
-    def _list_shared_queues(self, scope: Scope, delta: Mapping[str, Change]) -> Sequence[Hashable]:
-        """Return the queues that a write must wait in because `delta` changes state that sessions share."""
-        return [(self.tenant, user_id) for user_id in state.list_reached_scopes(scope.user_id, delta)]
+    async def _execute(self, name: str, *params: Any) -> None:
+        """Run one statement that writes. Its first parameter is the tenant."""
+
+        def steps() -> Steps[None]:
+            yield Query(name, (self.tenant, *params))
+
+        await self._write(steps)
+
+    def _list_shared_queues(self, scope: Scope, delta: Mapping[str, Change]) -> list[Hashable]:
+        """Return the queues that a write must wait in because `delta` changes state that sessions share, in the order of locking."""
+        scopes = {get_scope(key) for key in delta}
+        users = [scope.user_id if shared == "user" else "" for shared in SHARED_SCOPES if shared in scopes]
+        return [(self.tenant, user_id) for user_id in users]
+
+
+def read_session_row(tenant: str, ref: SessionRef) -> Steps[Row]:
+    """Return the session's row. Raises `SessionNotFound` if the session does not exist."""
+    rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
+    if not rows:
+        raise SessionNotFound(ref.id)
+    return rows[0]
 
 
 def add_session(error: StoreCorrupt, scope: Scope | None) -> StoreCorrupt:

@@ -1,4 +1,18 @@
-"""Record when sessions are used and when they end, and which hooks were notified. The functions are generators of statements."""
+"""The part of the store contract about the lifecycle of sessions: recording when they are used and when they end.
+
+A session is `active` until it ends. A session ends in one of two ways. If it is closed, it keeps its name; appending an entry
+makes it active again. If it is withdrawn, it gives up its name, which another session can then use. A withdrawn session is in
+no list and is found only by a `SessionRef` with its `withdrawn` id. `accessed_at` is the time of the last write of entries,
+state or fields, or of the last `touch`.
+
+- `end` checks the session in its own transaction. So of several callers only one ends the session, and none ends a session that
+  was used after `idle_since`.
+- An ending (`Ending`) describes how a session ended, and names the hooks that must be notified. If it names hooks, it is stored
+  in the transaction that ends the session, and kept until `forget_ending`. `settle` removes each hook that was notified, so
+  that this hook is not notified again.
+- No session expires by itself in the store. Readers decide whether an active session has been idle for too long
+  (`Session.is_expired`).
+"""
 
 from __future__ import annotations
 
@@ -6,27 +20,155 @@ from msgspec.structs import replace as evolve
 
 from holdfast.domain.session import Ending, Session, SessionRef
 from holdfast.errors import EndingNotFound
-from holdfast.stores.logic.reads import read_session_row
+from holdfast.limits import ENDING_ERROR_CHARS
+from holdfast.stores import checks
+from holdfast.stores.logic.handle import Handle, get_first, read_session_row
 from holdfast.stores.logic.rows import decode_ending, decode_session, encode_ending
 from holdfast.stores.logic.steps import Query, Steps
 
 
-def touch_session(tenant: str, ref: SessionRef, timestamp: int) -> Steps[None]:
-    """Record that a session was used, without a write."""
-    row = yield from read_session_row(tenant, ref)
-    yield Query("session_used", (row[0], timestamp))
+class LifecycleStore(Handle):
+    """Record when sessions are used and when they end, and find expired sessions.
 
+    The module docstring describes what all methods promise.
+    """
 
-def end_session(tenant: str, ending: Ending, idle_since: int | None) -> Steps[bool]:
-    """Close a session, or withdraw it so that its name is free; return True if this call did so."""
-    row = yield from read_session_row(tenant, SessionRef(ending.user_id, ending.session_id))
-    pk, session = row[0], decode_session(row)
-    if idle_since is not None and session.accessed_at > idle_since:
-        return False
-    if session.status == "closed" and not ending.withdrawn:
-        return False
-    yield from write_end(pk, session, ending)
-    return True
+    async def touch(self, ref: SessionRef, *, timestamp: int) -> None:
+        """Record that the session was used, without a write. Its version and `updated_at` stay the same; a closed session stays closed.
+
+        Does nothing if `timestamp` is before `accessed_at`. Raises `SessionNotFound` if the session does not exist.
+        """
+        checks.check_ref(ref)
+
+        def steps() -> Steps[None]:
+            row = yield from read_session_row(self.tenant, ref)
+            yield Query("session_used", (row[0], timestamp))
+
+        await self._write(steps, ref)
+
+    async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
+        """Close a session, or withdraw it so that its name is free; return True if this call did so.
+
+        A closed session cannot be closed again, but it can be withdrawn. An ending with `hooks` is recorded.
+
+        Args:
+            ending: describes how the session ended; its id must be unique.
+            idle_since: do nothing if the session was used after this time, in milliseconds since the epoch.
+
+        Raises:
+            SessionNotFound: no such session.
+        """
+        checks.check_ending(ending)
+        ref = SessionRef(ending.user_id, ending.session_id)
+
+        def steps() -> Steps[bool]:
+            row = yield from read_session_row(self.tenant, ref)
+            session = decode_session(row)
+            was_used = idle_since is not None and session.accessed_at > idle_since
+            if was_used or (session.status == "closed" and not ending.withdrawn):
+                return False
+            yield from write_end(row[0], session, ending)
+            return True
+
+        return await self._write(steps, ref)
+
+    async def record_ending(self, ending: Ending) -> None:
+        """Record an ending that hooks must be notified of, without ending the session.
+
+        Raises:
+            SessionNotFound: the session does not exist.
+        """
+        checks.check_ending(ending)
+        ref = SessionRef(ending.user_id, ending.session_id)
+
+        def steps() -> Steps[None]:
+            session = decode_session((yield from read_session_row(self.tenant, ref)))
+            yield Query("ending_insert", encode_ending(self.tenant, evolve(ending, identity=session.identity)))
+
+        await self._write(steps, ref)
+
+    async def endings(self, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
+        """Return recorded endings whose `due_at` is at most `due`, in order of `due_at`, then `ended_at`.
+
+        `due` is in milliseconds since the epoch.
+        """
+        checks.check_limit(limit)
+        return await self._select(decode_ending, "endings_due", due, limit)
+
+    async def endings_of(self, user_id: str, *, after: str = "", limit: int = 100) -> tuple[Ending, ...]:
+        """Return all recorded endings of a user's sessions with ids after `after`, in order of id. Used to delete a user."""
+        checks.check_id(user_id, "user_id")
+        checks.check_limit(limit)
+        return await self._select(decode_ending, "endings_of_user", user_id, after, limit)
+
+    async def settle(
+        self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
+    ) -> Ending:
+        """Record the result of notifying a hook of an ending; return the updated ending.
+
+        Args:
+            ending_id: id of the ending.
+            delivered: name of a hook that was notified. The name is removed from `Ending.hooks`, so the hook is not notified again.
+            due_at: time of the next attempt, in milliseconds since the epoch; None: unchanged.
+            error: why the notification failed, cut to `ENDING_ERROR_CHARS`; it adds one to the number of attempts. None: no
+                failure.
+
+        Raises:
+            EndingNotFound: the ending does not exist; it may have been forgotten.
+        """
+        checks.check_id(ending_id, "ending_id")
+
+        def steps() -> Steps[Ending]:
+            rows = yield Query("ending_get", (self.tenant, ending_id))
+            if not rows:
+                raise EndingNotFound(ending_id)
+            old = decode_ending(rows[0])
+            ending = evolve(
+                old,
+                due_at=old.due_at if due_at is None else due_at,
+                attempts=old.attempts + (error is not None),
+                hooks=tuple(hook for hook in old.hooks if hook != delivered),
+                error=None if error is None else error[:ENDING_ERROR_CHARS],
+            )
+            *_, hooks, _ = encode_ending(self.tenant, ending)
+            yield Query("ending_put", (self.tenant, ending.id, ending.due_at, ending.attempts, hooks, ending.error))
+            return ending
+
+        return await self._write(steps)
+
+    async def forget_ending(self, ending_id: str) -> None:
+        """Delete the record that a session ended. The session itself is not deleted."""
+        checks.check_id(ending_id, "ending_id")
+        await self._execute("ending_delete", ending_id)
+
+    async def idle(self, *, now: int, ttl: int | None, limit: int = 100) -> tuple[Session, ...]:
+        """Return active sessions that have expired: first those with a ttl of their own, then the others.
+
+        Both groups are ordered by the time of expiry, earliest first.
+
+        Args:
+            now: milliseconds since the epoch.
+            ttl: milliseconds after which sessions without a ttl of their own expire; None or 0: they never expire.
+            limit: maximum number of sessions, 1 to `PAGE`.
+        """
+        checks.check_limit(limit)
+
+        def steps() -> Steps[tuple[Session, ...]]:
+            rows = list((yield Query("sessions_expired", (self.tenant, now, limit))))
+            if ttl:
+                rows += yield Query("sessions_idle", (self.tenant, now - ttl, limit))
+            return tuple(decode_session(row) for row in rows[:limit])
+
+        return await self._read(steps)
+
+    async def oldest(self, *, limit: int = 100) -> tuple[Session, ...]:
+        """Return active sessions, the least recently used first."""
+        checks.check_limit(limit)
+        return await self._select(decode_session, "sessions_oldest", limit)
+
+    async def active(self) -> int:
+        """Count the active sessions. The cost may grow with their number, so do not call this in a turn."""
+        return await self._select_one(get_first, "sessions_active") or 0
 
 
 def write_end(pk: int, session: Session, ending: Ending) -> Steps[None]:
@@ -35,67 +177,3 @@ def write_end(pk: int, session: Session, ending: Ending) -> Steps[None]:
     yield Query("session_withdraw", (*ended, ending.id)) if ending.withdrawn else Query("session_end", ended)
     if ending.hooks:
         yield Query("ending_insert", encode_ending(session.tenant, evolve(ending, identity=session.identity)))
-
-
-def record_ending(tenant: str, ending: Ending) -> Steps[None]:
-    """Record an ending that hooks must be notified of, without ending the session."""
-    session = decode_session((yield from read_session_row(tenant, SessionRef(ending.user_id, ending.session_id))))
-    yield Query("ending_insert", encode_ending(tenant, evolve(ending, identity=session.identity)))
-
-
-def list_due_endings(tenant: str, due: int, limit: int) -> Steps[tuple[Ending, ...]]:
-    """Return recorded endings whose `due_at` is at most `due`."""
-    rows = yield Query("endings_due", (tenant, due, limit))
-    return tuple(decode_ending(row) for row in rows)
-
-
-def list_endings_of_user(tenant: str, user_id: str, after: str, limit: int) -> Steps[tuple[Ending, ...]]:
-    """Return recorded endings of a user's sessions, with ids after `after`."""
-    rows = yield Query("endings_of_user", (tenant, user_id, after, limit))
-    return tuple(decode_ending(row) for row in rows)
-
-
-def settle_ending(
-    tenant: str, ending_id: str, delivered: str | None, due_at: int | None, error: str | None
-) -> Steps[Ending]:
-    """Record the result of notifying a hook; return the updated ending. Raises `EndingNotFound` if the ending does not exist."""
-    rows = yield Query("ending_get", (tenant, ending_id))
-    if not rows:
-        raise EndingNotFound(ending_id)
-    old = decode_ending(rows[0])
-    ending = evolve(
-        old,
-        due_at=old.due_at if due_at is None else due_at,
-        attempts=old.attempts + (error is not None),
-        hooks=tuple(hook for hook in old.hooks if hook != delivered),
-        error=error,
-    )
-    *_, hooks, _ = encode_ending(tenant, ending)
-    yield Query("ending_put", (tenant, ending.id, ending.due_at, ending.attempts, hooks, ending.error))
-    return ending
-
-
-def forget_ending(tenant: str, ending_id: str) -> Steps[None]:
-    """Delete a recorded ending."""
-    yield Query("ending_delete", (tenant, ending_id))
-
-
-def list_idle(tenant: str, now: int, ttl: int | None, limit: int) -> Steps[tuple[Session, ...]]:
-    """Return active sessions that have expired."""
-    rows = list((yield Query("sessions_expired", (tenant, now, limit))))
-    if ttl:
-        rows += yield Query("sessions_idle", (tenant, now - ttl, limit))
-    return tuple(decode_session(row) for row in rows[:limit])
-
-
-def list_oldest(tenant: str, limit: int) -> Steps[tuple[Session, ...]]:
-    """Return active sessions, the least recently used first."""
-    rows = yield Query("sessions_oldest", (tenant, limit))
-    return tuple(decode_session(row) for row in rows)
-
-
-def count_active(tenant: str) -> Steps[int]:
-    """Count active sessions."""
-    rows = yield Query("sessions_active", (tenant,))
-    count: int = rows[0][0]
-    return count

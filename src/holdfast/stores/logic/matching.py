@@ -14,15 +14,14 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.limits import SIGHTINGS
 from holdfast.stores import checks
-from holdfast.stores.logic.handle import Handle
-from holdfast.stores.logic.reads import read_session_row
+from holdfast.stores.logic.handle import Handle, read_session_row
 from holdfast.stores.logic.rows import decode_session, decode_sighting, decode_text, encode_array
 from holdfast.stores.logic.steps import Many, Query, Rows, Steps
 from holdfast.stores.matching import Sighting, make_key, make_scope
 
 
-class MatchingMethods(Handle):
-    """Implements the methods of `MatchingStore` on a SQL database. `LogicStore` inherits from this class."""
+class MatchingStore(Handle):
+    """Find messages and their copies in the sessions of a user. `holdfast.stores.matching` describes what all methods promise."""
 
     async def sightings(
         self,
@@ -34,28 +33,72 @@ class MatchingMethods(Handle):
         limit: int = 16,
         ends: bool = False,
     ) -> tuple[Sighting, ...]:
+        """Return the entries with the last one of `marks` that occurs in any log; empty if none of the digests occurs.
+
+        All returned entries have the same digest. Entries of the newest sessions come first, and within a session the newest
+        entries. The cost depends on the number of marks and results, not on the number of sessions or entries.
+
+        Args:
+            user_id: search the logs of this user's sessions.
+            marks: digests, the preferred one last; at most `MARKS`, else `TooLarge`.
+            alias: if True, search for aliases (`Entry.alias`) instead of digests of visible entries.
+            session: search only this session of the user. If it does not exist, the result is empty.
+            limit: maximum number of results, 1 to `SIGHTINGS`.
+            ends: if True, find only sessions whose last visible, not retired message has the digest. The most recently used sessions
+                come first. Sessions that contain the digest earlier do not count towards `limit`. Not allowed with `alias` or
+                `session`.
+        """
         checks.check_marks(user_id, marks, session)
         checks.check_limit(limit, highest=SIGHTINGS)
+        if not marks:
+            return ()
         if ends:
             return await self._read(partial(_find_path_ends, self.tenant, user_id, marks, limit))
         steps = partial(_find_sightings, self.tenant, user_id, marks, alias=alias, session=session, limit=limit)
         return await self._read(steps)
 
     async def share(self, ref: SessionRef, identity: str) -> None:
+        """Record that copies of a session are about to be made, so that `sharing` also finds this session.
+
+        Changes neither the session's version nor its times. Does nothing if the session already has origins.
+
+        Args:
+            ref: the session.
+            identity: the identity that the session must have.
+
+        Raises:
+            SessionNotFound: no such session, or it has another identity.
+        """
         checks.check_ref(ref)
         checks.check_id(identity, "identity")
-        await self._write(partial(_share_session, self.tenant, ref, identity), ref)
+
+        def steps() -> Steps[None]:
+            row = yield from read_session_row(self.tenant, ref)
+            if decode_session(row).identity != identity:
+                raise SessionNotFound(ref.id)
+            yield from add_origins(row[0], self.tenant, ref, identity, ())
+
+        await self._write(steps, ref)
 
     async def origins(self, user_id: str, sessions: Collection[str]) -> Mapping[str, Sequence[Origin]]:
+        """Return the origins of the given sessions of a user by session id, in order of `first`. Sessions without origins are left out."""
         checks.check_id(user_id, "user_id")
         for id_ in sessions:
             checks.check_id(id_, "session_id")
-        return await self._read(partial(_read_origins, self.tenant, user_id, sessions), single=True)
+        if not sessions:
+            return {}
+        ids = _encode_ids(sorted(set(sessions)))
+        return _group_by_session(await self._select(tuple, "origins_named", user_id, ids))
 
     async def sharing(self, user_id: str, source: str) -> Mapping[str, Sequence[Origin]]:
+        """Return the origins of each session that contains entries first written in `source`, by session id.
+
+        `source` is the identity of a session. The search covers all sessions of the user, except withdrawn ones. The cost depends on what
+        is returned, not on the number of other sessions.
+        """
         checks.check_id(user_id, "user_id")
         checks.check_id(source, "source")
-        return await self._read(partial(_read_sharing_sessions, self.tenant, user_id, source), single=True)
+        return _group_by_session(await self._select(tuple, "origins_sharing", user_id, source))
 
 
 def _find_sightings(
@@ -66,15 +109,13 @@ def _find_sightings(
     Different digests can have the same key in the database, so the statements also compare the digests.
     """
     pk = None
-    if session is not None and marks:
+    if session is not None:
         rows = yield Query("session_get", (tenant, session.id, session.user_id, session.withdrawn))
         if not rows or session.user_id != user_id:
             return ()
         pk = rows[0][0]
     scope = make_scope(tenant, user_id)
     keys = [make_key(scope, mark) for mark in marks]
-    if not keys:
-        return ()
     wanted = keys if alias else [[key, mark.hex()] for key, mark in zip(keys, marks, strict=True)]
     found = yield Query("alias_last" if alias else "mark_last", (tenant, user_id, pk, encode_array(wanted)))
     at = found[0][0]
@@ -92,8 +133,6 @@ def _find_path_ends(tenant: str, user_id: str, marks: Sequence[bytes], limit: in
 
     Of the digests for which there are such sessions, the last one is used. Return that message of each session.
     """
-    if not marks:
-        return ()
     at = (yield Query("end_last", (tenant, user_id, encode_array(mark.hex() for mark in marks))))[0][0]
     if at is None:
         return ()
@@ -102,13 +141,6 @@ def _find_path_ends(tenant: str, user_id: str, marks: Sequence[bytes], limit: in
 
 
 # -- origins -------------------------------------------------------------------
-
-
-def _share_session(tenant: str, ref: SessionRef, identity: str) -> Steps[None]:
-    row = yield from read_session_row(tenant, ref)
-    if decode_session(row).identity != identity:
-        raise SessionNotFound(ref.id)
-    yield from add_origins(row[0], tenant, ref, identity, ())
 
 
 def add_origins(pk: int, tenant: str, ref: SessionRef, identity: str, more: Sequence[Origin]) -> Steps[None]:
@@ -130,17 +162,8 @@ def keep_origins(pk: int, origins: Sequence[Origin]) -> Steps[None]:
 
 def read_origins(tenant: str, ref: SessionRef) -> Steps[Sequence[Origin]]:
     """Return the origins of a session, in order; empty if it has none."""
-    return (yield from _read_origins(tenant, ref.user_id, [ref.id])).get(ref.id, ())
-
-
-def _read_origins(tenant: str, user_id: str, sessions: Collection[str]) -> Steps[Mapping[str, Sequence[Origin]]]:
-    if not sessions:
-        return {}
-    return _group_by_session((yield Query("origins_named", (tenant, user_id, _encode_ids(sorted(set(sessions)))))))
-
-
-def _read_sharing_sessions(tenant: str, user_id: str, source: str) -> Steps[Mapping[str, Sequence[Origin]]]:
-    return _group_by_session((yield Query("origins_sharing", (tenant, user_id, source))))
+    rows = yield Query("origins_named", (tenant, ref.user_id, _encode_ids([ref.id])))
+    return _group_by_session(rows).get(ref.id, ())
 
 
 def _group_by_session(rows: Rows) -> dict[str, list[Origin]]:

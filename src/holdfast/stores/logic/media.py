@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from holdfast.domain.session import Entry, NewEntry, SessionRef
-from holdfast.stores.logic.reads import read_session_row
+from holdfast.stores.logic.handle import read_session_row
 from holdfast.stores.logic.rows import encode_array
 from holdfast.stores.logic.steps import Many, Query, Steps
 from holdfast.stores.session_changes import list_media, refuse_missing_media

@@ -1,4 +1,4 @@
-"""Read and write memories. The functions are generators of statements, see `steps`.
+"""Read and write memories.
 
 Each owner has a row, which only one writer at a time can lock, and rows for everything that belongs to the owner. A write first
 checks all changes and computes the rows to write (its plan). If anything is invalid, an error is raised before the first row is
@@ -33,8 +33,8 @@ _encode = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class MemoryMethods(Handle):
-    """Implements the methods of `MemoryStore` on a SQL database. `LogicStore` inherits from this class."""
+class MemoryStore(Handle):
+    """Store the memories of a tenant. `holdfast.stores.memories` describes what all methods promise."""
 
     async def memories(
         self,
@@ -48,18 +48,53 @@ class MemoryMethods(Handle):
         limit: int = 100,
         descending: bool = False,
     ) -> OwnedMemories:
+        """Return memories of an owner, all as of one moment.
+
+        A memory must match all filters that are given.
+
+        Args:
+            owner: the owner of the memories.
+            ids: return only memories with these ids; unknown ids are ignored.
+            numbers: return only memories with these numbers.
+            since: return only memories that changed after this version of the owner.
+            status: return only memories with this status.
+            after: return only memories that come after this number in the requested order.
+            limit: maximum number of memories, 1 to `PAGE`.
+            descending: if True, the highest number comes first.
+        """
         filters = {"ids": ids, "numbers": numbers, "since": since, "status": status}
         query = MemoryQuery(**filters, after=after, limit=limit, descending=descending)  # type: ignore[arg-type]
         memory_checks.check_query(owner, query)
         return await self._read(partial(_read_memories, self.tenant, owner, query), single=True)
 
     async def find_memory(self, memory_id: str) -> Memory:
+        """Return the memory with this id, of any owner. Raises `MemoryNotFound` if there is no such memory."""
         checks.check_id(memory_id, "memory_id")
-        return await self._read(partial(_find_memory, self.tenant, memory_id), single=True)
+        found = None
+        if keep_possible_ids((memory_id,)):
+            found = await self._select_one(_decode_found_memory, "memory_find", memory_id)
+        if found is None:
+            raise MemoryNotFound(memory_id)
+        return found
 
     async def change_memories(
         self, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
     ) -> OwnedMemories:
+        """Change memories of an owner. Return the memories that were put, as stored, and the owner's new version.
+
+        Args:
+            owner: the owner, to whom every memory in `delta` must belong.
+            delta: the changes.
+            timestamp: milliseconds since the epoch.
+            expect: the version that the owner must have; None: any.
+
+        Raises:
+            StaleMemories: the owner's version is not `expect`.
+            MemoryNotFound: a memory to put has a number, but the owner has no such memory with that number.
+            InvalidRequest: a memory to put has no number, but its id is already used; or a memory, signal or diary entry is
+                invalid.
+            TooLarge: a limit would be exceeded.
+        """
         payloads = memory_checks.check_delta(owner, delta)
         memory_checks.check_change(timestamp, expect)
         steps = partial(_change_memories, self.tenant, owner, delta, payloads, timestamp=timestamp, expect=expect)
@@ -70,25 +105,55 @@ class MemoryMethods(Handle):
     async def signals(
         self, owner: Owner, *, memory_ids: Collection[str] | None = None, since: int | None = None
     ) -> tuple[Signal, ...]:
+        """Return signals of an owner's memories, in the order in which they were written.
+
+        Args:
+            owner: the owner of the memories.
+            memory_ids: return only signals of these memories; None: signals of all memories.
+            since: return only signals at or after this time, in milliseconds since the epoch; None: all.
+        """
         memory_checks.check_owner(owner)
         memory_checks.check_ids(memory_ids, "memory_ids")
         memory_checks.check_change(since or 0, None)
-        return await self._read(partial(_read_signals, self.tenant, owner, memory_ids, since), single=True)
+        begin = -ENDLESS if since is None else since
+        if memory_ids is None:
+            return await self._select(_decode_signal, "signals_all", *owner, begin)
+        ids = encode_array(keep_possible_ids(memory_ids))
+        return await self._select(_decode_signal, "signals_of", *owner, ids, begin)
 
     async def diary(self, owner: Owner, *, limit: int = 20) -> tuple[DiaryEntry, ...]:
+        """Return the newest `limit` diary entries of an owner, newest first."""
         memory_checks.check_owner(owner)
         checks.check_limit(limit)
-        return await self._read(partial(_read_diary, self.tenant, owner, limit), single=True)
+        found = await self._select(_decode_diary_entry, "diary_newest", *owner, limit)
+        return tuple(entry for entry in found if entry is not None)
 
     async def memory_owners(self, *, after: Owner | None = None, limit: int = 100) -> tuple[tuple[Owner, int], ...]:
+        """Return owners in order of kind and id, each with the time of its last write in milliseconds since the epoch.
+
+        An owner is included even if all its memories were forgotten, but not if it was dropped.
+        """
         if after is not None:
             memory_checks.check_owner(after)
         checks.check_limit(limit)
-        return await self._read(partial(_list_owners, self.tenant, after, limit), single=True)
+        return await self._select(_decode_owner_time, "memory_owners_after", *(after or ("", "")), limit)
 
     async def drop_memories(self, owner: Owner) -> int:
+        """Delete all data of an owner: memories, signals, diary entries and its name, also from the disk. Return the number of memories."""
         memory_checks.check_owner(owner)
-        return await self._write(partial(_drop_memories, self.tenant, owner), queue=(self.tenant, owner), scrub=True)
+
+        def steps() -> Steps[int]:
+            owner_row = yield from _lock_owner(_make_owner_key(self.tenant, owner), None, make=False)
+            if owner_row is None:
+                return 0
+            for name in ("signals_clear", "memories_clear", "diary_clear"):
+                yield Query(name, (owner_row.pk,))
+            # The tenant's row keeps the highest version or number that was used.
+            yield Query("floor_raise", (self.tenant, owner_row.highest_used))
+            yield Query("memory_owner_delete", (owner_row.pk,))
+            return owner_row.memories
+
+        return await self._write(steps, queue=(self.tenant, owner), scrub=True)
 
 
 class _OwnerRow(NamedTuple):
@@ -197,41 +262,6 @@ def _query_page(place: Row, query: MemoryQuery, limit: int) -> Query:
     return Query(f"memories_{way}", (*place, after * sign, limit))
 
 
-def _find_memory(tenant: str, memory_id: str) -> Steps[Memory]:
-    rows: Rows = ()
-    if keep_possible_ids((memory_id,)):
-        rows = yield Query("memory_find", (tenant, memory_id))
-    if not rows:
-        raise MemoryNotFound(memory_id)
-    kind, id_, *row = rows[0]
-    try:
-        return _decode_memory(_decode_owner(kind, id_), row)
-    except UNDECODABLE as exc:
-        raise StoreCorrupt(f"memory {memory_id} is damaged and cannot be decoded ({exc})") from exc
-
-
-def _read_signals(
-    tenant: str, owner: Owner, memory_ids: Collection[str] | None, since: int | None
-) -> Steps[tuple[Signal, ...]]:
-    place, begin = _make_owner_key(tenant, owner), -ENDLESS if since is None else since
-    if memory_ids is None:
-        rows = yield Query("signals_all", (*place, begin))
-    else:
-        rows = yield Query("signals_of", (*place, encode_array(keep_possible_ids(memory_ids)), begin))
-    return tuple(_decode_signal(row) for row in rows)
-
-
-def _read_diary(tenant: str, owner: Owner, limit: int) -> Steps[tuple[DiaryEntry, ...]]:
-    rows = yield Query("diary_newest", (*_make_owner_key(tenant, owner), limit))
-    return tuple(entry for entry in map(_decode_diary_entry, rows) if entry is not None)
-
-
-def _list_owners(tenant: str, after: Owner | None, limit: int) -> Steps[tuple[tuple[Owner, int], ...]]:
-    kind, id_ = after or ("", "")
-    rows = yield Query("memory_owners_after", (tenant, kind, id_, limit))
-    return tuple((_decode_owner(*row[:2]), row[2]) for row in rows)
-
-
 # -- writing -----------------------------------------------------------------
 
 
@@ -263,21 +293,6 @@ def _change_memories(
         decode_memory(data, owner, number, plan.version) for data, number in zip(payloads, plan.numbers, strict=True)
     ]
     return OwnedMemories(plan.version, tuple(sorted(put, key=lambda memory: memory.number)), after.memories)
-
-
-def _drop_memories(tenant: str, owner: Owner) -> Steps[int]:
-    """Delete an owner with its memories, signals and diary; return the number of memories.
-
-    The tenant's row keeps the highest version or number that was used.
-    """
-    owner_row = yield from _lock_owner(_make_owner_key(tenant, owner), None, make=False)
-    if owner_row is None:
-        return 0
-    for name in ("signals_clear", "memories_clear", "diary_clear"):
-        yield Query(name, (owner_row.pk,))
-    yield Query("floor_raise", (tenant, owner_row.highest_used))
-    yield Query("memory_owner_delete", (owner_row.pk,))
-    return owner_row.memories
 
 
 # -- parts of a write --------------------------------------------------------
@@ -391,6 +406,18 @@ def _write_diary(owner_row: _OwnerRow, entries: Sequence[DiaryEntry]) -> Steps[N
 
 def _decode_owner(kind: str | bytes, id_: str | bytes) -> Owner:
     return Owner(cast(OwnerKind, decode_text(kind)), decode_text(id_))
+
+
+def _decode_owner_time(row: Row) -> tuple[Owner, int]:
+    return _decode_owner(row[0], row[1]), row[2]
+
+
+def _decode_found_memory(row: Row) -> Memory:
+    kind, id_, *memory = row
+    try:
+        return _decode_memory(_decode_owner(kind, id_), memory)
+    except UNDECODABLE as exc:
+        raise StoreCorrupt(f"memory {decode_text(memory[1])} is damaged and cannot be decoded ({exc})") from exc
 
 
 def _decode_memory(owner: Owner, row: Row) -> Memory:

@@ -1,6 +1,32 @@
-"""Read and write records. The functions are generators of statements, see `steps`.
+"""The part of the store contract about records: values under a namespace and a key, owned by a session, a user or the tenant.
 
-Each owner has a row, which only one writer at a time can lock. It has the owner's highest version.
+A record's name is a namespace and a key. It is unique for its owner, and owners never see each other's records. A value is bytes
+or JSON. `holdfast.domain.record` has the types and the rules for names.
+
+**Versions.** An owner has a version, which grows with each write that changes its records. Records that a write puts get the
+version after the write. So a version is never reused, even if a record is deleted and created again, or after `drop_records`. But a
+session that was removed and created again is another owner; the argument `identity` of all methods distinguishes the two sessions: if
+the session has another identity, they raise `SessionNotFound`. The first version of an owner depends on the time, and not on how much
+other owners have written.
+
+**Compare and set.** A change with `expect` takes effect only if the record has this version. All changes of a call take effect,
+or none. Of several calls with the same `expect`, one succeeds and the others raise `StaleRecord`.
+
+**Expiry.** A record with `expires_at` no longer exists from that time on, by the `now` or `timestamp` of the call. `sweep_records`
+deletes expired records from the database. Until then they only use space.
+
+**Searchable records.** A record with a text is searchable. It has a number, which is unique among the owner's searchable records and is
+kept while the record stays searchable. Records without a text cost a store nothing more. `searchable_records` returns what an index
+needs; the text is deleted, copied and replaced together with the value.
+
+**Size.** The values of a page, and of what one transaction deletes, have at most `RECORD_PAGE_BYTES` bytes together, unless the first
+record alone has more. So no caller with large records delays another one for long.
+
+**Deletion and copies.** `remove` and `replace` delete the records of a session. A session that loses its name keeps them until it
+is removed. Records change neither the version nor the times of a session. `Append.records` writes records of the session in the
+same transaction as entries.
+
+**Rows.** Each owner has a row, which only one writer at a time can lock. It has the owner's highest version.
 
 If an owner with many or large records is deleted, its row loses its name in the same transaction. So the records no longer exist for
 readers, and no transaction is longer than a batch. The rows of the records are deleted afterwards in batches (`purge_records`), or by
@@ -24,6 +50,7 @@ from holdfast.domain.record import (
     RecordOwner,
     RecordPage,
     SearchablePage,
+    SearchableRecord,
     decode_place,
     encode_namespace,
     end_of_namespace,
@@ -32,10 +59,9 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import SessionNotFound, StoreCorrupt
 from holdfast.limits import PAGE
 from holdfast.stores import checks
-from holdfast.stores.logic.handle import Handle
-from holdfast.stores.logic.reads import read_session_row
+from holdfast.stores.logic.handle import Handle, read_session_row
 from holdfast.stores.logic.rows import UNDECODABLE, decode_session, decode_text, encode_array
-from holdfast.stores.logic.steps import Many, Query, Row, Steps
+from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
 from holdfast.stores.record_checks import (
     EncodedChange,
     RecordRow,
@@ -60,14 +86,37 @@ _READ_AT_ONCE: Final = 2
 """Up to this number, records are read without reading their sizes first."""
 
 
-class RecordMethods(Handle):
-    """Implements the methods of `RecordStore` on a SQL database. `LogicStore` inherits from this class."""
+class RecordStore(Handle):
+    """Read, list, change and delete records. The module docstring describes what all methods promise.
+
+    If the owner is a session that does not exist, all methods raise `SessionNotFound`.
+    """
 
     async def records(
         self, owner: RecordOwner, names: Sequence[RecordName], *, now: int, identity: str | None = None
     ) -> tuple[Record | None, ...]:
+        """Return records by name, as of one moment. A name without a record gives None.
+
+        Args:
+            owner: the owner.
+            names: at most `RECORD_CHANGES` names.
+            now: milliseconds since the epoch; expired records are left out.
+            identity: the identity that the session must have; None: any.
+
+        Raises:
+            TooLarge: there are too many names, or the values have more than `RECORDS_BYTES` bytes together.
+        """
         places = check_names(owner, names, now)
-        return await self._read(partial(_read_records, self.tenant, owner, identity, places, now))
+
+        def steps() -> Steps[tuple[Record | None, ...]]:
+            key, _ = yield from _locate_owner(self.tenant, owner, identity)
+            if len(places) > _READ_AT_ONCE:
+                rows = yield Query("records_sizes", (*key, _encode_places(places), now))
+                check_sizes([row[0] for row in rows])
+            found = yield from _read_values(key, places, now)
+            return tuple(found.get(place) for place in places)
+
+        return await self._read(steps)
 
     async def list_records(
         self,
@@ -83,12 +132,31 @@ class RecordMethods(Handle):
         descending: bool = False,
         values: bool = True,
     ) -> RecordPage:
+        """Return a page of records, in order of namespace and key by their bytes.
+
+        A page ends early if its values have more than `RECORD_PAGE_BYTES` bytes together. It has at least one record if there is one.
+
+        Args:
+            owner: the owner.
+            namespace: the namespace.
+            now: milliseconds since the epoch; expired records are left out.
+            identity: the identity that the session must have; None: any.
+            prefix: only keys that begin with this text; not together with `nested`.
+            nested: also include records of namespaces below this one. The namespace may then be empty.
+            after: the last record of the previous page, which need not exist any more.
+            limit: maximum number of records, 1 to `PAGE`.
+            descending: True: the last record first.
+            values: False: return `RecordInfo` without values, which costs less.
+        """
         check_owner(owner)
         checks.check_int(now, "now")
         begin, end = check_list(namespace, prefix, nested=nested, after=after, limit=limit, descending=descending)
         name = "records_backward" if descending else "records_forward"
-        steps = partial(_list_records, self.tenant, owner, identity, name)
-        steps = partial(steps, bounds=(begin, end, now), limit=limit, values=values)
+
+        def steps() -> Steps[RecordPage]:
+            key, _ = yield from _locate_owner(self.tenant, owner, identity)
+            return (yield from _list_records(key, name, (begin, end, now), limit=limit, values=values))
+
         return await self._read(steps)
 
     async def record_namespaces(
@@ -102,24 +170,76 @@ class RecordMethods(Handle):
         after: Namespace | None = None,
         limit: int = 100,
     ) -> tuple[Namespace, ...]:
+        """Return the namespaces that contain records, in order. The cost grows with the number of namespaces, not of records.
+
+        Args:
+            owner: the owner.
+            prefix: only namespaces that begin with these labels.
+            now: milliseconds since the epoch; expired records are left out.
+            identity: the identity that the session must have; None: any.
+            depth: cut namespaces to this number of labels, and return each result once; None: do not cut.
+            after: the last namespace of the previous page.
+            limit: maximum number of namespaces, 1 to `PAGE`.
+        """
         check_owner(owner)
         checks.check_int(now, "now")
         check_namespaces(prefix, depth, after, limit)
-        return await self._read(
-            partial(_list_namespaces, self.tenant, owner, identity, prefix, now, depth=depth, after=after, limit=limit)
-        )
+        first, end = encode_namespace(prefix), end_of_namespace(prefix, nested=True)
+        if after is not None:
+            first = max(first, end_of_namespace(after, nested=len(after) == depth))
+
+        def steps() -> Steps[tuple[Namespace, ...]]:
+            key, _ = yield from _locate_owner(self.tenant, owner, identity)
+            found_owner = yield Query("record_owner_get", key)
+            if not found_owner:
+                return ()
+            pk, begin, found = found_owner[0][0], first, list[Namespace]()
+            # Each statement searches after the last record of the previous namespace.
+            while len(found) < limit and (rows := (yield Query("records_forward", (pk, begin, end, now, 1)))):
+                namespace = decode_place(rows[0][0]).namespace[:depth]
+                found.append(namespace)
+                begin = end_of_namespace(namespace, nested=len(namespace) == depth)
+            return tuple(found)
+
+        return await self._read(steps)
 
     async def change_records(
         self, owner: RecordOwner, changes: Sequence[RecordChange], *, timestamp: int, identity: str | None = None
     ) -> ChangedRecords:
+        """Put and delete records of one owner, all or none.
+
+        Args:
+            owner: the owner.
+            changes: at most `RECORD_CHANGES` changes, of different names.
+            timestamp: milliseconds since the epoch.
+            identity: the identity that the session must have; None: any.
+
+        Raises:
+            StaleRecord: a record does not have the expected version.
+            InvalidRequest: a name or a value cannot be stored, or two changes have the same name.
+            TooLarge: a value, or the whole write, is too large.
+        """
         check_owner(owner)
         checks.check_int(timestamp, "timestamp")
         encoded = await encode_changes_off_loop(changes)
-        steps = partial(_change_records, self.tenant, owner, encoded, timestamp, identity)
-        scrub = not all(change.put for change in encoded)
-        return await self._write(steps, _get_scope(owner), scrub=scrub)
+
+        def steps() -> Steps[ChangedRecords]:
+            key, _ = yield from _locate_owner(self.tenant, owner, identity)
+            plan = yield from plan_record_changes(key, encoded, timestamp)
+            return (yield from write_record_plan(plan))
+
+        return await self._write(steps, _get_scope(owner), scrub=not all(change.put for change in encoded))
 
     async def drop_records(self, owner: RecordOwner, *, identity: str | None = None) -> int:
+        """Delete all records of an owner, also from the disk; return the number of records.
+
+        For readers, all records disappear at the same moment. If the owner is a user, the user's name is deleted too. Expired records that
+        were not swept yet are counted. If the process dies meanwhile, `sweep_records` deletes what is left on the disk.
+
+        Args:
+            owner: the owner.
+            identity: the identity that the session must have; None: any.
+        """
         check_owner(owner)
         steps = partial(_drop_records, self.tenant, owner, identity)
         dropped = await self._write(steps, _get_scope(owner), scrub=True)
@@ -132,6 +252,10 @@ class RecordMethods(Handle):
         return dropped
 
     async def sweep_records(self, *, now: int, limit: int = 100) -> int:
+        """Delete a batch of at most `limit` records of the tenant that have expired at `now`; return their number.
+
+        Afterwards, delete a batch of those that an interrupted deletion has left. 0 means that there is nothing left to be deleted.
+        """
         checks.check_int(now, "now")
         checks.check_limit(limit)
         if not await self._read(partial(_has_records_to_sweep, self.tenant, now)):
@@ -148,15 +272,46 @@ class RecordMethods(Handle):
         limit: int = 100,
         identity: str | None = None,
     ) -> SearchablePage:
+        """Return searchable records without their values, in order of version and number.
+
+        The cost depends on the number of records returned, and not on the number of the owner's records.
+
+        Args:
+            owner: the owner.
+            now: milliseconds since the epoch; expired records are left out.
+            since: a version and a number; only records after both are returned.
+            names: only these records, at most `RECORD_CHANGES`; `since` and `limit` then have no effect. None: all.
+            limit: maximum number of records, 1 to `RECORD_CHANGES`.
+            identity: the identity that the session must have; None: any.
+        """
         places = check_searchable(owner, since, names, now, limit)
-        wanted = None if names is None else places
-        return await self._read(
-            partial(_read_searchable, self.tenant, owner, identity, wanted, since=since, now=now, limit=limit)
-        )
+
+        def steps() -> Steps[SearchablePage]:
+            key, known = yield from _locate_owner(self.tenant, owner, identity)
+            found_owner = yield Query("record_owner_get", key)
+            if not found_owner:
+                return SearchablePage((), has_more=False, version=0, identity=known)
+            pk, version, *_ = found_owner[0]
+            if names is None:
+                rows = yield Query("records_searchable", (pk, *since, now, limit + 1))
+            else:
+                rows = (yield Query("records_searchable_named", (pk, _encode_places(places), now))) if places else ()
+            found = _decode_searchable(rows)
+            last = limit if names is None else len(found)
+            return SearchablePage(tuple(found[:last]), len(found) > last, version, known)
+
+        return await self._read(steps)
 
     async def record_users(self, *, after: str | None = None, limit: int = 100) -> tuple[str, ...]:
+        """Return users that have searchable records of their own, in order, and possibly others. An empty name stands for the tenant.
+
+        Args:
+            after: the last name of the previous page; None: from the beginning.
+            limit: maximum number of names, 1 to `PAGE`.
+        """
         checks.check_limit(limit)
-        return await self._read(partial(_list_users, self.tenant, after, limit), single=True)
+        rows = await self._select(tuple, "record_users", after or "", int(after is None), limit)
+        return tuple(decode_text(user) for (user,) in rows)
 
 
 def _get_scope(owner: RecordOwner) -> SessionRef | UserRef:
@@ -190,12 +345,7 @@ class DroppedRecords(NamedTuple):
         return DroppedRecords(self.records + other.records, self.bytes + other.bytes, other.left)
 
 
-def _locate_owner(tenant: str, owner: RecordOwner, identity: str | None = None) -> Steps[Row]:
-    """Return the key columns of an owner: tenant, user and session. Raises `SessionNotFound` if the session does not exist."""
-    return (yield from _identify_owner(tenant, owner, identity))[0]
-
-
-def _identify_owner(tenant: str, owner: RecordOwner, identity: str | None) -> Steps[tuple[Row, str]]:
+def _locate_owner(tenant: str, owner: RecordOwner, identity: str | None) -> Steps[tuple[Row, str]]:
     """Return the key columns of an owner, and the identity of the session; the identity of other owners is empty."""
     if not isinstance(owner, SessionRef):
         return (tenant, getattr(owner, "user_id", ""), 0), ""
@@ -207,17 +357,6 @@ def _identify_owner(tenant: str, owner: RecordOwner, identity: str | None) -> St
 
 
 # -- reading -----------------------------------------------------------------
-
-
-def _read_records(
-    tenant: str, owner: RecordOwner, identity: str | None, places: Sequence[bytes], now: int
-) -> Steps[tuple[Record | None, ...]]:
-    key = yield from _locate_owner(tenant, owner, identity)
-    if len(places) > _READ_AT_ONCE:
-        rows = yield Query("records_sizes", (*key, _encode_places(places), now))
-        check_sizes([row[0] for row in rows])
-    found = yield from _read_values(key, places, now)
-    return tuple(found.get(place) for place in places)
 
 
 def _read_values(key: Row, places: Collection[bytes], now: int) -> Steps[dict[bytes, Record]]:
@@ -233,18 +372,8 @@ def _read_values(key: Row, places: Collection[bytes], now: int) -> Steps[dict[by
         raise StoreCorrupt(f"a record is damaged and cannot be decoded ({exc})") from exc
 
 
-def _list_records(
-    tenant: str,
-    owner: RecordOwner,
-    identity: str | None,
-    statement: str,
-    *,
-    bounds: Row,
-    limit: int,
-    values: bool,
-) -> Steps[RecordPage]:
+def _list_records(key: Row, statement: str, bounds: Row, *, limit: int, values: bool) -> Steps[RecordPage]:
     """Return a page of records. The sizes are read before the values, so that the page can be limited in bytes."""
-    key = yield from _locate_owner(tenant, owner, identity)
     found_owner = yield Query("record_owner_get", key)
     if not found_owner:
         return RecordPage((), has_more=False)
@@ -260,66 +389,11 @@ def _list_records(
     return RecordPage(records, len(infos) > number, version)
 
 
-def _list_namespaces(
-    tenant: str,
-    owner: RecordOwner,
-    identity: str | None,
-    prefix: Namespace,
-    now: int,
-    *,
-    depth: int | None,
-    after: Namespace | None,
-    limit: int,
-) -> Steps[tuple[Namespace, ...]]:
-    """Return namespaces that contain records.
-
-    Each namespace is found with one statement, which searches after the last record of the previous namespace.
-    """
-    key = yield from _locate_owner(tenant, owner, identity)
-    found: list[Namespace] = []
-    found_owner = yield Query("record_owner_get", key)
-    if not found_owner:
-        return ()
-    begin, end = encode_namespace(prefix), end_of_namespace(prefix, nested=True)
-    if after is not None:
-        begin = max(begin, end_of_namespace(after, nested=len(after) == depth))
-    while len(found) < limit and (rows := (yield Query("records_forward", (found_owner[0][0], begin, end, now, 1)))):
-        namespace = decode_place(rows[0][0]).namespace[:depth]
-        found.append(namespace)
-        begin = end_of_namespace(namespace, nested=len(namespace) == depth)
-    return tuple(found)
-
-
-def _read_searchable(
-    tenant: str,
-    owner: RecordOwner,
-    identity: str | None,
-    places: Sequence[bytes] | None,
-    *,
-    since: tuple[int, int],
-    now: int,
-    limit: int,
-) -> Steps[SearchablePage]:
-    key, known = yield from _identify_owner(tenant, owner, identity)
-    found_owner = yield Query("record_owner_get", key)
-    if not found_owner:
-        return SearchablePage((), has_more=False, version=0, identity=known)
-    pk, version, *_ = found_owner[0]
-    if places is None:
-        rows = yield Query("records_searchable", (pk, *since, now, limit + 1))
-    else:
-        rows = (yield Query("records_searchable_named", (pk, _encode_places(places), now))) if places else ()
+def _decode_searchable(rows: Rows) -> list[SearchableRecord]:
     try:
-        found = [make_searchable(decode_place(row[0]), RecordRow(*row[1:-1]), bytes(row[-1])) for row in rows]
+        return [make_searchable(decode_place(row[0]), RecordRow(*row[1:-1]), bytes(row[-1])) for row in rows]
     except UNDECODABLE as exc:
         raise StoreCorrupt(f"a searchable record is damaged and cannot be decoded ({exc})") from exc
-    last = limit if places is None else len(found)
-    return SearchablePage(tuple(found[:last]), len(found) > last, version, known)
-
-
-def _list_users(tenant: str, after: str | None, limit: int) -> Steps[tuple[str, ...]]:
-    rows = yield Query("record_users", (tenant, after or "", int(after is None), limit))
-    return tuple(decode_text(row[0]) for row in rows)
 
 
 def _encode_places(places: Collection[bytes]) -> str:
@@ -327,14 +401,6 @@ def _encode_places(places: Collection[bytes]) -> str:
 
 
 # -- writing -----------------------------------------------------------------
-
-
-def _change_records(
-    tenant: str, owner: RecordOwner, changes: Sequence[EncodedChange], timestamp: int, identity: str | None
-) -> Steps[ChangedRecords]:
-    key = yield from _locate_owner(tenant, owner, identity)
-    plan = yield from plan_record_changes(key, changes, timestamp)
-    return (yield from write_record_plan(plan))
 
 
 class RecordPlan(NamedTuple):
@@ -396,7 +462,7 @@ def write_record_plan(plan: RecordPlan) -> Steps[ChangedRecords]:
 
 def _drop_records(tenant: str, owner: RecordOwner, identity: str | None) -> Steps[DroppedRecords]:
     """Delete all records of an owner, or take them away from it. A session stays an owner, because it keeps its version."""
-    key = yield from _locate_owner(tenant, owner, identity)
+    key, _ = yield from _locate_owner(tenant, owner, identity)
     row = yield from _lock_owner(key, make=False)
     if row is None:
         return DroppedRecords()

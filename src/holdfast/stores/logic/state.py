@@ -1,4 +1,4 @@
-"""Read and write state that sessions share. The functions are generators of statements, see `steps`.
+"""Read and write state that sessions share.
 
 A scope has a row, which only one writer at a time can lock, and a row for each key. A scope is identified by tenant and user;
 the tenant's own scope has an empty user. A write first checks all changes and computes the new values (`plan_changes`). If
@@ -8,27 +8,105 @@ anything is invalid, an error is raised before `write_plans` writes the first va
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.domain.state import (
-    Change,
-    Scope,
-    add_prefix,
-    get_scope,
-    split_by_scope,
-)
+from holdfast.domain.artifact import UserRef
+from holdfast.domain.state import Change, Scope, add_prefix, split_by_scope
 from holdfast.errors import StaleState
+from holdfast.stores import checks
+from holdfast.stores.logic.handle import SHARED_SCOPES, Handle
 from holdfast.stores.logic.rows import decode_text, encode_array
-from holdfast.stores.logic.steps import Many, Query, Row, Steps
+from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
 from holdfast.stores.scope_changes import change_values, decode_value
 from holdfast.stores.session_changes import check_expected
 from holdfast.stores.state import ScopedState
 
 _decode = msgspec.json.Decoder().decode
-_SHARED: Final[tuple[Scope, ...]] = ("user", "app")
-"""The shared scopes, in the order in which every writer locks their rows, after the session's row. A fixed order prevents deadlocks."""
+
+
+class StateStore(Handle):
+    """Read and change state that sessions share. If `user_id` is None, a method uses the tenant's own scope, `app:`."""
+
+    async def state(
+        self, user_id: str | None, *, names: Collection[str] | None = None, known: int | None = None
+    ) -> ScopedState:
+        """Return the contents of a scope, all as of one moment.
+
+        Args:
+            user_id: the user whose scope is read; None: the tenant's scope.
+            names: return only these keys, at most `STATE_KEYS`; None: all keys.
+            known: the version that the caller already has. If it is the present version, no values are returned.
+        """
+        checks.check_state_names(user_id, names or ())
+        params: Row = (user_id or "", -1 if known is None else known)
+        name = "state_read"
+        if names is not None:
+            name, params = "state_read_named", (*params, encode_names(names))
+        return _decode_state(await self._select(tuple, name, *params), known)
+
+    async def change_state(
+        self,
+        user_id: str | None,
+        delta: Mapping[str, Change],
+        *,
+        timestamp: int,
+        expect: int | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> ScopedState:
+        """Change a scope in one transaction; return its new version and the values of the keys in `delta`.
+
+        Args:
+            user_id: the user whose scope is changed; None: the tenant's scope.
+            delta: the changes in order, by key without prefix; see `holdfast.domain.state.Change`.
+            timestamp: milliseconds since the epoch.
+            expect: the version that the scope must have; None: any.
+            values: values that keys must have before the change, as `holdfast.domain.state.is_same_json` compares them; None as
+                a value: the key must not exist.
+
+        Raises:
+            StaleState: the scope has another version than `expect`, or a key has another value than in `values`.
+            InvalidRequest: a value to increment is not a number, or one to extend is not a list.
+            TooLarge: a limit would be exceeded.
+        """
+        checks.check_scope_state(user_id, delta, values)
+        scope: Scope = "app" if user_id is None else "user"
+        place = make_scope_key(self.tenant, user_id)
+
+        def steps() -> Steps[ScopedState]:
+            before = yield from _lock_scope(place)
+            if expect is not None and expect != before.version:
+                raise StaleState(f"the state is at version {before.version}, not {expect}", version=before.version)
+            if values:
+                stored = yield from _read_values(place, values)
+                check_expected(add_prefix(values, scope), add_prefix(stored, scope), before.version)
+            plan = yield from _plan_scope(place, scope, before, delta)
+            yield from write_plans([plan], timestamp)
+            return ScopedState(plan.version, {name: _decode(value) for name, value in plan.after.items()})
+
+        return await self._write(steps, UserRef(user_id or ""))
+
+    async def drop_state(self, user_id: str | None) -> int:
+        """Delete all keys of a scope, also from the disk; return their number.
+
+        If the scope is a user's, the user's name is deleted too.
+        """
+        checks.check_state_names(user_id, ())
+        place = make_scope_key(self.tenant, user_id)
+
+        def steps() -> Steps[int]:
+            rows = yield Query("scope_get", place)
+            scope_row = _ScopeRow(*rows[0]) if rows else _ScopeRow()
+            if scope_row.keys:
+                yield Query("state_clear", place)
+                yield Query("scope_put", (*place, scope_row.version + 1, 0, 0, scope_row.updated_at))
+            if rows and user_id is not None:  # the tenant's own row stays, because it keeps the version
+                yield Query("floor_raise", (self.tenant, scope_row.version + (1 if scope_row.keys else 0)))
+                yield Query("scope_delete", place)
+            return scope_row.keys
+
+        return await self._write(steps, UserRef(user_id or ""), scrub=True)
 
 
 class _ScopeRow(NamedTuple):
@@ -78,27 +156,7 @@ def encode_names(names: Collection[str]) -> str:
     return encode_array(name.encode().hex() for name in names)
 
 
-def list_reached_scopes(user_id: str, delta: Mapping[str, Change]) -> list[str]:
-    """Return the shared scopes that `delta`, a change of a session's state, affects, in locking order. Each is given by its user.
-
-    An empty user means the tenant's own scope.
-    """
-    scopes = {get_scope(key) for key in delta}
-    return [user_id if scope == "user" else "" for scope in _SHARED if scope in scopes]
-
-
-# -- reading -----------------------------------------------------------------
-
-
-def read_state(
-    tenant: str, user_id: str | None, names: Collection[str] | None, known: int | None
-) -> Steps[ScopedState]:
-    """Return the values of a scope. If the scope still has the version `known`, only one small row is read."""
-    asked = (*make_scope_key(tenant, user_id), -1 if known is None else known)
-    if names is None:
-        rows = yield Query("state_read", asked)
-    else:
-        rows = yield Query("state_read_named", (*asked, encode_names(names)))
+def _decode_state(rows: Rows, known: int | None) -> ScopedState:
     version = rows[0][0] if rows else 0
     if version == known:
         return ScopedState(version, None)
@@ -128,7 +186,7 @@ def plan_changes(tenant: str, user_id: str, delta: Mapping[str, Change] | None) 
         return ()
     parts = split_by_scope(delta)
     plans = []
-    for scope in _SHARED:
+    for scope in SHARED_SCOPES:
         if scope in parts:
             place = make_scope_key(tenant, user_id if scope == "user" else None)
             plans.append((yield from _plan_scope(place, scope, (yield from _lock_scope(place)), parts[scope])))
@@ -145,50 +203,6 @@ def write_plans(plans: Sequence[ScopePlan], timestamp: int) -> Steps[None]:
         if plan.put or plan.gone:
             row = (*plan.place, plan.version, plan.keys, plan.size, timestamp)
             yield Query("scope_put", row)
-
-
-def change_state(
-    tenant: str,
-    user_id: str | None,
-    delta: Mapping[str, Change],
-    timestamp: int,
-    *,
-    expect: int | None,
-    values: Mapping[str, Any] | None,
-) -> Steps[ScopedState]:
-    """Change a scope; return its version and the values of the keys in `delta` after the change.
-
-    Raises:
-        StaleState: the scope's version is not `expect`, or its values are not those in `values`.
-    """
-    scope: Scope = "app" if user_id is None else "user"
-    place = make_scope_key(tenant, user_id)
-    scope_row = yield from _lock_scope(place)
-    if expect is not None and expect != scope_row.version:
-        raise StaleState(f"the state is at version {scope_row.version}, not {expect}", version=scope_row.version)
-    if values:
-        stored = yield from _read_values(place, values)
-        check_expected(add_prefix(values, scope), add_prefix(stored, scope), scope_row.version)
-    plan = yield from _plan_scope(place, scope, scope_row, delta)
-    yield from write_plans([plan], timestamp)
-    return ScopedState(plan.version, {name: _decode(value) for name, value in plan.after.items()})
-
-
-def drop_state(tenant: str, user_id: str | None) -> Steps[int]:
-    """Delete all keys of a scope; return their number.
-
-    The row of a user's scope is deleted too. The row of the tenant's scope stays, because the row keeps the version.
-    """
-    place = make_scope_key(tenant, user_id)
-    rows = yield Query("scope_get", place)
-    scope_row = _ScopeRow(*rows[0]) if rows else _ScopeRow()
-    if scope_row.keys:
-        yield Query("state_clear", place)
-        yield Query("scope_put", (*place, scope_row.version + 1, 0, 0, scope_row.updated_at))
-    if rows and user_id is not None:
-        yield Query("floor_raise", (tenant, scope_row.version + (1 if scope_row.keys else 0)))
-        yield Query("scope_delete", place)
-    return scope_row.keys
 
 
 # -- parts of a write --------------------------------------------------------

@@ -44,6 +44,9 @@ def do_nothing() -> Steps[None]:
 class Database(Protocol):
     """Runs the steps of operations. `steps` arguments are functions, because each attempt needs a new generator."""
 
+    durable: bool
+    """True if written data is kept when the process ends."""
+
     def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> Awaitable[T]:
         """Run a read on one snapshot, and return its result.
 

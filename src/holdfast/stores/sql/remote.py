@@ -28,9 +28,9 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.errors import HoldfastError, StoreClosed, StoreCorrupt, StoreUnavailable
 from holdfast.stores import checks
+from holdfast.stores.base import Store
 from holdfast.stores.logic.network import NAME, PATIENCE, RECONNECTING, Turnstile, check_loop, make_unknown_outcome
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps, do_nothing
-from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.sql.address import parse_address
 from holdfast.stores.sql.migrations import Migration
 from holdfast.stores.sql.pool import Pool, PooledConnection
@@ -182,6 +182,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         size: maximum number of connections.
     """
 
+    durable = True
     _closed = True
     """True before `__init__` has finished, and after `close`."""
 
@@ -416,7 +417,7 @@ async def run_steps(connection: Connection, steps: Steps[T]) -> T:
         return result
 
 
-class RemoteStore(LogicStore):
+class RemoteStore(Store):
     """A store (`holdfast.stores.base.Store`) of one tenant on a database server."""
 
     _database: ClassVar[type[Any]]
