@@ -7,12 +7,14 @@ from collections import Counter
 
 import anyio
 
+from holdfast.domain.artifact import UserRef
 from holdfast.domain.session import SessionRef
-from holdfast.errors import HoldfastError, IdempotencyConflict, SessionExists, StaleSession
+from holdfast.errors import HoldfastError, IdempotencyConflict, SessionExists, StaleSession, TooLarge
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.verify import verify
 
+from .artifacts import artifact
 from .kit import REF, assistant, compaction, lay, live, seqs, session, texts, user
 from .plugin import OpenStore
 
@@ -203,6 +205,15 @@ async def test_a_refused_write_does_not_affect_others_in_its_batch(store: Store)
     kept = [text for at in range(30) if at % 3 for text in (str(at), "bad")]
     assert Counter(await live(store)) == Counter(kept)
     assert await verify(store, REF) == 40
+
+
+async def test_artifacts_of_a_user_never_exceed_their_room(openings: list[Store]) -> None:
+    for number in range(5):
+        scope = UserRef(f"u{number}")
+        news = [artifact(f"user:{at}", f"b{number}{at}", b"x" * 60) for at in range(4)]
+        adds = [_one_of(openings, at).add_artifact(scope, new, room=100) for at, new in enumerate(news)]
+        outcomes = await asyncio.gather(*adds, return_exceptions=True)
+        assert sum(isinstance(outcome, TooLarge) for outcome in outcomes) == 3
 
 
 async def test_many_cancellations_lose_nothing(store: Store) -> None:

@@ -15,6 +15,8 @@ from holdfast.stores import open_store
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.verify import verify
+from tests.contract.artifacts import artifact
+from tests.contract.expiry import ending
 from tests.contract.kit import REF, assistant, live, session, texts, user
 from tests.stores.proxy import Proxy
 from tests.stores.servers import Server
@@ -95,6 +97,22 @@ async def test_shared_state_changes_are_not_doubled_after_a_broken_connection(se
         with pytest.raises(StoreUnavailable, match="outcome is unknown"):
             await store.change_state("ann", {"n": Increment()}, timestamp=2)
         assert (await store.state("ann")).values in ([{"n": 1}, {"n": 2}] if done else [{"n": 1}])
+        assert proxy.broke == 2
+        await store.close()
+
+
+async def test_deletions_and_endings_whose_answer_is_lost(server_url: str) -> None:
+    """Deleting the same again does not find it, and recording the same again finds it: neither is an error of the caller."""
+    async with Proxy(server_url) as proxy:
+        store = await open_store(proxy.url, tenant="acme")
+        await store.create(session())
+        await store.add_artifact(REF, artifact())
+        proxy.arm(b"COMMIT", done=True)
+        with pytest.raises(StoreUnavailable, match="outcome is unknown"):
+            await store.drop_artifacts(REF, "a.txt")
+        proxy.arm(b"COMMIT", done=True)
+        await store.record_ending(ending())
+        assert [one.id for one in await store.endings(due=2**60)] == [ending().id]
         assert proxy.broke == 2
         await store.close()
 

@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import anyio.to_thread
@@ -17,8 +18,9 @@ from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreEr
 from holdfast.stores import open_store
 from holdfast.stores.indexes import open_index
 from holdfast.stores.log import Append
+from holdfast.stores.logic.steps import Query, Steps
 from holdfast.stores.sql.address import parse_path
-from holdfast.stores.sqlite import read_durability
+from holdfast.stores.sqlite import Operation, Writer, read_durability
 from holdfast.stores.sqlite_connection import translate_error
 from tests.contract.kit import REF, live, session, user
 from tests.stores.sqlite_kit import open_file, open_once
@@ -177,3 +179,27 @@ async def test_a_closed_event_loop_does_not_affect_other_callers(database: Path)
     await store.append(REF, Append(entries=[user("b")], timestamp=2))
     assert (await live(store))[-1] == "b"
     await store.close()
+
+
+def test_a_refused_operation_costs_only_itself() -> None:
+    """Although it has changed something, the others of its batch are not run again."""
+    runs: list[str] = []
+
+    def write(name: str) -> Steps[None]:
+        runs.append(name)
+        yield Query("learned_new", ("acme", name, 1, b""))
+        if name == "b":
+            raise StoreError(name)
+
+    def read() -> Steps[list[int]]:
+        found = []
+        for name in "abc":
+            found.append(len((yield Query("learned_get", ("acme", name)))))
+        return found
+
+    writer = Writer(":memory:")
+    outcomes = writer.run([Operation(partial(write, name)) for name in "abc"])
+    assert [error is None for _, error in outcomes] == [True, False, True]
+    assert writer.run([Operation(read)]) == [([1, 0, 1], None)]
+    assert runs == ["a", "b", "c"]
+    writer.close()

@@ -47,8 +47,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     """A read or write for a connection.
 
     Attributes:
-        steps: creates the steps of the operation. It is called again if the batch fails, because the operations of a failed
-            batch are run one by one.
+        steps: creates the steps of the operation.
     """
 
     steps: Callable[[], Steps[Any]]
@@ -111,7 +110,7 @@ class _Reader(_Runner):
         return outcomes
 
 
-class _Writer(_Runner):
+class Writer(_Runner):
     """Runs batches of writes, with one commit per batch. A database in memory has no reader, so its writer also runs the reads."""
 
     def __init__(self, path: str, *, index: bool = False) -> None:
@@ -128,28 +127,15 @@ class _Writer(_Runner):
 
     def run(self, operations: Sequence[Operation]) -> list[Outcome]:
         outcomes = self._run_batch(operations)
-        if outcomes is None:
-            outcomes = [
-                outcome for operation in operations for outcome in self._run_batch([operation], alone=True) or ()
-            ]
         removed = [operation for operation in operations if operation.scrub]
         if removed or self._unscrubbed:
             self._scrub(SCRUBBING if removed else 0.0)
         return outcomes
 
-    def _run_batch(self, operations: Sequence[Operation], *, alone: bool = False) -> list[Outcome] | None:
+    def _run_batch(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Run operations in one transaction and return their outcomes.
 
-        An operation makes its checks before its first change, so one that raises has almost always changed nothing. The others
-        of the batch can then be committed, without a savepoint for each operation.
-
-        Args:
-            operations: the operations.
-            alone: True if there is only one operation.
-
-        Returns:
-            The outcomes; None if one of several operations failed after it had changed something. Then nothing was committed,
-            and each operation must be run alone.
+        Each of several operations has a savepoint, so that one which raises after a change costs only itself.
         """
         connection, outcomes = self._connection, []
         raw = connection.raw
@@ -157,12 +143,17 @@ class _Writer(_Runner):
             raw.execute("BEGIN IMMEDIATE")
             connection.busy_handler.gave_up = False
             for operation in operations:
-                changes = raw.total_changes()
+                if len(operations) > 1:
+                    raw.execute("SAVEPOINT operation")
                 outcome = self._run_one(operation)
                 outcomes.append(outcome)
-                if outcome[1] is not None and (not raw.in_transaction or raw.total_changes() != changes):
-                    connection.rollback()
-                    return outcomes if alone else None
+                if outcome[1] is not None and (len(operations) == 1 or not raw.in_transaction):
+                    connection.rollback()  # if SQLite has done so itself, for example because the disk is full, all have failed
+                    return [(None, outcome[1]) for _ in operations]
+                if len(operations) > 1:
+                    raw.execute(
+                        "RELEASE operation" if outcome[1] is None else "ROLLBACK TO operation; RELEASE operation"
+                    )
             raw.execute("COMMIT")
         except apsw.Error as exc:
             connection.rollback()
@@ -206,7 +197,7 @@ class _Database:
         self._stopped = False
         self._index = index
         self.durable = path != MEMORY
-        self._writer = Worker("holdfast-sqlite-writer", partial(_Writer, path, index=index))
+        self._writer = Worker("holdfast-sqlite-writer", partial(Writer, path, index=index))
         self._reader = self._writer
 
     async def open(self) -> None:

@@ -30,6 +30,7 @@ from holdfast.stores.logic.rows import (
     encode_array,
     encode_artifact,
 )
+from holdfast.stores.logic.state import lock_scope, make_scope_key
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.scope_changes import KnownName, add_version, check_artifact_room, check_name, is_same_content
 
@@ -224,6 +225,9 @@ def _add_artifact(
     if done:
         return decode_artifact(done[0])
     place = yield from _locate_scope(tenant, scope, identity)
+    if isinstance(scope, UserRef):
+        # As the row of a session, so that no other transaction adds a version before the totals of this one are checked.
+        yield from lock_scope(make_scope_key(tenant, scope.user_id))
     known = yield from _read_name(place, new.name)
     check_name(known, new)
     if expect is not None and expect != known.newest:

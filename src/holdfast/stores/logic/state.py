@@ -75,7 +75,7 @@ class StateStore(Handle):
         place = make_scope_key(self.tenant, user_id)
 
         def steps() -> Steps[ScopedState]:
-            before = yield from _lock_scope(place)
+            before = yield from lock_scope(place)
             if expect is not None and expect != before.version:
                 raise StaleState(f"the state is at version {before.version}, not {expect}", version=before.version)
             if values:
@@ -189,7 +189,7 @@ def plan_changes(tenant: str, user_id: str, delta: Mapping[str, Change] | None) 
     for scope in SHARED_SCOPES:
         if scope in parts:
             place = make_scope_key(tenant, user_id if scope == "user" else None)
-            plans.append((yield from _plan_scope(place, scope, (yield from _lock_scope(place)), parts[scope])))
+            plans.append((yield from _plan_scope(place, scope, (yield from lock_scope(place)), parts[scope])))
     return plans
 
 
@@ -208,8 +208,8 @@ def write_plans(plans: Sequence[ScopePlan], timestamp: int) -> Steps[None]:
 # -- parts of a write --------------------------------------------------------
 
 
-def _lock_scope(place: Row) -> Steps[_ScopeRow]:
-    """Lock a scope's row until the transaction ends, and return it."""
+def lock_scope(place: Row) -> Steps[_ScopeRow]:
+    """Lock a scope's row until the transaction ends, and return it. A missing row is created."""
     rows = yield Query("scope_get", place)
     if not rows:
         yield Query("scope_new", place)

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.errors import HoldfastError, StoreClosed, StoreCorrupt, StoreUnavailable
+from holdfast.errors import ArtifactNotFound, HoldfastError, StoreClosed, StoreCorrupt, StoreUnavailable
 from holdfast.stores import checks
 from holdfast.stores.base import Store
 from holdfast.stores.logic.network import NAME, PATIENCE, RECONNECTING, Turnstile, check_loop, make_unknown_outcome
@@ -350,6 +350,8 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
             await connection.commit()
         except (Retryable, HoldfastError) as exc:
             await connection.rollback()
+            # An earlier attempt, whose outcome is unknown, may have deleted what this one misses.
+            job.unsure = job.unsure or (job.guard is not None and isinstance(exc, ArtifactNotFound))
             if job.unsure and not isinstance(exc, Retryable):
                 raise OutcomeUnknown from exc
             raise
