@@ -16,14 +16,13 @@ from holdfast.domain.session import Session
 from holdfast.engine.entries import make_entries
 from holdfast.errors import InvalidRequest
 from holdfast.limits import INLINE_BODY_BYTES
-from holdfast.models.codecs.responses.ids import make_conversation_id, parse_place
+from holdfast.models.codecs.responses.ids import make_conversation_id
 from holdfast.models.codecs.responses.items import parse_items
 from holdfast.models.codecs.responses.requests import check_metadata
 from holdfast.server.http import Call
-from holdfast.server.responses import ItemList, ItemsQuery, ResponseQuery
+from holdfast.server.responses import ItemList, ItemsQuery, ResponseQuery, take_page
 from holdfast.server.routes import JSON, KEY, Routes, SessionQuery
 from holdfast.server.stored_responses import (
-    LogItem,
     find_item,
     get_conversation,
     iterate_items,
@@ -160,15 +159,8 @@ async def delete(call: Call, query: SessionQuery) -> DeletedConversation:
 async def list_items(call: Call, query: ItemsQuery) -> ItemList:
     """List the items of a conversation."""
     session = await _get(call, query)
-    after = None if query.after is None else parse_place(query.after)
-    if query.after is not None and after is None:
-        raise InvalidRequest("after must be the id of an item", param="after")
-    items: list[JsonObject] = []
-    async for found in iterate_items(call.hf, session, after=after, descending=query.order == "desc"):
-        items.append(found.item)
-        if len(items) > query.limit:
-            break
-    return ItemList.of(items[: query.limit], has_more=len(items) > query.limit)
+    items = iterate_items(call.hf, session, after=query.after, descending=query.order == "desc")
+    return await take_page(items, query.limit)
 
 
 @routes.add("POST", _ITEMS, "write", error_statuses=(422,), request_headers=(KEY,))
@@ -196,7 +188,8 @@ async def delete_item(call: Call, query: SessionQuery) -> ConversationObject:
     session, engine = await _get(call, query), call.hf.engine
     found = await find_item(call.hf, session, call.path["item_id"])
     last = await call.hf.store.entries(session.ref, limit=1, descending=True)
-    rest = await _parse_other_items(call, session, found)
+    others = [{name: value for name, value in item.items() if name != "id"} for item in found.others]
+    rest = parse_items(others, "items")
     if last and last[0].seq == found.seq:
         now = call.hf.clock()
         entries = await make_entries(rest, [{}] * len(rest), timestamp=now)
@@ -212,14 +205,6 @@ async def delete_item(call: Call, query: SessionQuery) -> ConversationObject:
     else:
         await erase_everywhere(engine, session.ref, found.seq)
     return ConversationObject.from_session(session)
-
-
-async def _parse_other_items(call: Call, session: Session, found: LogItem) -> list[Message]:
-    """Return a message with the other items of the message that an item is part of, in a list; empty if there are none."""
-    entries = await call.hf.store.entries(session.ref, start=found.seq, stop=found.seq + 1)
-    items = await make_log_items(call.hf, session, entries)
-    others = [{name: value for name, value in item.items() if name != "id"} for item in items if item != found.item]
-    return parse_items(others, "items")
 
 
 async def _get(call: Call, query: SessionQuery) -> Session:

@@ -113,7 +113,7 @@ def _end_attempt(turn: Turn) -> None:
 async def _list_user_items(hf: Holdfast, session: Session, sent: Any, *, is_stored: bool) -> list[JsonObject]:
     """Return the user messages of a conversation: as the client sent them, or from the log if it names a stored response."""
     if is_stored:
-        return [found.item async for found in iterate_items(hf, session) if _is_user_message(found.item)]
+        return [item async for item in iterate_items(hf, session) if _is_user_message(item)]
     if isinstance(sent, str):
         sent = [{"role": "user", "content": sent}]
     return [_complete(item, at) for at, item in enumerate(_list_mappings(sent)) if _is_user_message(item)]

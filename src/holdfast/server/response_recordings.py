@@ -25,12 +25,23 @@ class Recording:
         is_done: True if the last event was recorded.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, recordings: Recordings) -> None:
+        self._recordings = recordings
         self._events: list[bytes] = []
         self._more = anyio.Event()
         self.version = 0
         self.size = 0
         self.is_done = False
+
+    def keep(self, response_id: str, version: int) -> None:
+        """Let clients read the recording by the id of its response.
+
+        Args:
+            response_id: the id.
+            version: version of the session with the request's messages.
+        """
+        self.version = version
+        self._recordings.keep(response_id, self)
 
     def add(self, data: bytes) -> None:
         """Record encoded events. Comments in between are left out."""
@@ -39,10 +50,11 @@ class Recording:
         self.size += sum(map(len, events))
         self._wake()
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Record that no more events follow."""
         self.is_done = True
         self._wake()
+        self._recordings.drop_finished()
 
     def _wake(self) -> None:
         self._more.set()
@@ -79,16 +91,15 @@ class Recordings:
         self.check_room()
         owner = get_owner()
         self._running[owner] = self._running.get(owner, 0) + 1
-        return Recording()
+        return Recording(self)
 
     def keep(self, response_id: str, recording: Recording) -> None:
-        """Let clients of the current task's principal read a recording by the id of its response."""
+        """Let clients of the current task's principal read a recording by this id."""
         self._kept.setdefault(get_owner(), OrderedDict())[response_id] = recording
 
-    def close(self, recording: Recording) -> None:
-        """Finish a recording, and drop the oldest finished ones of the principal that are too many together."""
+    def drop_finished(self) -> None:
+        """Count one recording less that runs, and drop the oldest finished ones of the principal that are too many together."""
         owner = get_owner()
-        recording.finish()
         self._running[owner] -= 1
         if not self._running[owner]:
             del self._running[owner]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -22,18 +22,19 @@ from holdfast.errors import InvalidRequest, SessionNotFound, TooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.matching.log_match import count_known_messages
-from holdfast.models.codecs.responses.encoder import repeat_events
-from holdfast.models.codecs.responses.ids import parse_place
+from holdfast.models.codecs.responses.encoder import encode_events, repeat_events
+from holdfast.models.codecs.responses.ids import NOWHERE, parse_place
+from holdfast.models.codecs.responses.items import make_input_items
 from holdfast.models.codecs.responses.notes import ResponseNote, make_note
 from holdfast.models.codecs.responses.requests import ResponsesRequest, is_reference, parse_input
 from holdfast.server.apis.api_format import ParsedRequest, Predecessor
-from holdfast.server.apis.responses import RecordedRequest, encode_events, make_secret
+from holdfast.server.apis.responses import RecordedRequest, make_secret
 from holdfast.server.chat_objects import ResponseEvent, ResponseObject
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
-from holdfast.server.requester import continue_session, identify_requester, name_session
-from holdfast.server.resumption import CompactionItem, Resumed, find_item, find_resumed_place, insert_text, resume
+from holdfast.server.requester import Requester, continue_session, identify_requester, name_session
+from holdfast.server.resumption import find_item, resume
 from holdfast.server.routes import JSON, Routes, SessionQuery
 from holdfast.server.stored_responses import (
     StoredResponse,
@@ -162,12 +163,19 @@ async def delete(call: Call, query: ResponseQuery) -> DeletedResponse:
 @routes.add("GET", f"{ONE}/input_items", "read")
 async def list_input_items(call: Call, query: ItemsQuery) -> ItemList:
     """List the items that were sent with the request of a response."""
-    stored, items = await _get(call, query), list[JsonObject]()
-    async for item in iterate_input(call.hf, stored, after=query.after, descending=query.order == "desc"):
-        items.append(item)
-        if len(items) > query.limit:
+    stored = await _get(call, query)
+    items = iterate_input(call.hf, stored, after=query.after, descending=query.order == "desc")
+    return await take_page(items, query.limit)
+
+
+async def take_page(items: AsyncIterator[JsonObject], limit: int) -> ItemList:
+    """Return the first items as a page."""
+    taken: list[JsonObject] = []
+    async for item in items:
+        taken.append(item)
+        if len(taken) > limit:
             break
-    return ItemList.of(items[: query.limit], has_more=len(items) > query.limit)
+    return ItemList.of(taken[:limit], has_more=len(taken) > limit)
 
 
 async def _get(call: Call, query: SessionQuery) -> StoredResponse:
@@ -189,135 +197,103 @@ async def resolve_request(call: Call, parsed: ParsedRequest, gateway: Gateway) -
     request: ResponsesRequest = parsed.context
     if request.background:
         call.request.app.state.recordings.check_room()
-    user_id = identify_requester(call, parsed.body, gateway, parsed.api).user_id
-    session, predecessor = await _find_named(call, parsed, user_id)
-    parsed = await _resolve_references(call, parsed, user_id, session, _get_stop(predecessor))
-    request, body, messages = parsed.context, parsed.body, parsed.messages
-    if request.compacted is not None:
-        resumed = await _resume_compacted(call, parsed, gateway, session)
-        session, messages = resumed.session, [*resumed.messages]
-        predecessor = predecessor or resumed.predecessor
-        parsed = parsed._replace(compaction=add_summarized(parsed.compaction, resumed.summarized))
+    place = await find_place(call, parsed, gateway, follows_name=False)
+    parsed, session = place.parsed, place.session
+    body, context = parsed.body, parsed.context
     if session is not None:
-        system, incoming = split_system(messages)
-        known = await count_known(call.hf, session, incoming, _get_stop(predecessor))
-        messages = [*system, *incoming[known:]]
         if request.previous is None and request.conversation is None:
             body = {**body, "session_mode": None}  # the compaction item is part of a whole conversation
-        body = continue_session(body, session, user_id)
-    note = _make_note(call, request, body)
-    given = parsed.given if messages else []
-    context: Any = request
+        body = continue_session(body, session, place.requester.user_id)
+    note = _make_note(call, parsed)
     if request.background:
-        context = RecordedRequest(request, call.request.app.state.recordings)
-    background = request.background and not body.get("stream")
-    parsed = parsed._replace(body=body, messages=messages, note=note, given=given, context=context)
-    return parsed._replace(background=background, predecessor=predecessor)
+        context = RecordedRequest(context, call.request.app.state.recordings)
+    return parsed._replace(
+        body=body,
+        note=note,
+        given=parsed.given if parsed.messages else [],
+        context=context,
+        background=request.background and not body.get("stream"),
+        predecessor=place.predecessor,
+    )
 
 
-async def _find_item(call: Call, parsed: ParsedRequest, owner: str) -> tuple[CompactionItem, int]:
-    """Return the compaction item of a request, and the number of messages before it, without leading system messages."""
-    request: ResponsesRequest = parsed.context
-    assert request.compacted is not None, "the input has a compaction item"
-    reference, where, added = request.compacted
-    item = await find_item(call.hf, reference, owner, where)
-    return item, max(0, len(split_system(parsed.messages)[1]) - added)
-
-
-def _make_note(call: Call, request: ResponsesRequest, body: Mapping[str, Any]) -> Any:
+def _make_note(call: Call, parsed: ParsedRequest) -> Any:
     """Return the payload of the note that makes the response a stored one; None if it is not stored."""
-    if not request.store or (
-        request.compaction and request.compaction.at_once
-    ):  # a response that is only a compaction has no reply in the log
+    request: ResponsesRequest = parsed.context
+    if not request.store or request.compacts_now:  # a response that is only a compaction has no reply in the log
         return None
+    system = () if parsed.logs_system else split_system(parsed.messages)[0][parsed.instructions :]
+    items = [item for message in system for item in make_input_items(message, NOWHERE)]
     made = ResponseNote(
         secret=make_secret(),
         created_at=call.hf.clock() // 1000,
-        model=str(body.get("model") or ""),
+        model=str(parsed.body.get("model") or ""),
         echo=request.echo,
         names=request.tools.names,
         conversation=request.conversation,
+        system=[{name: value for name, value in item.items() if name != "id"} for item in items],
     )
     return make_note(made).to_origin()
 
 
-async def _resume_compacted(call: Call, parsed: ParsedRequest, gateway: Gateway, session: Session | None) -> Resumed:
-    """Find the compaction item of a request, and return the session that it stands for with the new messages.
+class RequestPlace(NamedTuple):
+    """The session that a request continues."""
+
+    session: Session | None
+    """None: the request begins a session, or is matched by its messages."""
+    requester: Requester
+    predecessor: Predecessor | None
+    """The message that the request continues after; None: it continues at the end of the log."""
+    parsed: ParsedRequest
+    """The request with the items that it refers to, and without messages that the session has already."""
+
+    @property
+    def user_id(self) -> str:
+        """The user of the session."""
+        return self.requester.owner if self.session is None else self.session.user_id
+
+    @property
+    def stop(self) -> int | None:
+        """The `seq` before which the request continues the log; None: at its end."""
+        return _get_stop(self.predecessor)
+
+
+async def find_place(call: Call, parsed: ParsedRequest, gateway: Gateway, *, follows_name: bool = True) -> RequestPlace:
+    """Find the session that a request continues, and its place in the log. Nothing is written.
 
     Args:
         call: the request.
         parsed: the parsed request.
         gateway: settings of the gateway.
-        session: the session that the request names by `conversation` or `previous_response_id`, which has the messages before the item;
-            None: the item names the session.
-    """
-    owner = identify_requester(call, parsed.body, gateway, parsed.api).owner
-    item, covered = await _find_item(call, parsed, owner)
-    system, incoming = split_system(parsed.messages)
-    if session is not None:
-        return Resumed(session, parsed.messages)
-    named = name_session(call, parsed.body, gateway)
-    found = await resume(call.hf, item, incoming, covered, named=named)
-    return found._replace(messages=[*system, *found.messages])
-
-
-class RequestPlace(NamedTuple):
-    """The session that a request would continue, if it were sent."""
-
-    session: Session | None
-    """None: the request would begin a session, or be matched by its messages."""
-    user_id: str
-    stop: int | None
-    """The `seq` before which the request continues the log; None: at its end."""
-    messages: Sequence[Message]
-    """The messages of the request that the session does not have yet, and the leading system messages."""
-
-
-async def find_place(call: Call, parsed: ParsedRequest, gateway: Gateway) -> RequestPlace:
-    """Find the session that a request would continue, and its place in the log.
+        follows_name: False if another step finds the session that only `session_id` or a header names.
 
     Raises:
         Refused: the conversation, the response or an item does not exist.
     """
     request: ResponsesRequest = parsed.context
     requester = identify_requester(call, parsed.body, gateway, parsed.api)
-    user_id = requester.user_id
-    session, predecessor = await _find_named(call, parsed, user_id)
-    stop = _get_stop(predecessor)
-    if session is None and (named := name_session(call, parsed.body, gateway)) is not None:
-        with suppress(SessionNotFound):
-            session = await get_session_by_id(call.hf, named, user_id)
-    parsed = await _resolve_references(call, parsed, user_id, session, stop)
-    request, messages = parsed.context, parsed.messages
-    if request.compacted is not None:
-        item, covered = await _find_item(call, parsed, requester.owner)
-        system, incoming = split_system(messages)
-        if session is None:
-            named = name_session(call, parsed.body, gateway)
-            place = await find_resumed_place(call.hf, item, incoming[covered:], named)
-            if place is None:
-                messages = [*system, *await insert_text(call.hf, item, incoming, covered)]
-            else:
-                messages = [*system, *incoming[covered + place.known :]]
-                return RequestPlace(place.session, requester.owner, place.stop, messages)
-    if session is not None:
-        system, incoming = split_system(messages)
-        messages = [*system, *incoming[await count_known(call.hf, session, incoming, stop) :]]
-    owner = requester.owner if session is None else session.user_id
-    return RequestPlace(session, owner, stop, messages)
-
-
-async def _find_named(
-    call: Call, parsed: ParsedRequest, user_id: str | None
-) -> tuple[Session | None, Predecessor | None]:
-    """Return the session that `conversation` or `previous_response_id` names, and the response that the request continues after."""
-    request: ResponsesRequest = parsed.context
-    if request.conversation is None and request.previous is None:
-        return None, None
+    named = name_session(call, parsed.body, gateway)
+    session, predecessor = None, None
     if request.conversation is not None:
-        return await get_conversation(call.hf, request.conversation, user_id), None
-    predecessor = await _find_predecessor(call.hf, str(request.previous), user_id)
-    return predecessor.session, predecessor
+        session = await get_conversation(call.hf, request.conversation, requester.user_id)
+    elif request.previous is not None:
+        predecessor = await _find_predecessor(call.hf, request.previous, requester.user_id)
+        session = predecessor.session
+    parsed = await _resolve_references(call, parsed, requester.user_id, session, _get_stop(predecessor))
+    system, incoming = split_system(parsed.messages)
+    if (compacted := parsed.context.compacted) is not None:
+        item = await find_item(call.hf, compacted.reference, requester.owner, compacted.where)
+        if session is None:
+            covered = max(0, len(incoming) - compacted.added)
+            found = await resume(call.hf, item, incoming, covered, named=named)
+            session, incoming, predecessor = found.session, [*found.messages], found.predecessor
+            parsed = parsed._replace(compaction=add_summarized(parsed.compaction, found.summarized))
+    if session is None and named is not None and follows_name:
+        with suppress(SessionNotFound):
+            session = await get_session_by_id(call.hf, named, requester.user_id)
+    if session is not None:
+        incoming = incoming[await _count_known(call.hf, session, incoming, _get_stop(predecessor)) :]
+    return RequestPlace(session, requester, predecessor, parsed._replace(messages=[*system, *incoming]))
 
 
 async def _find_predecessor(
@@ -358,7 +334,7 @@ def _get_stop(predecessor: Predecessor | None) -> int | None:
     return predecessor.seq + 1
 
 
-async def count_known(hf: Holdfast, session: Session, incoming: Sequence[Message], stop: int | None) -> int:
+async def _count_known(hf: Holdfast, session: Session, incoming: Sequence[Message], stop: int | None) -> int:
     """Return how many messages at the beginning of a request are at the end of the log, or before `stop`.
 
     Some clients send the whole conversation with each request, and some send the call before each result again.
@@ -424,9 +400,8 @@ class _ItemReader:
         self._user_id = user_id if session is None else session.user_id
         self._session = session
         self._stop = stop
-        self._items: dict[str, dict[str, Any]] = {}
-        self._sizes: dict[str, int] = {}
-        self._known: set[str] = set()
+        self._items: dict[str, dict[str, Any] | None] = {}
+        """Items that were read, by their ids. None: the session of the request has the item already."""
         self.bytes = 0
         """Bytes of the items that were read, as JSON."""
 
@@ -439,12 +414,10 @@ class _ItemReader:
         """
         if not isinstance(item_id, str):
             raise InvalidRequest("an item_reference in input must have an id, which is a string", param="input")
-        if item_id in self._items:
-            self._add(self._sizes[item_id])
-        elif item_id not in self._known:
+        if item_id not in self._items:
             await self._read_message(item_id)
-        if item_id in self._known:
-            return None
+        elif (again := self._items[item_id]) is not None:
+            self._count([again])
         if item_id not in self._items:
             raise InvalidRequest(f"Item with id '{item_id:.200}' not found.", param="input")
         return self._items[item_id]
@@ -455,13 +428,9 @@ class _ItemReader:
         found = None if place is None else await find_message_items(self._call.hf, place, self._user_id)
         if found is None:
             return
-        if await self._is_known(found.session, found.seq):
-            self._known |= {item["id"] for item in found.items}
-            return
-        for item in found.items:
-            self._items[item["id"]] = item
-            self._sizes[item["id"]] = len(msgspec.json.encode(item))
-            self._add(self._sizes[item["id"]])
+        is_known = await self._is_known(found.session, found.seq)
+        self._items |= {item["id"]: None if is_known else item for item in found.items}
+        self._count([] if is_known else found.items)
 
     async def _is_known(self, home: Session, seq: int) -> bool:
         """Return True if the session of the request has a message of the session `home`, or a copy of it, before the place of the request."""
@@ -479,8 +448,8 @@ class _ItemReader:
                 return True
         return False
 
-    def _add(self, size: int) -> None:
-        self.bytes += size
+    def _count(self, items: Sequence[dict[str, Any]]) -> None:
+        self.bytes += sum(len(msgspec.json.encode(item)) for item in items)
         most, what = self._call.most_body
         if self.bytes > most:
             message = f"the items that input refers to have more than {most} bytes together, {what}"

@@ -78,7 +78,7 @@ class Resumed(NamedTuple):
     """The message after which the request leaves the log of the session; None: it continues at the end of the log."""
 
 
-class ResumedPlace(NamedTuple):
+class _Place(NamedTuple):
     """The place in a log at which a request with a compaction item goes on."""
 
     session: Session
@@ -90,9 +90,7 @@ class ResumedPlace(NamedTuple):
     """The last turn before that place."""
 
 
-async def find_resumed_place(
-    hf: Holdfast, item: CompactionItem, after: Sequence[Message], named: str | None
-) -> ResumedPlace | None:
+async def _find_place(hf: Holdfast, item: CompactionItem, after: Sequence[Message], named: str | None) -> _Place | None:
     """Find where a request with a compaction item continues the session of the item. Nothing is written.
 
     Args:
@@ -110,7 +108,7 @@ async def find_resumed_place(
     if later is None:
         return None
     known, stop = await run_cpu(_compare, later, after)
-    return ResumedPlace(session, known, stop, later[0].turn_id if later else session.tail.turn_id)
+    return _Place(session, known, stop, later[0].turn_id if later else session.tail.turn_id)
 
 
 async def resume(
@@ -132,39 +130,28 @@ async def resume(
         UnknownCompaction: the text of the item is needed, and was erased.
     """
     after = messages[covered:]
-    place = await find_resumed_place(hf, item, after, named)
+    place = await _find_place(hf, item, after, named)
     if place is None:
-        return Resumed(None, await insert_text(hf, item, messages, covered))
+        text = await restore_item_text(hf.engine, item.session, item.note, item.seq)
+        if text is None:
+            reason = "the text of the compaction was erased; send the messages that are left instead of the item"
+            raise UnknownCompaction(f"{item.where}: {reason}", param=item.where)
+        return Resumed(None, [*messages[:covered], make_summary_message(text), *after])
     new = after[place.known :]
     if place.stop is None:
         return Resumed(place.session, new, item.note.summarized)
 
     async def find_again() -> Predecessor:
         session = await hf.store.get(item.session.ref)
-        found = await find_resumed_place(hf, item._replace(session=session), after, named)
+        found = await _find_place(hf, item._replace(session=session), after, named)
         if found is None or found.stop is None:
             raise Conflict(f"session {session.id!r} is being edited: try again")
         return make_predecessor(found, found.stop)
 
-    def make_predecessor(found: ResumedPlace, stop: int) -> Predecessor:
+    def make_predecessor(found: _Place, stop: int) -> Predecessor:
         return Predecessor(found.session, stop - 1, found.turn_id, find_again, is_forked=True)
 
     return Resumed(place.session, new, predecessor=make_predecessor(place, place.stop))
-
-
-async def insert_text(hf: Holdfast, item: CompactionItem, messages: Sequence[Message], covered: int) -> list[Message]:
-    """Return the messages of a request that does not continue the session: those before the item, its text, and those after it.
-
-    Raises:
-        UnknownCompaction: the text was erased.
-    """
-    text = await restore_item_text(hf.engine, item.session, item.note, item.seq)
-    if text is None:
-        message = (
-            f"{item.where}: the text of the compaction was erased; send the messages that are left instead of the item"
-        )
-        raise UnknownCompaction(message, param=item.where)
-    return [*messages[:covered], make_summary_message(text), *messages[covered:]]
 
 
 def make_summary_message(text: str) -> Message:

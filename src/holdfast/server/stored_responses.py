@@ -19,12 +19,12 @@ from holdfast.limits import PAGE
 from holdfast.media.outgoing import restore_entries
 from holdfast.models.codecs.responses.encoder import (
     CUT,
+    FIRST_SYSTEM,
     ResponseHead,
     Status,
     find_status,
     make_compaction_item,
     make_items,
-    make_output,
     make_response,
 )
 from holdfast.models.codecs.responses.ids import Place, parse_conversation_id, parse_place
@@ -85,19 +85,24 @@ def _is_shown(entry: Entry | None) -> bool:
 # -- conversations -----------------------------------------------------------------
 
 
+async def _find_session(hf: Holdfast, session_id: str | None, user_id: str | None) -> Session | None:
+    """Return the session with the id that another id contains, or None if the user has no such session."""
+    try:
+        return None if session_id is None else await get_session_by_id(hf, session_id, user_id)
+    except (SessionNotFound, InvalidRequest):
+        return None
+
+
 async def get_conversation(hf: Holdfast, conversation_id: str, user_id: str | None) -> Session:
     """Return the session of a conversation.
 
     Raises:
         Refused: no conversation of the user has this id.
     """
-    session_id = parse_conversation_id(conversation_id)
-    try:
-        if session_id is not None:
-            return await get_session_by_id(hf, session_id, user_id)
-    except (SessionNotFound, InvalidRequest):
-        pass
-    raise Refused(404, "conversation_not_found", f"Conversation with id '{conversation_id:.200}' not found.")
+    session = await _find_session(hf, parse_conversation_id(conversation_id), user_id)
+    if session is None:
+        raise Refused(404, "conversation_not_found", f"Conversation with id '{conversation_id:.200}' not found.")
+    return session
 
 
 # -- responses ---------------------------------------------------------------------
@@ -108,11 +113,8 @@ async def find_response(hf: Holdfast, response_id: str, user_id: str | None) -> 
     place = parse_place(response_id)
     if place is None or not place.is_response:
         return None
-    try:
-        session = await get_session_by_id(hf, place.session_id, user_id)
-    except (SessionNotFound, InvalidRequest):
-        return None
-    return await _read_response(hf, session, place)
+    session = await _find_session(hf, place.session_id, user_id)
+    return None if session is None else await _read_response(hf, session, place)
 
 
 async def get_response(hf: Holdfast, response_id: str, user_id: str | None) -> StoredResponse:
@@ -200,12 +202,7 @@ async def to_response(hf: Holdfast, stored: StoredResponse) -> dict[str, Any]:
     model = own[0].model if own else note.model
     if reply is None:
         return make_response(head, model=model, **_describe_unfinished(hf, stored))
-    metadata = reply.metadata or {}
-    status, reason = find_status(metadata.get(FINISH_REASON))
-    if metadata.get("interrupted"):
-        status, reason = "incomplete", CUT
-    if stored.is_cancelled:
-        status, reason = "cancelled", None
+    status, reason = ("cancelled", None) if stored.is_cancelled else _get_status(reply)
     return make_response(
         head,
         model=model,
@@ -215,6 +212,12 @@ async def to_response(hf: Holdfast, stored: StoredResponse) -> dict[str, Any]:
         reason=reason,
         completed_at=reply.timestamp // 1000 if status == "completed" else None,
     )
+
+
+def _get_status(reply: Entry) -> tuple[Status, str | None]:
+    """Return the status of a reply, and the reason if it is incomplete."""
+    metadata = reply.metadata or {}
+    return ("incomplete", CUT) if metadata.get("interrupted") else find_status(metadata.get(FINISH_REASON))
 
 
 async def _read_calls(hf: Holdfast, session: Session, note: Entry, end: int) -> list[ModelCall]:
@@ -256,10 +259,22 @@ def _sum_usage(calls: Sequence[ModelCall]) -> dict[str, Any]:
 
 async def _read_output(hf: Holdfast, stored: StoredResponse, reply: Entry) -> list[Item]:
     (entry,) = await restore_entries(hf.store, stored.session.ref, [reply])
-    message = to_sent_message(entry.message, entry.metadata)
-    output = make_output(message, stored.place, stored.note.names)
+    output = _make_reply_items(entry, stored.place, stored.note)
     reference = (reply.metadata or {}).get(COMPACTION)
     return [make_compaction_item(stored.place, reference), *output] if isinstance(reference, str) else output
+
+
+def _make_reply_items(reply: Entry, place: Place, note: ResponseNote) -> list[Item]:
+    message, (status, _) = to_sent_message(reply.message, reply.metadata), _get_status(reply)
+    return make_items(message, place, note.names, status)
+
+
+def _make_system_items(stored: StoredResponse) -> list[Item]:
+    """Return the items of the input that are the session's system prompt, which is not in its log."""
+    given = stored.note.system or ()
+    return [
+        {**item, "id": stored.place._replace(number=FIRST_SYSTEM + at).make_id("msg")} for at, item in enumerate(given)
+    ]
 
 
 async def iterate_input(
@@ -277,29 +292,24 @@ async def iterate_input(
         Refused: the response has no input item `after`.
     """
     session, note = stored.session, await _find_first_note(hf, stored)
-    stop, count = note.seq, (note.metadata or {}).get(INPUT_COUNT)
+    system, stop, count = _make_system_items(stored), note.seq, (note.metadata or {}).get(INPUT_COUNT)
     start = max(0, stop - count) if is_whole(count) else stop
-    if after is not None:
-        place = parse_place(after)
-        if place is None or not start <= place.seq < stop:
-            raise _refuse_input_item()
-        start, stop = (start, place.seq + 1) if descending else (place.seq, stop)
-    passed = after is None
-    while start < stop:
-        page = await hf.store.entries(
-            session.ref, start=start, stop=stop, limit=ENTRIES, descending=descending, retired=True
-        )
-        for entry in await restore_entries(hf.store, session.ref, page):
-            items = make_items(entry.message, Place(session.id, entry.seq, ""), stored.note.names)
-            for item in reversed(items) if descending else items:
-                if passed:
-                    yield item
-                passed = passed or item["id"] == after
-            if not passed:
-                raise _refuse_input_item()
-        if len(page) < ENTRIES:
-            break
-        start, stop = (start, page[-1].seq) if descending else (page[-1].seq + 1, stop)
+    names = [item["id"] for item in system]
+    place = None if after is None else parse_place(after)
+    if after is not None and after not in names and (place is None or not start <= place.seq < stop):
+        raise Refused(404, "item_not_found", "the response has no such input item")
+    at = names.index(after) if after in names else None
+    if not descending and (after is None or at is not None):
+        for item in system[0 if at is None else at + 1 :]:
+            yield item
+    if at is None or not descending:
+        begin = None if at is not None or place is None else place.seq
+        pages = _Pages(session, start, stop, stored.note.names, retired=True)
+        async for item in _iterate(hf, pages, after=after, begin=begin, descending=descending):
+            yield item
+    if descending:
+        for item in reversed(system[:at]):
+            yield item
 
 
 async def _find_first_note(hf: Holdfast, stored: StoredResponse) -> Entry:
@@ -321,57 +331,88 @@ def _is_between_attempts(entry: Entry) -> bool:
     return entry.message.role == "tool" or (entry.message.role == "assistant" and not _is_shown(entry))
 
 
-def _refuse_input_item() -> Refused:
-    return Refused(404, "item_not_found", "the response has no such input item")
-
-
 # -- items -------------------------------------------------------------------------
 
 
-class LogItem(NamedTuple):
-    """An item of a conversation."""
+class _Pages(NamedTuple):
+    """A range of a log whose items are read."""
 
-    item: Item
-    seq: int
-    """`seq` of its message."""
+    session: Session
+    start: int
+    stop: int | None
+    """The `seq` after the last message; None: the end of the log."""
+    names: ToolNames
+    """The client's tools by the names of their functions, for calls that the client sent."""
+    retired: bool
+    """True: the messages need not be in force."""
+
+
+async def _iterate(
+    hf: Holdfast, pages: _Pages, *, after: str | None, begin: int | None, descending: bool
+) -> AsyncIterator[Item]:
+    """Yield the items of messages that were not erased, in order.
+
+    Args:
+        hf: the `Holdfast` of the tenant.
+        pages: the messages.
+        after: id of the item after which to begin; None: from the beginning, or with `descending` from the end.
+        begin: `seq` of the message that has this item. None: `after` has no effect.
+        descending: True to yield the newest item first.
+    """
+    session, start, stop, names, retired = pages
+    if begin is not None:
+        start, stop = (start, begin + 1) if descending else (begin, stop)
+    passed = begin is None
+    notes: dict[str, Entry | None] = {}
+    while stop is None or start < stop:
+        page = await hf.store.entries(
+            session.ref, start=start, stop=stop, limit=ENTRIES, descending=descending, retired=retired
+        )
+        kept = [entry for entry in page if not entry.erased]
+        for entry in await restore_entries(hf.store, session.ref, kept):
+            passed = passed or entry.seq != begin  # the item was deleted with its message
+            items = await _make_entry_items(hf, session, entry, notes, names)
+            for item in reversed(items) if descending else items:
+                if passed:
+                    yield item
+                passed = passed or item["id"] == after
+        if len(page) < ENTRIES:
+            return
+        start, stop = (start, page[-1].seq) if descending else (page[-1].seq + 1, stop)
 
 
 async def iterate_items(
-    hf: Holdfast, session: Session, *, after: Place | None = None, descending: bool = False
-) -> AsyncIterator[LogItem]:
+    hf: Holdfast, session: Session, *, after: str | None = None, descending: bool = False
+) -> AsyncIterator[Item]:
     """Yield the items of a conversation's live messages in order, beginning after an item.
 
     Args:
         hf: the `Holdfast` of the tenant.
         session: the session of the conversation.
-        after: place of the item after which to begin; None: from the beginning, or with `descending` from the end.
+        after: id of the item after which to begin; None: from the beginning, or with `descending` from the end.
         descending: True to yield the newest item first.
+
+    Raises:
+        Refused: the conversation has no item `after`.
+        InvalidRequest: `after` is not the id of an item.
     """
-    begin = None if after is None else await _find_seq(hf, session, after)
-    start, stop = 0, None
-    if begin is not None:
-        start, stop = (0, begin + 1) if descending else (begin, None)
-    passed = after is None
-    notes: dict[str, Entry | None] = {}
-    while True:
-        page = await hf.store.entries(session.ref, start=start, stop=stop, limit=ENTRIES, descending=descending)
-        for entry in await restore_entries(hf.store, session.ref, page):
-            items = await _make_entry_items(hf, session, entry, notes)
-            passed = passed or entry.seq != begin  # the item was deleted with its message
-            for item in reversed(items) if descending else items:
-                place = parse_place(item["id"])
-                if passed:
-                    yield LogItem(item, entry.seq)
-                elif (
-                    place is not None and after is not None and place[:2] == after[:2] and place.number == after.number
-                ):
-                    passed = True
-        if len(page) < ENTRIES:
-            return
-        start, stop = (0, page[-1].seq) if descending else (page[-1].seq + 1, None)
+    place, begin = None if after is None else parse_place(after), None
+    if after is not None and place is None:
+        raise InvalidRequest("after must be the id of an item", param="after")
+    if place is not None:
+        is_message = place.session_id == session.id and not place.is_response
+        reply = None if is_message else await _find_entry(hf, session, place)
+        if reply is None and not is_message:
+            raise Refused(404, "item_not_found", "the conversation has no such item")
+        begin = place.seq if reply is None else reply.seq
+    pages = _Pages(session, 0, None, _NO_NAMES, retired=False)
+    async for item in _iterate(hf, pages, after=after, begin=begin, descending=descending):
+        yield item
 
 
-async def _make_entry_items(hf: Holdfast, session: Session, entry: Entry, notes: dict[str, Entry | None]) -> list[Item]:
+async def _make_entry_items(
+    hf: Holdfast, session: Session, entry: Entry, notes: dict[str, Entry | None], names: ToolNames
+) -> list[Item]:
     """Return the items of one message. `notes` collects the notes that were read."""
     mark = (entry.metadata or {}).get(OPENED_BY)
     if entry.message.role == "assistant" and mark is not None and _is_shown(entry):
@@ -380,30 +421,36 @@ async def _make_entry_items(hf: Holdfast, session: Session, entry: Entry, notes:
         opening = notes[mark]
         note = None if opening is None else parse_note(opening.message.origin)
         if opening is not None and note is not None:
-            message = to_sent_message(entry.message, entry.metadata)
-            return make_items(message, Place(session.id, opening.seq, note.secret), note.names)
-    return make_items(entry.message, Place(session.id, entry.seq, ""), _NO_NAMES)
+            return _make_reply_items(entry, Place(session.id, opening.seq, note.secret), note)
+    return make_items(entry.message, Place(session.id, entry.seq, ""), names)
 
 
 async def make_log_items(hf: Holdfast, session: Session, entries: Sequence[Entry]) -> list[Item]:
     """Return the items of messages of a conversation, in order."""
     notes: dict[str, Entry | None] = {}
     restored = await restore_entries(hf.store, session.ref, entries)
-    return [item for entry in restored for item in await _make_entry_items(hf, session, entry, notes)]
+    return [item for entry in restored for item in await _make_entry_items(hf, session, entry, notes, _NO_NAMES)]
 
 
-async def _find_seq(hf: Holdfast, session: Session, place: Place) -> int:
-    """Return the `seq` of the message that has an item.
+async def _find_entry(hf: Holdfast, session: Session, place: Place) -> Entry | None:
+    """Return the message of a session that has the item at a place; None if there is none, or if it was erased."""
+    if place.session_id != session.id:
+        return None
+    if place.is_response:
+        stored = await _read_response(hf, session, place)
+        return None if stored is None else stored.reply
+    found = await hf.store.entries(session.ref, start=place.seq, limit=1)
+    return found[0] if found and found[0].seq == place.seq and not found[0].erased else None
 
-    Raises:
-        Refused: the conversation has no such item.
-    """
-    if place.session_id == session.id and not place.is_response:
-        return place.seq
-    stored = await _read_response(hf, session, place) if place.session_id == session.id else None
-    if stored is None or stored.reply is None:
-        raise Refused(404, "item_not_found", "the conversation has no such item")
-    return stored.reply.seq
+
+class LogItem(NamedTuple):
+    """An item of a conversation."""
+
+    item: Item
+    seq: int
+    """`seq` of its message."""
+    others: list[Item]
+    """The other items of the message."""
 
 
 async def find_item(hf: Holdfast, session: Session, item_id: str) -> LogItem:
@@ -413,14 +460,12 @@ async def find_item(hf: Holdfast, session: Session, item_id: str) -> LogItem:
         Refused: the conversation has no such item.
     """
     place = parse_place(item_id)
-    if place is not None:
-        seq = await _find_seq(hf, session, place)
-        entries = await hf.store.entries(session.ref, start=seq, limit=1)
-        for entry in await restore_entries(hf.store, session.ref, [one for one in entries if one.seq == seq]):
-            for item in await _make_entry_items(hf, session, entry, {}):
-                if item["id"] == item_id:
-                    return LogItem(item, seq)
-    raise Refused(404, "item_not_found", f"Item with id '{item_id:.200}' not found in the conversation.")
+    entry = None if place is None else await _find_entry(hf, session, place)
+    items = [] if entry is None else await make_log_items(hf, session, [entry])
+    found = next((item for item in items if item["id"] == item_id), None)
+    if entry is None or found is None:
+        raise Refused(404, "item_not_found", f"Item with id '{item_id:.200}' not found in the conversation.")
+    return LogItem(found, entry.seq, [item for item in items if item is not found])
 
 
 class MessageItems(NamedTuple):
@@ -434,15 +479,12 @@ class MessageItems(NamedTuple):
 
 async def find_message_items(hf: Holdfast, place: Place, user_id: str | None) -> MessageItems | None:
     """Return the items of the response or message at the place of one of its items, or None if the user has none there."""
-    if place.is_response:
-        stored = await find_response(hf, place._replace(number=0).make_id("resp"), user_id)
-        if stored is None or stored.reply is None:
-            return None
-        return MessageItems(stored.session, stored.reply.seq, (await to_response(hf, stored))["output"])
-    try:
-        session = await get_session_by_id(hf, place.session_id, user_id)
-    except (SessionNotFound, InvalidRequest):
+    session = await _find_session(hf, place.session_id, user_id)
+    stored = await _read_response(hf, session, place) if session is not None and place.is_response else None
+    if stored is not None and stored.reply is not None:
+        items = [*_make_system_items(stored), *await _read_output(hf, stored, stored.reply)]
+        return MessageItems(stored.session, stored.reply.seq, items)
+    entry = None if session is None or place.is_response else await _find_entry(hf, session, place)
+    if session is None or entry is None:
         return None
-    entries = await hf.store.entries(session.ref, start=place.seq, limit=1)
-    own = [entry for entry in entries if entry.seq == place.seq]
-    return MessageItems(session, place.seq, await make_log_items(hf, session, own))
+    return MessageItems(session, entry.seq, await make_log_items(hf, session, [entry]))

@@ -142,7 +142,7 @@ async def count_input_tokens(call: Call, body: JsonObject) -> InputTokens:
     check_fields(parsed.body)
     place = await find_place(call, parsed, gateway)
     fields, settings = parsed.body, read_settings(call, parsed)
-    system, incoming = split_system(await mask_messages(hf.guard, place.messages))
+    system, incoming = split_system(await mask_messages(hf.guard, place.parsed.messages))
     session = place.session or make_unsaved_session(hf.engine, place.user_id, fields.get("agent"))
     responder = hf.find_responder(session, agent=fields.get("agent"), model=fields.get("model"))
     settings.check(responder.context, gateway.allowed_strategies)

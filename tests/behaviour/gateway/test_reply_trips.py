@@ -230,6 +230,7 @@ OWN: Final[Mapping[str, tuple[str, list[Row]]]] = {
     "item-field": ("responses", items_reply(spoken("zqsaid", mark="zqx"))),
     "part-field": ("responses", items_reply(spoken("zqsaid", {"mark": "zqx"}))),
     "response-field": ("responses", items_reply(spoken("zqsaid"), more={"mark": "zqx"})),
+    "two-messages": ("responses", items_reply(spoken("zqx ", phase="a"), {**spoken("zqsaid"), "id": "msg_2"})),
     "summary": ("responses", items_reply({"id": "rs_1", "type": "reasoning", "summary": [SUMMARY]}, spoken("zqsaid"))),
 }
 """Replies with something that only one API has, marked `zqx`."""
@@ -249,3 +250,17 @@ async def test_own_fields_come_back(kind: str, stream: bool) -> None:
         made = await served.http.post(own.path, json=asked)
         assert made.status_code == 200, made.text
         assert find_words(made.text) >= {"zqx"}
+
+
+@pytest.mark.parametrize("kind", ["unknown-item", "item-annotations", "phase", "part-field", "two-messages"])
+async def test_own_fields_go_back_to_their_upstream(kind: str) -> None:
+    """The next request has them, and the stored response is the one that was sent."""
+    server, llm = UPSTREAMS["responses"]
+    async with gateway((), upstream=server([Reply(chunks=OWN[kind][1]), "zqlast"]), llm=llm) as served:
+        own = CLIENTS["responses"](served.http)
+        answer, _ = await own.send(history := [user("Hi.")])
+        assert (await served.http.get(f"/v1/responses/{answer['id']}")).json()["output"] == answer["output"]
+        await own.send(own.extend(history, answer))
+        sent = served.sent["input"][1:-1]
+        assert find_words(sent) >= {"zqx", "zqsaid"}
+        assert [one["type"] for one in sent] == [one["type"] for one in answer["output"]]

@@ -9,13 +9,8 @@ import pytest
 from tests.behaviour.kit import Served, gateway
 from tests.behaviour.kit.trips import CLIENTS, UPSTREAMS, find_words, given, item
 
-HEAD = pytest.mark.xfail(reason="`input_items` has no system messages at the head of the input", strict=True)
 TRIPS = [
-    pytest.param(
-        *(client, upstream, kind),
-        id=f"{client}-{upstream}-{kind}",
-        marks=[HEAD] if (client, kind) == ("responses", "texts") else [],
-    )
+    pytest.param(*(client, upstream, kind), id=f"{client}-{upstream}-{kind}")
     for client, made in CLIENTS.items()
     for upstream in UPSTREAMS
     for kind in made.kinds

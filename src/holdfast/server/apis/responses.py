@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from holdfast.log.items import Delta, Progress, Usage
-from holdfast.models.codecs.responses.encoder import Event, ResponseEvents, ResponseHead, decode_completion
+from holdfast.models.codecs.responses.encoder import (
+    Event,
+    ResponseEvents,
+    ResponseHead,
+    decode_completion,
+    encode_events,
+)
 from holdfast.models.codecs.responses.ids import Place
 from holdfast.models.codecs.responses.notes import parse_note
-from holdfast.models.codecs.responses.requests import CompactionWish, ResponsesRequest, decode_request
+from holdfast.models.codecs.responses.requests import ResponsesRequest, decode_request
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply
 from holdfast.server.response_recordings import Recordings
@@ -20,12 +26,6 @@ from holdfast.turns.compaction import CompactionOrder
 from holdfast.turns.turn import Turn
 
 PATH: Final = "/v1/responses"
-_encoder = msgspec.json.Encoder()
-_TEXT_EVENT: Final = (
-    b"event: response.output_text.delta\n"
-    b'data: {"type":"response.output_text.delta","sequence_number":%d,"item_id":"%b","output_index":%d,"content_index":%d,"delta":%b,'
-    b'"logprobs":[]}\n\n'
-)
 
 
 class Responses:
@@ -43,7 +43,7 @@ class Responses:
             request.messages,
             given=given,
             context=request,
-            compaction=_make_order(request.compaction),
+            compaction=_make_order(request),
             instructions=request.instructions,
             logs_system=bool(request.previous or request.conversation),
             cache_key=request.cache_key,
@@ -58,8 +58,10 @@ class Responses:
         return to_responses_error(reply)
 
 
-def _make_order(wish: CompactionWish | None) -> CompactionOrder | None:
-    return None if wish is None else CompactionOrder(threshold=wish.threshold, is_alone=wish.at_once)
+def _make_order(request: ResponsesRequest) -> CompactionOrder | None:
+    if request.threshold is None and not request.compacts_now:
+        return None
+    return CompactionOrder(threshold=request.threshold, is_alone=request.compacts_now)
 
 
 def make_secret() -> str:
@@ -106,12 +108,11 @@ class ResponseEncoder:
     """
 
     def __init__(self, context: ResponsesRequest | RecordedRequest, turn: Turn) -> None:
-        self._recordings = context.recordings if isinstance(context, RecordedRequest) else None
-        self._request = context.request if isinstance(context, RecordedRequest) else context
-        self._recording = None if self._recordings is None else self._recordings.open()
+        request, recordings = context if isinstance(context, RecordedRequest) else (context, None)
+        self._recording = None if recordings is None else recordings.open()
+        self._request = request
         self._turn = turn
-        model = str(self._request.fields.get("model") or "")
-        self._events = ResponseEvents(self._make_head, self._now, model, self._get_compaction)
+        self._events = ResponseEvents(self._make_head, self._now, str(self._request.fields.get("model") or ""))
         self._created_at = self._now()
         self._session: Mapping[str, Any] = {}
         self._failed = self._is_cut = False
@@ -123,31 +124,22 @@ class ResponseEncoder:
         """Return the fields of the response. Its id contains the position of its note, so the request must be in the log."""
         turn, request = self._turn, self._request
         note = None if turn.note is None else parse_note(turn.note.message.origin)
-        if turn.note is None or note is None:  # the response is not stored
-            place = Place(turn.request.ref.id, 0, make_secret())
-            return ResponseHead(place, self._created_at, request.echo, request.tools.names, request.conversation)
-        place = Place(turn.request.ref.id, turn.note.seq, note.secret)
-        head = ResponseHead(place, note.created_at, request.echo, request.tools.names, request.conversation)
-        if self._recordings is not None and self._recording is not None:
-            self._recording.version = turn.session.version
-            self._recordings.keep(head.id, self._recording)
-        return head
-
-    def _get_compaction(self) -> str | None:
-        return None if self._turn.compacted is None else self._turn.compacted.reference
+        place, created_at = Place(turn.request.ref.id, 0, make_secret()), self._created_at
+        if turn.note is not None and note is not None:  # the response is stored
+            place, created_at = Place(turn.request.ref.id, turn.note.seq, note.secret), note.created_at
+            if self._recording is not None:
+                self._recording.keep(place.make_id("resp"), turn.session.version)
+        return ResponseHead(place, created_at, request.echo, request.tools.names, request.conversation)
 
     def begin(self) -> dict[str, Any]:
         """Record the first events, and return the Response object in progress."""
-        self._encode(self._events.begin())
+        self._record(encode_events(self._events.begin()))
         return self._events.started
 
     def close(self) -> None:
         """Record that no more events follow."""
-        if self._recordings is not None and self._recording is not None:
-            self._recordings.close(self._recording)
-
-    def _encode(self, events: Sequence[Event]) -> bytes:
-        return self._record(encode_events(events))
+        if self._recording is not None:
+            self._recording.close()
 
     def _record(self, data: bytes) -> bytes:
         if self._recording is not None:
@@ -161,20 +153,18 @@ class ResponseEncoder:
         return response
 
     def encode(self, deltas: list[Delta], session: Mapping[str, Any] | None) -> bytes:
-        if (text := self._events.get_appended_text(deltas)) is not None:
-            return self._record(_TEXT_EVENT % self._note_text(text))
+        if (data := self._events.encode_appended_text(deltas)) is not None:
+            return self._record(data)
         self._session = session or self._session
-        return self._encode(self._add(deltas))
+        return self._record(encode_events(self._add(deltas)))
 
     def _add(self, deltas: list[Delta]) -> list[Event]:
         """Return the events for deltas. A response that is only a compaction has the usage of the summary."""
         done = self._turn.compacted
-        is_alone = done is not None and self._turn.is_answered_by_compaction
-        return self._events.add([*deltas, Usage(done.usage)] if done is not None and is_alone else deltas)
-
-    def _note_text(self, text: str) -> tuple[int, bytes, int, int, bytes]:
-        part, number = self._events.note_text(text)
-        return number, part.id.encode(), part.index, part.at or 0, _encoder.encode(text)
+        if done is None:
+            return self._events.add(deltas)
+        usage = [Usage(done.usage)] if self._turn.is_answered_by_compaction else []
+        return self._events.add([*deltas, *usage], done.reference)
 
     def encode_progress(self, progress: Progress) -> bytes:
         """Encode progress as an SSE comment."""
@@ -192,20 +182,13 @@ class ResponseEncoder:
         self._failed = True
         given = to_responses_error(Reply(error, _STATUS.get(error["error"].get("type"), 500))).body["error"]
         failure = {"code": given.get("code") or "server_error", "message": given["message"]}
-        return self._encode(self._events.fail(failure))
+        return self._record(encode_events(self._events.fail(failure)))
 
     def encode_end(self) -> bytes:
         """Encode the last events, with the whole response. After an error, return no bytes."""
         if self._failed:
             return b""
-        return self._encode(self._events.cut(self._session) if self._is_cut else self._events.end(self._session))
+        return self._record(encode_events(self._events.end(self._session, is_cut=self._is_cut)))
 
 
 _STATUS: Final = {"rate_limit_error": 429, "invalid_request_error": 400}
-
-
-def encode_events(events: Sequence[Event]) -> bytes:
-    """Encode events as server-sent events."""
-    return b"".join(
-        b"event: " + event["type"].encode() + b"\ndata: " + _encoder.encode(event) + b"\n\n" for event in events
-    )

@@ -170,7 +170,7 @@ class ResponseDecoder:
                 yield from self._start_item(index, item)
                 yield from self._finish_item(index, item)
         details = response.get("incomplete_details") or {}
-        reason = _REASONS.get(str(details.get("reason")), "stop") if response["status"] == "incomplete" else "stop"
+        reason = _REASONS.get(str(details.get("reason")), "length") if response["status"] == "incomplete" else "stop"
         if reason == "stop" and self._calls:
             reason = "tool_calls"
         if not self._spoken and not self._calls:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
+
 from holdfast.domain.messages import Message
 from holdfast.domain.provider_items import CALLS, DETAILS, list_details
 from holdfast.log.items import (
@@ -25,7 +27,7 @@ from holdfast.log.items import (
     get_text,
 )
 from holdfast.models.codecs.chat import ChatDecoder
-from holdfast.models.codecs.responses.ids import Place
+from holdfast.models.codecs.responses.ids import NOWHERE, Place
 from holdfast.models.codecs.responses.items import PREFIXES, Item, get_items, make_input_items, split_reply
 from holdfast.models.codecs.responses.notes import ECHO_DEFAULTS, ECHOED
 from holdfast.models.codecs.responses.tools import ToolNames, find_tool, read_input
@@ -131,7 +133,7 @@ def find_status(finish_reason: Any) -> tuple[Status, str | None]:
 
 
 RESPONSE_FIELDS: Final = frozenset(
-    make_response(ResponseHead(Place("", 0, ""), 0, {}, {}), model="").keys() | {*ECHOED, "output_text"}
+    make_response(ResponseHead(NOWHERE, 0, {}, {}), model="").keys() | {*ECHOED, "output_text"}
 )
 """Fields of the Response object that Holdfast sets."""
 
@@ -213,6 +215,21 @@ def repeat_events(response: Mapping[str, Any], start: int = 0) -> list[Event]:
 _BEGIN: Final = ("response.created", "response.in_progress")
 
 
+_encoder = msgspec.json.Encoder()
+_TEXT_EVENT: Final = (
+    b"event: response.output_text.delta\n"
+    b'data: {"type":"response.output_text.delta","sequence_number":%d,"item_id":"%b","output_index":%d,"content_index":%d,"delta":%b,'
+    b'"logprobs":[]}\n\n'
+)
+
+
+def encode_events(events: Sequence[Event]) -> bytes:
+    """Encode events as server-sent events."""
+    return b"".join(
+        b"event: " + event["type"].encode() + b"\ndata: " + _encoder.encode(event) + b"\n\n" for event in events
+    )
+
+
 def _number_events(events: Iterable[Event], start: int) -> list[Event]:
     return [{"type": event["type"], "sequence_number": number, **event} for number, event in enumerate(events, start)]
 
@@ -224,7 +241,9 @@ _TEXT: Final = 1
 _FIRST_CALL: Final = 2
 _FIRST_HOSTED: Final = 100_000
 _FIRST_LATER_TEXT: Final = 200_000
-"""Numbers of items in their response: reasoning, the first message, calls in their order, other items of the provider, later messages.
+FIRST_SYSTEM: Final = 300_000
+"""Numbers of items in their response: reasoning, the first message, calls in their order, other items of the provider, later messages, and
+system messages of the input.
 
 So an item has the same id, whether it is streamed or read from the log.
 """
@@ -467,25 +486,21 @@ def decode_message(message: Message) -> Iterator[list[Delta]]:
     yield decoder.decode({"choices": [{"message": late}]})
 
 
-def make_items(message: Message, place: Place, names: ToolNames) -> list[Item]:
+def make_items(message: Message, place: Place, names: ToolNames, status: Status = "completed") -> list[Item]:
     """Return the items of a message in a log.
 
     Args:
         message: The message. Its media are restored.
         place: Place of the message, or of the response whose reply it is.
         names: The client's tools by the names of their functions.
+        status: Status of the message, if it is a reply.
     """
     if message.role != "assistant" or get_items(message):
         return make_input_items(message, place)
-    return make_output(message, place, names)
-
-
-def make_output(message: Message, place: Place, names: ToolNames) -> list[Item]:
-    """Return the items of a reply. The arguments are those of `make_items`."""
     builder = OutputBuilder(place, names)
     for deltas in decode_message(message):
         builder.add(deltas)
-    builder.finish("completed")
+    builder.finish(status)
     return builder.output
 
 
@@ -495,28 +510,19 @@ def make_output(message: Message, place: Place, names: ToolNames) -> list[Item]:
 class ResponseEvents:
     """Converter from the deltas of a reply to events.
 
-    Call `add` for each list of deltas, then one of `end`, `cut` and `fail` once.
+    Call `add` for each list of deltas, then `end` or `fail` once.
 
     Args:
         get_head: Returns the fields that do not change. It is called with the first deltas, when the request is in the log.
         clock: Returns the time in seconds since the epoch.
         model: Name of the model that was asked for. It is reported until the model's own name is known.
-        get_compaction: Returns the reference of a compaction that the reply begins with, or None. It is called with each list, until
-            it returns an item.
     """
 
-    def __init__(
-        self,
-        get_head: Callable[[], ResponseHead],
-        clock: Callable[[], int],
-        model: str = "",
-        get_compaction: Callable[[], str | None] = lambda: None,
-    ) -> None:
-        self._get_compaction: Callable[[], str | None] | None = get_compaction
+    def __init__(self, get_head: Callable[[], ResponseHead], clock: Callable[[], int], model: str = "") -> None:
         self._get_head = get_head
         self._clock = clock
         self._head: ResponseHead | None = None
-        self._output = OutputBuilder(Place("", 0, ""), {})
+        self._output = OutputBuilder(NOWHERE, {})
         self.started: dict[str, Any] = {}
         """The response in progress, after `begin`."""
         self._number = 0
@@ -525,9 +531,15 @@ class ResponseEvents:
         self._finish: Any = None
         self._own: dict[str, Any] = {}
         """Fields of the upstream's Response object."""
+        self._is_compacted = False
 
-    def add(self, deltas: Sequence[Delta]) -> list[Event]:
-        """Return the events for a list of deltas."""
+    def add(self, deltas: Sequence[Delta], compaction: str | None = None) -> list[Event]:
+        """Return the events for a list of deltas.
+
+        Args:
+            deltas: The deltas.
+            compaction: The reference of a compaction, for which the reply gets an item before the next one; None: there is none so far.
+        """
         for delta in deltas:
             if isinstance(delta, Head):
                 self._model = str(delta.fields.get("model") or "") or self._model
@@ -538,11 +550,10 @@ class ResponseEvents:
             elif isinstance(delta, Opaque) and delta.choice is None and delta.name == OWN_FIELDS:
                 self._own = delta.value if isinstance(delta.value, dict) else {}
         events = self.begin()
-        token = None if self._get_compaction is None else self._get_compaction()
         made: list[Event] = []
-        if token is not None:
-            self._get_compaction = None
-            added, *rest = self._output.add_item({"type": "compaction", "encrypted_content": token})
+        if compaction is not None and not self._is_compacted:
+            self._is_compacted = True
+            added, *rest = self._output.add_item({"type": "compaction", "encrypted_content": compaction})
             about = {"item_id": added["item"]["id"], "output_index": added["output_index"]}
             made += [added, {"type": "response.compaction.compacting", **about}, *rest]
         made += self._output.add(
@@ -565,46 +576,42 @@ class ResponseEvents:
         self._number += len(numbered)
         return numbered
 
-    def get_appended_text(self, deltas: Sequence[Delta]) -> str | None:
-        """Return the text that deltas append to the open text; None if they do anything else.
+    def encode_appended_text(self, deltas: Sequence[Delta]) -> bytes | None:
+        """Return the server-sent event for deltas that only append to the open text; None if they do anything else.
 
-        If a text is returned, call `note_text` instead of `add`. This is the fast path for nearly all deltas.
+        This is the fast path for nearly all deltas. Call `add` with the others.
         """
-        if self._output.text is None or len(deltas) != 1 or not isinstance(delta := deltas[0], Text) or delta.choice:
-            return None
-        return delta.text or None
-
-    def note_text(self, text: str) -> tuple[OpenText, int]:
-        """Record an appended text. Return the part that it belongs to, and the event's `sequence_number`."""
         part = self._output.text
-        assert part is not None, "a text is open"
-        part.pieces.append(text)
+        if (
+            part is None
+            or len(deltas) != 1
+            or not isinstance(delta := deltas[0], Text)
+            or delta.choice
+            or not delta.text
+        ):
+            return None
+        part.pieces.append(delta.text)
         number, self._number = self._number, self._number + 1
-        return part, number
+        return _TEXT_EVENT % (number, part.id.encode(), part.index, part.at or 0, _encoder.encode(delta.text))
 
-    def end(self, more: Mapping[str, Any]) -> list[Event]:
+    def end(self, more: Mapping[str, Any], *, is_cut: bool = False) -> list[Event]:
         """Return the last events of a reply.
 
         Args:
             more: Additional fields of the Response object.
+            is_cut: True if another turn interrupted the reply.
         """
-        return self._end(*find_status(self._finish), more)
-
-    def cut(self, more: Mapping[str, Any]) -> list[Event]:
-        """Return the last events of a reply that another turn interrupted."""
-        return self._end("incomplete", CUT, more)
-
-    def fail(self, error: Mapping[str, Any]) -> list[Event]:
-        """Return the last events of a failed response. `error` has its code and message. Items that are not complete are left out."""
-        events = self.begin()
-        return events + self._count([self._make_last("failed", {}, error=error)])
-
-    def _end(self, status: Status, reason: str | None, more: Mapping[str, Any]) -> list[Event]:
+        status, reason = ("incomplete", CUT) if is_cut else find_status(self._finish)
         events = self.begin()
         made = self._output.finish(status)
         done_at = self._clock() if status == "completed" else None
         made.append(self._make_last(status, more, usage=self._usage, reason=reason, completed_at=done_at))
         return events + self._count(made)
+
+    def fail(self, error: Mapping[str, Any]) -> list[Event]:
+        """Return the last events of a failed response. `error` has its code and message. Items that are not complete are left out."""
+        events = self.begin()
+        return events + self._count([self._make_last("failed", {}, error=error)])
 
     def _make_last(self, status: Status, more: Mapping[str, Any], **fields: Any) -> Event:
         assert self._head is not None, "the stream has begun"

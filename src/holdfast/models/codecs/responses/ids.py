@@ -54,6 +54,10 @@ class Place(NamedTuple):
         return f"{prefix}_{encode_session(self.session_id)}_{place}{number}"
 
 
+NOWHERE: Final = Place("", 0, "")
+"""Place for what is in no log."""
+
+
 def encode_session(session_id: str) -> str:
     """Return a session id as a part of other ids."""
     found = _MADE.fullmatch(session_id)

@@ -81,23 +81,16 @@ class ResponsesRequest(NamedTuple):
     """True: the reply is made even if the client disconnects, and can be read later."""
     references: list[Any]
     """The items of the input, if one of them refers to a stored item: they are not in `messages`. Otherwise empty."""
-    compaction: CompactionWish | None = None
-    """When the conversation is to be compacted; None: never."""
+    threshold: int | None = None
+    """Number of tokens of the prompt above which the conversation is compacted; None: any number."""
+    compacts_now: bool = False
+    """True: the conversation is compacted, and no model answers."""
     compacted: CompactedInput | None = None
     """The newest compaction item of the input that Holdfast made; None if there is none."""
     is_whole: bool = False
     """True: the prompt must have the whole conversation (`truncation: disabled`)."""
     instructions: int = 0
     """Number of system messages that the field `instructions` has."""
-
-
-class CompactionWish(NamedTuple):
-    """When a request wants its conversation to be compacted."""
-
-    threshold: int | None
-    """Number of tokens of the prompt above which it is compacted; None: only at once."""
-    at_once: bool
-    """True: it is compacted, and no model answers."""
 
 
 class CompactedInput(NamedTuple):
@@ -137,8 +130,6 @@ def decode_request(body: Fields) -> ResponsesRequest:
         message = "previous_response_id and conversation cannot be sent together: send one of them"
         raise InvalidRequest(message, param="previous_response_id")
     given, is_triggered = _take_trigger(body.get("input") or [])
-    threshold = _parse_threshold(body.get("context_management"))
-    wish = CompactionWish(threshold, is_triggered) if is_triggered or threshold is not None else None
     references = list(given) if isinstance(given, list) and any(map(is_reference, given)) else []
     parsed, compacted = ([], None) if references else parse_input(given)
     instructions = _parse_instructions(body.get("instructions"))
@@ -159,10 +150,11 @@ def decode_request(body: Fields) -> ResponsesRequest:
     _check_cache_options(body.get("prompt_cache_options"))
     return ResponsesRequest(
         *(fields, messages, tools, echo, conversation, previous, cache_key, store, background, references),
-        wish,
-        compacted,
-        _parse_truncation(body),
-        len(instructions),
+        threshold=_parse_threshold(body.get("context_management")),
+        compacts_now=is_triggered,
+        compacted=compacted,
+        is_whole=_parse_truncation(body),
+        instructions=len(instructions),
     )
 
 
