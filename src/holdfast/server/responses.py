@@ -51,7 +51,7 @@ from holdfast.sessions.erasure import erase_everywhere
 from holdfast.stores.log import Append
 from holdfast.stores.walk import read_entries_until
 from holdfast.turns.compaction import add_summarized
-from holdfast.turns.continuation import read_attempt
+from holdfast.turns.turn_start import read_attempt
 from holdfast.wire.openai import split_system
 
 routes = Routes("responses")

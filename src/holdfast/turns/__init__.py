@@ -6,9 +6,8 @@ at. A *working set* is the list of messages that one model call receives.
 
 turn             the state and the writes of a turn
 scope            the lock and other resources of a running turn
-turn_start       begin a turn, also for a request that is sent again
+turn_start       begin a turn, also for a request that is sent again or that continues after one message, only once
 placement        the session that a request was matched to
-continuation     requests that continue after one message, only once
 handover         the choice of the agent that answers
 workflow         agents that run in sequence or in parallel to answer one request
 delegation       agents that are called like tools
@@ -19,7 +18,6 @@ compaction       summaries that a request asks for, and the items that stand for
 model_call       one call of a model, with failover
 respond          the reply of a turn: model calls and tools until it is complete
 tool_loop        running the tools of a turn
-reply_assembler  the reply as the client receives it
-replies          writing replies and failure messages
+reply_assembler  the reply as the client receives it, and failure messages
 interruptions    replies that the user heard only in part
 """

@@ -18,7 +18,6 @@ from holdfast.context.settings import RequestSettings
 from holdfast.domain.messages import Message
 from holdfast.domain.session import CHILD, PARENT, Session, SessionRef, make_child_id
 from holdfast.domain.state import is_same_json
-from holdfast.engine.engine import Engine
 from holdfast.engine.initial_state import add_initial_state
 from holdfast.engine.session_removal import remove_session
 from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound
@@ -114,17 +113,14 @@ async def _end_child(turn: Turn, ref: SessionRef) -> None:
     engine = turn.engine
     try:
         await engine.end(ref)
-        if await _is_gone(engine, turn.session):
+        try:
+            is_gone = (await engine.store.get(turn.session.ref)).identity != turn.session.identity
+        except SessionNotFound:
+            is_gone = True
+        if is_gone:
             await remove_session(engine, ref)
     except HoldfastError as exc:
         _log.warning("the session %r of an agent's call was not ended: %s", ref.id, exc.code)
-
-
-async def _is_gone(engine: Engine, session: Session) -> bool:
-    try:
-        return (await engine.store.get(session.ref)).identity != session.identity
-    except SessionNotFound:
-        return True
 
 
 def _find_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

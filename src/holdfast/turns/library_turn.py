@@ -24,7 +24,7 @@ from holdfast.models.fitting import Sent, fit_messages
 from holdfast.tools.context import State
 from holdfast.turns.model_call import make_call_record, make_further_call_record
 from holdfast.turns.prompt import build_prompt, to_sendable
-from holdfast.turns.replies import append_reply, read_reply_text
+from holdfast.turns.reply_assembler import append_reply, read_reply_text
 from holdfast.turns.scope import TurnScope
 from holdfast.turns.turn import Turn
 from holdfast.wire.openai import parse_origin, to_chat_message

@@ -38,6 +38,7 @@ from holdfast.log.items import Delta, has_content
 from holdfast.models import (
     Call,
     ModelRequest,
+    TokenUsage,
     closing,
     get_upstream_origin,
     make_too_long_error,
@@ -176,13 +177,10 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
         )
     turn.engine.activity.count_call(turn.session, built, tokens)
     record = built.to_record(turn.request.responder.context)
-    return ModelCall(
-        model=str(model or turn.request.responder.llm.model)[:_MODEL_NAME],
-        timestamp=turn.engine.clock(),
-        prompt_tokens=tokens.prompt_tokens,
-        completion_tokens=tokens.completion_tokens,
-        cached_tokens=tokens.cached_tokens,
-        turn_id=turn.session.tail.turn_id,
+    return _make_record(
+        turn,
+        model,
+        tokens,
         through=built.through,
         view=turn.key,
         hash=bytes.fromhex(built.hash),
@@ -194,13 +192,16 @@ def make_further_call_record(turn: Turn, usage: object) -> ModelCall:
     """Return the record of a call that the program made without a working set. The record has no prompt, because it is unknown."""
     tokens = read_usage(usage)
     turn.engine.activity.count_further_call(tokens)
+    return _make_record(turn, None, tokens)
+
+
+def _make_record(turn: Turn, model: object, tokens: TokenUsage, **prompt: Any) -> ModelCall:
     return ModelCall(
-        model=turn.request.responder.llm.model[:_MODEL_NAME],
+        model=str(model or turn.request.responder.llm.model)[:_MODEL_NAME],
         timestamp=turn.engine.clock(),
-        prompt_tokens=tokens.prompt_tokens,
-        completion_tokens=tokens.completion_tokens,
-        cached_tokens=tokens.cached_tokens,
         turn_id=turn.session.tail.turn_id,
+        **tokens._asdict(),
+        **prompt,
     )
 
 

@@ -28,7 +28,7 @@ class Placement:
     Args:
         session: the session as it was when it was found.
         kind: the kind of match; `new` also if the request named the session.
-        follows: `seq` of the message that the request continues after; see `holdfast.turns.continuation`. None: the newest message.
+        follows: `seq` of the message that the request continues after; see `holdfast.turns.turn_start`. None: the newest message.
         reservation: reserves the session for the request until the turn begins.
         find_again: function that finds the session again. If its argument is True, it uses a new session or a fork:
             the log of this session is unchanged, so the same match would fail again. None: the request gets no other session.

@@ -6,6 +6,7 @@ artifacts: those that the turn's tools saved, and those that the text mentions a
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -19,16 +20,21 @@ from holdfast.domain.artifact import NAMED_ARTIFACTS, check_name, format_version
 from holdfast.domain.interruptions import APART
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry
-from holdfast.errors import HoldfastError, InvalidRequest
-from holdfast.limits import ARTIFACTS_NAMED, METADATA_BYTES, MODEL_TRAILING_CHUNKS
+from holdfast.domain.state import TEMP
+from holdfast.errors import HoldfastError, InvalidRequest, ModelError, ModelRejected
+from holdfast.limits import ARTIFACTS_NAMED, ERROR_CHARS, METADATA_BYTES, MODEL_TRAILING_CHUNKS
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Text, Usage, has_content
 from holdfast.models import Collector
 from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.numbers import add_numbers
+from holdfast.stores.log import Appended
 from holdfast.tools.tool import relax_choice
+from holdfast.turns.model_call import OF_KEY
+from holdfast.turns.prompt import fill_template
 from holdfast.turns.turn import Turn
 from holdfast.wire.openai import to_chat_message
 
+_log = logging.getLogger("holdfast.turn")
 STOPPED: Final = (
     "[stopped: the model called tools {rounds} times in a row, and once more where it was asked for an answer]"
 )
@@ -138,7 +144,7 @@ class ReplyAssembler:
         self._reason = "length"
         if not message.text.strip():
             note = STOPPED.format(rounds=self._rounds)
-            self._note = self._separate(note)
+            self._note = self.separate_text(note)
             message = message.evolve(content=note)
         return message.evolve(tool_calls=())
 
@@ -225,7 +231,11 @@ class ReplyAssembler:
 
         The separator is also added to `preface`.
         """
-        return self._separate(text)
+        self._said = True
+        if not self.preface or self.preface[-1].isspace() or text[0].isspace():
+            return text
+        self.preface += APART
+        return APART + text
 
     def end_with_text(self, text: str, head: Head) -> list[list[Delta]]:
         """Return the last deltas of a reply: `text`, the finish reason, and the usage of earlier rounds.
@@ -249,22 +259,12 @@ class ReplyAssembler:
                     continue
                 self.head = self.head | delta.fields
             elif isinstance(delta, Text):
-                delta = self._separate_delta(delta)  # noqa: PLW2901
+                if not self._said and delta.text:  # the first text of a round
+                    delta = Text(self.separate_text(delta.text), delta.choice)  # noqa: PLW2901
             elif isinstance(delta, Opaque) and delta.name in _NUMBERED and self._rounds:
                 delta = Opaque(delta.name, _renumber_blocks(delta.value, self._rounds), delta.choice)  # noqa: PLW2901
             shown.append(delta)
         return shown
-
-    def _separate_delta(self, delta: Text) -> Text:
-        """Return a text, with a separator before it if it is the first text of a later round."""
-        return delta if self._said or not delta.text else Text(self._separate(delta.text), delta.choice)
-
-    def _separate(self, content: str) -> str:
-        self._said = True
-        if not self.preface or self.preface[-1].isspace() or content[0].isspace():
-            return content
-        self.preface += APART
-        return APART + content
 
 
 # -- helpers ---------------------------------------------------------------------
@@ -376,3 +376,132 @@ async def _note_artifact(turn: Turn, candidates: list[str]) -> None:
             continue
         turn.artifacts[artifact.name] = artifact.version
         return
+
+
+# -- writing a reply, and failure messages ------------------------------------------
+#
+# The text of a reply is also stored in the state under the agent's `output_key`, in the same write. A failure message
+# replaces the reply if no model answers and nothing was said yet. Without it, the user of a voice agent would hear
+# silence, because a voice agent cannot show an error. The failure message is in the log like any reply, but marked.
+
+
+async def append_reply(
+    turn: Turn,
+    messages: Sequence[Message],
+    text: str | None,
+    *,
+    state_delta: Mapping[str, Any] | None = None,
+    **how: Any,
+) -> Appended:
+    """Write the messages that end the reply of the turn's agent, and store the text of the reply in the state.
+
+    The state may refuse the text, for example because it is too long for a value. The reply is then written without
+    storing the text, so that the reply is not lost, and a warning is logged.
+
+    Args:
+        turn: the turn of the agent.
+        messages: the reply, and other messages to write with it.
+        text: the text of the whole reply; None or empty: no text is stored in the state.
+        state_delta: other changes of the state.
+        **how: other arguments of `Turn.append`.
+
+    Raises:
+        InvalidRequest: the store refuses the messages, or the other changes.
+    """
+    agent = turn.request.responder.agent
+    key = agent.output_key if agent is not None and text else None
+    if key is None:
+        return await turn.append(messages, state_delta=state_delta, **how)
+    if key.startswith(TEMP):
+        appended = await turn.append(messages, state_delta=state_delta, **how)
+        turn.temp[key] = text
+        return appended
+    try:
+        return await turn.append(messages, state_delta={**(state_delta or {}), key: text}, **how)
+    except InvalidRequest as exc:
+        appended = await turn.append(messages, state_delta=state_delta, **how)
+        fields = {
+            "session_id": turn.request.ref.id,
+            "agent": turn.request.responder.agent_name,
+            "key": key,
+            "code": exc.code,
+        }
+        _log.warning("a reply could not be stored under its agent's output_key", extra={"fields": fields})
+        return appended
+
+
+def read_reply_text(messages: Sequence[Message]) -> str | None:
+    """Return the text of the last assistant message; None if there is no assistant message, or the last one has tool calls."""
+    last = next((one for one in reversed(messages) if one.role == "assistant"), None)
+    return None if last is None or last.tool_calls else last.text
+
+
+SOURCE: Final = "llm_failure"
+"""Value of `metadata.source` of a failure message."""
+_AGAIN: Final = "no model answered when this was asked first"
+
+
+async def make_failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelError) -> str | None:
+    """Return the failure message that the turn's agent says after `error`, or None.
+
+    The result is None if the agent has no failure message, if something was said already, or if a provider refused the
+    caller's own key: the caller gets the error in this case, because only the caller can fix it.
+    """
+    agent = turn.request.responder.agent
+    own_key = error.handed and isinstance(error, ModelRejected) and error.status in OF_KEY
+    if agent is None or not agent.failure_message or assembler.has_spoken or own_key:
+        return None
+    text = await fill_template(turn.engine, turn.session, agent.failure_message, agent, turn.temp)
+    return text if text.strip() else None
+
+
+async def say_failure(
+    turn: Turn, assembler: ReplyAssembler, text: str, error: ModelError, *, whole: Turn | None = None
+) -> None:
+    """Write the failure message to the log as the end of the reply, and send it.
+
+    Args:
+        turn: the turn of an agent with a failure message.
+        assembler: the reply so far.
+        text: the failure message, from `make_failure_text`.
+        error: the error that it replaces.
+        whole: the turn of which `turn` is a part; None: it is the whole turn.
+    """
+    agent, code, whole = turn.request.responder.agent, error.code, whole or turn
+    assert agent is not None, "only an agent has a failure message"
+    sent = assembler.separate_text(text)
+    metadata = with_artifacts(turn, {**(assembler.metadata or {}), "source": SOURCE, "error": code})
+    whole.failure = {"code": code, "message": _make_error_text(turn, error.public_message)}
+    turn.engine.failures[code] += 1
+    # The upstream's message is not logged, because it may quote the conversation.
+    fields = {"session_id": turn.request.ref.id, "agent": agent.name, "code": code}
+    _log.error("no model answered: the agent's failure message was said", extra={"fields": fields})
+    reply = Message(role="assistant", content=text)
+    await turn.settle(turn.append([reply], metadata=metadata, last=True))
+    for deltas in assembler.end_with_text(sent, make_head(turn, turn.request.responder.llm.model)):
+        await whole.say(deltas)
+        whole.closed = True
+
+
+def make_head(turn: Turn, model: str) -> Head:
+    """Return the head of a reply that no model began."""
+    name = f"chatcmpl-{turn.session.id}-{turn.session.tail.last_seq}"
+    return Head({"id": name, "created": turn.engine.clock() // 1000, "model": model})
+
+
+def read_failure(entry: Entry) -> dict[str, str] | None:
+    """Return the `code` of the error that a failure message replaced, and a fixed `message`; None if `entry` is no failure message.
+
+    The response reports these values if it repeats a stored failure message.
+    """
+    metadata = entry.metadata or {}
+    if metadata.get("source") != SOURCE:
+        return None
+    return {"code": str(metadata.get("error", ModelError.code)), "message": _AGAIN}
+
+
+def _make_error_text(turn: Turn, words: str) -> str:
+    """Return the message of an error without secrets, cut to the maximum length."""
+    guard = turn.engine.guard
+    masked = words if guard is None else guard.mask_text(words)
+    return masked if len(masked) <= ERROR_CHARS else masked[:ERROR_CHARS] + "…"

@@ -31,16 +31,14 @@ from holdfast.media.outgoing import restore_entries
 from holdfast.models import Collector
 from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.turns.model_call import build_call, call_model, make_call_record
-from holdfast.turns.replies import (
+from holdfast.turns.reply_assembler import (
+    ReplyAssembler,
     append_reply,
     make_failure_text,
     make_head,
     read_failure,
     read_reply_text,
     say_failure,
-)
-from holdfast.turns.reply_assembler import (
-    ReplyAssembler,
     take_artifacts,
     with_artifacts,
     with_named_artifacts,

@@ -131,15 +131,12 @@ class _RunningCalls:
             try:
                 await self._write(outcomes, last=last)
             except InvalidRequest:
-                for at, outcome in enumerate(outcomes):
-                    await self._write_or_explain(outcome, last=last and at == len(outcomes) - 1)
-
-    async def _write_or_explain(self, outcome: CallOutcome, *, last: bool) -> None:
-        """Write a result. If the store refuses the result or its state changes, write the reason as the result instead."""
-        try:
-            await self._write([outcome], last=last)
-        except InvalidRequest as exc:
-            await self._write([make_failure(outcome.call, f"the tool's result could not be stored: {exc}")], last=last)
+                for left, outcome in enumerate(outcomes, 1 - len(outcomes)):
+                    try:
+                        await self._write([outcome], last=last and not left)
+                    except InvalidRequest as exc:  # the store refuses the result, or its changes of the state
+                        reason = f"the tool's result could not be stored: {exc}"
+                        await self._write([make_failure(outcome.call, reason)], last=last and not left)
 
     async def _write(self, outcomes: Sequence[CallOutcome], *, last: bool) -> None:
         delta = join_deltas(outcome.delta for outcome in outcomes)

@@ -219,7 +219,7 @@ class Turn:
 
     @property
     def follows(self) -> int | None:
-        """The `seq` of the message that the request continues after; see `holdfast.turns.continuation`. None: the newest message."""
+        """The `seq` of the message that the request continues after; see `holdfast.turns.turn_start`. None: the newest message."""
         return None if self.placement is None else self.placement.follows
 
     @property

@@ -21,7 +21,7 @@ from typing import Final
 from holdfast.context.units import Unit, group_units
 from holdfast.domain.messages import Message, encode_canonical
 from holdfast.domain.reconcile import LogRemainder, Plan, detect_mode, reconcile_delta, reconcile_remainder
-from holdfast.domain.session import Entry, Session, SessionRef
+from holdfast.domain.session import NO_VERSION, Entry, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.limits import CALL_LOOKBACK
@@ -36,19 +36,12 @@ from holdfast.matching.log_match import (
 from holdfast.overlays.session_cache import CachedSession, read_view
 from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
-from holdfast.stores.walk import read_entries_until
-from holdfast.turns.continuation import (
-    check_continuation,
-    explain_refusal,
-    is_complete,
-    plan_continuation,
-    plan_continuation_at_end,
-)
+from holdfast.stores.walk import ENTRIES, read_entries_until
 from holdfast.turns.handover import resume
 from holdfast.turns.interruptions import apply_interruption, is_interrupting
 from holdfast.turns.placement import MatchLost
 from holdfast.turns.prompt import check_body
-from holdfast.turns.turn import MARK, OPENED_BY, Turn
+from holdfast.turns.turn import INPUT_COUNT, MARK, OPENED_BY, Turn
 
 _PAGE: Final = 64
 """Number of entries that are read at a time while the user's message is searched backwards from the end of the log."""
@@ -82,7 +75,7 @@ async def _relate(turn: Turn) -> Session | None:
         return None
     runs_tools = bool(turn.request.responder.tools or turn.request.responder.steps)
     is_joined = turn.placement is not None and await _join_attempt(turn)
-    may_resume = runs_tools and not is_joined and (turn.follows is None or await check_continuation(turn))
+    may_resume = runs_tools and not is_joined and (turn.follows is None or await _check_continuation(turn))
     if not is_joined and not (may_resume and await _resume_from_results(turn)):
         await reconcile(turn)
     answered = turn.answered
@@ -224,11 +217,7 @@ def _has_run_here(turn: Turn, unit: Unit) -> bool:
 
 
 def _is_same(stored: Sequence[Entry], incoming: Sequence[Message]) -> bool:
-    if incoming[-1].role == "assistant" or len(stored) != len(incoming):
-        return False
-    return all(
-        encode_canonical(entry.message) == encode_canonical(sent) for entry, sent in zip(stored, incoming, strict=True)
-    )
+    return incoming[-1].role != "assistant" and len(stored) == len(incoming) and _begins_with(stored, incoming)
 
 
 # -- the same idempotency key again ----------------------------------------------
@@ -290,8 +279,8 @@ async def reconcile(turn: Turn) -> None:
         except SessionNotFound:  # it was deleted: the next read raises the error
             continue
         except StaleSession as exc:
-            if (refusal := explain_refusal(turn, exc)) is not exc:
-                raise refusal from exc
+            if turn.follows is not None and exc.expected == NO_VERSION:
+                raise MatchLost from exc
             continue
         return
     raise StaleSession(turn.request.ref.id, expected=session.version, version=session.version + 1)
@@ -306,7 +295,7 @@ async def _plan(turn: Turn, session: Session) -> tuple[Plan, int | None]:
     """Return the changes that the request makes to the log, and the version that the session must have; None: any version."""
     if turn.follows is not None:
         await check_results(turn.engine.store, session, turn.request.incoming)
-        plan, version = await plan_continuation(turn, session)
+        plan, version = await _plan_continuation(turn, session)
         return await apply_interruption(turn, session, plan), version
     transcript = _has_history(turn)
     plan = await (_plan_transcript if transcript else _plan_delta)(turn, session)
@@ -346,7 +335,7 @@ def _plan_warm_delta(turn: Turn, warm: CachedSession) -> Plan | None:
     if find_unasked_result(warm.session, incoming) is not None:
         return None
     if turn.follows is not None:
-        return plan_continuation_at_end(turn, warm)
+        return Plan("delta", incoming) if warm.session.tail.last_seq == turn.follows else None
     if len(incoming) > len(warm.last) and not warm.is_whole:
         return None
     return reconcile_delta(warm.last[-len(incoming) :], incoming)
@@ -534,3 +523,101 @@ async def check_results(
     for message in takewhile(lambda one: one.role == "tool", messages):
         if message.tool_call_id not in known:
             raise make_result_error(message)
+
+
+# -- requests that continue after one message -------------------------------------
+#
+# Such a message is continued only once; see `Placement.follows`. If it has a continuation already, the request gets
+# another session. A continuation counts when its reply is complete. If a request failed before that, its messages are
+# in the log without a reply, or with a part of one. The same request then continues there, so a client can always try
+# again. Another request gets another session.
+
+
+async def _check_continuation(turn: Turn) -> bool:
+    """Return True if the message that the request follows has no complete continuation yet.
+
+    Raises:
+        MatchLost: it has one, or it is not in force any more, so the request gets another session.
+
+    The error is not raised if the request has an idempotency key, because it may repeat the request that made the continuation.
+    """
+    return await _read_attempt(turn) is not None
+
+
+async def _plan_continuation(turn: Turn, session: Session) -> tuple[Plan, int]:
+    """Return the changes to the log for a request that follows a message, and the version that the session must have.
+
+    Raises:
+        MatchLost: as `_check_continuation`.
+    """
+    incoming = turn.request.incoming
+    attempt = await _read_attempt(turn)
+    if attempt is None:
+        return Plan("delta", incoming), NO_VERSION  # only a repeated request is accepted at this version
+    if not attempt:
+        return (Plan("delta", incoming) if incoming else Plan("replayed")), session.version
+    if incoming and _begins_with(attempt, incoming):
+        rest = attempt[len(incoming) :]
+        plan = Plan("regenerated", retire_from=rest[0].seq) if rest else Plan("replayed")
+        return plan, session.version
+    raise MatchLost
+
+
+async def _read_attempt(turn: Turn) -> list[Entry] | None:
+    """Return the entries of an attempt to continue after the message that the request follows, as `read_attempt` does.
+
+    Raises:
+        MatchLost: there is no such attempt, and the request has no idempotency key, so it repeats none.
+    """
+    assert turn.follows is not None, "the request follows a message"
+    attempt = await read_attempt(turn.engine.store, turn.request.ref, turn.follows)
+    if attempt is None and turn.request.idempotency_key is None:
+        raise MatchLost
+    return attempt
+
+
+async def read_attempt(store: Store, ref: SessionRef, follows: int) -> list[Entry] | None:
+    """Return the live entries after a message if they are those of an attempt without a complete reply. If there are none, return an empty list.
+
+    Return None if there is a complete reply, if there are messages that no such attempt wrote, or if the message is not in force any more.
+
+    Args:
+        store: the store.
+        ref: the session.
+        follows: `seq` of the message.
+    """
+    found, head, start, is_attempt = list[Entry](), None, follows, False
+    while True:
+        page = await store.entries(ref, start=start, limit=ENTRIES, notes=True)
+        for entry in page:
+            if head is None:
+                head = entry
+            elif entry.is_note:
+                is_attempt = is_attempt or (entry.metadata or {}).get(INPUT_COUNT) == len(found)
+            elif entry.message.role == "assistant" and is_complete(entry):
+                return None
+            else:
+                found.append(entry)
+        if len(page) < ENTRIES:
+            break
+        start = page[-1].seq + 1
+    if head is None or head.seq != follows or (found and not is_attempt):
+        return None
+    return found
+
+
+def is_complete(entry: Entry) -> bool:
+    """Return True for a reply that its client has received, or can receive by repeating its request."""
+    metadata = entry.metadata or {}
+    if metadata.get("interrupted"):
+        return False
+    return not entry.message.tool_calls or metadata.get("returned") is None or bool(metadata["returned"])
+
+
+def _begins_with(entries: Sequence[Entry], messages: Sequence[Message]) -> bool:
+    if len(entries) < len(messages):
+        return False
+    return all(
+        encode_canonical(entry.message) == encode_canonical(message)
+        for entry, message in zip(entries, messages, strict=False)
+    )

@@ -32,8 +32,7 @@ from holdfast.log.items import Delta, Progress
 from holdfast.stores.walk import read_entries_until
 from holdfast.tools.tool import relax_choice
 from holdfast.turns.handover import may_share_key
-from holdfast.turns.replies import make_failure_text, make_head, say_failure
-from holdfast.turns.reply_assembler import ReplyAssembler, add_usage
+from holdfast.turns.reply_assembler import ReplyAssembler, add_usage, make_failure_text, make_head, say_failure
 from holdfast.turns.scope import compact
 from holdfast.turns.turn import Send, Turn
 
@@ -96,12 +95,10 @@ async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> None
     """
     workflow = _Workflow(turn, speak, await _read_finished(turn), before)
     try:
-        await workflow.run_reply(turn.request.responder)
+        await workflow.run(turn.request.responder, _Place(turn.lock), ends=True)
     except ModelError as exc:
-        closer, assembler, words = await workflow.make_closing_part(exc)
-        if words is None:
+        if not await workflow.say_failure(exc):
             raise
-        await say_failure(closer, assembler, words, exc, whole=turn)
     finally:
         workflow.finish()
 
@@ -127,22 +124,31 @@ class _Workflow:
         self._before = before
         self._used = before.used
 
-    # -- the reply -----------------------------------------------------------
+    async def run(self, responder: Responder, place: _Place, *, ends: bool) -> None:
+        """Run an agent or a workflow.
 
-    async def run_reply(self, responder: Responder) -> None:
-        """Let `responder`, an agent or a workflow, write the end of the turn's reply.
+        A sequence stops if one of its agents ends the turn by calling a tool of the client.
 
-        Of a sequence, the last agent writes it, unless one before it ends the turn by calling a tool of the client.
+        Args:
+            responder: the agent or workflow.
+            place: its position.
+            ends: True if it writes the end of the turn's reply. Of a sequence, the last agent does. False: only its
+                progress is sent.
         """
-        place = _Place(self._turn.lock)
         if _get_agent(responder).parallel:
-            await self._run_joined(responder, place._replace(joined=True))
+            place = place._replace(joined=place.joined or ends)
+            await self._run_side_by_side(responder, place)
+            if ends:
+                await self._send_joined(responder, place)
         elif responder.steps:
-            await self._run_in_turn(responder.steps[:-1], place)
-            if not self._turn.closed:
-                await self.run_reply(responder.steps[-1])
+            for at, step in enumerate(responder.steps, 1):
+                if self._turn.closed:
+                    return
+                await self.run(step, place, ends=ends and at == len(responder.steps))
         else:
-            await self._run_last(responder, place)
+            await (self._run_last if ends else self._run_one)(responder, place)
+
+    # -- the reply -----------------------------------------------------------
 
     async def _run_last(self, responder: Responder, place: _Place) -> None:
         """Run one agent whose text is streamed to the client."""
@@ -158,9 +164,8 @@ class _Workflow:
         for deltas in assembler.end():
             await self._turn.send(deltas)
 
-    async def _run_joined(self, responder: Responder, place: _Place) -> None:
-        """Run agents in parallel, and join their texts to one reply."""
-        await self._run_side_by_side(responder, place)
+    async def _send_joined(self, responder: Responder, place: _Place) -> None:
+        """Join the texts of parallel agents to one reply."""
         part = await self._make_part(responder, place, Share(ends=True), self._turn.request.body)
         text, llm = self._collect_text(responder), responder.llm
         assembler = ReplyAssembler(part, self._used, self._before)
@@ -173,25 +178,6 @@ class _Workflow:
             self._turn.closed = True
 
     # -- agents before the last ------------------------------------------------
-
-    async def _run_aside(self, responder: Responder, place: _Place) -> None:
-        """Run an agent or workflow before the last one. Send only its progress, and calls of the client's tools."""
-        if _get_agent(responder).parallel:
-            await self._run_side_by_side(responder, place)
-        elif responder.steps:
-            await self._run_in_turn(responder.steps, place)
-        else:
-            await self._run_one(responder, place)
-
-    async def _run_in_turn(self, steps: Sequence[Responder], place: _Place) -> None:
-        """Run agents before the last one in sequence.
-
-        Stop if one of them ends the turn by calling a tool of the client.
-        """
-        for step in steps:
-            await self._run_aside(step, place)
-            if self._turn.closed:
-                return
 
     async def _run_one(self, responder: Responder, place: _Place) -> None:
         """Run one agent whose text is passed on to the next agents instead of the client."""
@@ -229,7 +215,14 @@ class _Workflow:
 
         If some agents fail and others answer, a note replaces the text of each agent that failed.
         """
-        places = [self._make_place(responder, step, place) for step in responder.steps]
+        places = [
+            place.enter(
+                _get_agent(responder).name,
+                _get_agent(step).name,
+                Branch(place.lock, self._turn.engine.locks, self._arbiter),
+            )
+            for step in responder.steps
+        ]
         tasks = [
             asyncio.ensure_future(self._run_branch(step, own))
             for step, own in zip(responder.steps, places, strict=True)
@@ -254,15 +247,11 @@ class _Workflow:
             if isinstance(error, HoldfastError):
                 await self._record_silence(step, own._replace(lock=place.lock), error)
 
-    def _make_place(self, responder: Responder, step: Responder, place: _Place) -> _Place:
-        lock = Branch(place.lock, self._turn.engine.locks, self._arbiter)
-        return place.enter(_get_agent(responder).name, _get_agent(step).name, lock)
-
     async def _run_branch(self, step: Responder, place: _Place) -> None:
         """Run one agent of a `parallel` until its writes have ended."""
         assert isinstance(place.lock, Branch), "an agent in parallel has a branch"
         try:
-            await self._run_aside(step, place)
+            await self.run(step, place, ends=False)
         finally:
             await asyncio.shield(self._turn.engine.locks.begin(self._turn.request.ref, place.lock.end()))
 
@@ -311,11 +300,10 @@ class _Workflow:
             fields["branch"] = responder.branch
         await part.say([Progress(fields, make_head(self._turn, responder.llm.model).fields)])
 
-    async def make_closing_part(self, error: ModelError) -> tuple[Turn, ReplyAssembler, str | None]:
-        """Return a part of the turn, the reply so far, and the failure message to say after `error`.
+    async def say_failure(self, error: ModelError) -> bool:
+        """Say the failure message of the workflow, or, if it has none, that of the agent that failed with `error`.
 
-        The message is the workflow's own failure message, or, if it has none, the one of the agent that failed with
-        `error`. None: no failure message is said.
+        Return False if there is none to say.
         """
         failed = next(one for one in self._failed if one.error is error)
         aside = failed.part.share is not None and failed.part.share.step is not None
@@ -323,7 +311,10 @@ class _Workflow:
         responder = self._root if _get_agent(self._root).failure_message else failed.part.request.responder
         responder = msgspec.structs.replace(responder, branch="")
         closer = self._turn.make_part(responder, Share(ends=True), self._turn.lock, {})
-        return closer, assembler, await make_failure_text(closer, assembler, error)
+        text = await make_failure_text(closer, assembler, error)
+        if text is not None:
+            await say_failure(closer, assembler, text, error, whole=self._turn)
+        return text is not None
 
     def finish(self) -> None:
         """Schedule the background work after a turn (`compact`) for each agent that took part in the turn."""
