@@ -187,14 +187,22 @@ class AnswerReader:
                     raise ModelProtocolError(f"{self._where} answered with {name} of an unexpected type")
 
     def _decode(self, data: bytes) -> Any:
-        try:
-            return decode_repaired(data)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
-            excerpt = scrub(_quote_bytes(data), self._secrets)
-            raise ModelProtocolError(f"{self._where} sent invalid JSON: {excerpt}") from exc
+        return decode_answer(data, self._where, self._secrets)
 
     def _make_error(self, data: Any) -> Exception:
         return make_upstream_error(None, find_error_object(scrub(data, self._secrets)), where=self._where)
+
+
+def decode_answer(data: bytes, where: str, secrets: Iterable[str]) -> Any:
+    """Return the JSON value that an upstream sent.
+
+    Raises:
+        ModelProtocolError: The data is not JSON.
+    """
+    try:
+        return decode_repaired(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
+        raise ModelProtocolError(f"{where} sent invalid JSON: {scrub(_quote_bytes(data), secrets)}") from exc
 
 
 def _quote_bytes(data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Base class of all HTTP clients for upstreams. It sends a request, retries it if necessary, and reads the response to its end.
+"""Base classes of all HTTP clients for upstreams: send a request, retry it if necessary, and read the response to its end.
 
 The methods call each other in this order: `stream_deltas -> _build_request -> _respond (retries) -> _send (one attempt) -> AnswerReader`. A
 request is retried only before its response begins, because the start of an answer has been paid for, and the user may have seen it.
@@ -70,7 +70,7 @@ def load_http() -> None:
 
 
 class Options(TypedDict, total=False):
-    """Keyword arguments for every subclass of `UpstreamClient`. The docstring of `UpstreamClient` describes them."""
+    """Keyword arguments for every subclass of `HttpClient`. The docstring of `HttpClient` describes them."""
 
     connect_timeout: float
     read_timeout: float
@@ -83,8 +83,8 @@ class Options(TypedDict, total=False):
     random: Callable[[], float]
 
 
-class UpstreamClient(DeltaModel):
-    """A client for one upstream, with its pool of connections.
+class HttpClient:
+    """A client for one upstream, with its pool of connections. It sends requests, and repeats them if that may help.
 
     The first call opens the pool in the running event loop, and reads the proxy settings of the environment (`HTTPS_PROXY`, `NO_PROXY`, …).
     `close` closes the pool. Cookies are not stored, and redirects are not followed. The key never appears in an error, a log or a repr.
@@ -107,9 +107,6 @@ class UpstreamClient(DeltaModel):
         sleep: Function that waits for a number of seconds. Tests replace it.
         random: Function that returns a random number from 0 to 1, for jitter. Tests replace it.
     """
-
-    _path: ClassVar[str] = ""
-    """Path of the API below the base URL. Subclasses replace it."""
 
     def __init__(
         self,
@@ -157,100 +154,33 @@ class UpstreamClient(DeltaModel):
         """Scheme, host and port of the upstream."""
         return self._where
 
-    async def forward(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes | AsyncIterable[bytes] | None = None
-    ) -> AsyncGenerator[Any, None]:
-        """Send a request for another path of the API, once and unchanged. Yield a `ForwardedHead`, then the body in pieces.
-
-        Args:
-            method: HTTP method.
-            path: Path below the base URL, percent-encoded, with a query if there is one.
-            headers: Headers of the request. Those of `CONTENT_HEADERS` describe its body and the expected answer.
-            body: The body. None: there is none.
-
-        Raises:
-            ModelUnavailable: There was no response.
-            ModelProtocolError: The response is a redirect, or was cut off.
-        """
-        import aiohttp
-
-        sent = self._make_headers(headers)
-        sent |= {name: headers[name] for name in CONTENT_HEADERS if name in headers}
-        outcome = await self._open(self._make_url(path), body, sent, method)
-        if isinstance(outcome, _Failure):
-            raise outcome.error from outcome.cause
-        try:
-            if 300 <= outcome.status < 400:
-                raise make_upstream_error(outcome.status, None, where=self._where)
-            yield ForwardedHead(outcome.status, outcome.headers)
-            if outcome.status >= 400:  # an error is short, and may quote the key
-                text = (await self._read_error(outcome)).decode("latin-1")
-                yield scrub(text, find_secrets(sent)).encode("latin-1")
-                return
-            async for piece in outcome.content.iter_any():
-                yield piece
-        except TimeoutError as exc:
-            raise self._make_timeout_error(exc) from exc
-        except (aiohttp.ClientError, OSError) as exc:
-            raise ModelProtocolError(f"{self._where} closed the connection before its answer was complete") from exc
-        finally:
-            outcome.close()
-
     def _make_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers of one call: those of this client, and those of the call, which override them."""
         return self._headers | check_headers(headers)
 
-    def _make_url(self, path: str) -> URL:
-        """Return the URL of another path of the API, with the query of the base URL."""
-        from yarl import URL
-
-        own = urlsplit(self._url)
-        path, _, query = path.partition("?")
-        url = own._replace(
-            path=own.path.removesuffix(self._path) + path, query="&".join(filter(None, (own.query, query)))
-        )
-        return URL(url.geturl(), encoded=True)
-
-    async def stream_deltas(
-        self, request: ModelRequest, *, headers: Mapping[str, str] | None = None
-    ) -> AsyncGenerator[list[Delta], None]:
-        """Send the request and yield the deltas of each event of the answer, as described in `Model.stream`.
+    async def fetch(self, call: PreparedRequest) -> bytes:
+        """Send a request, and return the complete response without decoding it.
 
         Raises:
-            InvalidRequest: The request cannot be expressed in this upstream's format, or a header is invalid.
+            ModelError: The upstream did not answer, or refused the request.
         """
-        call = await self._prepare_request(request, headers or {})
-        answer: AnswerReader | None = self._create_reader(call)
-        left, now = self._max_stream_bytes, asyncio.get_running_loop().time
-        while answer is not None:
-            url = self._url
-            try:
-                response, deadline = await self._respond(call)
-            except ModelRejected as error:
-                if not self._changes_url(error, url):
-                    raise
-                continue
-            try:
-                while not answer.done:
-                    if left < 0 or now() >= deadline:
-                        raise self._make_limit_error(left)
-                    try:
-                        data = await response.content.read(PIECE_BYTES)
-                    except Exception as exc:  # noqa: BLE001 - raised again if it is not the connection's
-                        data = self._explain_no_data(exc)
-                    left -= len(data)
-                    for at, deltas in enumerate(answer.feed(data) if data else answer.end(), 1):
-                        yield deltas
-                        if at % CHUNKS_AT_ONCE == 0:  # the caller works on each list: let other tasks run
-                            await asyncio.sleep(0)
-                    if len(data) == PIECE_BYTES:  # more data may be available already
-                        await asyncio.sleep(0)
-                await _drain(response)
-            finally:
-                # Closes the connection unless the response was read to its end. Must not await, because it must also work
-                # while the task is being cancelled.
-                response.close()
-            call, answer = self._continue_call(call, answer)
+        import aiohttp
+
+        response, deadline = await self._respond(call)
+        data = bytearray()
+        try:
+            while piece := await response.content.read(PIECE_BYTES):
+                data += piece
+                if len(data) > self._max_event_bytes:
+                    most = f"{self._max_event_bytes:,} bytes"
+                    raise ModelReplyTooLarge(f"{self._where} sent an answer longer than {most}")
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise self._make_timeout_error(TimeoutError())
+        except (aiohttp.ClientError, OSError, RuntimeError) as exc:
+            self._explain_no_data(exc)
+        finally:
+            response.close()
+        return bytes(data)
 
     def retire(self) -> None:
         """Close the connections as soon as no caller uses the client any more. Running calls continue."""
@@ -264,41 +194,6 @@ class UpstreamClient(DeltaModel):
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
-
-    async def _prepare_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
-        """Build the HTTP request. Subclasses override this method if `_build_request` may take long and should run in a thread."""
-        return self._build_request(request, headers)
-
-    @abstractmethod
-    def _build_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
-        """Return the HTTP request for a request.
-
-        Args:
-            request: The request.
-            headers: Headers of this call, which override those of the client.
-        """
-
-    @abstractmethod
-    def _create_reader(self, call: PreparedRequest) -> AnswerReader:
-        """Return the parser for the answer to `call`."""
-
-    def _changes_url(self, error: ModelRejected, url: str) -> bool:
-        """Return True if a refusal shows that `url` was wrong, and the client has another one now."""
-        return False
-
-    def _continue_call(
-        self, call: PreparedRequest, answer: AnswerReader
-    ) -> tuple[PreparedRequest, AnswerReader | None]:
-        """Return the call that continues an incomplete answer, and the parser for the rest of the answer.
-
-        The parser is None if the answer is complete. The caller then ignores the returned call.
-
-        Args:
-            call: The call that was just answered.
-            answer: Parser of that answer.
-        """
-        del answer
-        return call, None
 
     async def _respond(self, call: PreparedRequest) -> tuple[aiohttp.ClientResponse, float]:
         """Send a request until a response begins, and return the response and its deadline in the event loop's time.
@@ -350,7 +245,9 @@ class UpstreamClient(DeltaModel):
             return self._explain_no_response(exc)
 
     async def _send(self, call: PreparedRequest) -> aiohttp.ClientResponse | _Failure:
-        response = await self._open(self._url, call.body, {"content-type": "application/json", **call.headers})
+        response = await self._open(
+            call.url or self._url, call.body, {"content-type": "application/json", **call.headers}
+        )
         if isinstance(response, _Failure) or response.status == 200:
             return response
         try:
@@ -463,6 +360,142 @@ class UpstreamClient(DeltaModel):
         return self._pool
 
 
+class UpstreamClient(HttpClient, DeltaModel):
+    """A client for one model, or for all models of one upstream. Subclasses define its API.
+
+    The arguments are those of `HttpClient`.
+    """
+
+    _path: ClassVar[str] = ""
+    """Path of the API below the base URL. Subclasses replace it."""
+
+    async def forward(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | AsyncIterable[bytes] | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """Send a request for another path of the API, once and unchanged. Yield a `ForwardedHead`, then the body in pieces.
+
+        Args:
+            method: HTTP method.
+            path: Path below the base URL, percent-encoded, with a query if there is one.
+            headers: Headers of the request. Those of `CONTENT_HEADERS` describe its body and the expected answer.
+            body: The body. None: there is none.
+
+        Raises:
+            ModelUnavailable: There was no response.
+            ModelProtocolError: The response is a redirect, or was cut off.
+        """
+        import aiohttp
+
+        sent = self._make_headers(headers)
+        sent |= {name: headers[name] for name in CONTENT_HEADERS if name in headers}
+        outcome = await self._open(self._make_url(path), body, sent, method)
+        if isinstance(outcome, _Failure):
+            raise outcome.error from outcome.cause
+        try:
+            if 300 <= outcome.status < 400:
+                raise make_upstream_error(outcome.status, None, where=self._where)
+            yield ForwardedHead(outcome.status, outcome.headers)
+            if outcome.status >= 400:  # an error is short, and may quote the key
+                text = (await self._read_error(outcome)).decode("latin-1")
+                yield scrub(text, find_secrets(sent)).encode("latin-1")
+                return
+            async for piece in outcome.content.iter_any():
+                yield piece
+        except TimeoutError as exc:
+            raise self._make_timeout_error(exc) from exc
+        except (aiohttp.ClientError, OSError) as exc:
+            raise ModelProtocolError(f"{self._where} closed the connection before its answer was complete") from exc
+        finally:
+            outcome.close()
+
+    def _make_url(self, path: str) -> URL:
+        """Return the URL of another path of the API, with the query of the base URL."""
+        from yarl import URL
+
+        own = urlsplit(self._url)
+        path, _, query = path.partition("?")
+        url = own._replace(
+            path=own.path.removesuffix(self._path) + path, query="&".join(filter(None, (own.query, query)))
+        )
+        return URL(url.geturl(), encoded=True)
+
+    async def stream_deltas(
+        self, request: ModelRequest, *, headers: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[list[Delta], None]:
+        """Send the request and yield the deltas of each event of the answer, as described in `Model.stream`.
+
+        Raises:
+            InvalidRequest: The request cannot be expressed in this upstream's format, or a header is invalid.
+        """
+        call = await self._prepare_request(request, headers or {})
+        answer: AnswerReader | None = self._create_reader(call)
+        left, now = self._max_stream_bytes, asyncio.get_running_loop().time
+        while answer is not None:
+            url = self._url
+            try:
+                response, deadline = await self._respond(call)
+            except ModelRejected as error:
+                if not self._changes_url(error, url):
+                    raise
+                continue
+            try:
+                while not answer.done:
+                    if left < 0 or now() >= deadline:
+                        raise self._make_limit_error(left)
+                    try:
+                        data = await response.content.read(PIECE_BYTES)
+                    except Exception as exc:  # noqa: BLE001 - raised again if it is not the connection's
+                        data = self._explain_no_data(exc)
+                    left -= len(data)
+                    for at, deltas in enumerate(answer.feed(data) if data else answer.end(), 1):
+                        yield deltas
+                        if at % CHUNKS_AT_ONCE == 0:  # the caller works on each list: let other tasks run
+                            await asyncio.sleep(0)
+                    if len(data) == PIECE_BYTES:  # more data may be available already
+                        await asyncio.sleep(0)
+                await _drain(response)
+            finally:
+                # Closes the connection unless the response was read to its end. Must not await, because it must also work
+                # while the task is being cancelled.
+                response.close()
+            call, answer = self._continue_call(call, answer)
+
+    async def _prepare_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
+        """Build the HTTP request. Subclasses override this method if `_build_request` may take long and should run in a thread."""
+        return self._build_request(request, headers)
+
+    @abstractmethod
+    def _build_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
+        """Return the HTTP request for a request.
+
+        Args:
+            request: The request.
+            headers: Headers of this call, which override those of the client.
+        """
+
+    @abstractmethod
+    def _create_reader(self, call: PreparedRequest) -> AnswerReader:
+        """Return the parser for the answer to `call`."""
+
+    def _changes_url(self, error: ModelRejected, url: str) -> bool:
+        """Return True if a refusal shows that `url` was wrong, and the client has another one now."""
+        return False
+
+    def _continue_call(
+        self, call: PreparedRequest, answer: AnswerReader
+    ) -> tuple[PreparedRequest, AnswerReader | None]:
+        """Return the call that continues an incomplete answer, and the parser for the rest of the answer.
+
+        The parser is None if the answer is complete. The caller then ignores the returned call.
+
+        Args:
+            call: The call that was just answered.
+            answer: Parser of that answer.
+        """
+        del answer
+        return call, None
+
+
 def compute_pause(requested: float | None, attempt: int, random: Callable[[], float]) -> float | None:
     """Return the seconds to wait before the next attempt, or None if the server asks for a pause longer than `LONGEST_PAUSE`.
 
@@ -485,6 +518,8 @@ class PreparedRequest(NamedTuple):
     secrets: tuple[str, ...]
     fields: Mapping[str, Any] = {}
     """The body before encoding. A call that continues the answer needs these fields."""
+    url: str | None = None
+    """URL of the call. None: that of the client."""
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any], headers: dict[str, str]) -> PreparedRequest:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Unpack
 
 from holdfast.errors import ModelError
-from holdfast.log.items import Delta, Opaque
-from holdfast.models.answer import AnswerReader
-from holdfast.models.base import ModelRequest
-from holdfast.models.client import Options, PreparedRequest, UpstreamClient
+from holdfast.models.answer import decode_answer
+from holdfast.models.client import HttpClient, Options, PreparedRequest
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.models.http import check_api_key, check_headers, parse_base_url
 
@@ -19,7 +17,7 @@ _QUOTED: Final = 12
 """An error message that contains at least this many consecutive characters of a text is treated as a quotation of the text."""
 
 
-class PostingClient(UpstreamClient):
+class PostingClient(HttpClient):
     """Client for one endpoint, with its pool of connections.
 
     Args:
@@ -29,7 +27,7 @@ class PostingClient(UpstreamClient):
         headers: Headers of every call.
         path: Function that returns the path of the call for the path of `base_url`.
         mark: Bytes that every valid response contains, but no error. They detect errors that have status 200.
-        options: Timeouts, retries and limits, as described in `UpstreamClient`.
+        options: Timeouts, retries and limits, as described in `HttpClient`.
 
     Raises:
         InvalidRequest: The address, the key or a header is invalid.
@@ -53,7 +51,7 @@ class PostingClient(UpstreamClient):
         super().__init__(url, where, model=model, headers=sent, **options)
 
     async def post(self, request: dict[str, Any]) -> bytes:
-        """Send a request, and return the complete response without decoding it.
+        """Send a request, and return the complete response. The caller decodes it, in a thread if it is large.
 
         Args:
             request: The request, which is sent as JSON.
@@ -61,37 +59,13 @@ class PostingClient(UpstreamClient):
         Raises:
             ModelError: The endpoint did not answer, or rejected the request.
         """
-        whole = b""
-        async for (body,) in self.stream_deltas(ModelRequest((), request)):
-            whole = body.value  # type: ignore[union-attr]
-        return whole
-
-    def _build_request(self, request: ModelRequest, headers: Mapping[str, str]) -> PreparedRequest:
-        return PreparedRequest.from_body(request.fields, self._headers | dict(headers))
-
-    def _create_reader(self, call: PreparedRequest) -> AnswerReader:
-        return _WholeAnswer(self._where, call.secrets, self._max_event_bytes, mark=self._mark)
-
-
-class _WholeAnswer(AnswerReader):
-    """Collects a response without decoding it. The caller decodes it, in a thread if it is large."""
-
-    def __init__(self, where: str, secrets: Sequence[str], limit: int, *, mark: bytes) -> None:
-        super().__init__(where, secrets, limit)
-        self._mark = mark
-
-    def feed(self, data: bytes) -> Iterator[list[Delta]]:
-        self._buffer_json(data)
-        return iter(())
-
-    def end(self) -> Iterator[list[Delta]]:
-        self.done = True
-        whole = b"".join(self._json)
+        call = PreparedRequest.from_body(request, self._headers)
+        whole = await self.fetch(call)
         if len(whole) < _LARGE and self._mark not in whole:
-            decoded = self._decode(whole)
+            decoded = decode_answer(whole, self._where, call.secrets)
             if isinstance(decoded, dict) and is_error(decoded):
-                raise make_upstream_error(None, find_error_object(scrub(decoded, self._secrets)), where=self._where)
-        yield [Opaque("body", whole)]
+                raise make_upstream_error(None, find_error_object(scrub(decoded, call.secrets)), where=self._where)
+        return whole
 
 
 def describe_failure(exc: ModelError, texts: Sequence[str]) -> str:
