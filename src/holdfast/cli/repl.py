@@ -245,13 +245,9 @@ class ReplyPrinter:
 
     def finish(self) -> None:
         """Print the tool calls of the complete reply. The chat does not run them."""
-        choices = self._collector.build_completion()["choices"]
-        for call in choices[0]["message"].get("tool_calls") or []:
-            function = call.get("function") or {}
+        for call in self._collector.build_message().tool_calls:
             self.end()
-            click.echo(
-                f"-> {format_line(str(function.get('name')), 60)} {format_line(str(function.get('arguments')), MAX_WIDTH)}"
-            )
+            click.echo(f"-> {format_line(call.name, 60)} {format_line(call.arguments, MAX_WIDTH)}")
 
     def end(self) -> None:
         """End the last line of the output, if it is not ended yet."""

@@ -9,9 +9,8 @@ import msgspec
 
 from holdfast.errors import ModelProtocolError, ModelReplyTooLarge
 from holdfast.limits import MODEL_EVENT_BYTES
-from holdfast.log.items import Text
+from holdfast.log.items import Text, Usage
 from holdfast.models.codecs.chat import ChatDecoder
-from holdfast.models.collect import to_chunks
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.models.sse import Event, EventReader, EventTooLong
 from holdfast.wire.strict_json import decode_repaired
@@ -128,9 +127,12 @@ class AnswerReader:
         choices = completion.get("choices")
         if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
             raise ModelProtocolError(f"{self._where} answered with JSON that has no choices: {_quote_bytes(data)}")
-        for chunk in to_chunks(completion):
-            self._check_chunk(chunk)
-            yield self._decoder.decode(chunk)
+        self._check_chunk(completion)
+        deltas = self._decoder.decode(completion)
+        usage: list[Delta] = [
+            delta for delta in deltas if isinstance(delta, Usage)
+        ]  # clients expect it in an event of its own
+        yield from filter(None, ([delta for delta in deltas if not isinstance(delta, Usage)], usage))
         self.done = True
 
     def _read_events(self, events: Iterable[Event]) -> Iterable[list[Delta]]:

@@ -16,11 +16,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.errors import ModelProtocolError, ModelReplyTooLarge
+from holdfast.domain.messages import Message
+from holdfast.errors import InvalidMessage, ModelProtocolError, ModelReplyTooLarge
 from holdfast.limits import MODEL_REPLY_BYTES, MODEL_REPLY_PARTS
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Reasoning, Text, Usage
 from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.numbers import is_whole
+from holdfast.wire.openai import parse_message
 
 KEPT: Final = frozenset({"id", "type", "role", "name", "index", "format", "url", "title"})
 """Fields of a delta whose strings are not sent in pieces. Some providers repeat them in each delta, so only the first value is kept."""
@@ -30,6 +32,7 @@ _PIECES_JOINED: Final = 1_024
 _PIECE_BYTES: Final = 16
 """Bytes that each piece of a text counts in addition to the text."""
 _encode = msgspec.json.Encoder(enc_hook=str).encode
+_EMPTY: Final = "the model's stream ended without an answer in it"
 WORDS: Final = re.compile(r"\s*\S+\s*|\s+")
 
 
@@ -167,6 +170,40 @@ class Collector:
         else:
             _merge_field(self._open(delta.choice).fields, delta.name, delta.value, growing=False)
 
+    @property
+    def has_begun(self) -> bool:
+        """True if a choice has arrived."""
+        return bool(self._choices)
+
+    @property
+    def model(self) -> Any:
+        """Name of the model, as the upstream reports it, or None."""
+        return self._head.get("model")
+
+    @property
+    def finish_reason(self) -> Any:
+        """The reason for which the first choice ended, or None."""
+        return self._choices[min(self._choices)].fields["finish_reason"] if self._choices else None
+
+    def build_message(self, *, calls: bool = True) -> Message:
+        """Return the message of the first choice, as far as it has arrived.
+
+        Args:
+            calls: False to leave out tool calls, because the last one may be incomplete.
+
+        Raises:
+            ModelProtocolError: No choice arrived, or its message is invalid.
+        """
+        if not self._choices:
+            raise ModelProtocolError(_EMPTY)
+        message = self._choices[min(self._choices)].to_dict(0)["message"]
+        if not calls:
+            message.pop("tool_calls", None)
+        try:
+            return parse_message({**message, "role": "assistant"}, "the model's reply")
+        except InvalidMessage as exc:
+            raise ModelProtocolError(f"the model answered with an invalid message: {exc}") from exc
+
     def build_completion(self) -> dict[str, Any]:
         """Return the complete answer.
 
@@ -174,7 +211,7 @@ class Collector:
             ModelProtocolError: No choice arrived.
         """
         if not self._choices:
-            raise ModelProtocolError("the model's stream ended without an answer in it")
+            raise ModelProtocolError(_EMPTY)
         return self.build_partial()
 
     def build_partial(self) -> dict[str, Any]:

@@ -17,10 +17,13 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.context.recalled import OPENING, SESSION_OPENING
+from holdfast.domain.messages import Message, ToolCall
+from holdfast.log.items import CallArguments, CallStart, Finish, Head, Text, Usage
 from holdfast.models.base import ModelRequest
-from holdfast.models.codecs.chat import ChatDecoder, encode_request
-from holdfast.models.collect import to_chunks
+from holdfast.models.codecs.chat import encode_request
+from holdfast.models.collect import WORDS
 from holdfast.models.deltas import DeltaModel
+from holdfast.wire.openai import to_chat_message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -94,33 +97,27 @@ class OfflineModel(DeltaModel):
     ) -> AsyncGenerator[list[Delta], None]:
         """Yield the answer word by word. The method raises no errors."""
         # Counting the whole prompt takes long, so it is done in a thread.
-        decoder = ChatDecoder()
-        for chunk in to_chunks(await run_cpu(self._build_completion, encode_request(request)), by_word=True):
+        for deltas in await run_cpu(self._answer, encode_request(request)):
             await anyio.lowlevel.checkpoint()
-            yield decoder.decode(chunk)
+            yield deltas
 
     async def close(self) -> None:
         """Do nothing, because this model has no connections."""
 
-    def _build_completion(self, request: Request) -> dict[str, Any]:
+    def _answer(self, request: Request) -> list[list[Delta]]:
         prompt = _Prompt(request, self._count)
-        message = _build_reply(prompt)
-        completion_tokens = self._count(message)
-        return {
-            "id": f"chatcmpl-offline-{prompt.digest}",
-            "object": "chat.completion",
-            "created": int(self._clock()) if self._clock else 0,
-            "model": self._name,
-            "choices": [
-                {"index": 0, "message": message, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}
-            ],
-            "usage": {
-                "prompt_tokens": prompt.tokens,
-                "completion_tokens": completion_tokens,
-                "total_tokens": prompt.tokens + completion_tokens,
-                "prompt_tokens_details": {"cached_tokens": 0},
-            },
-        }
+        reply = _build_reply(prompt)
+        made = self._count(to_chat_message(reply))
+        usage = {"prompt_tokens": prompt.tokens, "completion_tokens": made, "total_tokens": prompt.tokens + made}
+        created = int(self._clock()) if self._clock else 0
+        head = Head({"id": f"chatcmpl-offline-{prompt.digest}", "created": created, "model": self._name})
+        answer: list[list[Delta]] = [[head, Text("")]]
+        answer += ([Text(word)] for word in WORDS.findall(reply.text))
+        for at, call in enumerate(reply.tool_calls):
+            answer.append([CallStart(at, call.id, call.name)])
+            answer += ([CallArguments(at, word)] for word in WORDS.findall(call.arguments))
+        answer.append([Finish("tool_calls" if reply.tool_calls else "stop")])
+        return [*answer, [Usage({**usage, "prompt_tokens_details": {"cached_tokens": 0}})]]
 
 
 class _Prompt:
@@ -168,7 +165,7 @@ class _Prompt:
         return [name for name in names if isinstance(name, str)]
 
 
-def _build_reply(prompt: _Prompt) -> dict[str, Any]:
+def _build_reply(prompt: _Prompt) -> Message:
     user_texts = prompt.list_texts("user")
     last = user_texts[-1] if user_texts else ""
     if prompt.messages and prompt.messages[-1].get("role") == "tool":
@@ -184,8 +181,8 @@ def _build_reply(prompt: _Prompt) -> dict[str, Any]:
     return _make_reply("\n".join(lines))
 
 
-def _make_reply(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": f"{CONFESSION}\n\n{text}"}
+def _make_reply(text: str) -> Message:
+    return Message(role="assistant", content=f"{CONFESSION}\n\n{text}")
 
 
 def _write_report(prompt: _Prompt, user_texts: list[str]) -> Iterator[str]:
@@ -250,7 +247,7 @@ def _describe_results(prompt: _Prompt) -> Iterator[str]:
         yield f"{name} answered with {_format_count(len(text), 'character')}: {_quote(text)}"
 
 
-def _make_call(prompt: _Prompt, name: str, arguments: str) -> dict[str, Any]:
+def _make_call(prompt: _Prompt, name: str, arguments: str) -> Message:
     """Return an assistant message that calls a tool, or that explains why the call is not possible."""
     if name not in prompt.tool_names:
         known = ", ".join(prompt.tool_names) or "none"
@@ -259,10 +256,8 @@ def _make_call(prompt: _Prompt, name: str, arguments: str) -> dict[str, Any]:
         msgspec.json.decode(arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
         return _make_reply(f"I cannot call {name}: its arguments are not a valid JSON object ({exc}).")
-    call_id = f"call_{prompt.digest}"
-    return _make_reply(f"Calling {name}, as you asked.") | {
-        "tool_calls": [{"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}]
-    }
+    call = ToolCall(f"call_{prompt.digest}", name, arguments)
+    return _make_reply(f"Calling {name}, as you asked.").evolve(tool_calls=(call,))
 
 
 def _list_calls(message: dict[str, Any]) -> list[dict[str, Any]]:

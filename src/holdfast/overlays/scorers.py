@@ -18,7 +18,7 @@ from holdfast.agents import Llm
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import HoldfastError
-from holdfast.models import TokenUsage, closing, collect, read_usage
+from holdfast.models import Collector, ModelRequest, TokenUsage, closing, read_usage, stream_deltas
 from holdfast.wire.openai import to_chat_message
 
 Scorer = Callable[[Sequence[dict[str, Any]]], "Sequence[float] | Awaitable[Sequence[float]]"]
@@ -115,20 +115,21 @@ async def rate_by_model(llm: Llm, batch: Sequence[Entry], on_usage: Callable[[To
         InvalidRatings: The answer is not a list with one number for each message in the prompt.
     """
     messages, number = _build_prompt(llm, batch)
-    body: dict[str, Any] = {**llm.params, "model": llm.model, "messages": messages}
-    if llm.max_tokens is not None and not {"max_tokens", "max_completion_tokens"} & body.keys():
-        body["max_tokens"] = llm.max_tokens
-    async with closing(llm.client.stream(body)) as chunks:
-        completion = await collect(chunks)
-    on_usage(read_usage(completion.get("usage")))
-    content = completion["choices"][0].get("message", {}).get("content")
-    found = parse_ratings(content if isinstance(content, str) else "", number)
+    fields: dict[str, Any] = {**llm.params, "model": llm.model}
+    if llm.max_tokens is not None and not {"max_tokens", "max_completion_tokens"} & fields.keys():
+        fields["max_tokens"] = llm.max_tokens
+    collector = Collector()
+    async with closing(stream_deltas(llm.client, ModelRequest(messages, fields))) as stream:
+        async for deltas in stream:
+            collector.add(deltas)
+    on_usage(read_usage(collector.usage))
+    found = parse_ratings(collector.build_message().text, number)
     if found is None:
         raise InvalidRatings(f"the model {llm.name!r} did not answer with a list of {number} numbers from 1 to 10")
     return [*found]
 
 
-def _build_prompt(llm: Llm, batch: Sequence[Entry]) -> tuple[list[dict[str, Any]], int]:
+def _build_prompt(llm: Llm, batch: Sequence[Entry]) -> tuple[list[Message], int]:
     """Return a prompt with the first messages of a batch, and the number of these messages.
 
     Messages are shortened so that all of them fit. If they are still too long, the second half of them is left out, repeatedly.
@@ -144,7 +145,7 @@ def _build_prompt(llm: Llm, batch: Sequence[Entry]) -> tuple[list[dict[str, Any]
             )
             messages = [Message(role="system", content=PROMPT), Message(role="user", content=question)]
             if number == 1 or sum(count.message(message) for message in messages) <= room:
-                return [to_chat_message(message) for message in messages], number
+                return messages, number
         number //= 2
 
 

@@ -18,14 +18,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
 from holdfast.domain.log import to_sent_message
-from holdfast.domain.messages import Message
 from holdfast.domain.session import STEP, Entry
-from holdfast.errors import InvalidMessage, ModelError, ModelProtocolError
+from holdfast.errors import ModelError
 from holdfast.log.items import Delta, Finish, Head, Text, Usage
 from holdfast.media.outgoing import restore_entries
 from holdfast.models import Collector
@@ -47,7 +45,7 @@ from holdfast.turns.scope import TurnScope
 from holdfast.turns.tool_loop import record_calls_not_run, run_tools
 from holdfast.turns.turn import Send, Turn
 from holdfast.turns.workflow import hand_over_reply, run_workflow
-from holdfast.wire.openai import parse_message, to_chat_message
+from holdfast.wire.openai import to_chat_message
 
 
 async def respond(turn: Turn, send: Send) -> None:
@@ -187,12 +185,11 @@ async def _record_calls_not_run_after(turn: Turn, assembler: ReplyAssembler, rec
 async def _record(turn: Turn, assembler: ReplyAssembler, *, is_whole: bool) -> None:
     collector = assembler.collector
     if not is_whole and not collector.finished:
-        await _record_part(turn, assembler, collector.build_partial())
+        await _record_part(turn, assembler)
         return
-    completion = collector.build_completion()
-    reply, metadata = assembler.record_reply(_make_reply(completion), collector.usage)
-    call = make_call_record(turn, completion.get("model"), completion.get("usage"))
-    reason = get_finish_reason(completion)
+    reply, metadata = assembler.record_reply(collector.build_message(), collector.usage)
+    call = make_call_record(turn, collector.model, collector.usage)
+    reason = collector.finish_reason
     text = None if reason in CUT_SHORT else read_reply_text([reply])
     if not assembler.calls:
         metadata = await with_named_artifacts(turn, reply.text, metadata)
@@ -206,18 +203,17 @@ async def _record(turn: Turn, assembler: ReplyAssembler, *, is_whole: bool) -> N
         await record_calls_not_run(turn, assembler)
 
 
-async def _record_part(turn: Turn, assembler: ReplyAssembler, completion: dict[str, Any]) -> None:
+async def _record_part(turn: Turn, assembler: ReplyAssembler) -> None:
     """Store the received text of a reply that was cut off, if any text was received.
 
     Incomplete tool calls are dropped.
     """
-    choices = completion.get("choices") or [{}]
-    if not (choices[0].get("message") or {}).get("content"):
+    collector = assembler.collector
+    if not collector.has_begun or not (reply := collector.build_message(calls=False)).content:
         return
-    choices[0]["message"].pop("tool_calls", None)
-    call = make_call_record(turn, completion.get("model"), completion.get("usage"))
+    call = make_call_record(turn, collector.model, collector.usage)
     cut = {"interrupted": True, "interrupt_timestamp": turn.engine.clock(), **(assembler.metadata or {})}
-    messages, noted = hand_over_reply(turn, _make_reply(completion), with_artifacts(turn, cut))
+    messages, noted = hand_over_reply(turn, reply, with_artifacts(turn, cut))
     await turn.append(messages, metadata=noted, calls=[call], last=True)
 
 
@@ -226,29 +222,6 @@ FINISH_REASON: Final = "finish_reason"
 COMPACTION: Final = "compaction"
 """Key in the `metadata` of a reply that begins with a compaction: the reference of its item."""
 CUT_SHORT: Final = frozenset({"length", "content_filter"})
-
-
-def get_finish_reason(completion: Mapping[str, Any]) -> Any:
-    """Return the `finish_reason` of a completion's first choice; None if it has none."""
-    choices = completion.get("choices") or [{}]
-    return choices[0].get("finish_reason")
-
-
-def _make_reply(completion: Mapping[str, Any]) -> Message:
-    """Return the message of a completion's first choice.
-
-    Raises:
-        ModelProtocolError: the message is not valid.
-    """
-    choices = completion.get("choices") or [{}]
-    data = dict(choices[0].get("message") or {})
-    for at, call in enumerate(data.get("tool_calls") or []):
-        if isinstance(call, dict) and not call.get("id"):
-            call["id"] = f"call_{at}"
-    try:
-        return parse_message({**data, "role": "assistant"}, "the model's reply")
-    except InvalidMessage as exc:
-        raise ModelProtocolError(f"the model answered with an invalid message: {exc}") from exc
 
 
 async def _send_named(send: Send, name: str, deltas: list[Delta]) -> None:
