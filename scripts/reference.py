@@ -163,7 +163,7 @@ def format_names() -> str:
         inner = INTERNAL.get(name, frozenset())
         members = [(key, one.all_members[key]) for key in sorted(one.all_members) if key[0] != "_" and key not in inner]
         lines = [
-            f"{key}({_format_parameters(value)})" if value.is_function else key
+            f"{key}({_format_parameters(value)})" if value.is_function and not _is_like_another(value) else key
             for key, value in ((key, _resolve(value)) for key, value in members)
             if value.is_function or value.is_attribute
         ]
@@ -179,6 +179,11 @@ def _resolve(found: griffe.Object | griffe.Alias) -> Any:
 def _summarize(found: griffe.Object | griffe.Alias) -> str:
     text = _resolve(found).docstring
     return "" if text is None else " ".join(text.value.partition("\n\n")[0].split())
+
+
+def _is_like_another(method: griffe.Function) -> bool:
+    """Return True if the method has the parameters of another one (`holdfast.signatures`), which is listed with them."""
+    return any(str(one.value).startswith("like(") for one in method.decorators)
 
 
 def _format_parameters(method: griffe.Function) -> str:

@@ -13,8 +13,8 @@ from holdfast.domain.artifact import NOTHING, Artifact, check_name
 from holdfast.errors import ArtifactNotFound, InvalidRequest, TooLarge
 from holdfast.limits import ARTIFACT_BYTES
 from holdfast.remote.objects import decode, parse_page, to_artifact
-from holdfast.remote.signatures import Arguments, like, match
-from holdfast.remote.transport import Request, Transport, encode_body
+from holdfast.remote.transport import Request, Transport, encode_body, match
+from holdfast.signatures import Arguments, like
 
 _parse_artifacts: Final = parse_page(to_artifact)
 

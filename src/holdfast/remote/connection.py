@@ -31,15 +31,15 @@ from holdfast.remote.objects import (
 )
 from holdfast.remote.records import RemoteRecords
 from holdfast.remote.session import RemoteSession, to_session_body
-from holdfast.remote.signatures import Arguments, leave_out, like
 from holdfast.remote.state import RemoteState
-from holdfast.remote.transport import Transport
+from holdfast.remote.transport import Transport, leave_out
 from holdfast.search.queries import SearchResults
 from holdfast.sessions.carry_over import CarryOver, find_carried_message
 from holdfast.sessions.catalogue import Sessions
 from holdfast.sessions.fields import to_system_messages
 from holdfast.sessions.records import resolve_owner
 from holdfast.sessions.transfer import ImportResult
+from holdfast.signatures import Arguments, like
 from holdfast.stores.checks import check_kind
 from holdfast.stores.sessions import SessionPage
 from holdfast.wire.openai import dump_model, to_chat_message

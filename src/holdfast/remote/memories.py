@@ -14,8 +14,7 @@ from holdfast.memory.lookup import RecalledMemories
 from holdfast.memory.memories import Remembered, ReviewDecision
 from holdfast.recall.base import SearchMode
 from holdfast.remote.objects import decode, parse_page, parse_with, to_memory, to_recalled, to_remembered
-from holdfast.remote.signatures import leave_out, match
-from holdfast.remote.transport import Transport
+from holdfast.remote.transport import Transport, leave_out, match
 from holdfast.stores.memories import OwnedMemories
 from holdfast.wire.sendable import check_text
 

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.context.sources import MessageSource
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.memory import Memory, Owner
-from holdfast.domain.messages import NOTE
+from holdfast.domain.messages import NOTE, Message
 from holdfast.domain.session import Entry, NewCompaction, Session, StoredCompaction, Tail
 from holdfast.memory.lookup import Recalled, RecalledMemories
 from holdfast.memory.memories import Remembered
@@ -21,7 +21,7 @@ from holdfast.sessions.preview_objects import Context
 from holdfast.sessions.speech import SpeechResult
 from holdfast.sessions.transfer import ImportResult
 from holdfast.stores.log import Appended
-from holdfast.wire.openai import parse_log_message, parse_message
+from holdfast.wire.openai import parse_log_message, parse_message, to_chat_message
 
 T = TypeVar("T")
 UNKNOWN: Final = -1
@@ -78,6 +78,12 @@ def parse_page(convert: Callable[[dict[str, Any]], T]) -> Callable[[bytes], Page
 
 
 # -- sessions ------------------------------------------------------------------------
+
+
+def to_log_json(message: Message) -> dict[str, Any]:
+    """Return a message as an append takes it, with its origin."""
+    chat = to_chat_message(message)
+    return chat if message.origin is None else {**chat, "origin": message.origin}
 
 
 def to_session(data: Mapping[str, Any]) -> Session:

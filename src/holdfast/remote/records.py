@@ -31,12 +31,12 @@ from holdfast.durations import parse_milliseconds
 from holdfast.errors import InvalidRequest, RecordNotFound, TooLarge
 from holdfast.limits import RECORD_CHANGES
 from holdfast.numbers import check_whole
-from holdfast.recall.base import SearchMode
 from holdfast.remote.objects import Page, decode, parse_page
-from holdfast.remote.transport import Transport
+from holdfast.remote.transport import Transport, name_order
 from holdfast.search.records import FoundRecord, FoundRecords
 from holdfast.sessions.records import Records, parse_namespace
-from holdfast.wire.records import format_path, parse_path
+from holdfast.signatures import Arguments, like
+from holdfast.wire.records import format_name, format_path, parse_path
 from holdfast.wire.sendable import check_text
 
 _PATH: Final = ("v1", "records")
@@ -94,22 +94,14 @@ class RemoteRecords(Records):
         found = [await self.get(key) for key in wanted]
         return {one.key: one for one in found if one is not None}
 
-    async def read_page(
-        self,
-        prefix: str = "",
-        *,
-        nested: bool = False,
-        after: Record | RecordName | str | None = None,
-        limit: int = 100,
-        descending: bool = False,
-        values: bool = True,
-    ) -> RecordPage:
+    @like(Records.read_page)
+    async def read_page(self, given: Arguments) -> RecordPage:
         """Return the same page as `list`."""
+        after, prefix = given["after"], given["prefix"]
         check_record_key(prefix, empty=True)
         last = self._name(after) if isinstance(after, str) else after.name if isinstance(after, RecordInfo) else after
-        given = {"prefix": prefix or None, "nested": nested, "values": values, "limit": limit}
-        given |= {"order": "desc" if descending else "asc"}
-        page = await self._list(parse_page(_to_record), **given, after=None if last is None else _format_name(last))
+        query = {**name_order(given), "prefix": prefix or None, "after": None if last is None else format_name(last)}
+        page = await self._list(parse_page(_to_record), **query)
         return RecordPage(page.items, page.has_more)
 
     async def namespaces(
@@ -132,20 +124,12 @@ class RemoteRecords(Records):
         changed = await self._transport.call("POST", *_PATH, query=self._query, body=body, parse=decode)
         return ChangedRecords(changed["version"], tuple(changed["existed"]))
 
-    async def search(
-        self,
-        query: str,
-        *,
-        prefix: str = "",
-        nested: bool = False,
-        limit: int = 10,
-        mode: SearchMode | None = None,
-        values: bool = True,
-    ) -> FoundRecords:
+    @like(Records.search)
+    async def search(self, given: Arguments) -> FoundRecords:
         """Return the records whose searchable text answers a question, best first. The arguments and errors are those of `Records.search`."""
-        check_text(query, "query")
-        wanted = {"q": query, "prefix": prefix or None, "nested": nested, "limit": limit, "mode": mode}
-        page = await self._list(parse_page(_to_hit), **wanted, values=values)
+        question = given.pop("query")
+        check_text(question, "query")
+        page = await self._list(parse_page(_to_hit), **{**given, "q": question, "prefix": given["prefix"] or None})
         return FoundRecords(hits=page.items, mode=page.fields["mode"], notes=tuple(page.fields["notes"]))
 
     def make_put(
@@ -209,10 +193,6 @@ def _find_ttl(change: PutRecord) -> int | None:
 
 
 # -- answers -------------------------------------------------------------------------
-
-
-def _format_name(name: RecordName) -> str:
-    return format_path((*name.namespace, name.key))
 
 
 def _to_record(data: dict[str, Any]) -> RecordInfo:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
 from holdfast.domain.interruptions import parse_heard
-from holdfast.domain.messages import Message
 from holdfast.domain.record import RecordChange
 from holdfast.domain.session import Entry, NewCompaction, Session, SessionRef, StoredCompaction
 from holdfast.domain.state import Change
@@ -20,7 +18,6 @@ from holdfast.limits import CONNECT_PAGE
 from holdfast.numbers import check_whole
 from holdfast.remote.artifacts import RemoteArtifacts
 from holdfast.remote.objects import (
-    TurnPrompt,
     Written,
     decode,
     parse_as,
@@ -34,15 +31,14 @@ from holdfast.remote.objects import (
     to_compaction,
     to_context,
     to_interruption,
-    to_prompt,
+    to_log_json,
     to_speech,
     to_stored_compaction,
 )
 from holdfast.remote.records import RemoteRecords, to_record_operations
-from holdfast.remote.signatures import Arguments, leave_out, like, match, name_order
 from holdfast.remote.state import RemoteFacts, RemoteState, to_operations
-from holdfast.remote.transport import KEY, Transport
-from holdfast.remote.turns import Flush, OpenRemoteTurn, RemoteTurn
+from holdfast.remote.transport import Transport, leave_out, make_key, match, name_order
+from holdfast.remote.turns import OpenRemoteTurn, RemoteTurn, Steps
 from holdfast.sessions.explanation import Explanation
 from holdfast.sessions.fields import check_session_fields, to_state_delta
 from holdfast.sessions.handle import SessionHandle
@@ -52,6 +48,7 @@ from holdfast.sessions.preview_objects import Context
 from holdfast.sessions.prompt_views import PromptView
 from holdfast.sessions.session_log import SessionLog
 from holdfast.sessions.speech import Speech, SpeechResult
+from holdfast.signatures import Arguments, like
 from holdfast.stores.log import Appended
 from holdfast.wire.openai import to_chat_message, to_entry_json
 from holdfast.wire.request_fields import check_keywords
@@ -71,17 +68,6 @@ def to_wire(given: Sendable | Sequence[Sendable]) -> list[dict[str, Any]]:
     """Return messages as the REST API takes them. Raises `InvalidMessage` if one is not valid."""
     messages, own = parse_sendable(given)
     return [{**to_log_json(message), **fields} for message, fields in zip(messages, own, strict=True)]
-
-
-def to_log_json(message: Message) -> dict[str, Any]:
-    """Return a message as an append takes it, with its origin."""
-    chat = to_chat_message(message)
-    return chat if message.origin is None else {**chat, "origin": message.origin}
-
-
-def make_key() -> dict[str, str]:
-    """Return a header with a new idempotency key, so that a retried write is not done twice."""
-    return {KEY: uuid.uuid4().hex}
 
 
 def to_session_body(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -376,23 +362,24 @@ class RemoteSession:
         messages, interrupt, key = given.pop("messages"), given.pop("interrupt"), given.pop("idempotency_key")
         request = given.pop("body")
 
-        def make() -> _Steps:
+        def make() -> Steps:
             check_keywords(request)
             options = leave_out(None, {**given, "agent": self._agent, "request": request or None})
             opening: dict[str, Any] = {"messages": to_wire(() if messages is None else messages)}
             if interrupt is not None:
                 opening["interrupt"] = _to_object(interrupt, "interrupt")
-            return _Steps(self, opening, options, key)
+            return Steps(self._call, self._append, opening, options, key)
 
         return RemoteTurn(make)
 
-    async def begin_turn(self, messages: Sendable | Sequence[Sendable] | None = None, **options: Any) -> OpenRemoteTurn:
+    @like(SessionHandle.turn)
+    async def begin_turn(self, given: Arguments) -> OpenRemoteTurn:
         """Open a turn without a block. The parameters and errors are those of `turn`.
 
         Call `end` or `abort` of the returned turn. A turn that is not ended blocks nothing; messages that were added to it since its
         last request are lost.
         """
-        return await self.turn(messages, **options).begin()
+        return await self.turn(**given.pop("body"), **given).begin()
 
     async def send(
         self,
@@ -425,7 +412,7 @@ class RemoteSession:
         }
         given |= {"session_queue": session_queue, "interrupt": interrupt, "strategy": strategy, "budget": budget}
         sent = leave_out(None, {**given, "recall": recall, **body})
-        headers = make_key() if idempotency_key is None else {KEY: idempotency_key}
+        headers = make_key(idempotency_key)
         return await self._transport.call("POST", "v1", "chat", "completions", body=sent, headers=headers, parse=decode)
 
     # -- requests ----------------------------------------------------------------
@@ -446,7 +433,7 @@ class RemoteSession:
         given: dict[str, Any] = {"messages": messages, "return_session": return_session, **more}
         given |= {"changes": to_operations(delta or {}) or None, "copy_of": [*copy_of] or None}
         given |= {"records": to_record_operations(records) or None}
-        headers = {**(make_key() if key is None else {KEY: key}), **match(expect)}
+        headers = {**make_key(key), **match(expect)}
         return await self._call("POST", "messages", body=leave_out(None, given), headers=headers, parse=parse_written)
 
     async def _call(
@@ -460,30 +447,6 @@ class RemoteSession:
         """Send a request for this session. The other arguments are those of `Transport.call`."""
         query = {**self._query, **(query or {})}
         return await self._transport.call(method, *self._path, *path, parse=parse, query=query, **options)
-
-
-class _Steps(NamedTuple):
-    """The requests of a turn; see `holdfast.remote.turns.Steps`."""
-
-    session: RemoteSession
-    opening: dict[str, Any]
-    options: dict[str, Any]
-    key: str | None
-
-    async def begin(self) -> TurnPrompt:
-        headers = make_key() if self.key is None else {KEY: self.key}
-        return await self._post({**self.options, **self.opening}, headers=headers)
-
-    async def build(self) -> TurnPrompt:
-        return await self._post(self.options, repeatable=True)
-
-    async def write(self, flush: Flush, log_marker: str) -> Written:
-        sent = [to_log_json(message) for message in flush.messages]
-        more: dict[str, Any] = {"expect_log": log_marker, "usage": flush.usage, "return_session": False}
-        return await self.session._append(sent, delta=flush.delta, key=flush.key, **more)  # noqa: SLF001 - a part of it
-
-    async def _post(self, body: dict[str, Any], **options: Any) -> TurnPrompt:
-        return await self.session._call("POST", "turns", body=body, parse=parse_with(to_prompt), **options)  # noqa: SLF001 - a part of it
 
 
 def _to_object(value: Any, name: str) -> dict[str, Any]:

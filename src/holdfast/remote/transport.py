@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import io
 import random as random_numbers
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
@@ -75,6 +76,30 @@ class _Failure(NamedTuple):
     """True if another attempt may succeed, and cannot write anything twice."""
     pause: float | None = None
     """Seconds for which the server asked, or None."""
+
+
+def make_key(key: str | None = None) -> dict[str, str]:
+    """Return a header with an idempotency key, so that a retried write is not done twice. None: a new key."""
+    return {KEY: uuid.uuid4().hex if key is None else key}
+
+
+def leave_out(value: object, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that do not have this value, None or UNSET."""
+    return {name: one for name, one in fields.items() if one is not value}
+
+
+def name_order(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments as query parameters: `descending` becomes `order`."""
+    named = {name: one for name, one in given.items() if name != "descending"}
+    return {**named, "order": "desc" if given["descending"] else "asc"}
+
+
+def match(expect: int | None) -> dict[str, str]:
+    """Return the header that requires a version, or no header for None."""
+    if expect is None:
+        return {}
+    check_whole(expect, "expect")
+    return {"if-match": f'"{expect}"'}
 
 
 class Transport:

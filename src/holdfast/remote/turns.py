@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,8 @@ from holdfast.domain.session import Session
 from holdfast.domain.state import Change
 from holdfast.errors import InvalidRequest, StaleSession
 from holdfast.models.collect import join_usages
-from holdfast.remote.objects import TurnPrompt, Written
+from holdfast.remote.objects import TurnPrompt, Written, parse_with, to_log_json, to_prompt
+from holdfast.remote.transport import make_key
 from holdfast.tools.context import State, TurnState
 from holdfast.wire.openai import parse_origin
 from holdfast.wire.sendable import Sendable, to_message
@@ -41,17 +42,36 @@ class Flush(msgspec.Struct):
     """The error with which the server refused `delta`, which is raised when the messages are written without it; None: no error."""
 
 
-class Steps(Protocol):
+class Steps(NamedTuple):
     """The requests of a turn."""
 
-    def begin(self) -> Awaitable[TurnPrompt]:
+    call: Callable[..., Awaitable[Any]]
+    """Sends a request for the session; see `RemoteSession`."""
+    append: Callable[..., Awaitable[Written]]
+    """Appends messages to the session's log."""
+    opening: dict[str, Any]
+    """The body that begins the turn: its messages."""
+    options: dict[str, Any]
+    """The body that continues it."""
+    key: str | None
+
+    async def begin(self) -> TurnPrompt:
         """Write the turn's messages, and return the first working set."""
+        return await self._post({**self.options, **self.opening}, headers=make_key(self.key))
 
-    def build(self) -> Awaitable[TurnPrompt]:
+    async def build(self) -> TurnPrompt:
         """Return the working set for the log as it is now."""
+        return await self._post(self.options, repeatable=True)
 
-    def write(self, flush: Flush, log_marker: str) -> Awaitable[Written]:
+    async def write(self, flush: Flush, log_marker: str) -> Written:
         """Append messages and change the state, if the log is still at `log_marker`, or was when the same flush was first written."""
+        sent = [to_log_json(message) for message in flush.messages]
+        more: dict[str, Any] = {"expect_log": log_marker, "usage": flush.usage, "return_session": False}
+        return await self.append(sent, delta=flush.delta, key=flush.key, **more)
+
+    async def _post(self, body: dict[str, Any], **options: Any) -> TurnPrompt:
+        prompt: TurnPrompt = await self.call("POST", "turns", body=body, parse=parse_with(to_prompt), **options)
+        return prompt
 
 
 class RemoteTurn:

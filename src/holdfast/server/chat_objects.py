@@ -411,8 +411,6 @@ class AnthropicEvent(OpenObject, kw_only=True):
 
 # -- routes ----------------------------------------------------------------------
 
-_SUMMARY: Final = "Answer a conversation with the memory of its session."
-_FAILS: Final = (*BODY, 404, 409, 412, 422, 429, 502, 503, 504)
 _TAKES: Final = (
     describe_header("X-Session-Id", "session id, percent-encoded; same as `session_id` in the body"),
     describe_header("X-Session-Mode", "`auto`, `transcript` or `delta`; same as `session_mode` in the body"),
@@ -457,46 +455,33 @@ class ResponseEvent(OpenObject, kw_only=True):
     response: ResponseObject | UnsetType = UNSET
 
 
+def _make_route(path: str, body: type, answer: type, event: type, **more: Any) -> Route:
+    """Return a route that answers with a model's reply, or with a stream of events."""
+    headers = {"request_headers": _TAKES, "response_headers": _GIVES}
+    return Route(
+        method="POST",
+        path=path,
+        need="write",
+        tag="chat",
+        handler=None,
+        summary="Answer a conversation with the memory of its session.",
+        body=body,
+        answer={JSON: answer, "text/event-stream": event},
+        error_statuses=(*BODY, 404, 409, 412, 422, 429, 502, 503, 504),
+        **{**headers, **more},
+    )
+
+
 CHAT_ROUTES: Final = (
-    Route(
-        method="POST",
-        path="/v1/chat/completions",
-        need="write",
-        tag="chat",
-        handler=None,
-        summary=_SUMMARY,
-        body=ChatRequest,
-        answer={JSON: ChatCompletion, "text/event-stream": ChatChunk},
-        error_statuses=_FAILS,
-        request_headers=_TAKES,
-        response_headers=_GIVES,
-    ),
-    Route(
-        method="POST",
-        path="/v1/messages",
-        need="write",
-        tag="chat",
-        handler=None,
-        summary=_SUMMARY,
-        body=MessagesRequest,
-        answer={JSON: MessagesReply, "text/event-stream": AnthropicEvent},
-        error_statuses=_FAILS,
+    _make_route("/v1/chat/completions", ChatRequest, ChatCompletion, ChatChunk),
+    _make_route(
+        "/v1/messages",
+        MessagesRequest,
+        MessagesReply,
+        AnthropicEvent,
         request_headers=(*_TAKES, describe_header("anthropic-beta", "sent on to an Anthropic model")),
-        response_headers=_GIVES,
         errors=(AnthropicError,),
     ),
-    Route(
-        method="POST",
-        path="/v1/responses",
-        need="write",
-        tag="chat",
-        handler=None,
-        summary=_SUMMARY,
-        body=CreateResponse,
-        answer={JSON: ResponseObject, "text/event-stream": ResponseEvent},
-        error_statuses=_FAILS,
-        request_headers=_TAKES,
-        response_headers=_GIVES,
-    ),
+    _make_route("/v1/responses", CreateResponse, ResponseObject, ResponseEvent),
 )
 """Routes that return a model's reply. Each of these routes has its own ASGI app."""

@@ -30,12 +30,14 @@ from holdfast.sessions.records import Records
 from holdfast.stores.record_checks import count_page
 from holdfast.wire.records import (
     Encoding,
+    NamedRecord,
     Namespace,
     RecordKey,
     RecordObject,
     RecordPath,
     RecordVersion,
     decode_value,
+    format_name,
     format_path,
     parse_path,
 )
@@ -191,13 +193,9 @@ class NamespaceList(Page[NamespaceObject, Space]):
     """A page of namespaces, in order."""
 
 
-class RecordWritten(Answer, kw_only=True):
+class RecordWritten(NamedRecord, kw_only=True):
     """Result of putting a record."""
 
-    object: Literal["record"] = "record"
-    id: RecordPath
-    namespace: Namespace
-    key: RecordKey
     version: RecordVersion
     created: bool
     """True if there was no such record before."""
@@ -214,13 +212,9 @@ class RecordsChanged(Answer, kw_only=True):
     """For each change, in order: true if the record existed before."""
 
 
-class DeletedRecord(Answer, kw_only=True):
+class DeletedRecord(NamedRecord, kw_only=True):
     """A deleted record."""
 
-    object: Literal["record"] = "record"
-    id: RecordPath
-    namespace: Namespace
-    key: RecordKey
     deleted: Literal[True] = True
 
 
@@ -261,7 +255,7 @@ async def put(call: Call, query: NameQuery, body: NewRecord) -> RecordWritten:
     changed = await records.change([change])
     call.set_etag(changed.version)
     return RecordWritten(
-        id=_format_name(change.name),
+        id=format_name(change.name),
         namespace=list(records.namespace),
         key=query.key,
         version=changed.version,
@@ -277,7 +271,7 @@ async def delete(call: Call, query: NameQuery) -> DeletedRecord:
     if not await records.delete(query.key, expect=call.get_expected_version()):
         raise RecordNotFound(query.key)
     name = RecordName(records.namespace, query.key)
-    return DeletedRecord(id=_format_name(name), namespace=list(records.namespace), key=query.key)
+    return DeletedRecord(id=format_name(name), namespace=list(records.namespace), key=query.key)
 
 
 # -- several records ---------------------------------------------------------------
@@ -427,10 +421,6 @@ async def _get_records(call: Call, query: OwnerQuery, namespace: str | None = No
 def _parse_name(path: str) -> RecordName:
     *labels, key = parse_path(path)
     return RecordName(tuple(labels), key)
-
-
-def _format_name(name: RecordName) -> str:
-    return format_path((*name.namespace, name.key))
 
 
 def _to_seconds(ttl: int | None) -> float | None:

@@ -1,4 +1,4 @@
-"""REST API for sessions: create, list, change, close, fork, move, rewind, export, import and delete them."""
+"""REST API for sessions: create, list, change, close, fork, move, rewind, export, import and delete them, and read the journal of deletions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from holdfast.domain.session import Metadata, Receipt, Session, SessionRef, Stat
 from holdfast.domain.state import get_scope
 from holdfast.durations import format_utc
 from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.lifecycle.removal import RecordedDeletion
 from holdfast.limits import CARRIED_PREFIX_CHARS, CARRIED_TOKENS, CARRIED_TOKENS_LEAST, RECORDS_BYTES
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.media.outgoing import restore_entries
@@ -474,3 +475,35 @@ async def delete_user(call: Call) -> DeletedUser:
     user_id = call.path["user_id"]
     call.get_owner(user_id)
     return DeletedUser(id=user_id, receipt=await call.hf.delete_user(user_id))
+
+
+# -- journal of deletions ----------------------------------------------------------
+
+
+class DeletionsQuery(Request, kw_only=True):
+    """Query parameters of the journal of deletions."""
+
+    limit: PageLimit = 20
+    after: NonEmpty | None = None
+    """`last_id` of the previous page, after which this page begins."""
+    user_id: NonEmpty | None = None
+    """Only deletions of this user, and of this user's sessions."""
+    session_id: NonEmpty | None = None
+    """Only deletions of this session of the user in `user_id`."""
+
+
+class DeletionList(Page[RecordedDeletion, str]):
+    """A page of deletions."""
+
+
+@routes.add("GET", "/v1/deletions", "shared admin")
+async def list_deletions(call: Call, query: DeletionsQuery) -> DeletionList:
+    """List deletions of sessions and users with their receipts, the newest first. The newest 10,000 of each kind are kept.
+
+    The journal does not say whose data was deleted. With `user_id`, and with `session_id` too, it finds the deletions of an id that you
+    know.
+    """
+    found = await call.hf.deletions(
+        user_id=query.user_id, session_id=query.session_id, limit=query.limit, after=query.after
+    )
+    return DeletionList.of(found.deletions, has_more=found.has_more)

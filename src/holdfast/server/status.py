@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
-from holdfast.domain.objects import Answer, Count, JsonObject, make_object
+from holdfast.domain.activity import FINE, HOURLY, ActivityCounts, ActivityFigures
+from holdfast.domain.objects import Answer, Count, Request, Time, json_schema, make_object
+from holdfast.errors import InvalidRequest
 from holdfast.indexes.rebuild import IndexReport
 from holdfast.lifecycle.retention import RetentionPreview, preview_retention
-from holdfast.server.activity import Activity, ActivityQuery, read_activity
 from holdfast.server.http import Call
+from holdfast.server.limits import ACTIVITY_POINTS
 from holdfast.server.routes import Routes
+from holdfast.server.search import Moment
+from holdfast.wire.strict_json import parse_time
 
 routes = Routes("server")
 
@@ -39,6 +43,74 @@ async def read_retention(call: Call) -> Retention:
     return make_object(Retention, life.settings, ended="closed" if life.durable else "deleted", **preview)
 
 
+STEPS: Final = {"5m": FINE.step, "1h": HOURLY.step, "1d": 24 * HOURLY.step}
+
+
+class ActivityQuery(Request, kw_only=True):
+    """The time range and the steps of an activity."""
+
+    since: Moment | None = None
+    """Begin of the time range, rounded down to a whole step; default: 24 hours before `until`."""
+    until: Moment | None = None
+    """End of the time range; default: now."""
+    step: Literal["5m", "1h", "1d"] = "1h"
+    """Length of a step. Steps of `5m` are known for the last two days, the others for the last five weeks. Days are in UTC."""
+
+
+class ActivitySums(ActivityFigures, kw_only=True):
+    """Counts of turns, model calls and tokens. Tokens of prompts are counted by Holdfast."""
+
+    cost: Annotated[float, json_schema(minimum=0)]
+    """Cost of prompts and summaries, as a multiple of the price of an input token. A token that was read from the provider's cache costs
+    0.1, another prompt token 1.25."""
+    full_cost: Annotated[float, json_schema(minimum=0)]
+    """The same cost if each prompt had contained the session's whole log. It can be lower than `cost`, because cached tokens are cheap."""
+
+
+class ActivityStep(Answer, kw_only=True):
+    """The counts of one step of time."""
+
+    start: Time
+    """Begin of the step."""
+    counts: ActivitySums
+
+
+class Activity(Answer, kw_only=True):
+    """The activity of a tenant over time."""
+
+    object: Literal["activity"] = "activity"
+    since: Time
+    """Begin of the first step."""
+    until: Time
+    step: Annotated[int, json_schema(minimum=0)]
+    """Length of a step in milliseconds."""
+    data: list[ActivityStep]
+    """One item for every step, oldest first."""
+    total: ActivitySums
+    """Sums of all steps."""
+
+
+def _show(counts: ActivityCounts) -> ActivitySums:
+    return make_object(ActivitySums, counts, cost=round(counts.cost, 1), full_cost=round(counts.full_cost, 1))
+
+
+async def read_activity(call: Call, query: ActivityQuery) -> Activity:
+    """Return how many turns, model calls and tokens the tenant had over time. Counts of other servers appear a minute late."""
+    step = STEPS[query.step]
+    now = call.hf.clock()
+    until = now if query.until is None else parse_time(query.until, "until")
+    since = max(0, until - STEPS["1d"] if query.since is None else parse_time(query.since, "since"))
+    if since > until:
+        raise InvalidRequest("since must not be after until", param="since")
+    if (until - since) // step >= ACTIVITY_POINTS:
+        message = f"since to until has more than {ACTIVITY_POINTS:,} steps of {query.step}: choose a longer step"
+        raise InvalidRequest(message, param="step")
+    points = await call.hf.engine.activity.read(since, until, step)
+    data = [ActivityStep(start=one.start, counts=_show(one.counts)) for one in points]
+    total = ActivityCounts.sum_up(one.counts for one in points)
+    return Activity(since=since - since % step, until=until, step=step, data=data, total=_show(total))
+
+
 class Status(Answer, kw_only=True):
     """Figures of a tenant."""
 
@@ -51,16 +123,14 @@ class Status(Answer, kw_only=True):
     """Turns, model calls and tokens over time. Counts of other servers with the same database appear a minute late."""
 
 
-@routes.add("GET", "/v1/status", "shared", answer=Status)
-async def read(call: Call, query: ActivityQuery) -> JsonObject:
+@routes.add("GET", "/v1/status", "shared")
+async def read(call: Call, query: ActivityQuery) -> Status:
     """Return figures of the tenant: its search index, the lifetime of its sessions, and its activity over time.
 
     The parameters select the time range of the activity. Nothing is changed.
     """
-    index = None if call.hf.index is None else msgspec.to_builtins(await call.hf.index.status())
-    return {
-        "object": "status",
-        "index": index,
-        "retention": msgspec.to_builtins(await read_retention(call)),
-        "activity": msgspec.to_builtins(await read_activity(call, query)),
-    }
+    return Status(
+        index=None if call.hf.index is None else await call.hf.index.status(),
+        retention=await read_retention(call),
+        activity=await read_activity(call, query),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -21,13 +21,14 @@ from holdfast.domain.objects import (
     json_schema,
     same_as,
 )
-from holdfast.domain.session import Entry, Session, SessionRef
+from holdfast.domain.session import Entry, Session
 from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call
 from holdfast.server.routes import ETAG, Routes, SessionQuery
 from holdfast.sessions.history import read_history as read_records
+from holdfast.sessions.interruption import Interruption as Outcome
 from holdfast.sessions.interruption import interrupt_reply
-from holdfast.sessions.speech import Speech, deliver_speech
+from holdfast.sessions.speech import Speech, SpeechResult, deliver_speech
 from holdfast.wire.openai import to_entry_json
 from holdfast.wire.sessions import EntryJson, SessionObject
 from holdfast.wire.voice import SOURCES, make_attributed_records, make_plain_records
@@ -155,6 +156,9 @@ class SpokenChange(Answer, kw_only=True):
     """With `return_session`: the session without its log."""
 
 
+C = TypeVar("C", bound=SpokenChange)
+
+
 class Interruption(SpokenChange, kw_only=True):
     """Result of an interruption."""
 
@@ -176,15 +180,7 @@ async def interrupt(call: Call, session: Session, body: InterruptRequest) -> Int
     """
     heard = parse_heard(_get_given(body))
     done = await interrupt_reply(call.hf.engine, session.ref, heard)
-    call.set_etag(done.session.version)
-    return Interruption(
-        session_id=done.session.id,
-        version=done.session.version,
-        interrupted=done.interrupted,
-        stopped=done.stopped,
-        entry=await _show(call, session.ref, done.entry),
-        session=SessionObject.from_session(done.session) if body.return_session else UNSET,
-    )
+    return await _show(call, Interruption, done, body, interrupted=done.interrupted)
 
 
 # -- speech ----------------------------------------------------------------------
@@ -229,15 +225,7 @@ async def speak(call: Call, session: Session, body: SpeakRequest) -> Spoken:
     speech.check_size()
     responder = call.hf.find_responder(session, agent=agent)
     done = await deliver_speech(call.hf.engine, session.ref, responder, speech)
-    call.set_etag(done.session.version)
-    return Spoken(
-        session_id=done.session.id,
-        version=done.session.version,
-        spoken=done.entry is not None,
-        stopped=done.stopped,
-        entry=await _show(call, session.ref, done.entry),
-        session=SessionObject.from_session(done.session) if body.return_session else UNSET,
-    )
+    return await _show(call, Spoken, done, body, spoken=done.entry is not None)
 
 
 def _get_given(body: InterruptRequest | SpeakRequest) -> dict[str, Any]:
@@ -247,5 +235,17 @@ def _get_given(body: InterruptRequest | SpeakRequest) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-async def _show(call: Call, ref: SessionRef, entry: Entry | None) -> JsonObject | None:
-    return None if entry is None else to_entry_json((await restore_entries(call.hf.store, ref, [entry]))[0])
+async def _show(
+    call: Call, kind: type[C], done: Outcome | SpeechResult, body: InterruptRequest | SpeakRequest, **more: Any
+) -> C:
+    session, entry = done.session, done.entry
+    shown = None if entry is None else (await restore_entries(call.hf.store, session.ref, [entry]))[0]
+    call.set_etag(session.version)
+    return kind(
+        session_id=session.id,
+        version=session.version,
+        stopped=done.stopped,
+        entry=None if shown is None else to_entry_json(shown),
+        session=SessionObject.from_session(session) if body.return_session else UNSET,
+        **more,
+    )

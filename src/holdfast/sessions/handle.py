@@ -6,10 +6,9 @@ by an edit, stay in the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import partial, wraps
-from inspect import signature
-from typing import Any, Final, Literal, ParamSpec, get_args
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -38,6 +37,7 @@ from holdfast.sessions.records import Records
 from holdfast.sessions.session_log import SessionLog
 from holdfast.sessions.speech import Priority, Speech, SpeechResult, SpeechSource, deliver_speech
 from holdfast.sessions.state import SessionState
+from holdfast.signatures import Arguments, like
 from holdfast.stores.checks import check_kind
 from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.verify import verify
@@ -56,29 +56,7 @@ from holdfast.wire.sendable import (
 )
 from holdfast.wire.voice import make_attributed_records, make_plain_records
 
-P = ParamSpec("P")
 _MODES: Final[tuple[str, ...]] = get_args(Mode)
-
-
-def _without_block(turn: Callable[P, LibraryTurn]) -> Callable[P, Coroutine[Any, Any, OpenTurn]]:
-    """Make the method `begin_turn`, with the parameters of the method `turn`."""
-
-    @wraps(turn, assigned=("__module__", "__annotations__"))
-    async def begin_turn(*args: P.args, **kwargs: P.kwargs) -> OpenTurn:
-        """Open a turn without a block. The parameters and errors are those of `turn`.
-
-        Call `end` or `abort` of the returned turn, in this task or another. Until then, other turns of the session wait. A turn that is
-        garbage-collected before either call is ended with a `ResourceWarning`.
-
-            turn = await session.begin_turn("Where is my order?")
-            turn.add(await call_model(turn.messages))
-            await turn.end()
-        """
-        return await turn(*args, **kwargs).begin()
-
-    begin_turn.__qualname__ = "SessionHandle.begin_turn"
-    begin_turn.__signature__ = signature(turn).replace(return_annotation="OpenTurn")  # type: ignore[attr-defined]  # PEP 362
-    return begin_turn
 
 
 class SessionHandle(SessionLog, PromptedSession):
@@ -252,7 +230,18 @@ class SessionHandle(SessionLog, PromptedSession):
 
         return LibraryTurn(begin)
 
-    begin_turn = _without_block(turn)
+    @like(turn)
+    async def begin_turn(self, given: Arguments) -> OpenTurn:
+        """Open a turn without a block. The parameters and errors are those of `turn`.
+
+        Call `end` or `abort` of the returned turn, in this task or another. Until then, other turns of the session wait. A turn that is
+        garbage-collected before either call is ended with a `ResourceWarning`.
+
+            turn = await session.begin_turn("Where is my order?")
+            turn.add(await call_model(turn.messages))
+            await turn.end()
+        """
+        return await self.turn(**given.pop("body"), **given).begin()
 
     def _begin(
         self,

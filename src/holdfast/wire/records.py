@@ -41,14 +41,20 @@ RecordPath = Annotated[
 ]
 
 
-class RecordObject(Answer, kw_only=True):
-    """A record: a value under a namespace and a key."""
+class NamedRecord(Answer, kw_only=True):
+    """The name of a record."""
 
     object: Literal["record"] = "record"
     id: RecordPath
-    """Namespace and key of the record as a path. It identifies the record among all records of the owner."""
     namespace: Namespace
     key: RecordKey
+
+
+class RecordObject(NamedRecord, kw_only=True):
+    """A record: a value under a namespace and a key."""
+
+    id: RecordPath
+    """Namespace and key of the record as a path. It identifies the record among all records of the owner."""
     version: RecordVersion
     created_at: Time
     updated_at: Time
@@ -79,8 +85,7 @@ class RecordObject(Answer, kw_only=True):
             more = {**fields, **own}
             more.setdefault("value", record.data)  # msgspec writes bytes in base64
             more["text"] = record.text
-        path = format_path((*record.namespace, record.key))
-        return make_object(cls, record, id=path, namespace=list(record.namespace), **more)
+        return make_object(cls, record, id=format_name(record.name), namespace=list(record.namespace), **more)
 
 
 def _check_json(record: Record) -> msgspec.Raw:
@@ -106,6 +111,11 @@ def parse_path(path: str) -> tuple[str, ...]:
     (('agents', 'a/b', '~'), ())
     """
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in path.split("/")) if path else ()
+
+
+def format_name(name: RecordName) -> str:
+    """Return the namespace and the key of a record as one path."""
+    return format_path((*name.namespace, name.key))
 
 
 def decode_value(encoding: str, value: Any, where: str = "value") -> Any:

@@ -1,13 +1,11 @@
-"""Give the methods of the client the parameters of the library's methods, so that both have the same interface."""
+"""Give a method the parameters of another one, which are then written once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from inspect import signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
-
-from holdfast.numbers import check_whole
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -25,7 +23,7 @@ def like(
         async def rewind(self, given: Arguments) -> Session: ...
 
     Args:
-        method: the library's method, which describes the parameters.
+        method: the method that describes the parameters.
     """
     parameters = signature(method)
 
@@ -46,22 +44,3 @@ def like(
         return call
 
     return decorate
-
-
-def leave_out(value: object, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that do not have this value, None or UNSET."""
-    return {name: one for name, one in fields.items() if one is not value}
-
-
-def name_order(given: Arguments) -> dict[str, Any]:
-    """Return arguments as query parameters: `descending` becomes `order`."""
-    named = {name: one for name, one in given.items() if name != "descending"}
-    return {**named, "order": "desc" if given["descending"] else "asc"}
-
-
-def match(expect: int | None) -> dict[str, str]:
-    """Return the header that requires a version, or no header for None."""
-    if expect is None:
-        return {}
-    check_whole(expect, "expect")
-    return {"if-match": f'"{expect}"'}
