@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx2
+import msgspec
 import uvicorn
 from openai import AsyncOpenAI, OpenAI
 
-from holdfast.config import Config, ServerSettings, load
+from holdfast.config import Config, load
 from holdfast.config.build import build_life_settings, build_roster, create_holdfast
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
@@ -115,8 +116,8 @@ async def serving(
         for name, value in (("_sleep", Pauses()), ("_max_retries", 2 if retries else 0)):
             if hasattr(client, name):
                 setattr(client, name, value)
-    configured = ServerSettings(found, None, found.gateway.host, found.gateway.port, store)
-    hf = create_holdfast(configured, roster=roster, clock=clock or TickingClock(), life=build_life_settings(found))
+    found = msgspec.structs.replace(found, store=store)
+    hf = create_holdfast(found, roster=roster, clock=clock or TickingClock(), life=build_life_settings(found))
     async with (
         hf,
         run_server(hf, found, limits) as (url, server),

@@ -7,7 +7,7 @@ import sys
 
 _PROGRAM = """
 import sys
-from holdfast.config import ServerSettings, load
+from holdfast.config import load_settings
 from holdfast.server import run
 from holdfast.tokens import CL100K, O200K
 
@@ -16,8 +16,8 @@ async def startup(self, *arguments, **more):
     self.should_exit = True
 
 run._Server.startup = startup
-found = load("llms: {default: {base_url: 'http://127.0.0.1:9/v1', model: gpt-4o, api_key: unused}}", env={})
-run.serve(ServerSettings(found, None, "127.0.0.1", 0, "sqlite://:memory:"))
+env = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "unused"}
+run.serve(load_settings({"model": "gpt-4o", "port": 0, "store": "sqlite://:memory:"}, env))
 """
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.config import ServerSettings
+from holdfast.config import Config
 from holdfast.context.settings import STRATEGIES
 from holdfast.errors import ConfigError, InvalidRequest
 from holdfast.server.app import ROUTES
@@ -25,10 +25,10 @@ def keep_all(units: Any, budget: int) -> list[int]:
 def test_name_is_known_while_the_server_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not before or afterwards, also if the configuration is wrong."""
     (tmp_path / "h.yaml").write_text(CONFIG.replace("keep_even", "keep_all"))
-    seen: list[ServerSettings] = []
+    seen: list[Config] = []
 
-    def serve(settings: ServerSettings, **_: Any) -> int:
-        seen.append(settings)
+    def serve(config: Config, **_: Any) -> int:
+        seen.append(config)
         assert "keep_all" in STRATEGIES
         assert '"keep_all"' in json.dumps(describe_api(ROUTES)["components"])
         return 0
@@ -36,8 +36,8 @@ def test_name_is_known_while_the_server_runs(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("holdfast.server.run.serve", serve)
     monkeypatch.chdir(tmp_path)
     assert holdfast.serve("h.yaml", env={}, strategies={"keep_all": keep_all}) == 0
-    assert seen[0].config.agents["a"].context is not None
-    assert seen[0].config.agents["a"].context.options == {"budget": 200, "threshold": 0.5}
+    assert seen[0].agents["a"].context is not None
+    assert seen[0].agents["a"].context.options == {"budget": 200, "threshold": 0.5}
     assert '"keep_all"' not in json.dumps(describe_api(ROUTES)["components"])
     with pytest.raises(ConfigError, match="unknown strategy 'keep_all'"):
         holdfast.serve("h.yaml", env={})

@@ -143,7 +143,7 @@ def test_files_that_are_too_large_are_rejected(tmp_path: Path) -> None:
 def test_files_must_be_utf_8(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.yaml"
     file.write_bytes(b"\xef\xbb\xbfagents:\n  a: {instruction: \xc3\xa9}\n")
-    assert config.load_settings({"config": str(file)}, {}).config.agents["a"].instruction == "é"
+    assert config.load_settings({"config": str(file)}, {}).agents["a"].instruction == "é"
     file.write_bytes(b"a: 1\nb: \xe9\n")
     with pytest.raises(ConfigError, match=re.escape(f"{file}:2: not UTF-8")):
         config.load_settings({"config": str(file)}, {})

@@ -13,7 +13,7 @@ from holdfast.cli.terminal import ProgressBar, format_line, show_progress
 from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
-    from holdfast.config import ServerSettings
+    from holdfast.config import Config
     from holdfast.stores.backup import BackupResult
 
 
@@ -50,11 +50,11 @@ def restore(call: Call, file: str, *, force: bool) -> Output:
     """
     from holdfast.stores.backup import restore
 
-    settings = call.load_settings()
+    config = call.load_settings()
     with show_progress(None) as bar:
-        copied = restore(settings.store, file, force=force, progress=partial(_update, bar))
+        copied = restore(config.store, file, force=force, progress=partial(_update, bar))
     kept = [] if copied.kept is None else [f"The old database is now {format_line(copied.kept)}."]
-    return Output(copied._asdict(), [_describe("Restored", copied), *kept], _drop_index(settings, Path(copied.path)))
+    return Output(copied._asdict(), [_describe("Restored", copied), *kept], _drop_index(config, Path(copied.path)))
 
 
 def _update(bar: ProgressBar, done: int, total: int) -> None:
@@ -63,7 +63,7 @@ def _update(bar: ProgressBar, done: int, total: int) -> None:
     bar.update(done, total)
 
 
-def _drop_index(settings: ServerSettings, restored: Path) -> list[Note]:
+def _drop_index(config: Config, restored: Path) -> list[Note]:
     """Delete the file of the search index, because the index does not match the restored database.
 
     Returns:
@@ -72,8 +72,8 @@ def _drop_index(settings: ServerSettings, restored: Path) -> list[Note]:
     from holdfast.config.build import build_index_settings
     from holdfast.indexes.settings import get_index_file, resolve_index_url
 
-    index = build_index_settings(settings.config)
-    file = None if index is None else get_index_file(resolve_index_url(index, settings.store))
+    index = build_index_settings(config)
+    file = None if index is None else get_index_file(resolve_index_url(index, config.store))
     if file is None or (file.exists() and file.samefile(restored)):
         return []
     try:

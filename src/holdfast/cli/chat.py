@@ -36,15 +36,15 @@ def chat(call: Call, *, session_id: str | None, user: str | None, agent: str | N
     from holdfast.config import resolve_llm
     from holdfast.config.build import build_life_settings, create_holdfast
 
-    settings = call.load_settings(model=model)
-    create_folder(settings.store)
+    config = call.load_settings(model=model)
+    create_folder(config.store)
     # No sweep: a chat ends other sessions only if its new session exceeds `max_sessions`.
-    hf = create_holdfast(settings, life=build_life_settings(settings.config))
+    hf = create_holdfast(config, life=build_life_settings(config))
     with asyncio.Runner() as runner:  # the event loop runs only while there is work, not while the user types
         try:
             runner.run(hf.__aenter__())
             handle = runner.run(_find_session(hf, session_id, user=user, agent=agent, model=model))
-            _warn_about_gateway(resolve_llm(settings.config, model or handle.responder.agent_name))
+            _warn_about_gateway(resolve_llm(config, model or handle.responder.agent_name))
             code = Chat(runner, hf, handle).run()
         finally:
             runner.run(hf.close())

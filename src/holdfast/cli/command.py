@@ -15,7 +15,7 @@ from holdfast.cli.terminal import is_interactive, show_busy, show_json, show_row
 from holdfast.errors import AmbiguousSession, StoreUnavailable
 
 if TYPE_CHECKING:
-    from holdfast.config import ServerSettings
+    from holdfast.config import Config
     from holdfast.domain.session import Session
     from holdfast.holdfast import Holdfast
 
@@ -102,8 +102,8 @@ class Call(NamedTuple):
     """The configuration file. None: the default file."""
     as_json: bool = False
 
-    def load_settings(self, **flags: Any) -> ServerSettings:
-        """Load the settings that the options, the environment and the configuration file give. `flags` are further options."""
+    def load_settings(self, **flags: Any) -> Config:
+        """Load the configuration that the options, the environment and the file give. `flags` are further options."""
         from holdfast.config import load_settings
 
         return load_settings({"store": self.store, "config": self.config, **flags}, os.environ)
@@ -134,12 +134,12 @@ class Call(NamedTuple):
         from holdfast.config.build import build_index_settings, build_life_settings, create_holdfast
         from holdfast.indexes.settings import avoid_creating_file
 
-        settings = self.load_settings()
+        config = self.load_settings()
         if create:
-            create_folder(settings.store)
+            create_folder(config.store)
         else:
-            _require_database(settings.store)
-        life = build_life_settings(settings.config)
+            _require_database(config.store)
+        life = build_life_settings(config)
         if keep_sessions:
             life = msgspec.structs.replace(life, max_sessions=0, sweep=False, still=True)
         # A command runs no turns and starts no tools.
@@ -148,9 +148,9 @@ class Call(NamedTuple):
             instead |= {"hooks": (), "workspaces": None}
         if not with_agents:
             instead["roster"] = None
-        if index_read_only and (index := build_index_settings(settings.config)) is not None:
-            instead["index"] = avoid_creating_file(index, settings.store)
-        hf = create_holdfast(settings, **instead)
+        if index_read_only and (index := build_index_settings(config)) is not None:
+            instead["index"] = avoid_creating_file(index, config.store)
+        hf = create_holdfast(config, **instead)
 
         async def run() -> T:
             async with hf:

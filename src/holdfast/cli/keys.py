@@ -110,7 +110,7 @@ def list_(call: Call) -> Output:
 
     found, now = call.run(do, keep_sessions=True)
     if not found:
-        return Output([], [Note(_explain_no_keys(call.load_settings().config.auth))])
+        return Output([], [Note(_explain_no_keys(call.load_settings().auth))])
     rows = [
         {
             "id": key.id,

@@ -63,7 +63,7 @@ def check_agent(call: Call, agent: str | None) -> list[Note]:
         return []
     from holdfast.config.convert import find_nearest
 
-    known = list(Call(config=call.config).load_settings().config.agents)
+    known = list(Call(config=call.config).load_settings().agents)
     if not known or agent in known:
         return []
     near = find_nearest(agent, known)

@@ -313,7 +313,7 @@ def _find_llm(name: str, call: Call) -> Llm:
     from holdfast.config.build import build_roster
     from holdfast.models import OfflineModel
 
-    llm = build_roster(call.load_settings().config).find_llm(name)
+    llm = build_roster(call.load_settings()).find_llm(name)
     if isinstance(llm.client, OfflineModel):
         remedy = "set OPENAI_BASE_URL and OPENAI_API_KEY, or `llms` in the file"
         raise Misuse(f"--summarizer {name}: no model is configured; {remedy}")

@@ -13,7 +13,7 @@ from holdfast.cli.terminal import sanitize, show_json
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.config import ServerSettings
+    from holdfast.config import Config
 
 
 @command(shared=(STORE, CONFIG))
@@ -34,9 +34,9 @@ def serve(call: Call, **flags: Any) -> None:
     """
     from holdfast.server.run import serve as run
 
-    settings = call.load_settings(**flags)
+    loaded = call.load_settings(**flags)
     try:
-        code = run(settings, again=lambda: call.load_settings(**flags))
+        code = run(loaded, again=lambda: call.load_settings(**flags))
     except ConfigError as exc:
         if isinstance(exc.__cause__, OSError):  # the configuration is valid, the address is in use
             raise Failure("\n".join([*exc.problems, "choose another port with --port, or 0 for any free one"])) from exc
@@ -76,12 +76,12 @@ def check(call: Call, *, file: str | None) -> None:
     raise click.exceptions.Exit(report.exit_code)
 
 
-def prepare_server(settings: ServerSettings) -> object:
+def prepare_server(config: Config) -> object:
     """Create the server that `holdfast serve` would run, without opening anything, to find errors."""
     from holdfast.config.build import Clients
     from holdfast.server.run import prepare
 
-    return prepare(settings, clients=Clients())
+    return prepare(config, clients=Clients())
 
 
 @command(config, shared=(CONFIG, JSON))

@@ -46,7 +46,7 @@ def _run(call: Call, what: Callable[[Workspace], Awaitable[T]], *, agent: str, t
     from holdfast.workspace import Workspaces
     from holdfast.workspace.workspace import DEFAULT
 
-    config = call.load_settings().config
+    config = call.load_settings()
     settings = build_workspace_settings(config.hooks.workspace_git)
     if settings is None:
         raise Misuse("the configuration has no workspaces; enable them with hooks.workspace_git")

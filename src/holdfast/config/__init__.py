@@ -14,7 +14,7 @@
 """
 
 from holdfast.config.check import Report, check_config
-from holdfast.config.loader import ServerSettings, load, load_settings
+from holdfast.config.loader import load, load_settings
 from holdfast.config.model import Config
 from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm, resolve_store_url
 from holdfast.config.show import describe, show_config
@@ -22,7 +22,6 @@ from holdfast.config.show import describe, show_config
 __all__ = [
     "Config",
     "Report",
-    "ServerSettings",
     "check_config",
     "describe",
     "load",

@@ -16,7 +16,7 @@ from holdfast.config.agents import AgentMemory, Search
 from holdfast.config.gateway import Gateway, is_loopback
 from holdfast.config.hooks import Hooks, Redaction, WorkspaceGit
 from holdfast.config.llms import LLMSettings
-from holdfast.config.loader import ServerSettings, load_settings
+from holdfast.config.loader import load_settings
 from holdfast.config.model import Config
 from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm
 from holdfast.config.storage import IndexStorage, MemoryStorage
@@ -93,15 +93,15 @@ def from_config(
         forget_strategies(strategies)
 
 
-def create_holdfast(settings: ServerSettings, **more: Any) -> Holdfast:
-    """Create a `Holdfast` from loaded settings. The caller must open it.
+def create_holdfast(config: Config, **more: Any) -> Holdfast:
+    """Create a `Holdfast` from a loaded configuration. The caller must open it.
 
     Args:
-        settings: the result of `load_settings`.
+        config: the result of `load_settings`.
         more: settings of `Holdfast` that replace settings of the configuration. A setting that is replaced is not built.
     """
-    parts = {name: build(settings.config) for name, build in BUILDERS.items() if name not in more}
-    return Holdfast(**{"url": settings.store, **parts, **more})
+    parts = {name: build(config) for name, build in BUILDERS.items() if name not in more}
+    return Holdfast(**{"url": config.store, **parts, **more})
 
 
 def create_store_folder(url: str) -> Path | None:

@@ -7,13 +7,12 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import msgspec
 import yaml
 
 from holdfast.agents.team import BELOW, CALLED
 from holdfast.config.convert import suggest
 from holdfast.config.gateway import is_loopback
-from holdfast.config.loader import ServerSettings, examine_settings
+from holdfast.config.loader import examine_settings
 from holdfast.config.model import BUILT_IN, OFFLINE, Config
 from holdfast.config.resolve import ANTHROPIC_URL, OPENAI_URL, find_store_mistake, resolve_context, resolve_llm
 from holdfast.config.show import describe
@@ -57,7 +56,7 @@ class Report(NamedTuple):
 
 
 def check_config(
-    file: str | None, env: Mapping[str, str], *, prepare: Callable[[ServerSettings], object] = lambda _: None
+    file: str | None, env: Mapping[str, str], *, prepare: Callable[[Config], object] = lambda _: None
 ) -> Report:
     """Run `holdfast config check [FILE]`.
 
@@ -66,14 +65,11 @@ def check_config(
         env: the environment variables.
         prepare: builds the server that `holdfast serve` would run, without opening it. Its errors are reported as mistakes.
     """
-    settings, found, exposed = examine_settings({"config": file}, env)
+    found, exposed = examine_settings({"config": file}, env)
+    config = found.config
     if found.is_missing:
-        data = {"file": settings.file, "ok": False, "problems": found.problems, "warnings": []}
+        data = {"file": config.file, "ok": False, "problems": found.problems, "warnings": []}
         return Report(2, "\n".join(found.problems), data)
-    # `serve` listens at the host and port of `HOLDFAST_HOST` and `HOLDFAST_PORT`, if they are set.
-    gateway = msgspec.structs.replace(settings.config.gateway, host=settings.host, port=settings.port)
-    config = msgspec.structs.replace(settings.config, gateway=gateway)
-    settings = settings._replace(config=config)
     refusals, doubts = (
         _format_lines(config, (one for one in listed if not _is_consequence(one[0], found.wrong)))
         for listed in (_find_refusals(config), _find_doubts(config))
@@ -85,20 +81,20 @@ def check_config(
     # A configuration without a usable database loads, because `--store` may name one.
     loads = all(mistake is not None and line.endswith(mistake[1]) for line in found.problems)
     if loads and not problems:
-        problems = _try_to_build(prepare, settings)
+        problems = _try_to_build(prepare, config)
     warnings = [line for line in [*doubts, *exposed] if line not in problems]
-    data = {"file": settings.file, "ok": not problems, "problems": problems, "warnings": warnings}
+    data = {"file": config.file, "ok": not problems, "problems": problems, "warnings": warnings}
     lines = [*problems, *(f"warning: {warning}" for warning in warnings)]
     if loads:
-        return _report_loaded(settings, lines, data)
-    count = f"{settings.file or 'defaults'}: {format_count(len(problems), 'mistake')}"
+        return _report_loaded(config, lines, data)
+    count = f"{config.file or 'defaults'}: {format_count(len(problems), 'mistake')}"
     return Report(1, "\n".join([*lines, count]), data)
 
 
-def _try_to_build(prepare: Callable[[ServerSettings], object], settings: ServerSettings) -> list[str]:
+def _try_to_build(prepare: Callable[[Config], object], config: Config) -> list[str]:
     """Return the errors of `prepare`; an empty list if there are none."""
     try:
-        prepare(settings)
+        prepare(config)
     except ConfigError as exc:
         return list(exc.problems)
     except HoldfastError as exc:
@@ -115,16 +111,15 @@ def _is_consequence(path: str, wrong: Collection[str]) -> bool:
     )
 
 
-def _report_loaded(settings: ServerSettings, lines: Sequence[str], data: dict[str, Any]) -> Report:
-    config = settings.config
+def _report_loaded(config: Config, lines: Sequence[str], data: dict[str, Any]) -> Report:
     llm, shown = resolve_llm(config), describe(config)
     has_store = find_store_mistake(config) is None or "store" in config.places
-    store = mask_url(settings.store) if has_store else "none"
+    store = mask_url(config.store) if has_store else "none"
     model = {"name": llm.model, "provider": llm.provider, "base_url": mask_url(llm.base_url), "origin": llm.origin}
     answers = f"{llm.model} at {model['base_url']} ({llm.origin})" if llm.base_url else "offline, built in"
     verdict = "ok" if data["ok"] else "loads, but this version cannot serve it"
     count = f", {format_count(len(data['warnings']), 'warning')}" if data["warnings"] else ""
-    head = [f"{settings.file or 'defaults'}: {verdict}{count}", f"model: {answers}", f"store: {store}", ""]
+    head = [f"{config.file or 'defaults'}: {verdict}{count}", f"model: {answers}", f"store: {store}", ""]
     body = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=100).rstrip()
     text = "\n".join([*lines, *head, body])
     return Report(0 if data["ok"] else 1, text, {**data, "model": model, "store": store, "config": shown})

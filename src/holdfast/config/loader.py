@@ -118,18 +118,6 @@ def _load_upstream(env: Mapping[str, str], problems: Problems, provider: Literal
 # -- flags and environment ---------------------------------------------------------
 
 
-class ServerSettings(NamedTuple):
-    """The settings of a server, as `holdfast serve` uses them."""
-
-    config: Config
-    file: str | None
-    """The file that was read, or None."""
-    host: str
-    port: int
-    store: str
-    """URL of the store, including the password."""
-
-
 def _find_file(flag: str | None, env: Mapping[str, str]) -> str | None:
     """Return the configuration file to read, or None if there is none.
 
@@ -139,8 +127,8 @@ def _find_file(flag: str | None, env: Mapping[str, str]) -> str | None:
     return named or (DEFAULT_FILE if is_file(DEFAULT_FILE) else None)
 
 
-def load_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> ServerSettings:
-    """Load the settings of a server. Highest precedence first, they come from flags, environment, `.env` files, file and defaults.
+def load_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> Config:
+    """Load the configuration of a server. Highest precedence first, its values come from flags, environment, `.env` files, file and defaults.
 
     Args:
         flags: values of the flags `config`, `host`, `port`, `store` and `model`. A value that is None or missing is not set.
@@ -151,41 +139,42 @@ def load_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> ServerSet
     Raises:
         ConfigError: with all mistakes of the file, the flags and the environment.
     """
-    settings, found, _ = examine_settings(flags, env)
+    found, _ = examine_settings(flags, env)
     if found.problems:
         raise ConfigError(found.problems)
-    return settings
+    return found.config
 
 
-def examine_settings(
-    flags: Mapping[str, Any], env: Mapping[str, str]
-) -> tuple[ServerSettings, Examined, Sequence[str]]:
-    """Load the settings of a server. The arguments are those of `load_settings`.
+def examine_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Examined, Sequence[str]]:
+    """Load the configuration of a server, together with its mistakes. The arguments are those of `load_settings`.
 
     Returns:
-        The settings without wrong values; the configuration with the mistakes of file, environment and flags; and one message for each
-        `.env` file with secrets that every user of the machine can read.
+        The configuration with the mistakes of file, environment and flags, and one message for each `.env` file with secrets that every
+        user of the machine can read.
     """
     here = load_variables(env, (Path(),))
     file = _find_file(flags.get("config"), here)
     env = load_variables(env, (Path(file).parent, Path())) if file else here
     found = _examine_file(file, env) if file else _examine_text("", env, "defaults")
-    places, problems = dict(found.config.places), list(found.problems)
-    config = msgspec.structs.replace(found.config, model=flags.get("model") or None, places=places)
+    config, places, problems = found.config, dict(found.config.places), list(found.problems)
     given = {key: value for key in ("host", "port", "store") if (value := _find_given(key, flags, env))}
     for key, (_, origin) in given.items():
         path = key if key == "store" else f"gateway.{key}"
         places[path] = Place(path, origin=origin)
-    host = given["host"][0] if "host" in given else config.gateway.host
+    host = str(given["host"][0]) if "host" in given else config.gateway.host
     port = _read_port(*given["port"], problems) if "port" in given else None
+    gateway = msgspec.structs.replace(config.gateway, host=host, port=config.gateway.port if port is None else port)
+    mistake = find_store_mistake(config)
     if "store" in given:
-        store = given["store"][0]
+        store = str(given["store"][0])
+    elif mistake is None and not _has_store_mistake(config, found.wrong):
+        store = resolve_store_url(config)
     else:
-        mistake, is_unsure = find_store_mistake(config), _has_store_mistake(config, found.wrong)
-        problems += [config.format_mistake(*mistake)] if mistake and not is_unsure else []
-        store = DEFAULT_STORE if mistake or is_unsure else resolve_store_url(config)
-    settings = ServerSettings(config, file, str(host), config.gateway.port if port is None else port, str(store))
-    return settings, found._replace(config=config, problems=problems), list(env.exposed.values())
+        store = DEFAULT_STORE
+        problems += [config.format_mistake(*mistake)] if mistake and not _has_store_mistake(config, found.wrong) else []
+    model = flags.get("model") or None
+    config = msgspec.structs.replace(config, gateway=gateway, file=file, store=store, model=model, places=places)
+    return found._replace(config=config, problems=problems), list(env.exposed.values())
 
 
 def _find_given(key: str, flags: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Any, str] | None:

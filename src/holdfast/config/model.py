@@ -105,6 +105,10 @@ class Config(Document, frozen=True, kw_only=True):
 
     source: str = "defaults"
     """Name of the file in messages."""
+    file: str | None = None
+    """The file that was read; None: there is none."""
+    store: str = ""
+    """URL of the store, including the password; empty until flags and environment are applied, which may name another store."""
     places: dict[str, Place] = {}
     """Place of each key that is set, by its path in the model."""
     fallback: LLM = LLM(provider="offline")

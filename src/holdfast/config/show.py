@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 from msgspec import inspect
 
-from holdfast.config.loader import ServerSettings, load_settings
+from holdfast.config.loader import load_settings
 from holdfast.config.model import Config, Document
 from holdfast.config.resolve import resolve_llm
 from holdfast.config.yaml_tree import join_path
@@ -125,20 +125,18 @@ def _format_line(value: ShownValue) -> str:
     return f"{value.key}: {written.strip().removesuffix('...').strip()}"
 
 
-def list_values(settings: ServerSettings) -> Iterator[ShownValue]:
+def list_values(config: Config) -> Iterator[ShownValue]:
     """Yield every value with its source: first the language model that answers and the URL of the store, then all keys in their order."""
-    config = settings.config
     model = resolve_llm(config)
     yield ShownValue("model", model.model, f"--model {config.model}" if config.model else model.origin)
     given = "store" in config.places and config.places["store"].origin
-    yield ShownValue("store", mask_url(settings.store), given or _find_store_source(config))
-    replaced = {"gateway.host": settings.host, "gateway.port": settings.port}
+    yield ShownValue("store", mask_url(config.store), given or _find_store_source(config))
     found = _walk(config, inspect.type_info(Document), ())
     for parts, value in (one for one in found if one[1] != {}):
         path = ""
         for part in parts:
             path = join_path(path, f"[{part}]" if isinstance(part, int) else part)
-        yield ShownValue(path, replaced.get(path, value), _find_source(config, path))
+        yield ShownValue(path, value, _find_source(config, path))
 
 
 def _find_store_source(config: Config) -> str:

@@ -17,7 +17,7 @@ import anyio.to_thread
 import msgspec
 
 from holdfast.background import cancel_task
-from holdfast.config import Config, ServerSettings
+from holdfast.config import Config
 from holdfast.config.build import Clients, build_roster, build_tool_limits
 from holdfast.config.gateway import Gateway
 from holdfast.config.model import Document
@@ -44,25 +44,25 @@ class ConfigReloader:
 
     Args:
         hf: the `Holdfast` that gets the new agents, models and limits.
-        settings: the settings at startup.
+        config: the configuration at startup.
         read: reads the configuration from the same sources as at startup. It may raise `ConfigError`.
         clients: HTTP clients of the models.
-        check: raises `ConfigError` for settings that cannot be served.
-        apply: makes the server use the section `gateway` of the new settings.
+        check: raises `ConfigError` for a configuration that cannot be served.
+        apply: makes the server use the section `gateway` of the new configuration.
     """
 
     def __init__(
         self,
         hf: Holdfast,
-        settings: ServerSettings,
-        read: Callable[[], ServerSettings],
+        config: Config,
+        read: Callable[[], Config],
         *,
         clients: Clients,
-        check: Callable[[ServerSettings], None],
+        check: Callable[[Config], None],
         apply: Callable[[Gateway], None],
     ) -> None:
         self._hf = hf
-        self._settings = settings
+        self._config = config
         self._read = read
         self._clients = clients
         self._check = check
@@ -94,22 +94,20 @@ class ConfigReloader:
         """Reread the configuration, apply safe changes, and log the result."""
         try:
             found = await anyio.to_thread.run_sync(self._read)
-            taken = self._settings._replace(config=merge_configs(self._settings.config, found.config))
+            taken = merge_configs(self._config, found)
             self._check(taken)
-            roster = build_roster(taken.config, self._clients)
+            roster = build_roster(taken, self._clients)
         except HoldfastError as error:
             problems = error.problems if isinstance(error, ConfigError) else [str(error)]
-            fields = {"file": self._settings.file, "problems": problems}
+            fields = {"file": self._config.file, "problems": problems}
             _log.error("the configuration has errors and was not applied", extra={"fields": fields})
             return
-        changed = list(list_differences(self._settings.config, taken.config))
-        kept = sorted(
-            {*_list_other_differences(taken.config, found.config), *_list_place_differences(self._settings, found)}
-        )
-        gateway = taken.config.gateway
+        changed = list(list_differences(self._config, taken))
+        kept = sorted(_list_kept_differences(taken, found))
+        gateway = taken.gateway
         queueing = QueueSettings(mode=gateway.session_queue, timeout=gateway.queue_timeout)
         left = self._hf.replace_roster(roster, tool_limits=build_tool_limits(gateway), queueing=queueing)
-        self._settings = taken
+        self._config = taken
         for client in left:
             retire(client)
         fields = {"file": found.file, "changed": changed, "kept": kept}
@@ -159,17 +157,8 @@ def _compare_entries(before: dict[str, Any], after: dict[str, Any], path: str) -
             yield f"{path}.{name}"
 
 
-def _list_other_differences(one: Config, other: Config) -> Iterator[str]:
-    """Yield the changed keys that need a restart, except the keys for the server's address and store.
-
-    Flags of the command line may override address and store; see `_list_place_differences`.
-    """
-    of_places = ("databases.", "gateway.host", "gateway.port", "storage.sessions.backend", "storage.sessions.database")
-    yield from (path for path in list_differences(one, other) if not path.startswith(of_places))
-
-
-def _list_place_differences(old: ServerSettings, new: ServerSettings) -> Iterator[str]:
-    """Yield the changed keys for the server's address and store, whether the values come from flags, the environment or the file."""
-    yield from ["gateway.host"] * (old.host != new.host)
-    yield from ["gateway.port"] * (old.port != new.port)
-    yield from ["store"] * (old.store != new.store)
+def _list_kept_differences(one: Config, other: Config) -> Iterator[str]:
+    """Yield the changed keys that need a restart. Keys that name the store are listed as `store`, because a flag may override them."""
+    of_store = ("databases.", "storage.sessions.backend", "storage.sessions.database")
+    yield from (path for path in list_differences(one, other) if not path.startswith(of_store))
+    yield from ["store"] * (one.store != other.store)

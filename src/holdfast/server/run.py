@@ -25,7 +25,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from holdfast.agents import DEFAULT
-from holdfast.config import Config, ServerSettings, load_settings, resolve_llm
+from holdfast.config import Config, load_settings, resolve_llm
 from holdfast.config.build import Clients, build_roster, create_holdfast, create_store_folder
 from holdfast.config.check import list_missing_keys
 from holdfast.config.gateway import Gateway, explain_users, is_loopback
@@ -57,10 +57,10 @@ those.
 
 
 def serve(
-    settings: ServerSettings,
+    config: Config,
     *,
     tools: Iterable[Callable[..., Any] | Tool] = (),
-    again: Callable[[], ServerSettings] | None = None,
+    again: Callable[[], Config] | None = None,
 ) -> int:
     """Run the server until it is stopped, and return the exit code.
 
@@ -68,9 +68,9 @@ def serve(
     prints `stopped` on standard error.
 
     Args:
-        settings: settings from `holdfast.config.load_settings`.
+        config: configuration from `holdfast.config.load_settings`.
         tools: tools that run in this process; see `Holdfast`.
-        again: function that reads the settings again at SIGHUP; None: SIGHUP ends the process as usual.
+        again: function that reads the configuration again at SIGHUP; None: SIGHUP ends the process as usual.
 
     Raises:
         ConfigError: the configuration cannot be served.
@@ -78,13 +78,13 @@ def serve(
     """
     _bound_free_memory()
     clients = Clients()
-    hf, access = prepare(settings, clients=clients, tools=tools)
-    configure_logging(sys.stderr, hf.guard, settings.config.gateway.log_level)
-    if folder := create_store_folder(settings.store):
+    hf, access = prepare(config, clients=clients, tools=tools)
+    configure_logging(sys.stderr, hf.guard, config.gateway.log_level)
+    if folder := create_store_folder(config.store):
         print(f"created the folder {folder}", file=sys.stderr, flush=True)  # noqa: T201  # for the user at the terminal
     with asyncio.Runner(loop_factory=_make_loop) as runner:
         try:
-            code = runner.run(_run_until_terminated(_serve(hf, access, settings, clients, again)))
+            code = runner.run(_run_until_terminated(_serve(hf, access, config, clients, again)))
         except asyncio.CancelledError:  # stopped before it served, or while it closed
             code = 0
     print("stopped", file=sys.stderr, flush=True)  # noqa: T201  # for the user at the terminal
@@ -92,7 +92,7 @@ def serve(
 
 
 def prepare(
-    settings: ServerSettings, *, clients: Clients, tools: Iterable[Callable[..., Any] | Tool] = ()
+    config: Config, *, clients: Clients, tools: Iterable[Callable[..., Any] | Tool] = ()
 ) -> tuple[Holdfast, Access]:
     """Build the objects that `serve` runs. The store is not opened, and no port is used. `config check` calls this to find errors.
 
@@ -101,10 +101,10 @@ def prepare(
         InvalidRequest: a setting is wrong.
         MissingExtra: the configuration needs an extra that is not installed.
     """
-    _check_bind(settings)
-    _check_upstreams(settings)
-    hf = create_holdfast(settings, roster=build_roster(settings.config, clients), tools=tools)
-    return hf, create_access(hf, settings.config)
+    _check_bind(config)
+    _check_upstreams(config)
+    hf = create_holdfast(config, roster=build_roster(config, clients), tools=tools)
+    return hf, create_access(hf, config)
 
 
 def serve_file(
@@ -134,7 +134,7 @@ def serve_file(
         InvalidRequest: a strategy has a wrong name or is not a function.
     """
 
-    def read() -> ServerSettings:
+    def read() -> Config:
         return load_settings({"config": None if file is None else os.fspath(file)}, os.environ if env is None else env)
 
     strategies = strategies or {}
@@ -145,45 +145,45 @@ def serve_file(
         forget_strategies(strategies)
 
 
-def _check_bind(settings: ServerSettings) -> None:
+def _check_bind(config: Config) -> None:
     """Raise `ConfigError` if other machines could connect without a key.
 
     This is checked before the store is opened. So keys in the store are not considered here.
     """
-    auth, store = settings.config.auth, settings.store
-    if is_loopback(settings.host):
+    auth, store = config.auth, config.store
+    if is_loopback(config.gateway.host):
         return
     if auth.required is False:
-        raise make_exposed_error(settings, "auth.required is false")
+        raise make_exposed_error(config, "auth.required is false")
     if auth.kind == "keys" and store.startswith("sqlite:") and not Path(parse_path(store)).exists():
-        raise make_exposed_error(settings, "there are no API keys")
+        raise make_exposed_error(config, "there are no API keys")
 
 
-def _check_upstreams(settings: ServerSettings, *, port: int | None = None) -> None:
+def _check_upstreams(config: Config, *, port: int | None = None) -> None:
     """Raise `ConfigError` if the address of a model is the server's own address.
 
     Each model call would then reach this server, which would wait for itself. This happens easily: the environment variables that name an
     upstream for the server also name the server for its clients, and one shell may set them for both.
 
     Args:
-        settings: the settings to check.
+        config: the configuration to check.
         port: port on which the server listens; None: the configured port.
     """
-    for name in (DEFAULT, *settings.config.llms):
-        found = resolve_llm(settings.config, name)
+    for name in (DEFAULT, *config.llms):
+        found = resolve_llm(config, name)
         parts = urlsplit(found.base_url)
         host, its = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        if its == (port or settings.port) and (host == settings.host.strip("[]") or is_loopback(host)):
+        if its == (port or config.gateway.port) and (host == config.gateway.host.strip("[]") or is_loopback(host)):
             hint = "unset OPENAI_BASE_URL and ANTHROPIC_BASE_URL here, " if found.origin == "environment" else ""
             where = f"{found.origin}: base_url {mask_url(found.base_url)} is this server itself"
             raise ConfigError([f"{where}: {hint}set the address of the model, or listen on another port"])
 
 
-def make_exposed_error(settings: ServerSettings, why: str) -> ConfigError:
+def make_exposed_error(config: Config, why: str) -> ConfigError:
     """Return the error for a server that other machines could use without a key. `why` is the reason, for the message."""
     remedy = "Create a key with `holdfast keys create`, configure auth.jwt, or listen on 127.0.0.1"
     return ConfigError(
-        [f"host {settings.host!r} is not loopback and {why}: other machines could read every session. {remedy}"]
+        [f"host {config.gateway.host!r} is not loopback and {why}: other machines could read every session. {remedy}"]
     )
 
 
@@ -216,40 +216,28 @@ async def _run_until_terminated(work: Coroutine[Any, Any, int]) -> int:
 
 
 async def _serve(
-    hf: Holdfast, access: Access, settings: ServerSettings, clients: Clients, again: Callable[[], ServerSettings] | None
+    hf: Holdfast, access: Access, config: Config, clients: Clients, again: Callable[[], Config] | None
 ) -> int:
-    listening = _listen(settings.host, settings.port)
-    gateway = settings.config.gateway
+    gateway = config.gateway
+    listening = _listen(gateway.host, gateway.port)
+    port = listening.getsockname()[1]
     async with hf:
         await hf.store.ping()
         await access.begin()
-        if not await access.check_requires_key() and not is_loopback(settings.host):
-            raise make_exposed_error(settings, "there are no API keys")
+        if not await access.check_requires_key() and not is_loopback(gateway.host):
+            raise make_exposed_error(config, "there are no API keys")
         # Loading holds the interpreter lock for tenths of a second. Do it now, or all clients would wait later.
         await anyio.to_thread.run_sync(load_vocabularies)
         if any(llm.model != "offline" for llm in hf.roster.llms.values()):
             await anyio.to_thread.run_sync(load_http)
-        app = make_app(hf, gateway, access=access, inspector=settings.config.inspector, close=False)
-        server = _Server(
-            _configure_uvicorn(app, gateway),
-            make_banner(
-                settings,
-                hf,
-                listening.getsockname()[1],
-                requires_key=access.requires_key,
-                has_key=bool(await hf.store.keys(limit=1)),
-            ),
-        )
+        app = make_app(hf, gateway, access=access, inspector=config.inspector, close=False)
+        has_key = bool(await hf.store.keys(limit=1))
+        banner = make_banner(config, hf, port, requires_key=access.requires_key, has_key=has_key)
+        server = _Server(_configure_uvicorn(app, gateway), banner)
         reloading = None
         if again is not None:
-            reloading = ConfigReloader(
-                hf,
-                settings,
-                again,
-                clients=clients,
-                check=partial(_check_upstreams, port=listening.getsockname()[1]),
-                apply=partial(_apply_gateway, app),
-            )
+            check, apply = partial(_check_upstreams, port=port), partial(_apply_gateway, app)
+            reloading = ConfigReloader(hf, config, again, clients=clients, check=check, apply=apply)
         with _on_hangup(reloading):
             await server.serve(sockets=[listening])
         if reloading is not None:
@@ -383,29 +371,27 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def make_banner(settings: ServerSettings, hf: Holdfast, port: int, *, requires_key: bool, has_key: bool = True) -> str:
+def make_banner(config: Config, hf: Holdfast, port: int, *, requires_key: bool, has_key: bool = True) -> str:
     """Return the text that `serve` prints at the start: address, model, data, access, and a command to try.
 
     Args:
-        settings: the settings of the server.
+        config: the configuration of the server.
         hf: the `Holdfast` with the models.
         port: port on which the server listens.
         requires_key: True if every request needs a key or a token.
         has_key: True if the store contains keys.
     """
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    host = f"[{config.gateway.host}]" if ":" in config.gateway.host else config.gateway.host
     address = f"http://{host}:{port}"
     llm = hf.roster.find_llm(None)
-    where = (
-        _explain_offline(settings.config) if llm.model == "offline" else f" at {resolve_llm(settings.config).base_url}"
-    )
+    where = _explain_offline(config) if llm.model == "offline" else f" at {resolve_llm(config).base_url}"
     key = ' -H "authorization: Bearer $HOLDFAST_KEY"' if requires_key else ""
     access = "a key is required" if requires_key else "this machine only"
-    if not has_key and settings.config.auth.jwt is None:
+    if not has_key and config.auth.jwt is None:
         access += "; create a key with `holdfast keys create`"
-    gateway = settings.config.gateway
-    users = explain_users(gateway, settings.config.auth, has_key=has_key)
-    agents = list(settings.config.agents)  # requests select an agent by its name
+    gateway = config.gateway
+    users = explain_users(gateway, config.auth, has_key=has_key)
+    agents = list(config.agents)  # requests select an agent by its name
     spoken_to = f'"model":{msgspec.json.encode(agents[0]).decode()},' if agents else ""
     spoken_to += '"user":"ada",' if gateway.require_user else ""
     body = f'{{{spoken_to}"session_id":"try-it","messages":[{{"role":"user","content":"What do you see?"}}]}}'
@@ -413,10 +399,10 @@ def make_banner(settings: ServerSettings, hf: Holdfast, port: int, *, requires_k
         [
             f"Holdfast listens on {address}",
             f"  model   {llm.model}{where}",
-            *(f"  warning {line}" for line in list_missing_keys(settings.config)),
+            *(f"  warning {line}" for line in list_missing_keys(config)),
             *([f"  agents  {', '.join(agents)}  (select one with `model`)"] if agents else []),
-            f"  data    {mask_url(settings.store)}",
-            f"  config  {settings.file or 'none, defaults'}",
+            f"  data    {mask_url(config.store)}",
+            f"  config  {config.file or 'none, defaults'}",
             f"  access  {access}",
             *([f"  users   {users}"] if users else []),
             f"  base    {address}/v1  (any OpenAI client)",

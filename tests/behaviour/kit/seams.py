@@ -88,7 +88,7 @@ async def serve(
     hf: holdfast.Holdfast, config: Path, env: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[str, Any]]:
     """Serve an open `Holdfast` on a free port, with the file's settings of the gateway; the address, and the server."""
-    async with run_server(hf, load_settings({"config": str(config)}, env or {}).config) as served:
+    async with run_server(hf, load_settings({"config": str(config)}, env or {})) as served:
         yield served
 
 

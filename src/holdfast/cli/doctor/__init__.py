@@ -67,29 +67,30 @@ def run_checks(flags: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[Fin
         flags: values of the options `store` and `config`.
         env: the environment variables.
     """
-    from holdfast.cli.doctor import config, index, machine, store, upstream
+    from holdfast.cli.doctor import config as about_config
+    from holdfast.cli.doctor import index, machine, store, upstream
     from holdfast.config import load_settings
     from holdfast.config.build import build_python_settings
 
     yield machine.check_python()
     yield machine.check_distribution()
     yield machine.check_libraries()
-    yield from config.check_file(flags.get("config"), env)
+    yield from about_config.check_file(flags.get("config"), env)
     yield machine.check_tokenizer()
     yield machine.check_open_files()
     yield machine.check_clock()
     try:
-        settings = load_settings(flags, env)
+        config = load_settings(flags, env)
     except ConfigError as error:
-        yield config.report_unusable(error)
+        yield about_config.report_unusable(error)
         return
-    yield config.check_host(settings)
-    yield config.check_limits(settings)
-    yield machine.check_sandbox(build_python_settings(settings.config))
-    about_store = list(store.check_store(settings.store))
+    yield about_config.check_host(config)
+    yield about_config.check_limits(config)
+    yield machine.check_sandbox(build_python_settings(config))
+    about_store = list(store.check_store(config.store))
     yield from about_store
     if not any(one.check == "store" and one.level == "fail" for one in about_store):
-        yield from index.check_index(settings.config, settings.store)
-    yield from index.check_embedder(settings.config)
-    yield from config.check_workspaces(settings.config)
-    yield from upstream.check_upstreams(settings.config)
+        yield from index.check_index(config, config.store)
+    yield from index.check_embedder(config)
+    yield from about_config.check_workspaces(config)
+    yield from upstream.check_upstreams(config)

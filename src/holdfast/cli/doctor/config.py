@@ -9,7 +9,7 @@ from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.config import Config, ServerSettings
+    from holdfast.config import Config
     from holdfast.errors import ConfigError
     from holdfast.workspace import WorkspaceSettings
 
@@ -40,28 +40,26 @@ def report_unusable(error: ConfigError) -> Finding:
     return fail(CHECK, f"store, limits and models were not checked: {error.problems[0]}", "correct it first")
 
 
-def check_host(settings: ServerSettings) -> Finding:
+def check_host(config: Config) -> Finding:
     """Check that other machines cannot reach the address of `holdfast serve` without a key."""
     from holdfast.config.gateway import explain_users, is_loopback
 
-    where = f"{settings.host}, port {settings.port or 'any free one'}"
-    if is_loopback(settings.host):
-        users = explain_users(settings.config.gateway, settings.config.auth)
+    gateway = config.gateway
+    where = f"{gateway.host}, port {gateway.port or 'any free one'}"
+    if is_loopback(gateway.host):
+        users = explain_users(gateway, config.auth)
         return ok("host", f"{where}: reachable from this machine only{f'; {users}' if users else ''}")
-    kind = settings.config.auth.kind
+    kind = config.auth.kind
     if kind == "always":
         return ok("host", f"{where}: reachable from other machines, with a key")
     if kind == "keys":
         remedy = "create a key with `holdfast keys create`"
-        return warn(
-            "host",
-            f"{where}: reachable from other machines, with a key; `serve` refuses to start without a key",
-            remedy,
-        )
+        reached = f"{where}: reachable from other machines, with a key"
+        return warn("host", f"{reached}; `serve` refuses to start without a key", remedy)
     return fail("host", f"{where}: reachable from other machines without a key", "set gateway.host to 127.0.0.1")
 
 
-def check_limits(settings: ServerSettings) -> Finding:
+def check_limits(config: Config) -> Finding:
     """Report the limits that the server applies."""
     from holdfast import limits
     from holdfast.config import resolve_llm
@@ -69,7 +67,7 @@ def check_limits(settings: ServerSettings) -> Finding:
     from holdfast.sections import format_size
     from holdfast.server.limits import BODY_SECONDS
 
-    gateway, timeout = settings.config.gateway, resolve_llm(settings.config).timeout
+    gateway, timeout = config.gateway, resolve_llm(config).timeout
     parts = [
         f"request body {format_size(gateway.max_body)}, {format_duration(BODY_SECONDS)} to arrive",
         f"message {format_size(limits.REQUEST_MESSAGE_BYTES)}, {format_size(limits.MESSAGE_BYTES)} stored",
