@@ -18,16 +18,14 @@ from holdfast.errors import HoldfastError
 from holdfast.models import LimitedModel, Upstream
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import call_route
-from holdfast.server.inspector.frame import GLOBALS, HTML, PageQuery, render
+from holdfast.server.inspector.frame import GLOBALS, PageQuery, Pages, Values
 from holdfast.server.keys import ApiKeyObject, find_key
 from holdfast.server.permissions import Refused
-from holdfast.server.replies import Reply
-from holdfast.server.routes import Routes
 from holdfast.server.status import read_retention
 from holdfast.stores.keys import Role
 from holdfast.workspace.workspace import DEFAULT
 
-routes = Routes("inspector")
+routes = Pages()
 _LISTED: Final = 50
 """Keys or deletions on a page."""
 GLOBALS.update(roles=get_args(Role), modes=get_args(Mode), get_budget=get_budget)
@@ -47,38 +45,32 @@ class KeysQuery(PageQuery, kw_only=True):
     """Id of the last key on the page before."""
 
 
-@routes.add("GET", "/inspect/keys", "shared admin", answer=HTML)
-async def show_keys(call: Call, query: KeysQuery) -> Reply:
+@routes.page("/inspect/keys", "shared admin", "keys.html", "Keys")
+async def show_keys(call: Call, query: KeysQuery) -> Values:
     """Return the keys that the caller may manage."""
     given = {"limit": _LISTED, "tenant": query.tenant, "after": query.after}
     found = await call_route(call, "GET /v1/keys", {}, given)
-    return await render(
-        call,
-        "keys.html",
-        title="Keys",
-        keys=found["data"],
-        query=query,
-        is_own=call.caller.own,
-        requires_key=call.request.app.state.access.requires_key,
-        more={"after": found["last_id"]} if found["has_more"] else None,
-    )
+    return {
+        "keys": found["data"],
+        "is_own": call.caller.own,
+        "requires_key": call.request.app.state.access.requires_key,
+        "more": {"after": found["last_id"]} if found["has_more"] else None,
+    }
 
 
-@routes.add("GET", "/inspect/keys/{key_id}", "shared admin", answer=HTML)
-async def show_key(call: Call, query: PageQuery) -> Reply:
+@routes.page("/inspect/keys/{key_id}", "shared admin", "key.html")
+async def show_key(call: Call, query: PageQuery) -> Values:
     """Return everything that is known about a key, with the button that revokes it."""
     key = msgspec.to_builtins(ApiKeyObject.from_key(await find_key(call), call.hf.clock()))
     own = call.server_hf.tenant
     is_admin = key["role"] == "admin" and key["user_id"] is None
-    return await render(
-        call,
-        "key.html",
-        title=key["name"] or key["id"],
-        key=key,
-        is_mine=key["id"] == call.principal.key_id,
-        is_own_tenant=key["tenant"] == own,
-        is_last_admin=is_admin and not await _has_other_admin(call, key["id"], {key["tenant"], own}),
-    )
+    return {
+        "title": key["name"] or key["id"],
+        "key": key,
+        "is_mine": key["id"] == call.principal.key_id,
+        "is_own_tenant": key["tenant"] == own,
+        "is_last_admin": is_admin and not await _has_other_admin(call, key["id"], {key["tenant"], own}),
+    }
 
 
 async def _has_other_admin(call: Call, key_id: str, tenants: Collection[str]) -> bool:
@@ -106,8 +98,8 @@ class DeletionsQuery(PageQuery, kw_only=True):
     """Id of the last deletion on the page before."""
 
 
-@routes.add("GET", "/inspect/retention", "shared admin", answer=HTML)
-async def show_retention(call: Call, query: PageQuery) -> Reply:
+@routes.page("/inspect/retention", "shared admin", "retention.html", "Retention")
+async def show_retention(call: Call, query: PageQuery) -> Values:
     """Return the rules that end and delete sessions, and what each of them would do now."""
     found = msgspec.to_builtins(await read_retention(call))
     ttl, most, kept = found["session_ttl"], found["max_sessions"], found["retention"]
@@ -121,23 +113,16 @@ async def show_retention(call: Call, query: PageQuery) -> Reply:
             found["retired"],
         ),
     ]
-    return await render(call, "retention.html", title="Retention", found=found, rules=rules)
+    return {"found": found, "rules": rules}
 
 
-@routes.add("GET", "/inspect/deletions", "shared admin", answer=HTML)
-async def show_deletions(call: Call, query: DeletionsQuery) -> Reply:
+@routes.page("/inspect/deletions", "shared admin", "deletions.html", "Deletions")
+async def show_deletions(call: Call, query: DeletionsQuery) -> Values:
     """Return the journal of deletions with their receipts, newest first."""
     user_id = query.user_id or (None if query.session_id is None else "default")
     given = {"user_id": user_id, "session_id": query.session_id, "limit": _LISTED, "after": query.after}
     found = await call_route(call, "GET /v1/deletions", {}, given)
-    return await render(
-        call,
-        "deletions.html",
-        title="Deletions",
-        query=query,
-        deletions=found["data"],
-        more={"after": found["last_id"]} if found["has_more"] else None,
-    )
+    return {"deletions": found["data"], "more": {"after": found["last_id"]} if found["has_more"] else None}
 
 
 # -- agents ------------------------------------------------------------------------
@@ -187,22 +172,19 @@ class ModelRow:
         )
 
 
-@routes.add("GET", "/inspect/agents", "read", answer=HTML)
-async def show_agents(call: Call, query: PageQuery) -> Reply:
+@routes.page("/inspect/agents", "read", "agents.html", "Agents and models")
+async def show_agents(call: Call, query: PageQuery) -> Values:
     """Return the agents and models of the configuration."""
     roster = call.hf.roster
-    return await render(
-        call,
-        "agents.html",
-        title="Agents and models",
-        agents=list(roster.agents.values()),
-        models=[(name, ModelRow.from_llm(call, llm)) for name, llm in roster.llms.items()],
-        default=roster.context,
-    )
+    return {
+        "agents": list(roster.agents.values()),
+        "models": [(name, ModelRow.from_llm(call, llm)) for name, llm in roster.llms.items()],
+        "default": roster.context,
+    }
 
 
-@routes.add("GET", "/inspect/agents/{agent}", "read", answer=HTML)
-async def show_agent(call: Call, query: AgentQuery) -> Reply:
+@routes.page("/inspect/agents/{agent}", "read", "agent.html")
+async def show_agent(call: Call, query: AgentQuery) -> Values:
     """Return an agent: its settings, its team, its tools, and the commits of its workspace."""
     name, roster = call.path["agent"], call.hf.roster
     agent = roster.agents.get(name)
@@ -210,21 +192,18 @@ async def show_agent(call: Call, query: AgentQuery) -> Reply:
         raise Refused(404, "not_found", f"there is no agent {name[:80]!r}")
     context = roster.context if agent is None else agent.context
     history, problem = await _read_history(call, name, diff=query.diff)
-    return await render(
-        call,
-        "agent.html",
-        title=name,
-        agent=agent,
-        name=name,
-        model=ModelRow.from_llm(call, roster.find_llm(None if agent is None else agent.llm)),
-        context=context,
-        options=_list_options(context),
-        recalls=roster.recalls if agent is None or agent.recalls is None else agent.recalls,
-        tools=roster.find_responder(agent=None if agent is None else name).tools.tools.values(),
-        history=history,
-        problem=problem,
-        query=query,
-    )
+    return {
+        "title": name,
+        "agent": agent,
+        "name": name,
+        "model": ModelRow.from_llm(call, roster.find_llm(None if agent is None else agent.llm)),
+        "context": context,
+        "options": _list_options(context),
+        "recalls": roster.recalls if agent is None or agent.recalls is None else agent.recalls,
+        "tools": roster.find_responder(agent=None if agent is None else name).tools.tools.values(),
+        "history": history,
+        "problem": problem,
+    }
 
 
 def _list_options(context: ContextSettings) -> list[tuple[str, Any, bool, str]]:

@@ -10,14 +10,13 @@ from holdfast.server.artifacts import SAFETY_HEADERS, format_disposition
 from holdfast.server.body_streams import read_first_chunk
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import redirect
-from holdfast.server.inspector.frame import HTML, PageQuery, check_content, make_path, make_url, render
+from holdfast.server.inspector.frame import HTML, PageQuery, Pages, Values, check_content, make_path, make_url
 from holdfast.server.inspector.session import SESSION
 from holdfast.server.limits import INSPECTOR_IMAGE_BYTES, INSPECTOR_TEXT_CHARS
 from holdfast.server.replies import Reply
-from holdfast.server.routes import Routes
 from holdfast.wire.artifacts import ArtifactObject
 
-routes = Routes("inspector")
+routes = Pages()
 _LISTED: Final = 50
 _VERSIONS: Final = 100
 """Versions that a page lists."""
@@ -47,8 +46,8 @@ class ContentQuery(ArtifactQuery, kw_only=True):
     view: Literal["image", "download"] = "download"
 
 
-@routes.add("GET", "/inspect/artifacts", "read", answer=HTML)
-async def show_artifacts(call: Call, query: ArtifactsQuery) -> Reply:
+@routes.page("/inspect/artifacts", "read", "artifacts.html", "Artifacts")
+async def show_artifacts(call: Call, query: ArtifactsQuery) -> Values:
     """Return the artifacts that all sessions of a user share, and the user's last sessions, which have artifacts of their own."""
     if query.session_id is not None:
         path = make_path("/inspect/sessions/{session_id}/state", session_id=query.session_id)
@@ -56,23 +55,20 @@ async def show_artifacts(call: Call, query: ArtifactsQuery) -> Reply:
     user = call.get_owner_or_default(query.user_id)
     page = await call.hf.artifacts.page(UserRef(user), limit=_LISTED, after=query.after)
     sessions = await call.hf.sessions(user_id=user, limit=12)
-    return await render(
-        call,
-        "artifacts.html",
-        title="Artifacts",
-        user=user,
-        artifacts=[ArtifactObject.from_artifact(one) for one in page.artifacts],
-        sessions=sessions.sessions,
-        more={"user_id": user, "after": page.artifacts[-1].name} if page.has_more else None,
-    )
+    return {
+        "user": user,
+        "artifacts": [ArtifactObject.from_artifact(one) for one in page.artifacts],
+        "sessions": sessions.sessions,
+        "more": {"user_id": user, "after": page.artifacts[-1].name} if page.has_more else None,
+    }
 
 
 # -- one artifact ------------------------------------------------------------------
 
 
-@routes.add("GET", "/inspect/artifacts/{name}", "read", answer=HTML)
-@routes.add("GET", f"{SESSION}/artifacts/{{name}}", "read", answer=HTML)
-async def show_artifact(call: Call, query: ArtifactQuery) -> Reply:
+@routes.page("/inspect/artifacts/{name}", "read", "artifact.html")
+@routes.page(f"{SESSION}/artifacts/{{name}}", "read", "artifact.html")
+async def show_artifact(call: Call, query: ArtifactQuery) -> Values:
     """Return a version of an artifact: what is known about it, a preview, and the other versions."""
     scope = await _find_scope(call, query)
     name = check_name(call.path["name"])
@@ -82,21 +78,19 @@ async def show_artifact(call: Call, query: ArtifactQuery) -> Reply:
     # Only the routes of a session delete artifacts. Any session of the user can delete what they share.
     some = (await call.hf.sessions(user_id=scope.user_id, limit=1)).sessions if session is None else (session,)
     path = call.request.scope["path"]
-    return await render(
-        call,
-        "artifact.html",
-        title=name,
-        session=session,
-        artifact=ArtifactObject.from_artifact(artifact),
-        versions=[ArtifactObject.from_artifact(one) for one in reversed(versions.artifacts)],
-        has_more=versions.has_more,
-        text=await _read_text(call, artifact),
-        is_image=_is_image(artifact),
-        session_id=some[0].id if some else None,
-        user_id=scope.user_id,
-        content_url=make_url(f"{path}/content", user_id=query.user_id, version=artifact.version),
-        image_url=make_url(f"{path}/content", user_id=query.user_id, version=artifact.version, view="image"),
-    )
+    return {
+        "title": name,
+        "session": session,
+        "artifact": ArtifactObject.from_artifact(artifact),
+        "versions": [ArtifactObject.from_artifact(one) for one in reversed(versions.artifacts)],
+        "has_more": versions.has_more,
+        "text": await _read_text(call, artifact),
+        "is_image": _is_image(artifact),
+        "session_id": some[0].id if some else None,
+        "user_id": scope.user_id,
+        "content_url": make_url(f"{path}/content", user_id=query.user_id, version=artifact.version),
+        "image_url": make_url(f"{path}/content", user_id=query.user_id, version=artifact.version, view="image"),
+    }
 
 
 @routes.add("GET", "/inspect/artifacts/{name}/content", "read", answer=HTML)

@@ -10,10 +10,8 @@ from holdfast.domain.objects import Count
 from holdfast.domain.session import Session, StoredCompaction
 from holdfast.errors import CompactionNotFound, HoldfastError
 from holdfast.server.http import Call
-from holdfast.server.inspector.frame import HTML
-from holdfast.server.inspector.session import SESSION, SessionPageQuery, render_session
-from holdfast.server.replies import Reply
-from holdfast.server.routes import Routes
+from holdfast.server.inspector.frame import Values
+from holdfast.server.inspector.session import SESSION, SessionPageQuery, SessionPages
 from holdfast.sessions.compaction_views import (
     CompactionView,
     SourceMessage,
@@ -23,7 +21,7 @@ from holdfast.sessions.compaction_views import (
 )
 from holdfast.sessions.prompt_views import NEXT, PromptQuery, PromptView, view_prompt
 
-routes = Routes("inspector")
+routes = SessionPages()
 _STORED: Final = 50
 """Stored compactions on one page."""
 _SOURCES: Final = 40
@@ -53,37 +51,25 @@ class FactPiece(NamedTuple):
     """`kept`, `lost`, or empty."""
 
 
-@routes.add("GET", f"{SESSION}/compactions", "read", answer=HTML)
-async def show_compactions(call: Call, query: CompactionsQuery) -> Reply:
+@routes.page(f"{SESSION}/compactions", "read", "compactions.html", "Compactions", tab="compactions")
+async def show_compactions(call: Call, query: CompactionsQuery, session: Session) -> Values:
     """Return the list of compactions, or one of them next to the messages that it replaces."""
-    session = await call.get_session()
     stored = await call.hf.store.compactions(session.ref)
     if query.id is None and query.block is None:
-        prompt = await _view_next(call, session)
         older = [one for one in reversed(stored) if query.before is None or one.id < query.before]
-        return await render_session(
-            call,
-            session,
-            "compactions.html",
-            tab="compactions",
-            title="Compactions",
-            prompt=prompt,
-            stored=older[:_STORED],
-            more={"before": older[_STORED - 1].id} if len(older) > _STORED else None,
-        )
+        return {
+            "prompt": await _view_next(call, session),
+            "stored": older[:_STORED],
+            "more": {"before": older[_STORED - 1].id} if len(older) > _STORED else None,
+        }
     one, view = await _find(call, session, query, stored)
-    return await render_session(
-        call,
-        session,
-        "compaction.html",
-        tab="compactions",
-        title="Compaction",
-        one=one,
-        view=view,
-        block=query.block,
-        prompt_id=query.call,
-        split_facts=lambda message: list(split_facts(message, view)) if view else [],
-    )
+    return {
+        "template": "compaction.html",
+        "title": "Compaction",
+        "one": one,
+        "view": view,
+        "split_facts": lambda message: list(split_facts(message, view)) if view else [],
+    }
 
 
 async def _view_next(call: Call, session: Session) -> PromptView | None:

@@ -12,16 +12,14 @@ from holdfast.domain.objects import Count
 from holdfast.domain.session import Session
 from holdfast.limits import EXPLAIN_QUERY_CHARS, PROMPT_LOG
 from holdfast.server.http import Call
-from holdfast.server.inspector.frame import HTML, check_content
+from holdfast.server.inspector.frame import Values, check_content
 from holdfast.server.inspector.prompt import SECTIONS
-from holdfast.server.inspector.session import SESSION, SessionPageQuery, render_session
-from holdfast.server.replies import Reply
-from holdfast.server.routes import Routes
+from holdfast.server.inspector.session import SESSION, SessionPageQuery, SessionPages
 from holdfast.sessions.explanation import Explanation, MessageExplanation, Remedy, RemedyKind
 from holdfast.sessions.message_explanations import ExplainQuery, explain_messages
 from holdfast.sessions.prompt_views import NEXT, MessageMark, PromptQuery, find_sender, view_prompt
 
-routes = Routes("inspector")
+routes = SessionPages()
 _SUGGESTED: Final = 12
 """Messages that left the prompt recently and are suggested if nothing is searched for."""
 
@@ -59,10 +57,9 @@ class ShownExplanation(NamedTuple):
     """Settings to paste: a title, and the text in YAML."""
 
 
-@routes.add("GET", f"{SESSION}/forgotten", "read", answer=HTML)
-async def show_forgotten(call: Call, query: ForgottenQuery) -> Reply:
+@routes.page(f"{SESSION}/forgotten", "read", "forgotten.html", "Why forgotten", tab="forgotten")
+async def show_forgotten(call: Call, query: ForgottenQuery, session: Session) -> Values:
     """Return the page that explains why a message is not in the prompt."""
-    session = await call.get_session()
     turn = query.turn if query.turn is None or query.turn < session.turns else None
     words = (query.q or "").strip()[:EXPLAIN_QUERY_CHARS]
     if words:
@@ -81,19 +78,14 @@ async def show_forgotten(call: Call, query: ForgottenQuery) -> Reply:
     else:
         suggested = await _suggest(call, session, turn)
     found = explanation.messages if explanation else ()
-    return await render_session(
-        call,
-        session,
-        "forgotten.html",
-        tab="forgotten",
-        title="Why forgotten",
-        words=words,
-        turn=turn,
-        explanation=explanation,
-        found=[_show_explanation(one, explanation, responder.agent_name) for one in found if explanation],
-        suggested=suggested,
-        max_chars=EXPLAIN_QUERY_CHARS,
-    )
+    return {
+        "words": words,
+        "turn": turn,
+        "explanation": explanation,
+        "found": [_show_explanation(one, explanation, responder.agent_name) for one in found if explanation],
+        "suggested": suggested,
+        "max_chars": EXPLAIN_QUERY_CHARS,
+    }
 
 
 async def _suggest(call: Call, session: Session, turn: int | None) -> list[MessageMark]:

@@ -6,13 +6,13 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, partial, wraps
 from importlib.resources import files
 from itertools import islice
 from secrets import token_bytes
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 import jinja2
@@ -33,8 +33,9 @@ from holdfast.server.inspector.live import LiveUpdates
 from holdfast.server.limits import INSPECTOR_JSON_ITEMS, INSPECTOR_TEXT_CHARS
 from holdfast.server.permissions import Need, Refused, is_permitted
 from holdfast.server.replies import Reply
-from holdfast.server.routes import TEXT, Route
+from holdfast.server.routes import TEXT, Route, Routes
 
+F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 HTML: Final = {"text/html": TEXT}
 """The `answer` of a route that returns a page."""
 HEADERS: Final[Mapping[str, str]] = {
@@ -259,6 +260,46 @@ async def render(call: Call, template: str, *, title: str, status: int = 200, **
     """
     html = await run_cpu(render_template, template, {"page": PageView.from_call(call, title), **values})
     return Reply(html.encode(errors="replace"), status, HEADERS)
+
+
+Values = dict[str, Any] | Reply
+"""What a page returns: the variables of its template, which may also name another `template`, `title` or `status`; or a finished response."""
+
+
+class Pages(Routes):
+    """The pages of one subject."""
+
+    def __init__(self) -> None:
+        super().__init__("inspector")
+
+    def page(self, path: str, need: Need, template: str, title: str = "", tab: str = "") -> Callable[[F], F]:
+        """Return a decorator that declares a page: an async function that gets the request and its parameters, as a route does.
+
+        Args:
+            path: path, with parameters in braces.
+            need: permission that the page requires.
+            template: name of its template, which also gets the parameters.
+            title: its title.
+            tab: its tab, for pages of a session.
+        """
+
+        def declare(show: F) -> F:
+            @wraps(show)
+            async def handler(call: Call, **given: Any) -> Reply:
+                shown: Values = await show(call, **given)
+                if isinstance(shown, Reply):
+                    return shown
+                frame = {"template": template, "title": title, **self.make_frame(call, title, tab, given)}
+                return await render(call, **{**frame, **given, **shown})
+
+            self.add("GET", path, need, answer=HTML)(handler)
+            return show
+
+        return declare
+
+    def make_frame(self, call: Call, title: str, tab: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the variables that all pages of the subject have."""
+        return {}
 
 
 def render_template(template: str, values: Mapping[str, Any]) -> str:

@@ -30,16 +30,15 @@ from holdfast.limits import MEMORY_FILES, RECALLED_MEMORIES, SIGNALS_KEPT
 from holdfast.memory.files import NAMESPACE, FileVersion, HeldChange
 from holdfast.memory.lookup import RecalledMemories
 from holdfast.server.http import Call
-from holdfast.server.inspector.frame import GLOBALS, HTML, PageQuery, check_content, make_origin, make_url, render
+from holdfast.server.inspector.frame import GLOBALS, PageQuery, Pages, Values, check_content, make_origin, make_url
 from holdfast.server.memories import DiaryQuery, check_writes, diary, parse_owner
 from holdfast.server.memories import get as get_memory
 from holdfast.server.permissions import Refused
-from holdfast.server.replies import Reply
-from holdfast.server.routes import Order, Routes
+from holdfast.server.routes import Order
 from holdfast.sessions.memory_files import open_memory_files
 from holdfast.wire.memories import MemoryObject, MemoryScope
 
-routes = Routes("inspector")
+routes = Pages()
 _PAGES: Final = "/inspect/memories"
 _LISTED: Final = 50
 """Memories on a page of a list."""
@@ -203,8 +202,8 @@ class MemoriesQuery(OwnerQuery, kw_only=True):
     """Id of the last memory on the page before."""
 
 
-@routes.add("GET", _PAGES, "read", answer=HTML)
-async def show_memories(call: Call, query: MemoriesQuery) -> Reply:
+@routes.page(_PAGES, "read", "memories.html", "Memories")
+async def show_memories(call: Call, query: MemoriesQuery) -> Values:
     """Return the memories of an owner, filtered, or the answers to a question with their scores."""
     owners = await find_owner(call, query)
     if query.tag is not None:
@@ -224,19 +223,15 @@ async def show_memories(call: Call, query: MemoriesQuery) -> Reply:
         rows = [(one, None) for one in page.memories]
         more = {**owners.parameters, "after": page.memories[-1].id} if page.has_more else None
     reader = call.principal.user_id
-    return await render(
-        call,
-        "memories.html",
-        title="Memories",
-        owners=owners,
-        query=query,
-        rows=[(MemoryObject.from_memory(one, reader=reader), hit) for one, hit in rows],
-        note=note,
-        linked=await _find_row_sessions(call, [one for one, _ in rows]),
-        more=more,
-        is_filtered=any((query.q, query.status, query.type, query.tag, query.after)),
-        origin=make_origin(call),
-    )
+    return {
+        "owners": owners,
+        "rows": [(MemoryObject.from_memory(one, reader=reader), hit) for one, hit in rows],
+        "note": note,
+        "linked": await _find_row_sessions(call, [one for one, _ in rows]),
+        "more": more,
+        "is_filtered": any((query.q, query.status, query.type, query.tag, query.after)),
+        "origin": make_origin(call),
+    }
 
 
 async def _search(
@@ -295,8 +290,8 @@ class RecallCounts(NamedTuple):
         )
 
 
-@routes.add("GET", f"{_PAGES}/{{memory_id}}", "read", answer=HTML)
-async def show_memory(call: Call, query: MemoryQuery) -> Reply:
+@routes.page(f"{_PAGES}/{{memory_id}}", "read", "memory.html", "Memory")
+async def show_memory(call: Call, query: MemoryQuery) -> Values:
     """Return a memory: its text, sources, history and recalls."""
     memory = await get_memory(call)
     stored = await call.hf.memories.get(memory.id)
@@ -305,22 +300,18 @@ async def show_memory(call: Call, query: MemoryQuery) -> Reply:
     if reader is not None and owner.kind != "user":  # in which sessions of others it was recalled
         signals = [msgspec.structs.replace(one, session="") for one in signals]
     recalled_in = [one.session for one in signals[-_SIGNALS:] if one.session and owner.kind == "user"]
-    return await render(
-        call,
-        "memory.html",
-        title="Memory",
-        memory=memory,
-        stored=stored,
-        owners=Owners(owner=owner, known=(), is_bound=reader is not None, can_change=can_change(call, owner)),
-        sources=await _read_sources(call, stored, reader),
-        older=await _read_chain(call, stored, lambda one: one.supersedes),
-        newer=await _read_chain(call, stored, lambda one: [one.superseded_by] if one.superseded_by else []),
-        signals=[*reversed(signals)][:_SIGNALS],
-        recalls=RecallCounts.from_signals(signals),
-        linked=await _find_sessions(call, [SessionRef(owner.id, name) for name in recalled_in]),
-        query=query,
-        tested=None if query.q is None else await _search(call, query.q, owner, limit=_TESTED),
-    )
+    return {
+        "memory": memory,
+        "stored": stored,
+        "owners": Owners(owner=owner, known=(), is_bound=reader is not None, can_change=can_change(call, owner)),
+        "sources": await _read_sources(call, stored, reader),
+        "older": await _read_chain(call, stored, lambda one: one.supersedes),
+        "newer": await _read_chain(call, stored, lambda one: [one.superseded_by] if one.superseded_by else []),
+        "signals": [*reversed(signals)][:_SIGNALS],
+        "recalls": RecallCounts.from_signals(signals),
+        "linked": await _find_sessions(call, [SessionRef(owner.id, name) for name in recalled_in]),
+        "tested": None if query.q is None else await _search(call, query.q, owner, limit=_TESTED),
+    }
 
 
 async def _read_sources(call: Call, memory: Memory, reader: str | None) -> list[Source]:
@@ -377,8 +368,8 @@ class HeldQuery(OwnerQuery, kw_only=True):
     """Id of the last memory on the page before."""
 
 
-@routes.add("GET", f"{_PAGES}/held", "read", answer=HTML)
-async def show_held(call: Call, query: HeldQuery) -> Reply:
+@routes.page(f"{_PAGES}/held", "read", "memories_held.html", "Held for review")
+async def show_held(call: Call, query: HeldQuery) -> Values:
     """Return the memories and the changes of memory files that wait for a review."""
     owners = await find_owner(call, query)
     page = await call.hf.memories.page(owners.owner, status="quarantined", after=query.after, limit=_LISTED)
@@ -388,16 +379,13 @@ async def show_held(call: Call, query: HeldQuery) -> Reply:
         for owner in owners.known[:_OTHERS]
         if owner != owners.owner and (await store.memories(owner, status="quarantined", limit=1)).memories
     ]
-    return await render(
-        call,
-        "memories_held.html",
-        title="Held for review",
-        owners=owners,
-        held=[MemoryObject.from_memory(one, reader=call.principal.user_id) for one in page.memories],
-        more={**owners.parameters, "after": page.memories[-1].id} if page.has_more else None,
-        others=others,
-        linked=await _find_row_sessions(call, page.memories),
-    )
+    return {
+        "owners": owners,
+        "held": [MemoryObject.from_memory(one, reader=call.principal.user_id) for one in page.memories],
+        "more": {**owners.parameters, "after": page.memories[-1].id} if page.has_more else None,
+        "others": others,
+        "linked": await _find_row_sessions(call, page.memories),
+    }
 
 
 # -- memory files ------------------------------------------------------------------
@@ -412,24 +400,20 @@ class FilesQuery(OwnerQuery, kw_only=True):
     """File to show."""
 
 
-@routes.add("GET", f"{_PAGES}/files", "read", answer=HTML)
-async def show_files(call: Call, query: FilesQuery) -> Reply:
+@routes.page(f"{_PAGES}/files", "read", "memory_files.html", "Memory files")
+async def show_files(call: Call, query: FilesQuery) -> Values:
     """Return the memory files of a user, and the versions of one of them."""
     owners = await find_owner(call, query)
     if owners.owner.kind != "user":  # only users have memory files
         owner = Owner("user", call.get_owner_or_default(None))
         owners = Owners(owner=owner, known=owners.known, is_bound=owners.is_bound)
     files = open_memory_files(call.hf.engine, owners.owner.id, query.agent)
-    return await render(
-        call,
-        "memory_files.html",
-        title="Memory files",
-        owners=owners,
-        query=query,
-        agents=await _list_file_agents(call, owners.owner.id),
-        paths=await files.list_paths(MEMORY_FILES),
-        versions=await run_cpu(_compare, await files.list_versions(query.path) if query.path else []),
-    )
+    return {
+        "owners": owners,
+        "agents": await _list_file_agents(call, owners.owner.id),
+        "paths": await files.list_paths(MEMORY_FILES),
+        "versions": await run_cpu(_compare, await files.list_versions(query.path) if query.path else []),
+    }
 
 
 def _compare(versions: Sequence[FileVersion]) -> list[tuple[FileVersion, list[str]]]:
@@ -452,11 +436,9 @@ def _compare(versions: Sequence[FileVersion]) -> list[tuple[FileVersion, list[st
 # -- consolidation -----------------------------------------------------------------
 
 
-@routes.add("GET", f"{_PAGES}/diary", "read", answer=HTML)
-async def show_diary(call: Call, query: OwnerQuery) -> Reply:
+@routes.page(f"{_PAGES}/diary", "read", "memory_diary.html", "Consolidation")
+async def show_diary(call: Call, query: OwnerQuery) -> Values:
     """Return the consolidations of an owner's memories, newest first."""
     owners = await find_owner(call, query)
     found = await diary(call, DiaryQuery(**owners.fields, limit=20))
-    return await render(
-        call, "memory_diary.html", title="Consolidation", owners=owners, entries=found.data, has_more=found.has_more
-    )
+    return {"owners": owners, "entries": found.data, "has_more": found.has_more}

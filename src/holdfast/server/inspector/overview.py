@@ -5,33 +5,31 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 from holdfast.domain.activity import FINE, HOURLY, ActivityCounts, ActivityPoint
 from holdfast.domain.objects import json_schema
-from holdfast.domain.session import Session
 from holdfast.durations import format_duration, format_utc
 from holdfast.errors import HoldfastError
 from holdfast.limits import SORTED_SESSIONS
 from holdfast.numbers import format_count
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import (
-    HTML,
     InspectorState,
     PageQuery,
+    Pages,
     Segment,
+    Values,
     format_compact,
     format_number,
     format_share,
     make_origin,
-    render,
 )
 from holdfast.server.permissions import is_permitted
 from holdfast.server.replies import Reply
-from holdfast.server.routes import Routes
 from holdfast.sessions.session_list import find_state, summarize_sessions
 
-routes = Routes("inspector")
+routes = Pages()
 _LATEST: Final = 8
 _UNKNOWN: Final = "\N{EN DASH}"
 _STATES: Final = (("busy", "current"), ("active", "tail"), ("closed", "reserve"), ("expired", "headroom"))
@@ -62,28 +60,31 @@ class OverviewQuery(PageQuery, kw_only=True):
     range: Annotated[Literal["hours", "day", "month"], json_schema(description="time range of the charts")] = "day"
 
 
-@routes.add("GET", "/inspect/overview", "read", answer=HTML)
-async def show_overview(call: Call, query: OverviewQuery) -> Reply:
+@routes.page("/inspect/overview", "read", "overview.html", "Overview")
+async def show_overview(call: Call, query: OverviewQuery) -> Values:
     """Return the overview. Its public address is `/`."""
     owner = call.get_owner(None)
     sessions = (await call.hf.sessions(user_id=owner, limit=SORTED_SESSIONS)).sessions
     if not sessions:
-        return await render(call, "first_run.html", title="Overview", **_describe_server(call))
+        return {
+            "template": "first_run.html",
+            "address": make_origin(call),
+            "model": next(iter([*call.hf.roster.agents, *call.hf.roster.llms]), "gpt-4o"),
+            "needs_key": call.request.app.state.access.requires_key,
+        }
     chosen = next(one for one in RANGES if one.name == query.range)
     points = await _read_activity(call, chosen) if is_permitted(call.request.scope, "shared") else ()
-    return await render(
-        call,
-        "overview.html",
-        title="Overview",
-        ranges=RANGES,
-        chosen=chosen,
-        points=points,
-        cards=make_cards(points, chosen),
-        latest=await summarize_sessions(call.hf.engine, sessions[:_LATEST]),
-        states=_count_states(call, sessions),
-        counted="newest 500" if len(sessions) == SORTED_SESSIONS else "all",
-        checks=await _check_health(call),
-    )
+    counts: Counter[str] = Counter(find_state(call.hf.engine, session) for session in sessions)
+    return {
+        "ranges": RANGES,
+        "chosen": chosen,
+        "points": points,
+        "cards": make_cards(points, chosen),
+        "latest": await summarize_sessions(call.hf.engine, sessions[:_LATEST]),
+        "states": [Segment(colour, state, counts[state]) for state, colour in _STATES],
+        "counted": "newest 500" if len(sessions) == SORTED_SESSIONS else "all",
+        "checks": await _check_health(call),
+    }
 
 
 @routes.add("GET", "/inspect/overview/events", "read", answer={"text/event-stream": {"schema": {"type": "string"}}})
@@ -103,18 +104,6 @@ async def _read_activity(call: Call, chosen: Range) -> Sequence[ActivityPoint]:
     now = call.hf.clock()
     first = now - now % chosen.step - (chosen.steps - 1) * chosen.step
     return await call.hf.engine.activity.read(first, now + 1, chosen.step)
-
-
-def _count_states(call: Call, sessions: Sequence[Session]) -> list[Segment]:
-    counts: Counter[str] = Counter(find_state(call.hf.engine, session) for session in sessions)
-    return [Segment(colour, state, counts[state]) for state, colour in _STATES]
-
-
-def _describe_server(call: Call) -> dict[str, Any]:
-    base = make_origin(call)
-    roster = call.hf.roster
-    model = next(iter([*roster.agents, *roster.llms]), "gpt-4o")
-    return {"address": base, "model": model, "needs_key": call.request.app.state.access.requires_key}
 
 
 # -- charts ------------------------------------------------------------------------

@@ -13,18 +13,16 @@ from holdfast.domain.objects import Count, json_schema
 from holdfast.domain.session import Session
 from holdfast.errors import HoldfastError
 from holdfast.server.http import Call
-from holdfast.server.inspector.frame import GLOBALS, HTML, Segment, make_session_url
+from holdfast.server.inspector.frame import GLOBALS, Segment, Values, make_session_url
 from holdfast.server.inspector.prompt_words import describe_run, name_decision
-from holdfast.server.inspector.session import SESSION, SessionPageQuery, render_session
+from holdfast.server.inspector.session import SESSION, SessionPageQuery, SessionPages
 from holdfast.server.limits import INSPECTOR_MESSAGES
-from holdfast.server.replies import Reply
-from holdfast.server.routes import Routes
 from holdfast.sessions.message_explanations import decode_escapes
 from holdfast.sessions.model_calls import CallId, list_calls, parse_call_id
 from holdfast.sessions.prompt_sections import FREE, PromptChange
 from holdfast.sessions.prompt_views import NEXT, MessageMark, PromptMessage, PromptQuery, PromptView, view_prompt
 
-routes = Routes("inspector")
+routes = SessionPages()
 SECTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "system": ("system", "System prompt"),
     "tools": ("tools", "Tools"),
@@ -124,10 +122,9 @@ class Side(NamedTuple):
     error: str = ""
 
 
-@routes.add("GET", f"{SESSION}/prompt", "read", answer=HTML)
-async def show_prompt(call: Call, query: PromptPageQuery) -> Reply:
+@routes.page(f"{SESSION}/prompt", "read", "prompt.html", "Prompt", tab="prompt")
+async def show_prompt(call: Call, query: PromptPageQuery, session: Session) -> Values:
     """Return the prompt view of a session."""
-    session = await call.get_session()
     handle = call.hf.handle(session)
     call_id = await find_call_id(call, session, query.call)
     wanted = PromptQuery(
@@ -140,26 +137,20 @@ async def show_prompt(call: Call, query: PromptPageQuery) -> Reply:
     view = await view_prompt(call.hf.engine, session.ref, handle.responder, wanted)
     sides = await _compare(call, session, query, view) if query.compares else ()
     built = [side.view for side in sides if side.view]
-    return await render_session(
-        call,
-        session,
-        "prompt.html",
-        tab="prompt",
-        title="Prompt",
-        view=view,
-        position=view.call.turn_id if view.call else session.turns,
-        window=_make_window(view),
-        strip=_make_strip(session, view),
-        decisions=_sum_decisions(view),
-        messages=show_messages(view)[query.start : query.start + INSPECTOR_MESSAGES],
-        removed=_list_removed(view),
-        sides=sides,
-        widest=max((one.total_tokens + _get_free(one) for one in built), default=0),
-        in_log=[{one.seqs[0] for one in view.messages if one.kind == "entry"} for view in built],
-        opens_messages=all(len(one.messages) <= _OPEN for one in built),
-        keeps_room=bool(_get_free(view)) and any(run.decision in {"compacted", "evicted"} for run in view.decisions),
-        query=query,
-    )
+    return {
+        "view": view,
+        "position": view.call.turn_id if view.call else session.turns,
+        "window": _make_window(view),
+        "strip": _make_strip(session, view),
+        "decisions": _sum_decisions(view),
+        "messages": show_messages(view)[query.start : query.start + INSPECTOR_MESSAGES],
+        "removed": _list_removed(view),
+        "sides": sides,
+        "widest": max((one.total_tokens + _get_free(one) for one in built), default=0),
+        "in_log": [{one.seqs[0] for one in view.messages if one.kind == "entry"} for view in built],
+        "opens_messages": all(len(one.messages) <= _OPEN for one in built),
+        "keeps_room": bool(_get_free(view)) and any(run.decision in {"compacted", "evicted"} for run in view.decisions),
+    }
 
 
 async def find_call_id(call: Call, session: Session, given: str | None) -> str:

@@ -1,6 +1,6 @@
 """The pages of one session: their frame with head and tabs, the transcript, one message, changes of the session, and live updates.
 
-A page of a session extends `session_base.html` and is rendered with `render_session`. Its tab is in `TABS`.
+A page of a session is declared with `SessionPages`, and its tab is in `TABS`.
 """
 
 from __future__ import annotations
@@ -15,25 +15,24 @@ from holdfast.errors import EntryNotFound, SessionNotFound
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import redirect
 from holdfast.server.inspector.frame import (
-    HTML,
     InspectorState,
     PageQuery,
+    Pages,
+    Values,
     hides_content,
     make_session_url,
-    render,
 )
 from holdfast.server.inspector.session_copies import make_continue_command, make_replay_commands, to_markdown
 from holdfast.server.inspector.transcript import Block, LogPage, TurnGroup, group_turns, read_page
 from holdfast.server.limits import INSPECTOR_MESSAGES
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
-from holdfast.server.routes import TEXT, Routes
+from holdfast.server.routes import TEXT
 from holdfast.sessions.carry_over import CARRIED_FROM
 from holdfast.sessions.message_explanations import ExplainQuery, find_entries, get_text, quote_match
 from holdfast.sessions.session_list import compute_cached_share, find_expiry_time, find_state
 from holdfast.wire.openai import to_entry_json
 
-routes = Routes("inspector")
 SESSION: Final = "/inspect/sessions/{session_id}"
 """Path of the pages of a session."""
 TABS: Final = (
@@ -68,33 +67,25 @@ class SessionHead:
     Args:
         call: the request.
         session: the session.
-        path: path of the page.
+        tab: last part of the path of the page's tab, such as `prompt`; empty: the transcript.
     """
 
-    def __init__(self, call: Call, session: Session, path: str = "") -> None:
+    def __init__(self, call: Call, session: Session, tab: str) -> None:
         self.state = find_state(call.hf.engine, session)
         self.expires_at = find_expiry_time(call.hf.engine, session)
         self.cache_share = compute_cached_share(session)
         self.links = list(_find_links(session))
         self.warnings = list(_find_warnings(session, is_busy=self.state == "busy"))
-        self.tabs = [(make_session_url(session, *filter(None, [name])), title, name == path) for name, title in TABS]
+        self.tabs = [(make_session_url(session, *filter(None, [name])), title, name == tab) for name, title in TABS]
 
 
-async def render_session(
-    call: Call, session: Session, template: str, *, tab: str = "", title: str = "", **values: Any
-) -> Reply:
-    """Return a page of a session.
+class SessionPages(Pages):
+    """Pages of which those of one session have the parameter `session`, and templates that extend `session_base.html`."""
 
-    Args:
-        call: the request.
-        session: the session.
-        template: name of a template that extends `session_base.html`.
-        tab: last part of the path of the page's tab, such as `prompt`; empty: the transcript.
-        title: title of the page; empty: the session's id.
-        values: variables of the template.
-    """
-    head = SessionHead(call, session, tab)
-    return await render(call, template, title=title or session.id, session=session, head=head, **values)
+    def make_frame(self, call: Call, title: str, tab: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the head of the session, and its id as the title of pages without one."""
+        session: Session | None = given.get("session")
+        return {} if session is None else {"head": SessionHead(call, session, tab), "title": title or session.id}
 
 
 def _find_links(session: Session) -> Iterator[SessionLink]:
@@ -115,6 +106,9 @@ def _find_warnings(session: Session, *, is_busy: bool) -> Iterator[str]:
     if session.tail.open_calls and not is_busy:
         count = len(session.tail.open_calls)
         yield f"{count} tool call{'s have' if count > 1 else ' has'} no result yet."
+
+
+routes = SessionPages()
 
 
 # -- the transcript --------------------------------------------------------------
@@ -150,10 +144,9 @@ class Hits(NamedTuple):
     """Number of the message before which the next page of hits begins; None if there is none."""
 
 
-@routes.add("GET", SESSION, "read", answer=HTML)
-async def show_session(call: Call, query: TranscriptQuery) -> Reply:
+@routes.page(SESSION, "read", "session.html")
+async def show_session(call: Call, query: TranscriptQuery, session: Session) -> Values:
     """Return the transcript of a session, by turns: the newest page, or the page with a message."""
-    session = await call.get_session()
     if query.go is not None:
         view = None if query.view == "pretty" else query.view
         return redirect(f"{make_session_url(session, at=query.go, view=view)}#m-{query.go}")
@@ -162,19 +155,16 @@ async def show_session(call: Call, query: TranscriptQuery) -> Reply:
     page = await read_page(call.hf.store, session.ref, session.tail.next_seq, query.at)
     calls = await _read_calls(call, session, page.entries)
     groups = group_turns(page, calls)
-    return await render_session(
-        call,
-        session,
-        "session.html",
-        log=page,
-        groups=groups,
-        chosen=query.at,
-        focus=_find_focus(query, page, groups),
-        raw=query.view == "raw",
-        words=query.q,
-        hits=await _search(call, session, query),
-        continue_command=make_continue_command(call, session),
-    )
+    return {
+        "log": page,
+        "groups": groups,
+        "chosen": query.at,
+        "focus": _find_focus(query, page, groups),
+        "raw": query.view == "raw",
+        "words": query.q,
+        "hits": await _search(call, session, query),
+        "continue_command": make_continue_command(call, session),
+    }
 
 
 def _find_focus(query: TranscriptQuery, page: LogPage, groups: Sequence[TurnGroup]) -> int | None:
@@ -213,56 +203,48 @@ async def load_entry(call: Call, session: Session) -> Entry:
     return found[0]
 
 
-@routes.add("GET", MESSAGE, "read", answer=HTML)
-async def show_message(call: Call, query: SessionPageQuery) -> Reply:
+@routes.page(MESSAGE, "read", "session_message.html")
+async def show_message(call: Call, query: SessionPageQuery, session: Session) -> Values:
     """Return the page of one message: as stored, copies in other formats, and what can be done with it."""
-    session = await call.get_session()
     entry = await load_entry(call, session)
-    return await render_session(
-        call,
-        session,
-        "session_message.html",
-        title=f"Message {entry.seq}",
-        block=Block(entry, tuple((one, None) for one in entry.message.tool_calls)),
-        entry=entry,
-        markdown=to_markdown(to_entry_json(entry)),
-        commands=make_replay_commands(call, session, entry),
-    )
+    return {
+        "title": f"Message {entry.seq}",
+        "block": Block(entry, tuple((one, None) for one in entry.message.tool_calls)),
+        "entry": entry,
+        "markdown": to_markdown(to_entry_json(entry)),
+        "commands": make_replay_commands(call, session, entry),
+    }
 
 
 # -- changes ---------------------------------------------------------------------
 
 
-@routes.add("GET", f"{SESSION}/manage", "write", answer=HTML)
-async def show_manage(call: Call, query: SessionPageQuery) -> Reply:
+@routes.page(f"{SESSION}/manage", "write", "session_manage.html", "Manage")
+async def show_manage(call: Call, query: SessionPageQuery, session: Session) -> Values:
     """Return the page with which a session is closed, moved or deleted, and its expiry set."""
-    session = await call.get_session()
-    more: dict[str, Any] = {"agents": list(call.hf.roster.agents), "is_durable": call.hf.store.durable}
-    return await render_session(call, session, "session_manage.html", title="Manage", **more)
+    return {"agents": list(call.hf.roster.agents), "is_durable": call.hf.store.durable}
 
 
-@routes.add("GET", f"{SESSION}/delete", "write", answer=HTML)
-async def confirm_delete(call: Call, query: SessionPageQuery) -> Reply:
+@routes.page(f"{SESSION}/delete", "write", "session_delete.html", "Delete")
+async def confirm_delete(call: Call, query: SessionPageQuery, session: Session) -> Values:
     """Return the page that asks whether to delete a session."""
-    return await render_session(call, await call.get_session(), "session_delete.html", title="Delete")
+    return {}
 
 
-@routes.add("GET", f"{MESSAGE}/erase", "write", answer=HTML)
-async def confirm_erase(call: Call, query: SessionPageQuery) -> Reply:
+@routes.page(f"{MESSAGE}/erase", "write", "session_erase.html")
+async def confirm_erase(call: Call, query: SessionPageQuery, session: Session) -> Values:
     """Return the page that asks whether to erase a message."""
-    session = await call.get_session()
     entry = await load_entry(call, session)
-    return await render_session(call, session, "session_erase.html", title=f"Erase message {entry.seq}", entry=entry)
+    return {"title": f"Erase message {entry.seq}", "entry": entry}
 
 
-@routes.add("GET", f"{SESSION}/turns/{{turn}}", "write", answer=HTML)
-async def confirm_turn(call: Call, query: SessionPageQuery) -> Reply:
+@routes.page(f"{SESSION}/turns/{{turn}}", "write", "session_turn.html")
+async def confirm_turn(call: Call, query: SessionPageQuery, session: Session) -> Values:
     """Return the page with which a session is forked at a turn or rewound to it."""
-    session = await call.get_session()
     turn = call.get_path_number("turn", "turn must be the number of a turn")
     if turn >= session.turns:
         raise Refused(404, "not_found", f"the session has no turn {turn}")
-    return await render_session(call, session, "session_turn.html", title=f"Turn {turn}", turn=turn)
+    return {"title": f"Turn {turn}", "turn": turn}
 
 
 # -- live updates ----------------------------------------------------------------
@@ -285,9 +267,8 @@ class LogMark(NamedTuple):
 
 
 @routes.add("GET", f"{SESSION}/events", "read", answer={"text/event-stream": TEXT})
-async def follow_session(call: Call, query: EventsQuery) -> Reply:
+async def follow_session(call: Call, query: EventsQuery, session: Session) -> Reply:
     """Send an event with the number of new messages whenever the log of a session changes, until the session is deleted."""
-    session = await call.get_session()
     state: InspectorState = call.request.app.state.inspector
     mark = _make_mark(session)
 

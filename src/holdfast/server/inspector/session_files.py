@@ -75,10 +75,9 @@ class MediumQuery(SessionPageQuery, kw_only=True):
 
 
 @routes.add("GET", f"{SESSION}/media/{{seq}}/{{part}}", "read", answer=_ANY)
-async def get_medium(call: Call, query: MediumQuery) -> Reply:
+async def get_medium(call: Call, query: MediumQuery, session: Session) -> Reply:
     """Return the medium in one part of a message."""
     check_content(call)
-    session = await call.get_session()
     entry = await load_entry(call, session)
     part = call.get_path_number("part", "part must be the number of a part")
     found = _find_medium(entry.message, part)
@@ -114,10 +113,9 @@ def _make_headers(mime: str | None, name: str, download: bool) -> dict[str, str]
 
 
 @routes.add("GET", f"{MESSAGE}/raw", "read", answer={"application/json": TEXT})
-async def get_message(call: Call, query: SessionPageQuery) -> Reply:
+async def get_message(call: Call, query: SessionPageQuery, session: Session) -> Reply:
     """Return a message as JSON, as it is stored."""
     check_content(call)
-    session = await call.get_session()
     entry = await load_entry(call, session)
     data = await run_cpu(_encode_entry, entry)
     headers = {**_HEADERS, "content-type": "application/json; charset=utf-8"}
@@ -151,10 +149,9 @@ class ExportPageQuery(SessionPageQuery, kw_only=True):
 
 
 @routes.add("GET", f"{SESSION}/export", "read", answer=_ANY)
-async def export_session(call: Call, query: ExportPageQuery) -> Reply:
+async def export_session(call: Call, query: ExportPageQuery, session: Session) -> Reply:
     """Return a session as a file: a JSON export, its messages as JSON lines, or its transcript as Markdown."""
     check_content(call)
-    session = await call.get_session()
     kind, suffix = _FORMATS[query.format]
     headers = {**_make_headers(None, f"{session.id}.{suffix}", download=True), "content-type": kind}
     if query.format == "json":

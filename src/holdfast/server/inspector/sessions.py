@@ -17,15 +17,15 @@ from holdfast.search.queries import SearchHit, SearchResults
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import check_path
 from holdfast.server.inspector.actions import read_form, run_route
-from holdfast.server.inspector.frame import HTML, PageQuery, check_content, render
+from holdfast.server.inspector.frame import HTML, PageQuery, Pages, Values, check_content, render
 from holdfast.server.permissions import permit
 from holdfast.server.replies import Reply
-from holdfast.server.routes import Order, Routes, read_query
+from holdfast.server.routes import Order, read_query
 from holdfast.server.search import Moment
 from holdfast.sessions.session_list import SessionSummary, SortKey, find_state, sort_sessions, summarize_sessions
 from holdfast.wire.strict_json import parse_time
 
-routes = Routes("inspector")
+routes = Pages()
 _LISTED: Final = 25
 """Sessions on a page."""
 _FOUND: Final = 20
@@ -93,8 +93,8 @@ class Found(NamedTuple):
         return SessionRef(self.user_id, hit.session_id)
 
 
-@routes.add("GET", "/inspect/sessions", "read", answer=HTML)
-async def show_sessions(call: Call, query: SessionListQuery) -> Reply:
+@routes.page("/inspect/sessions", "read", "session_list.html", "Sessions")
+async def show_sessions(call: Call, query: SessionListQuery) -> Values:
     """Return a page of the list of sessions, or of the messages that a search found."""
     words = (query.q or "").strip()
     if len(words) > QUERY_CHARS:
@@ -108,19 +108,15 @@ async def show_sessions(call: Call, query: SessionListQuery) -> Reply:
         values["listed"] = await _list_sessions(call, query, filters)
     elif has_index:
         values["found"], values["coverage"] = await _search(call, query, words, filters)
-    return await render(
-        call,
-        "session_list.html",
-        title="Sessions",
-        query=query,
-        words=words,
-        has_index=has_index,
-        owner=call.get_owner(None),
-        agents=sorted(call.hf.roster.agents),
-        columns=COLUMNS,
-        highest=SORTED_SESSIONS,
+    return {
+        "words": words,
+        "has_index": has_index,
+        "owner": call.get_owner(None),
+        "agents": sorted(call.hf.roster.agents),
+        "columns": COLUMNS,
+        "highest": SORTED_SESSIONS,
         **values,
-    )
+    }
 
 
 def make_filters(call: Call, query: SessionListQuery) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.domain.objects import Id, NonEmpty
+from holdfast.domain.session import Session
 from holdfast.domain.state import get_scope
 from holdfast.errors import HoldfastError, RecordNotFound
 from holdfast.server.http import Call
@@ -18,6 +19,7 @@ from holdfast.server.inspector.actions import call_route, decode_field, read_for
 from holdfast.server.inspector.frame import (
     HTML,
     PageQuery,
+    Values,
     check_content,
     format_editable_json,
     make_origin,
@@ -25,13 +27,13 @@ from holdfast.server.inspector.frame import (
     make_url,
     render,
 )
-from holdfast.server.inspector.session import SESSION, SessionPageQuery, render_session
+from holdfast.server.inspector.session import SESSION, SessionPageQuery, SessionPages
 from holdfast.server.permissions import Need, is_permitted, permit
 from holdfast.server.replies import Reply
-from holdfast.server.routes import Order, Routes
+from holdfast.server.routes import Order
 from holdfast.wire.artifacts import ArtifactObject
 
-routes = Routes("inspector")
+routes = SessionPages()
 _RECORDS: Final = "/inspect/state/records"
 _KEYS: Final = 100
 """Keys on a page."""
@@ -127,49 +129,39 @@ class SessionStateQuery(SessionPageQuery, kw_only=True):
     """Last key on the page before."""
 
 
-@routes.add("GET", "/inspect/state", "read", answer=HTML)
-async def show_state(call: Call, query: StateQuery) -> Reply:
+@routes.page("/inspect/state", "read", "state.html", "State")
+async def show_state(call: Call, query: StateQuery) -> Values:
     """Return the state of the app or of a user."""
     place = find_place(call, query)
     state = await _read_state(call, place)
     keys = sorted(key for key in state if (query.q or "") in key and key > (query.after or ""))
-    return await render(
-        call,
-        "state.html",
-        title="State",
-        place=place,
-        query=query,
-        rows=await run_cpu(_make_rows, state, keys[:_KEYS]),
-        total=len(state),
-        more={**place.parameters, "after": keys[_KEYS - 1]} if len(keys) > _KEYS else None,
-        can_change=is_permitted(call.request.scope, place.get_need("state")),
-        origin=make_origin(call),
-    )
+    return {
+        "place": place,
+        "rows": await run_cpu(_make_rows, state, keys[:_KEYS]),
+        "total": len(state),
+        "more": {**place.parameters, "after": keys[_KEYS - 1]} if len(keys) > _KEYS else None,
+        "can_change": is_permitted(call.request.scope, place.get_need("state")),
+        "origin": make_origin(call),
+    }
 
 
-@routes.add("GET", f"{SESSION}/state", "read", answer=HTML)
-async def show_session_state(call: Call, query: SessionStateQuery) -> Reply:
+@routes.page(f"{SESSION}/state", "read", "session_state.html", "State and files", tab="state")
+async def show_session_state(call: Call, query: SessionStateQuery, session: Session) -> Values:
     """Return the state and the artifacts of a session."""
-    session = await call.get_session()
     place = Place(scope="session", user_id=session.user_id, session_id=session.id)
     state = await _read_state(call, place)
     own = sorted(key for key in state if get_scope(key) == "session" and key > (query.after or ""))
     shared = sorted(key for key in state if get_scope(key) != "session")
     artifacts = await call.hf.artifacts.page(session.ref, limit=_KEYS)
-    return await render_session(
-        call,
-        session,
-        "session_state.html",
-        tab="state",
-        title="State and files",
-        place=place,
-        rows=await run_cpu(_make_rows, state, own[:_KEYS]),
-        more={"after": own[_KEYS - 1]} if len(own) > _KEYS else None,
-        shared=await run_cpu(_make_rows, state, shared[:_KEYS]),
-        more_shared=len(shared[_KEYS:]),
-        artifacts=[ArtifactObject.from_artifact(one) for one in artifacts.artifacts],
-        has_more=artifacts.has_more,
-    )
+    return {
+        "place": place,
+        "rows": await run_cpu(_make_rows, state, own[:_KEYS]),
+        "more": {"after": own[_KEYS - 1]} if len(own) > _KEYS else None,
+        "shared": await run_cpu(_make_rows, state, shared[:_KEYS]),
+        "more_shared": len(shared[_KEYS:]),
+        "artifacts": [ArtifactObject.from_artifact(one) for one in artifacts.artifacts],
+        "has_more": artifacts.has_more,
+    }
 
 
 def _make_rows(state: Mapping[str, Any], keys: list[str]) -> list[tuple[str, str, int]]:
@@ -199,8 +191,8 @@ class RecordsQuery(PlaceQuery, kw_only=True):
     """Id of the last record on the page before."""
 
 
-@routes.add("GET", _RECORDS, "read", answer=HTML)
-async def show_records(call: Call, query: RecordsQuery) -> Reply:
+@routes.page(_RECORDS, "read", "records.html", "Records")
+async def show_records(call: Call, query: RecordsQuery) -> Values:
     """Return the records of an owner in a namespace, or those that answer a question."""
     place = find_place(call, query)
     namespaces = await call_route(call, "GET /v1/records/namespaces", query={**place.query, "limit": _NAMESPACES})
@@ -218,19 +210,15 @@ async def show_records(call: Call, query: RecordsQuery) -> Reply:
     elif namespaces["data"] or query.namespace:
         selected |= {"order": query.order, "after": query.after}
         found = await call_route(call, "GET /v1/records", query=selected)
-    return await render(
-        call,
-        "records.html",
-        title="Records",
-        place=place,
-        query=query,
-        namespaces=namespaces["data"],
-        has_more_namespaces=namespaces["has_more"],
-        records=found["data"],
-        notes=found.get("notes", []),
-        more={**place.parameters, "after": found["last_id"]} if found["has_more"] else None,
-        can_change=is_permitted(call.request.scope, place.get_need("records")),
-    )
+    return {
+        "place": place,
+        "namespaces": namespaces["data"],
+        "has_more_namespaces": namespaces["has_more"],
+        "records": found["data"],
+        "notes": found.get("notes", []),
+        "more": {**place.parameters, "after": found["last_id"]} if found["has_more"] else None,
+        "can_change": is_permitted(call.request.scope, place.get_need("records")),
+    }
 
 
 # -- one value ---------------------------------------------------------------------
@@ -302,40 +290,39 @@ class ValueForm:
         self.value = value if self.record["encoding"] == "base64" else await run_cpu(format_editable_json, value)
         return self
 
-    async def render(self, call: Call) -> Reply:
-        """Return the page of the value with the form."""
+    def show(self, call: Call) -> dict[str, Any]:
+        """Return the variables of the page of the value with the form."""
         left = None
         if self.record is not None and self.record["expires_at"] is not None:
             left = max(1, (self.record["expires_at"] - call.hf.clock()) // 1000)
-        return await render(
-            call,
-            "value.html",
-            title=self.key or ("Add a value" if self.kind == "state" else "New record"),
-            status=409 if self.is_conflict else 400 if self.error else 200,
-            form=self,
-            place=self.place,
-            seconds_left=left,
-            can_change=is_permitted(call.request.scope, self.need),
-        )
+        return {
+            "template": "value.html",
+            "title": self.key or ("Add a value" if self.kind == "state" else "New record"),
+            "status": 409 if self.is_conflict else 400 if self.error else 200,
+            "form": self,
+            "place": self.place,
+            "seconds_left": left,
+            "can_change": is_permitted(call.request.scope, self.need),
+        }
 
 
-@routes.add("GET", "/inspect/state/edit", "write", answer=HTML)
-async def edit_state(call: Call, query: KeyQuery) -> Reply:
+@routes.page("/inspect/state/edit", "write", "value.html")
+async def edit_state(call: Call, query: KeyQuery) -> Values:
     """Return the form that changes a key, or adds one."""
     check_content(call)
     form = ValueForm(kind="state", place=find_place(call, query), key=query.key or "")
     permit(call.request.scope, form.need)
-    return await (await form.read(call)).render(call)
+    return (await form.read(call)).show(call)
 
 
-@routes.add("GET", "/inspect/state/record", "read", answer=HTML)
-async def show_record(call: Call, query: RecordQuery) -> Reply:
+@routes.page("/inspect/state/record", "read", "value.html")
+async def show_record(call: Call, query: RecordQuery) -> Values:
     """Return a record with the form that changes it, or an empty form."""
     place = find_place(call, query)
     form = ValueForm(kind="records", place=place, key=query.key or "", namespace=query.namespace or "")
     if form.key and (await form.read(call)).record is None:
         raise RecordNotFound(form.key)
-    return await form.render(call)
+    return form.show(call)
 
 
 @routes.add("POST", "/inspect/state/save", "write", answer=HTML, lenient=True)
@@ -376,10 +363,10 @@ async def _save(call: Call, kind: Literal["records", "state"]) -> Reply:
         form.error = str(exc)
         await form.read(call)
         form.base = given["base"]
-        return await form.render(call)
+        return await render(call, **form.show(call))
     form.is_conflict = (await form.read(call)).base != given["base"] or not await _write(call, form, body)
     if form.is_conflict:
-        return await (await form.read(call)).render(call)
+        return await render(call, **(await form.read(call)).show(call))
     done = ("state" if kind == "state" else "record") + ("_deleted" if given["delete"] else "_saved")
     if kind == "state" or given["delete"]:
         return return_to(form.list_url, done)
