@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from holdfast.domain.images import Flat, Pricing, find_pricing
 from holdfast.domain.media.parts import get_picture, show_to_model
 from holdfast.domain.messages import Message, Part, ToolCall
-from holdfast.domain.provider_items import DETAILS, ENCRYPTED, is_provider_compaction, list_details
+from holdfast.domain.provider_items import DETAILS, ENCRYPTED, HOSTED, is_provider_compaction, list_details
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -257,11 +257,13 @@ class _Counter:
         filled = {key: value for key, value in extra.items() if value not in (None, "", [], {})}
         if not filled:
             return 0
-        encrypted = sum(
-            len(one["item"][ENCRYPTED]) for one in list_details(extra) if is_provider_compaction(one["item"])
-        )
+        items = [one["item"] for one in list_details(extra)]
+        encrypted = sum(len(one[ENCRYPTED]) for one in items if is_provider_compaction(one))
         if encrypted:
             filled[DETAILS] = []
+        elif items:  # their provider gets only the items
+            others = [one for one in extra[DETAILS] if not isinstance(one, dict) or one.get("type") != HOSTED]
+            filled[DETAILS] = [*others, *items]
         return self.text(_to_json(filled)) + encrypted // ENCRYPTED_CHARS_PER_TOKEN
 
 

@@ -27,7 +27,7 @@ SHOWN_AFTER: Final = "[media: shown after the results]"
 """Placeholder in a tool's result for media, which Chat Completions do not allow there."""
 FROM_RESULT: Final = "[media in the result of {id}]"
 """Text before the media of a tool's result. The media are moved to a later message."""
-_SHORT: Final = re.compile(r"[a-zA-Z0-9_-]{1,40}")
+_PLAIN: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _NINE: Final = re.compile(r"[a-zA-Z0-9]{9}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Names of speakers that OpenAI accepts. Any other one is written before the text."""
@@ -142,7 +142,7 @@ def _fit_message(given: Message, profile: Profile, model: Any, declared: Collect
     name = given.name
     if name is not None and not (profile.names and _NAME.fullmatch(name)):
         name, content = None, add_label(content, f"{name}: ")
-    result_of = None if given.tool_call_id is None else _fit_id(given.tool_call_id, profile)
+    result_of = None if given.tool_call_id is None else fit_id(given.tool_call_id, nine=profile.nine)
     fields = {"content": content, "tool_calls": calls, "tool_call_id": result_of, "name": name, "extra": extra}
     return given.evolve(role=role, **fields)
 
@@ -179,7 +179,7 @@ def _has_foreign_details(details: Any, model: Any) -> bool:
 
 
 def _fit_call(call: ToolCall, profile: Profile, declared: Collection[Any], *, sign: bool) -> ToolCall:
-    call = with_id(call, _fit_id(call.id, profile))
+    call = with_id(call, fit_id(call.id, nine=profile.nine))
     extra = {name: value for name, value in call.extra.items() if name not in _OF_CALLS or name in profile.fields}
     if sign and "thought_signature" in profile.required and "thought_signature" not in str(extra.get("extra_content")):
         extra["extra_content"] = {"google": {"thought_signature": NO_SIGNATURE}}
@@ -193,11 +193,18 @@ def _fit_call(call: ToolCall, profile: Profile, declared: Collection[Any], *, si
     )
 
 
-def _fit_id(call_id: str, profile: Profile) -> str:
-    if (_NINE if profile.nine else _SHORT).fullmatch(call_id):
+def fit_id(call_id: str, *, nine: bool = False, longest: int = 40) -> str:
+    """Return the id of a call with length and characters that an upstream accepts. A call and its result get the same id.
+
+    Args:
+        call_id: The id.
+        nine: True: exactly nine letters and digits.
+        longest: Maximum length.
+    """
+    if len(call_id) <= longest and (_NINE if nine else _PLAIN).fullmatch(call_id):
         return call_id
     digest = hashlib.blake2b(call_id.encode(errors="replace")).hexdigest()
-    return digest[:9] if profile.nine else f"call_{digest[:32]}"
+    return digest[:9] if nine else f"call_{digest[:32]}"
 
 
 def _can_merge(one: Message, other: Message) -> bool:

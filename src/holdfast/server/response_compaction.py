@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from holdfast.accounting import run_cpu
@@ -116,11 +116,7 @@ async def _list_user_items(hf: Holdfast, session: Session, sent: Any, *, is_stor
         return [item async for item in iterate_items(hf, session) if _is_user_message(item)]
     if isinstance(sent, str):
         sent = [{"role": "user", "content": sent}]
-    return [_complete(item, at) for at, item in enumerate(_list_mappings(sent)) if _is_user_message(item)]
-
-
-def _list_mappings(sent: Any) -> Sequence[Mapping[str, Any]]:
-    return [item for item in sent if isinstance(item, Mapping)] if isinstance(sent, list) else ()
+    return [_complete(item, at) for at, item in enumerate(sent or ()) if _is_user_message(item)]
 
 
 def _is_user_message(item: Mapping[str, Any]) -> bool:

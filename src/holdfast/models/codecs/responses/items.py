@@ -9,9 +9,8 @@ stored whole in the `origin` of the message next to it, and never sent to a mode
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from holdfast.domain.messages import UNSPOKEN_PARTS, Message, Part, ToolCall
 from holdfast.domain.provider_items import (
@@ -25,6 +24,7 @@ from holdfast.domain.provider_items import (
 from holdfast.errors import InvalidMessage
 from holdfast.models.codecs.responses.ids import Place, is_reference
 from holdfast.models.codecs.responses.tools import INPUT, fit_name, make_function_name, wrap_input
+from holdfast.models.fitting import fit_id
 from holdfast.numbers import is_whole
 from holdfast.wire.openai import convert_parts, describe_left_out, parse_message
 
@@ -37,8 +37,9 @@ _INPUTS: Final = ("input_text", "input_image", "input_file")
 """Types of parts of messages and outputs in a request to an upstream."""
 _SILENT: Final = frozenset({"id", "status", "type"})
 """Fields of an item that a message need not contain."""
+_ID_CHARS: Final = 64
+"""Maximum length of the id of a call."""
 _OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
-_CALL_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 PREFIXES: Final = {
     "message": "msg",
     "function_call": "fc",
@@ -68,17 +69,14 @@ def parse_items(value: Any, where: str = "input") -> list[Message]:
     groups: list[_Group] = []
     for at, given in enumerate(value):
         item, made = _parse_item(given, f"{where}[{at}]")
-        _add_item(groups, item, made)
+        if not groups or _begins_message(item, made, groups[-1]):
+            groups.append([])
+        groups[-1].append((item, made))
     return [_make_message(group) for group in _join_unplaced(groups)]
 
 
-class _Group(NamedTuple):
-    """Consecutive items that become one message."""
-
-    is_reply: bool
-    items: list[Item]
-    made: list[Message | ToolCall]
-    """The messages or calls that items became. Some items have no equivalent."""
+_Group = list[tuple[Item, Message | ToolCall | None]]
+"""Consecutive items that become one message, each with the message or call that it becomes. Some items have no equivalent."""
 
 
 def _parse_item(given: Any, where: str) -> tuple[Item, Message | ToolCall | None]:
@@ -97,50 +95,43 @@ def _parse_item(given: Any, where: str) -> tuple[Item, Message | ToolCall | None
     return item, _parse_output(item, where) if kind in _OUTPUTS else None
 
 
-def _add_item(groups: list[_Group], item: Item, made: Message | ToolCall | None) -> None:
-    is_input = isinstance(made, Message) and made.role != "assistant"
-    last = groups[-1] if groups else None
-    if (
-        is_input
-        or is_foreign_compaction(item)
-        or last is None
-        or (not last.is_reply and (made is not None or item["type"] == "reasoning"))
-    ):  # providers begin a reply with a compaction item
-        last = None
-    if last is None:
-        last = _Group(not is_input, [], [])
-        groups.append(last)
-    last.items.append(item)
-    if made is not None:
-        last.made.append(made)
+def _begins_message(item: Item, made: Message | ToolCall | None, group: _Group) -> bool:
+    """Return True if an item after a group begins a new one. Providers begin a reply with a compaction item, or with reasoning."""
+    is_of_reply = made is not None or item["type"] == "reasoning"
+    return _is_input(made) or is_foreign_compaction(item) or (_is_input(group[0][1]) and is_of_reply)
+
+
+def _is_input(made: Message | ToolCall | None) -> bool:
+    return isinstance(made, Message) and made.role != "assistant"
 
 
 def _join_unplaced(groups: Sequence[_Group]) -> list[_Group]:
     """Return the groups that become messages. Items of the others are added to the group before them, or to the first one."""
     joined: list[_Group] = []
-    unplaced: list[Item] = []
+    unplaced: _Group = []
     for group in groups:
-        if group.made or any(map(is_foreign_compaction, group.items)):
-            joined.append(group._replace(items=[*unplaced, *group.items]))
+        if any(made is not None or is_foreign_compaction(item) for item, made in group):
+            joined.append([*unplaced, *group])
             unplaced = []
         else:
-            (joined[-1].items if joined else unplaced).extend(group.items)
+            (joined[-1] if joined else unplaced).extend(group)
     return joined
 
 
 def _make_message(group: _Group) -> Message:
-    texts = [made for made in group.made if isinstance(made, Message)]
-    compactions = [item for item in group.items if is_foreign_compaction(item)]
-    if group.is_reply:
+    items = [item for item, _ in group]
+    texts = [made for _, made in group if isinstance(made, Message)]
+    calls = tuple(made for _, made in group if isinstance(made, ToolCall))
+    compactions = [item for item in items if is_foreign_compaction(item)]
+    if any(map(_is_input, texts)):
+        message = texts[0]
+    else:
         content: Any = tuple(part for text in texts for part in _list_parts(text)) if len(texts) > 1 else None
         content = texts[0].content if len(texts) == 1 else content
-        calls = tuple(made for made in group.made if isinstance(made, ToolCall))
         message = with_compactions(Message(role="assistant", content=content, tool_calls=calls), compactions)
-    else:
-        message = texts[0]
-    rest = group.items[len(compactions) :]
+    rest = items[len(compactions) :]
     is_whole = all(map(_is_plain, rest)) and all(item["type"] == "function_call" for item in rest[1:])
-    return message if is_whole else message.evolve(origin={ITEMS: group.items})
+    return message if is_whole else message.evolve(origin={ITEMS: items})
 
 
 def is_foreign_compaction(item: Mapping[str, Any]) -> bool:
@@ -322,7 +313,7 @@ def encode_prompt(messages: Iterable[Message], upstream: str, declared: Collecti
             content = [part if part["type"] in _INPUTS else _describe(part["type"], part) for part in content]
         if message.role == "tool":
             kind = "custom_tool_call_output" if message.tool_call_id in custom else "function_call_output"
-            yield {"type": kind, "call_id": _fit_id(message.tool_call_id), "output": content}
+            yield {"type": kind, "call_id": fit_id(message.tool_call_id or "", longest=_ID_CHARS), "output": content}
             continue
         if message.role == "user" and (name := (message.name or "").strip()):  # the API has no field for the speaker
             texts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
@@ -345,37 +336,39 @@ def _encode_reply(message: Message, mark: str) -> Iterator[Item]:
     They include reasoning that this upstream encrypted, the calls of tools that it ran, and compactions. Compaction items that a client sent
     name no upstream.
     """
-    parts: list[Item] = []
+    said = ""
     for text, detail in split_reply(message):
-        item = detail.get("item") if detail is not None and detail.get("format") == FORMAT else None
-        item = item if isinstance(item, Mapping) else {}
-        own = detail is not None and detail.get("format") == FORMAT and detail.get("upstream") == mark
-        if own and text:
-            about: Item = next(iter(item.get("content") or ()), {})
-            content = [*parts, {**about, "type": "output_text", "text": text}]
-            yield {**item, "type": "message", "role": "assistant", "content": content}
-            parts = []
-        elif text:
-            parts = _append_text(parts, text)
-        elif detail is not None and is_provider_compaction(item) and (own or detail.get("upstream") is None):
+        about = {} if detail is None or detail.get("format") != FORMAT else detail
+        item = about["item"] if isinstance(about.get("item"), Mapping) else {}
+        own = about.get("upstream") == mark
+        if text and own:
+            yield from [_make_reply_item([_make_text(said)])] if said else []
+            part: Item = next(iter(item.get("content") or ()), {})
+            yield {**item, **_make_reply_item([{**part, **_make_text(text)}])}
+            said = ""
+        said += "" if own else text
+        if about.get("type") == "reasoning.encrypted" and own and about.get("data"):
+            summary = [{"type": "summary_text", "text": text} for text in about.get("summaries") or ()]
+            name = {"id": about["id"]} if about.get("id") else {}
+            more = _find_own_fields(message, mark, "id", about.get("id"))
+            yield {"type": "reasoning", **name, "summary": summary, ENCRYPTED: about["data"], **more}
+        elif (is_provider_compaction(item) and about.get("upstream") in (None, mark)) or (
+            own and item.get("type") not in (None, *PREFIXES)
+        ):  # the provider stores nothing, so it would not find the item by its id
             yield {name: value for name, value in item.items() if name != "id"}
-        elif own and detail is not None and detail.get("type") == "reasoning.encrypted" and detail.get("data"):
-            summary = [{"type": "summary_text", "text": text} for text in detail.get("summaries") or ()]
-            about = {"id": detail["id"]} if detail.get("id") else {}
-            more = _find_own_fields(message, mark, "id", detail.get("id"))
-            yield {"type": "reasoning", **about, "summary": summary, ENCRYPTED: detail["data"], **more}
-        elif own and item.get("type") not in (None, "compaction", *PREFIXES):
-            # The provider stores nothing, so it would not find the item by its id.
-            yield {name: value for name, value in item.items() if name != "id"}
+    parts = [_make_text(said)] if said else []
     parts += map(_encode_reply_part, message.content) if isinstance(message.content, tuple) else ()
     parts += [{"type": "refusal", "refusal": message.extra["refusal"]}] if message.extra.get("refusal") else []
     if parts:
-        yield {"type": "message", "role": "assistant", "content": parts}
+        yield _make_reply_item(parts)
 
 
-def _append_text(parts: list[Item], text: str) -> list[Item]:
-    whole = "".join(part["text"] for part in parts) + text
-    return [{"type": "output_text", "text": whole}]
+def _make_text(text: str) -> Item:
+    return {"type": "output_text", "text": text}
+
+
+def _make_reply_item(parts: list[Item]) -> Item:
+    return {"type": "message", "role": "assistant", "content": parts}
 
 
 def _find_own_fields(message: Message, mark: str, name: str, value: Any) -> Item:
@@ -391,20 +384,16 @@ def _encode_reply_part(part: Part) -> Item:
     if part.type == "refusal":
         return {"type": "refusal", "refusal": part.text or ""}
     if part.text is None and part.type not in UNSPOKEN_PARTS:
-        return {"type": "output_text", "text": describe_left_out(part.type, part.extra)}
-    return {"type": "output_text", "text": part.text or ""}
+        return _make_text(describe_left_out(part.type, part.extra))
+    return _make_text(part.text or "")
 
 
 def _encode_call(call: ToolCall, declared: Collection[Any]) -> Item:
     # A call by another model may have a name that only that model's provider accepts.
-    about = {"call_id": _fit_id(call.id), "name": call.name if call.name in declared else fit_name(call.name)}
+    about = {
+        "call_id": fit_id(call.id, longest=_ID_CHARS),
+        "name": call.name if call.name in declared else fit_name(call.name),
+    }
     if call.type == "custom":
         return {"type": "custom_tool_call", **about, INPUT: call.arguments}
     return {"type": "function_call", **about, "arguments": call.arguments or "{}"}
-
-
-def _fit_id(call_id: str | None) -> str | None:
-    """Return the id of a tool call with length and characters that the API accepts. A call and its result get the same id."""
-    if call_id is None or _CALL_ID.fullmatch(call_id):
-        return call_id
-    return f"call_{hashlib.blake2b(call_id.encode(errors='replace'), digest_size=16).hexdigest()}"

@@ -122,10 +122,8 @@ def decode_request(body: Fields) -> ResponsesRequest:
         fields.pop("parallel_tool_calls", None)  # OpenAI rejects it without tools
     if (choice := parse_choice(body.get("tool_choice"), tools.names)) is not None and tools.functions:
         fields["tool_choice"] = choice
-    conversation, previous = (
-        _parse_conversation(body.get("conversation")),
-        _read(body, "previous_response_id", str, "a string") or None,
-    )
+    conversation = _parse_conversation(body.get("conversation"))
+    previous = _read(body, "previous_response_id", str, "a string") or None
     if conversation is not None and previous is not None:
         message = "previous_response_id and conversation cannot be sent together: send one of them"
         raise InvalidRequest(message, param="previous_response_id")
