@@ -12,8 +12,7 @@ from mcp import Client
 
 import holdfast
 from holdfast.mcp_server import protocol
-from holdfast.mcp_server.call_limiter import CallLimiter
-from holdfast.mcp_server.caller import McpCaller
+from holdfast.mcp_server.caller import CallLimiter, McpCaller
 from holdfast.memory.memories import Memories
 
 

@@ -16,17 +16,17 @@ S = TypeVar("S", bound=msgspec.Struct)
 REF: Final = "#/components/schemas/{name}"
 
 
-def json_schema(**keywords: Any) -> msgspec.Meta:
-    """Return an annotation that describes a field with JSON Schema keywords.
+def json_schema(*structs: type, **keywords: Any) -> msgspec.Meta:
+    """Return an annotation that describes a field with JSON Schema keywords, which can refer to the schemas of `structs`.
 
     The keywords do not validate anything. Limits are checked where they are defined.
     """
-    return msgspec.Meta(extra_json_schema=keywords)
+    return msgspec.Meta(extra_json_schema=keywords, extra={"structs": structs})
 
 
 def same_as(kind: type) -> msgspec.Meta:
     """Return an annotation that gives a field the JSON schema of `kind`, although its value is a dict."""
-    return json_schema(**{"$ref": REF.format(name=kind.__name__)})
+    return json_schema(kind, **{"$ref": REF.format(name=kind.__name__)})
 
 
 class Answer(msgspec.Struct, forbid_unknown_fields=True):

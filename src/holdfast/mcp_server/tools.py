@@ -343,7 +343,6 @@ def make_tool(caller: McpCaller, name: str) -> Tool:
     return tool_from(method)
 
 
-@cache
 def describe_tool(name: str) -> Tool:
     """Return a tool with its description and schema, but without a caller, so it cannot be called."""
     return tool_from(MethodType(getattr(McpTools, name), object()), name=name)

@@ -13,7 +13,7 @@ from starlette.routing import Route as StarletteRoute
 from holdfast.config.gateway import Gateway
 from holdfast.config.inspector import Inspector
 from holdfast.holdfast import Holdfast
-from holdfast.mcp_server.call_limiter import CallLimiter
+from holdfast.mcp_server.caller import CallLimiter
 from holdfast.server import (
     artifacts,
     compactions,

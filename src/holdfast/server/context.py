@@ -39,7 +39,7 @@ from holdfast.sessions.model_calls import CallSummary
 from holdfast.sessions.preview_objects import PreviewRequest, to_context
 from holdfast.sessions.prompt_views import PromptQuery, PromptView, view_prompt
 from holdfast.wire.exports import parse_system_messages
-from holdfast.wire.sessions import SystemMessages
+from holdfast.wire.sessions import Message, SystemMessages
 
 routes = Routes("messages")
 _ONE: Final = "/v1/sessions/{session_id}"
@@ -219,9 +219,10 @@ class Build(Answer, kw_only=True):
 
 
 _SENT: Final = json_schema(
+    *(Message, AnthropicMessage, GeminiContent),
     items={
         "anyOf": [{"$ref": f"#/components/schemas/{one}"} for one in ("Message", "AnthropicMessage", "GeminiContent")]
-    }
+    },
 )
 
 

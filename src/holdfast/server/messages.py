@@ -61,7 +61,9 @@ class EntryList(Page[EntryJson, int]):
 _OPERATIONS: Final = json_schema(minItems=1, description=f"at most {STATE_CHANGES} operations")
 _Messages = Annotated[
     Any,
-    json_schema(description="messages to append, at least one", type="array", items=make_ref(NewMessage), minItems=1),
+    json_schema(
+        NewMessage, description="messages to append, at least one", type="array", items=make_ref(NewMessage), minItems=1
+    ),
 ]
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 from msgspec import UNSET
 
 from holdfast.docstrings import list_field_docs
-from holdfast.domain.objects import REF, Answer, OpenObject, Request
+from holdfast.domain.objects import REF, OpenObject, Request
 
 Schema = dict[str, Any]
-_REF: Final = re.compile(re.escape(REF.format(name="")) + r"(\w+)")
 
 
 def make_ref(kind: type) -> Schema:
@@ -24,26 +22,23 @@ def make_ref(kind: type) -> Schema:
 
 def make_components(kinds: Iterable[type]) -> dict[str, Schema]:
     """Return the schemas, by name, of the structs in `kinds` and of all structs that these refer to."""
-    known = {one.__name__: one for kind in (Answer, Request, OpenObject) for one in _list_subclasses(kind)}
-    wanted = {kind.__name__: kind for kind in kinds}
-    named, found = set(wanted), dict[str, Schema]()
-    while named - found.keys():
-        wanted |= {name: known[name] for name in named - found.keys() - wanted.keys()}
-        _, found = msgspec.json.schema_components(wanted.values(), ref_template=REF)
-        named |= set(_REF.findall(msgspec.json.encode(found).decode()))
     structs: dict[str, type[msgspec.Struct]] = {}
-    for kind in wanted.values():
+    for kind in kinds:
         _collect(kind, structs)
+    _, found = msgspec.json.schema_components(structs.values(), ref_template=REF)
     return {_format_name(name): _describe(structs[name], schema) for name, schema in sorted(found.items())}
 
 
 def _collect(kind: Any, found: dict[str, type[msgspec.Struct]]) -> None:
     """Add the structs that a type contains to `found`, by name."""
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__name__ not in found:
+    if isinstance(kind, msgspec.Meta):
+        inner: Iterable[Any] = (kind.extra or {}).get("structs", ())
+    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__name__ not in found:
         found[kind.__name__] = kind
-        for one in (*get_type_hints(kind).values(), *getattr(kind, "__orig_bases__", ())):
-            _collect(one, found)
-    for one in get_args(kind):
+        inner = (*get_type_hints(kind, include_extras=True).values(), *getattr(kind, "__orig_bases__", ()))
+    else:
+        inner = get_args(kind)
+    for one in inner:
         _collect(one, found)
 
 
@@ -58,12 +53,6 @@ def make_parameters_schema(kind: type[msgspec.Struct]) -> Mapping[str, Schema]:
 def _format_name(kind: str) -> str:
     """Return the name of a struct in the API description: the class name without the suffix `Object`."""
     return kind.removesuffix("Object")
-
-
-def _list_subclasses(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
-    for one in kind.__subclasses__():
-        yield one
-        yield from _list_subclasses(one)
 
 
 def _describe(kind: type[msgspec.Struct], schema: Schema) -> Schema:

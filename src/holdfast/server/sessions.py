@@ -188,11 +188,12 @@ class NewSessionObject(Request, kw_only=True):
     carry_over: Annotated[
         Any,
         json_schema(
+            CarryOverObject,
             anyOf=[
                 {"type": "string", "minLength": 1},
                 {"$ref": "#/components/schemas/CarryOverObject"},
                 {"type": "null"},
-            ]
+            ],
         ),
     ] = None
     """Earlier session whose content is carried over: its id, or an object with options."""

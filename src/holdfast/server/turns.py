@@ -33,6 +33,7 @@ class NewTurn(Request, kw_only=True):
     messages: Annotated[
         Any,
         json_schema(
+            NewMessage,
             description="new messages, results of open calls, or the whole conversation; empty: the messages are in the log already",
             type=["array", "null"],
             items=make_ref(NewMessage),

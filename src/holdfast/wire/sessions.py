@@ -170,6 +170,7 @@ NewMessageList = list[Annotated[Any, same_as(NewMessage)]]
 SystemMessages = Annotated[
     Any,
     json_schema(
+        Message,
         description=f"the system prompt: messages, texts, or one text; at most {SYSTEM_BYTES} bytes",
         anyOf=[
             {"type": "string"},
