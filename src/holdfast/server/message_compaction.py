@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.config.gateway import Gateway
+from holdfast.domain.compaction import add_summarized
 from holdfast.domain.messages import Message
 from holdfast.models.codecs.messages.context_management import (
     COMPACTION,
     FIELD,
     SERVED_FOR_OTHERS,
-    CompactionWish,
     ContextWishes,
     FoundBlock,
     drop_blocks,
@@ -23,7 +23,6 @@ from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.http import Call
 from holdfast.server.requester import identify_requester, name_session
 from holdfast.server.resumption import find_item, make_summary_message, resume
-from holdfast.turns.compaction import CompactionOrder, add_summarized
 from holdfast.wire.openai import split_system
 
 
@@ -44,8 +43,8 @@ async def resolve_compaction(call: Call, parsed: ParsedRequest, gateway: Gateway
     system, incoming = split_system(parsed.messages)
     block = find_block(incoming)
     if llm.dialect != "anthropic":
-        order = None if context.compaction is None else _make_order(context.compaction)
-        parsed = parsed._replace(body=_drop_served(body), compaction=order, clearing=merge_clearing(parsed))
+        clearing = merge_clearing(parsed)
+        parsed = parsed._replace(body=_drop_served(body), compaction=context.compaction, clearing=clearing)
     elif block is None or not is_reference(block.signature):
         return parsed
     if block is None:
@@ -84,11 +83,6 @@ def _drop_served(body: dict[str, Any]) -> dict[str, Any]:
     edits = [edit for edit in (body.get(FIELD) or {}).get("edits", ()) if edit["type"] not in SERVED_FOR_OTHERS]
     kept = {name: value for name, value in body.items() if name not in (FIELD, COMPACTION)}
     return {**kept, FIELD: {"edits": edits}} if edits else kept
-
-
-def _make_order(wish: CompactionWish) -> CompactionOrder:
-    alone = wish.trigger is None
-    return CompactionOrder(threshold=wish.trigger, prompt=wish.instructions, is_alone=alone, pauses=wish.pauses)
 
 
 def _with_messages(parsed: ParsedRequest, system: Sequence[Message], incoming: Sequence[Message]) -> ParsedRequest:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from holdfast.accounting import run_cpu
+from holdfast.domain.compaction import CompactionOrder
 from holdfast.domain.objects import Answer, Count, JsonObject, OpenObject, json_schema
 from holdfast.domain.session import Session
 from holdfast.holdfast import Holdfast
@@ -18,7 +19,6 @@ from holdfast.server.http import Call
 from holdfast.server.responses import resolve_request
 from holdfast.server.routes import Routes
 from holdfast.server.stored_responses import iterate_items
-from holdfast.turns.compaction import CompactionOrder
 from holdfast.turns.prompt import build_prompt
 from holdfast.turns.scope import TurnScope
 from holdfast.turns.turn import Turn

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.config.gateway import Gateway
+from holdfast.domain.compaction import add_summarized
 from holdfast.domain.messages import GENESIS, NOTE, Message
 from holdfast.domain.objects import Answer, Count, JsonObject, Page, json_schema
 from holdfast.domain.origins import find_copies, find_origin, get_ranges
@@ -50,7 +51,6 @@ from holdfast.server.stored_responses import (
 from holdfast.sessions.erasure import erase_everywhere
 from holdfast.stores.log import Append
 from holdfast.stores.walk import read_entries_until
-from holdfast.turns.compaction import add_summarized
 from holdfast.turns.turn_start import read_attempt
 from holdfast.wire.openai import split_system
 

@@ -24,6 +24,7 @@ from holdfast.context.build import Draft, Request, WorkingSet, draft, draft_from
 from holdfast.context.recalled import KNOWN_SHARE as SHARE
 from holdfast.context.recalled import Introduction, Recall, make_introduction
 from holdfast.domain.calibration import Learned
+from holdfast.domain.compaction import CompactionOrder
 from holdfast.domain.messages import NOTE, Message
 from holdfast.domain.provider_items import drop_items
 from holdfast.domain.session import Session, SessionRef, StoredCompaction, is_child
@@ -42,7 +43,7 @@ from holdfast.models.codecs.responses.ids import SECRET_BYTES, make_reference
 from holdfast.models.codecs.responses.notes import CompactionNote
 from holdfast.overlays.session_cache import ReadView, is_heavy, read_view
 from holdfast.stores.sessions import NewSession
-from holdfast.turns.compaction import Compacted, CompactionOrder, compact_session, find_summary, make_item_text
+from holdfast.turns.compaction import Compacted, compact_session, find_summary, make_item_text
 from holdfast.turns.interruptions import check_interruptable
 from holdfast.turns.recall import keep_recalled, prepare_recall, recall_other_sessions, recall_session
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning

@@ -23,6 +23,7 @@ from holdfast.context.recalled import Introduction, Recall
 from holdfast.context.settings import RequestSettings
 from holdfast.domain.artifact import format_versions
 from holdfast.domain.calibration import Learned
+from holdfast.domain.compaction import CompactionOrder
 from holdfast.domain.history import to_new_entry
 from holdfast.domain.interruptions import HeardReport
 from holdfast.domain.messages import NOTE, Message, encode_canonical
@@ -41,7 +42,7 @@ from holdfast.overlays.session_cache import choose_view_to_save
 from holdfast.stores.log import Append, Appended, SavedView
 from holdfast.tools.context import TurnState
 from holdfast.tools.tool import get_tool_name
-from holdfast.turns.compaction import Compacted, CompactionOrder
+from holdfast.turns.compaction import Compacted
 from holdfast.turns.placement import Placement
 
 T = TypeVar("T")

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.context.dialects import Dialect
+from holdfast.domain.compaction import CompactionOrder
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Session
 from holdfast.log.items import Delta, Progress
 from holdfast.server.replies import Reply
-from holdfast.turns.compaction import CompactionOrder
 from holdfast.turns.turn import Turn, TurnWarning
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast.domain.compaction import CompactionOrder
 from holdfast.log.items import Delta, Progress, Usage
 from holdfast.models.codecs.responses.encoder import (
     Event,
@@ -22,7 +23,6 @@ from holdfast.models.codecs.responses.requests import ResponsesRequest, decode_r
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply
 from holdfast.server.response_recordings import Recordings
-from holdfast.turns.compaction import CompactionOrder
 from holdfast.turns.turn import Turn
 
 PATH: Final = "/v1/responses"

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.context.dialects import parse_thoughts
 from holdfast.context.window import Window
+from holdfast.domain.compaction import CompactionOrder
 from holdfast.domain.messages import Message, Part
 from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_whole
@@ -40,17 +41,6 @@ _KEEP: Final = 3
 _MOST: Final = 2**31
 
 
-class CompactionWish(NamedTuple):
-    """When a request wants its conversation to be compacted."""
-
-    trigger: int | None
-    """Number of tokens of the prompt above which it is compacted; None: at once, and no model answers."""
-    instructions: str | None
-    """Instructions for the summary; None: the default ones."""
-    pauses: bool
-    """True: after a compaction no model answers."""
-
-
 class ContextWishes(NamedTuple):
     """What a request wants to be done with its conversation before a model gets it."""
 
@@ -58,7 +48,7 @@ class ContextWishes(NamedTuple):
     """Options of `clear_tool_results`; None: the request does not clear tool uses."""
     others: Sequence[Any] = ()
     """Edits that an Anthropic model gets. Of these, Holdfast serves those in `SERVED_FOR_OTHERS` for other models."""
-    compaction: CompactionWish | None = None
+    compaction: CompactionOrder | None = None
     """When the conversation is to be compacted; None: never."""
     thinking: int | None = None
     """Number of newest turns whose reasoning stays; None: all."""
@@ -80,7 +70,7 @@ def decode_wishes(fields: Mapping[str, Any]) -> ContextWishes:
     if not isinstance(wish, Mapping) or wish.get("type") != "summarize":
         raise InvalidRequest(f"{COMPACTION} must be an object with the type summarize", param=COMPACTION)
     _refuse_unknown(wish, COMPACTION, COMPACTION)
-    summarize = CompactionWish(None, _decode_instructions(wish, COMPACTION), pauses=True)
+    summarize = CompactionOrder(prompt=_decode_instructions(wish, COMPACTION), is_alone=True, pauses=True)
     if wishes.compaction is not None or wishes.clearing is not None or wishes.others:
         message = f"{COMPACTION} and {FIELD} cannot be sent together: send one of them"
         raise InvalidRequest(message, param=COMPACTION)
@@ -141,13 +131,14 @@ def _decode_clearing(edit: Mapping[str, Any], where: str) -> dict[str, Any]:
     return options
 
 
-def _decode_compaction(edit: Mapping[str, Any], where: str) -> CompactionWish:
+def _decode_compaction(edit: Mapping[str, Any], where: str) -> CompactionOrder:
     _, trigger = _decode_amount(edit, "trigger", ("input_tokens",), where, least=1)
     pauses = edit.get("pause_after_compaction")
     if not isinstance(pauses, bool | None):
         message = f"{where}.pause_after_compaction must be true or false"
         raise InvalidRequest(message, param=f"{where}.pause_after_compaction")
-    return CompactionWish(trigger or _COMPACTED_FROM, _decode_instructions(edit, where), bool(pauses))
+    prompt = _decode_instructions(edit, where)
+    return CompactionOrder(threshold=trigger or _COMPACTED_FROM, prompt=prompt, pauses=bool(pauses))
 
 
 def _decode_instructions(given: Mapping[str, Any], where: str) -> str | None:

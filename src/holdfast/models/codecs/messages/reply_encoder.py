@@ -8,8 +8,8 @@ the fields that `holdfast.models.codecs.messages.reply_decoder` sets: `thinking_
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -65,11 +65,25 @@ def _to_number(value: Any) -> int:
     return value if is_whole(value) else 0
 
 
+class _Piece(NamedTuple):
+    """A part of one block."""
+
+    what: tuple[str, Any]
+    """Identifies the block."""
+    start: Block | None
+    """The block as the stream starts it. None: the piece is left out unless the block is open."""
+    deltas: Sequence[Block] = ()
+    opens: bool = False
+    """True: the piece begins a new block, even if one with the same identity is open."""
+    closes: bool = False
+    """True: the piece ends its block."""
+
+
 class ReplyEncoder:
     """Converter from the deltas of a reply to Anthropic's events.
 
     Call `add` or `encode` for each list of deltas, and `end` once after the last one. One block is open at a time, as in
-    Anthropic's API. The cost of a delta depends on its size only.
+    Anthropic's API, and no block is reopened. The cost of a delta depends on its size only.
 
     Args:
         make_first: Returns the block that the reply begins with, or None. It is called when the reply begins.
@@ -78,15 +92,16 @@ class ReplyEncoder:
     def __init__(self, make_first: Callable[[], Block | None] = lambda: None) -> None:
         self._make_first = make_first
         self._begun = False
+        self._events: list[Event] = []
+        """Events that were not returned yet."""
         self._index = -1
-        self._open: tuple[Any, ...] | None = None
+        self._open: tuple[str, Any] | None = None
         self._arguments: list[str] = []
         """Arguments of the open tool call, in pieces."""
-        self._started_calls: set[int] = set()
-        """Numbers of the calls whose block was started."""
-        self._queued: list[tuple[int | None, list[Delta]]] = []
-        """Deltas that wait until the arguments of the open call are complete, each with the number of its call;
-        None for deltas that belong to no call."""
+        self._calls: set[int] = set()
+        """Numbers of the calls that have started."""
+        self._queued: list[_Piece] = []
+        """Pieces that wait until the arguments of the open call are complete."""
         self._cut = False
         self._head: dict[str, Any] = {}
         self._choice: Mapping[str, Any] = {}
@@ -117,11 +132,13 @@ class ReplyEncoder:
                 parts += [delta] if delta.in_message and delta.value else []
             else:
                 self._note(delta)
-        events = self._begin()
-        if parts:
-            self._emit_or_queue(None, parts, events)
-        for call in calls:
-            self._emit_or_queue(call.at, [call], events)
+        self._begin()
+        for piece in (*_list_pieces(parts), *self._list_call_pieces(calls)):
+            self._put(piece)
+        return self._take_events()
+
+    def _take_events(self) -> list[Event]:
+        events, self._events = self._events, []
         return events
 
     def _note(self, delta: Delta) -> None:
@@ -138,6 +155,18 @@ class ReplyEncoder:
             elif delta.name == NATIVE_FIELDS and isinstance(delta.value, dict):
                 self._others = delta.value
 
+    def _list_call_pieces(self, deltas: Iterable[CallStart | CallArguments]) -> Iterator[_Piece]:
+        for delta in deltas:
+            what = ("call", delta.at)
+            if isinstance(delta, CallArguments):
+                if delta.text:
+                    yield _Piece(what, None, [{"type": "input_json_delta", "partial_json": delta.text}])
+            elif delta.at not in self._calls:
+                self._calls.add(delta.at)
+                more = {name: delta.extra[name] for name in CALL_FIELDS if delta.extra.get(name)}
+                block = {"type": "tool_use", "id": str(delta.id or f"call_{delta.at}"), "name": str(delta.name or "")}
+                yield _Piece(what, {**block, "input": {}, **more})
+
     def end(
         self,
         more: Mapping[str, Any] | None = None,
@@ -151,26 +180,27 @@ class ReplyEncoder:
             stop: Fields of its `delta` that differ from those of the reply.
             add_usage: Returns additional fields of `usage`, for the usage of the reply.
         """
-        events = self._begin()
+        self._begin()
         while self._queued:
-            self._release_queued(events)
-        self._close_block(events)
+            self._release_queued()
+        self._close_block()
         delta = {**self._make_stop(), **(stop or {})}
         if self._container:
             delta["container"] = self._container
         usage = format_usage(self._usage)
         last = {"type": "message_delta", "delta": delta, "usage": {**usage, **add_usage(usage)}}
         others = {name: value for name, value in self._others.items() if name not in self._sent}
-        return [*events, {**others, **last, **(more or {})}, {"type": "message_stop"}]
+        self._events += [{**others, **last, **(more or {})}, {"type": "message_stop"}]
+        return self._take_events()
 
     def cut(self) -> None:
         """End the reply at this point. A finish reason that the model sent before is ignored."""
         self._choice, self._cut = {"finish_reason": "stop"}, True
 
-    def _begin(self) -> list[Event]:
-        """Return the first events of the stream; empty if they were returned before."""
+    def _begin(self) -> None:
+        """Emit the first events of the stream, if they were not emitted before."""
         if self._begun:
-            return []
+            return
         self._begun = True
         given = str(self._head.get("id") or "")
         own = given if given.startswith("msg_") else "msg_" + _ID.sub("_", given.removeprefix("chatcmpl-"))
@@ -178,10 +208,9 @@ class ReplyEncoder:
         message = {**self._others, "id": own, "type": "message", "role": "assistant"}
         message["model"] = str(self._head.get("model") or "")
         message |= {"content": [], "stop_reason": None, "stop_sequence": None, "usage": format_usage(self._usage)}
-        events: list[Event] = [{"type": "message_start", "message": message}]
+        self._events.append({"type": "message_start", "message": message})
         if (first := self._make_first()) is not None:
-            self._emit_block(first, events)
-        return events
+            self._emit(_make_whole(first))
 
     def _make_stop(self) -> Block:
         """Return the fields `stop_reason`, `stop_sequence` and, if known, `stop_details` of the reply.
@@ -191,49 +220,40 @@ class ReplyEncoder:
         """
         choice = self._choice
         finish = choice.get("finish_reason")
-        if finish == "function_call" or (self._started_calls and not self._cut and finish in (None, "stop")):
+        if finish == "function_call" or (self._calls and not self._cut and finish in (None, "stop")):
             finish = "tool_calls"
-        known = _REASONS.get(str(finish), ("end_turn",))
-        native, sequence, details = (
-            choice.get(name) for name in ("native_finish_reason", "stop_sequence", "stop_details")
-        )
+        known, native = _REASONS.get(str(finish), ("end_turn",)), choice.get("native_finish_reason")
+        sequence, details = choice.get("stop_sequence"), choice.get("stop_details")
         return {
             "stop_reason": native if native in known else known[0],
             "stop_sequence": sequence if isinstance(sequence, str) else None,
             **({"stop_details": details} if isinstance(details, Mapping) else {}),
         }
 
-    # -- what comes between the pieces of a call ------------------------------------
+    # -- one block at a time -------------------------------------------------------
 
-    def _emit_or_queue(self, at: int | None, deltas: list[Delta], events: list[Event]) -> None:
-        """Emit deltas, or queue them until the open call is complete.
-
-        Only one block is open at a time, and no block is reopened.
-
-        Args:
-            at: Number of the call that the delta belongs to; None for other deltas.
-            deltas: One delta of a call, or other deltas of one event.
-            events: Receives the events.
-        """
-        if self._open is not None and self._open[0] == "call" and self._open != ("call", at):
+    def _put(self, piece: _Piece) -> None:
+        """Emit a piece, or queue it until the arguments of the open call are complete."""
+        if self._open is not None and self._open[0] == "call" and self._open != piece.what:
             if not self._is_call_complete():
-                self._queued.append((at, deltas))
+                self._queued.append(piece)
                 return
-            self._close_block(events)
+            self._close_block()
         if self._queued and self._open is None:
-            self._queued.append((at, deltas))
-            self._release_queued(events)
+            self._queued.append(piece)
+            self._release_queued()
         else:
-            self._emit(deltas, events)
+            self._emit(piece)
 
-    def _release_queued(self, events: list[Event]) -> None:
-        """Emit the queued deltas. Some of them may be queued again."""
+    def _release_queued(self) -> None:
+        """Emit the queued pieces. Some of them may be queued again."""
         queued, self._queued = self._queued, []
-        self._close_block(events)
-        first = queued[0][0]
-        # Emit the pieces of one call together, so that the next call does not wait for them.
-        for at, deltas in queued if first is None else sorted(queued, key=lambda one: one[0] != first):
-            self._emit_or_queue(at, deltas, events)
+        self._close_block()
+        first = queued[0].what
+        if first[0] == "call":  # emit its pieces together, so that the next call does not wait for them
+            queued.sort(key=lambda piece: piece.what != first)
+        for piece in queued:
+            self._put(piece)
 
     def _is_call_complete(self) -> bool:
         """Return True if the arguments of the open call are complete."""
@@ -246,113 +266,70 @@ class ReplyEncoder:
             return False
         return True
 
-    def _emit(self, deltas: list[Delta], events: list[Event]) -> None:
-        first = deltas[0]
-        if isinstance(first, CallStart | CallArguments):
-            self._emit_call(first, events)
-            return
-        fields = {delta.name: delta.value for delta in deltas if isinstance(delta, Opaque)}
-        text = get_text(deltas)
-        blocks = _list_native_blocks(fields.get(BLOCKS))
-        # The start of a text has its other fields. Its text follows.
-        start = blocks.pop() if blocks and blocks[-1]["type"] == "text" and "text" not in blocks[-1] else None
-        said = "".join(str(one.get("text") or "") for one in blocks if one["type"] == "text")
-        if blocks and start is None and len(deltas) > 1 and text == said:
-            # a complete reply: the answer to a repeated request
-            self._emit_blocks(blocks, events)
-            text, blocks = "", []
-        elif not self._emit_thinking(fields.get("thinking_blocks"), events):
-            self._emit_reasoning("".join(delta.text for delta in deltas if isinstance(delta, Reasoning)), events)
-        if start is not None:
-            self._close_block(events)
-            self._open_block(_TEXT, {**start, "text": ""}, events)
-        self._emit_text(text, events)
-        if isinstance(refusal := fields.get("refusal"), str):
-            self._emit_text(refusal, events)
-        if isinstance(content := fields.get("content"), list):
-            self._emit_blocks([part for part in map(_convert_part, content) if part is not None], events)
-        if blocks:
-            self._emit_finished(blocks, events)
-
-    # -- blocks ------------------------------------------------------------------
-
-    def _emit_text(self, text: str, events: list[Event]) -> None:
-        if text:
-            self._open_block(_TEXT, {"type": "text", "text": ""}, events)
-            events.append(self._make_delta({"type": "text_delta", "text": text}))
-
-    def _emit_thinking(self, blocks: Any, events: list[Event]) -> bool:
-        """Emit the reasoning blocks of a reply. Return True if there are any."""
-        for block in blocks if isinstance(blocks, list) else ():
-            if not isinstance(block, Mapping):
-                continue
-            block, index = {name: value for name, value in block.items() if name != "index"}, block.get("index")  # noqa: PLW2901
-            if block.get("type") == "redacted_thinking":
-                self._emit_block(block, events)
-                continue
-            self._open_block(("thinking", index), _THOUGHT, events)
-            events += map(self._make_delta, split_block({**block, "type": "thinking"})[1])
-        return bool(blocks)
-
-    def _emit_reasoning(self, text: str, events: list[Event]) -> None:
-        """Emit unsigned reasoning, which is plain text."""
-        if text:
-            self._open_block(("thinking", None), _THOUGHT, events)
-            events.append(self._make_delta({"type": "thinking_delta", "thinking": text}))
-
-    def _emit_finished(self, blocks: Sequence[Block], events: list[Event]) -> None:
-        """Emit the parts of completed blocks that are not emitted yet. Their text and reasoning already are."""
-        self._emit_blocks([block for block in blocks if block["type"] not in _IN_DELTAS], events)
-        if blocks[-1]["type"] == "text" and self._open == _TEXT:
-            cited = split_block({**blocks[-1], "text": ""})[1]
-            events += map(self._make_delta, cited)
-        self._close_block(events)
-
-    def _emit_call(self, delta: CallStart | CallArguments, events: list[Event]) -> None:
-        what = ("call", delta.at)
-        if isinstance(delta, CallStart):
-            if delta.at in self._started_calls:
+    def _emit(self, piece: _Piece) -> None:
+        if piece.opens or self._open != piece.what:
+            if piece.start is None:
                 return
-            self._started_calls.add(delta.at)
-            more = {name: delta.extra[name] for name in CALL_FIELDS if delta.extra.get(name)}
-            block = {"type": "tool_use", "id": str(delta.id or f"call_{delta.at}"), "name": str(delta.name or "")}
-            self._open_block(what, {**block, "input": {}, **more}, events)
-            self._arguments = []
-        elif delta.text and self._open == what:  # else its arguments were complete, so its block is closed
-            self._arguments.append(delta.text)
-            events.append(self._make_delta({"type": "input_json_delta", "partial_json": delta.text}))
+            self._close_block()
+            self._index, self._open, self._arguments = self._index + 1, piece.what, []
+            self._events.append({"type": "content_block_start", "index": self._index, "content_block": piece.start})
+        for delta in piece.deltas:
+            self._events.append({"type": "content_block_delta", "index": self._index, "delta": delta})
+        if piece.what[0] == "call":
+            self._arguments += [delta["partial_json"] for delta in piece.deltas]
+        if piece.closes:
+            self._close_block()
 
-    def _emit_blocks(self, blocks: Iterable[Block], events: list[Event]) -> None:
-        for block in blocks:
-            self._emit_block(block, events)
-
-    def _emit_block(self, block: Block, events: list[Event]) -> None:
-        """Emit a complete block. Its text or reasoning is emitted as deltas, because clients assemble blocks from deltas."""
-        start, deltas = split_block(block)
-        if block["type"] == "text" and not deltas:
-            return
-        self._close_block(events)
-        self._open_block(("whole", self._index), start, events)
-        events += map(self._make_delta, deltas)
-        self._close_block(events)
-
-    # -- one at a time -------------------------------------------------------------
-
-    def _open_block(self, what: tuple[Any, ...], start: Mapping[str, Any], events: list[Event]) -> None:
-        """Close the open block, and open the block that `what` identifies, unless that one is already open."""
-        if self._open == what:
-            return
-        self._close_block(events)
-        self._index, self._open = self._index + 1, what
-        events.append({"type": "content_block_start", "index": self._index, "content_block": start})
-
-    def _close_block(self, events: list[Event]) -> None:
+    def _close_block(self) -> None:
         if self._open is not None:
-            events.append({"type": "content_block_stop", "index": self._index})
+            self._events.append({"type": "content_block_stop", "index": self._index})
             self._open = None
 
-    def _make_delta(self, delta: Mapping[str, Any]) -> Event:
-        return {"type": "content_block_delta", "index": self._index, "delta": delta}
+
+def _list_pieces(deltas: Sequence[Delta]) -> Iterator[_Piece]:
+    """Yield the pieces of blocks that are no calls, for the deltas of one event."""
+    fields = {delta.name: delta.value for delta in deltas if isinstance(delta, Opaque)}
+    text, blocks = get_text(deltas), _list_native_blocks(fields.get(BLOCKS))
+    # The start of a text has its other fields. Its text follows.
+    start = blocks.pop() if blocks and blocks[-1]["type"] == "text" and "text" not in blocks[-1] else None
+    said = "".join(str(one.get("text") or "") for one in blocks if one["type"] == "text")
+    if blocks and start is None and len(deltas) > 1 and text == said:
+        # a complete reply: the answer to a repeated request
+        yield from map(_make_whole, filter(_has_content, blocks))
+        text, blocks = "", []
+    elif thoughts := fields.get("thinking_blocks"):
+        listed = thoughts if isinstance(thoughts, list) else ()
+        yield from (_make_thought(one) for one in listed if isinstance(one, Mapping))
+    elif thought := "".join(delta.text for delta in deltas if isinstance(delta, Reasoning)):
+        yield _Piece(("thinking", None), _THOUGHT, [{"type": "thinking_delta", "thinking": thought}])
+    if start is not None:
+        yield _Piece(_TEXT, {**start, "text": ""}, opens=True)
+    for words in (text, fields.get("refusal")):
+        if words and isinstance(words, str):
+            yield _Piece(_TEXT, {"type": "text", "text": ""}, [{"type": "text_delta", "text": words}])
+    if isinstance(content := fields.get("content"), list):
+        yield from map(_make_whole, filter(None, map(_convert_part, content)))
+    # Of finished blocks, text and reasoning were emitted before.
+    yield from (_make_whole(block) for block in blocks if block["type"] not in _IN_DELTAS)
+    if blocks and blocks[-1]["type"] == "text":
+        yield _Piece(_TEXT, None, split_block({**blocks[-1], "text": ""})[1], closes=True)
+
+
+def _make_whole(block: Block) -> _Piece:
+    """Return a complete block. Its text or reasoning is in deltas, because clients assemble blocks from deltas."""
+    return _Piece(("whole", None), *split_block(block), opens=True, closes=True)
+
+
+def _make_thought(block: Mapping[str, Any]) -> _Piece:
+    """Return a piece of a block with reasoning. Encrypted reasoning comes at once."""
+    rest = {name: value for name, value in block.items() if name != "index"}
+    if block.get("type") == "redacted_thinking":
+        return _make_whole(rest)
+    return _Piece(("thinking", block.get("index")), _THOUGHT, split_block({**rest, "type": "thinking"})[1])
+
+
+def _has_content(block: Block) -> bool:
+    return block["type"] != "text" or bool(block.get("text"))
 
 
 def _list_native_blocks(given: Any) -> list[Block]:
