@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from starlette.routing import Route
 
-from holdfast.config.inspector import Inspector
+from holdfast.config.gateway import Inspector
 from holdfast.domain.session import SessionRef
 from holdfast.server.app import make_app
 from holdfast.server.http import Call

@@ -1,9 +1,8 @@
 """Load and check `holdfast.yaml`, and build a `Holdfast` from it.
 
 - `model`: defines every key; large sections are in `agents`, `gateway`, `hooks`, `llms` and `storage`
-- `loader`: loads a `Config` from text, file, flags and environment, and collects every mistake
+- `loader`: loads a `Config` from text, file, flags and environment, renames keys in their second spelling, and collects every mistake
 - `yaml_tree`: parses YAML into a tree with line numbers, and fills in `${VAR}`
-- `spellings`: renames keys in their second spelling
 - `dotenv`: reads `.env` files
 - `environment`: overrides values by variables such as `HOLDFAST_GATEWAY__PORT`
 - `convert`: converts the tree to the classes of `model`

@@ -32,7 +32,8 @@ _TEXT_KEYS: Final = {"strategy"} | {
     name for strategy in strategies.STRATEGIES.values() for name, key in strategy.keys.items() if key.kind == "text"
 }
 
-_CONTEXT_KEYS: Final = frozenset({"strategy"}.union(*(strategy.keys for strategy in strategies.STRATEGIES.values())))
+CONTEXT_KEYS: Final = ("strategy", *dict.fromkeys(key for one in strategies.STRATEGIES.values() for key in one.keys))
+"""Keys of the section `context`, whatever its strategy."""
 _COMMON_SECTIONS: Final = ("context", "gateway", "sessions", "auth")
 """Names of sections whose keys users often write one level too high."""
 
@@ -42,7 +43,7 @@ def find_section_of(key: str, fields: Mapping[str, inspect.Field]) -> str | None
     for section in _COMMON_SECTIONS:
         info = unwrap_type(fields[section].type)[0] if section in fields else None
         if isinstance(info, inspect.StructType):
-            keys = _CONTEXT_KEYS if info.cls is ContextSettings else get_fields(info.cls)
+            keys = CONTEXT_KEYS if info.cls is ContextSettings else get_fields(info.cls)
             if key in keys:
                 return section
     return None

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from msgspec import inspect
 
-from holdfast.config.convert import find_nearest
+from holdfast.config.convert import CONTEXT_KEYS, find_nearest
 from holdfast.config.dotenv import Variables
 from holdfast.config.model import Document
 from holdfast.config.yaml_tree import Listing, Node, Place, Problems, Scalar, Section, check_text, join_path
@@ -25,7 +25,6 @@ PREFIX: Final = "HOLDFAST_"
 STEP: Final = "__"
 _INDEX: Final = re.compile(r"[0-9]{1,6}")
 _NOT_A_WORD: Final = re.compile(r"[^a-z0-9]")
-_CONTEXT_KEYS: Final = ("strategy", *dict.fromkeys(key for one in STRATEGIES.values() for key in one.keys))
 _CONTEXT_LISTS: Final = {key for one in STRATEGIES.values() for key, what in one.keys.items() if what.kind == "texts"}
 
 
@@ -42,15 +41,9 @@ class _Step(NamedTuple):
     parts: tuple[str, ...]
     """The parts of the variable's name that lead to this node."""
 
-    def join(self, key: str) -> str:
-        """Return the path of a key in this mapping, or of an item of this list."""
-        return join_path(self.path, f"[{key}]" if isinstance(self.node, Listing) else key)
-
 
 def apply_overrides(tree: Section, env: Variables, problems: Problems) -> None:
     """Set the values of `HOLDFAST_…` variables in the tree. Mistakes are added to `problems`."""
-    scalars = (inspect.LiteralType, inspect.StrType, inspect.IntType, inspect.BoolType, inspect.FloatType)
-    top = [name for name, field in get_fields(Document).items() if isinstance(unwrap_type(field.type)[0], scalars)]
     taken: dict[str, str] = {}
     for name in sorted(env):
         if not name.startswith(PREFIX) or not env[name]:
@@ -58,7 +51,7 @@ def apply_overrides(tree: Section, env: Variables, problems: Problems) -> None:
         origin = f"{env.places[name]}: {name}" if name in env.places else name
         parts = tuple(name.removeprefix(PREFIX).split(STEP))
         try:
-            if len(parts) == 1 and parts[0].lower() not in top:
+            if len(parts) == 1:  # the top level has only sections
                 _reject_slip(parts[0])
                 continue
             path = _set_value(tree, parts, env[name], origin)
@@ -94,13 +87,16 @@ def _set_value(tree: Section, parts: tuple[str, ...], text: str, origin: str) ->
     if len(parts) > CONFIG_DEPTH:
         raise _NoKeyError(f"nested more than {CONFIG_DEPTH} deep")
     step = _Step(tree, inspect.type_info(Document), "", ())
-    for part in parts[:-1]:
+    for at, part in enumerate(parts, start=1):
         key, info = _find_key(step, part)
-        place = Place(step.join(key), origin=origin)
-        step = _Step(_open_inner(step.node, key, info, place), info, place.path, (*step.parts, part))
-    key, info = _find_key(step, parts[-1])
-    place = Place(step.join(key), origin=origin)
-    _put(step.node, key, _read_value(text, info, key, parts, place))
+        inner = f"[{key}]" if isinstance(step.node, Listing) else key
+        place = Place(join_path(step.path, inner), origin=origin)
+        old = _get(step.node, key)
+        node = _open_section(old, info, place) if at < len(parts) else _read_value(text, info, key, parts, place)
+        if node is not old:
+            _put(step.node, key, node)
+        if isinstance(node, Section | Listing):
+            step = _Step(node, info, place.path, parts[:at])
     return place.path
 
 
@@ -119,8 +115,8 @@ def _find_key(step: _Step, part: str) -> tuple[str, inspect.Type]:
             raise _NoKeyError(_describe_unknown(step.parts, part, tuple(fields)))
         return part.lower(), fields[part.lower()].type
     if isinstance(info, inspect.StructType) or step.path.endswith(f".{CLEARING}"):
-        if part.lower() not in _CONTEXT_KEYS:
-            raise _NoKeyError(_describe_unknown(step.parts, part, _CONTEXT_KEYS))
+        if part.lower() not in CONTEXT_KEYS:
+            raise _NoKeyError(_describe_unknown(step.parts, part, CONTEXT_KEYS))
         return part.lower(), inspect.AnyType()
     value = info.value_type if isinstance(info, inspect.DictType) else inspect.AnyType()
     is_strict = isinstance(unwrap_type(value)[0], inspect.StructType)
@@ -147,22 +143,25 @@ def _find_entry(step: _Step, node: Section, part: str, *, is_strict: bool) -> st
     return part.lower()
 
 
-def _open_inner(node: Section | Listing, key: str, info: inspect.Type, place: Place) -> Section | Listing:
+def _open_section(found: Node | None, info: inspect.Type, place: Place) -> Section | Listing:
+    """Return the mapping or list that a value is, or a new one in its place."""
     info, _ = unwrap_type(info)
-    if isinstance(node, Section):
-        found = node.entries.get(key)
-    else:
-        found = node.items[int(key)] if int(key) < len(node.items) else None
     if isinstance(found, Section | Listing):
         return found
-    is_list = isinstance(info, inspect.VarTupleType)
-    if not is_list and not isinstance(info, inspect.StructType | inspect.DictType | inspect.AnyType):
+    if isinstance(info, inspect.VarTupleType):
+        return Listing(place, [])
+    if not isinstance(info, inspect.StructType | inspect.DictType | inspect.AnyType):
         raise _NoKeyError(f"{place.path} has no keys below it")
-    made: Section | Listing = Listing(place, []) if is_list else Section(place, {})
-    if isinstance(info, inspect.StructType) and isinstance(found, Scalar) and found.text and _find_short(info):
-        made = Section(found.place, {_find_short(info): found})
-    _put(node, key, made)
-    return made
+    short = _find_short(info)
+    if short and isinstance(found, Scalar) and found.text:
+        return Section(found.place, {short: found})
+    return Section(place, {})
+
+
+def _get(node: Section | Listing, key: str) -> Node | None:
+    if isinstance(node, Section):
+        return node.entries.get(key)
+    return node.items[int(key)] if int(key) < len(node.items) else None
 
 
 def _put(node: Section | Listing, key: str, value: Node) -> None:
@@ -187,14 +186,14 @@ def _read_value(text: str, info: inspect.Type, key: str, parts: tuple[str, ...],
     if isinstance(info, inspect.DictType):
         raise _NoKeyError(f"is a mapping: name a key in it, like {name}{STEP}NAME")
     if isinstance(info, inspect.StructType) and not _find_short(info):
-        keys = _CONTEXT_KEYS if info.cls is ContextSettings else tuple(get_fields(info.cls))
+        keys = CONTEXT_KEYS if info.cls is ContextSettings else tuple(get_fields(info.cls))
         raise _NoKeyError(f"is a mapping: name a key in it, like {_format_name((*parts, keys[0].upper()))}")
     return _make_scalar(text, place)
 
 
-def _find_short(info: inspect.StructType) -> str:
+def _find_short(info: inspect.Type) -> str:
     """Return the key of a section that a plain value in place of the section sets; empty if there is none."""
-    return info.cls.SHORT if issubclass(info.cls, Settings) else ""
+    return info.cls.SHORT if isinstance(info, inspect.StructType) and issubclass(info.cls, Settings) else ""
 
 
 def _make_scalar(text: str, place: Place) -> Scalar:

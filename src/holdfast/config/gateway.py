@@ -1,4 +1,4 @@
-"""Define the keys `gateway` and `auth`: settings of the HTTP server and of authentication."""
+"""Define the keys `gateway`, `inspector` and `auth`: settings of the HTTP server, its pages, and of authentication."""
 
 from __future__ import annotations
 
@@ -132,6 +132,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:  # a host name; only DNS knows which machine it means
         return False
+
+
+class Inspector(Settings, frozen=True, kw_only=True):
+    """The web pages of the server, at `/`."""
+
+    enabled: bool = True
+    """True: serve the pages. False: the server has only its APIs."""
+    hide_content: Annotated[tuple[Role, ...], Meta(extra={"form": "names"})] = ()
+    """Roles whose keys see no text of messages, memories, state and artifacts on the pages: any of `read`, `write`, `admin`. The REST API
+    does not use this key."""
 
 
 # -- auth ------------------------------------------------------------------------

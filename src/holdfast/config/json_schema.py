@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from msgspec import inspect
 
+from holdfast.config.loader import SPELLINGS
 from holdfast.config.model import Document
-from holdfast.config.spellings import SPELLINGS
 from holdfast.context.settings import CLEARING, DEFAULT_STRATEGY, STRATEGIES, ContextSettings, Key
 from holdfast.docstrings import list_field_docs
 from holdfast.sections import Settings, get_fields, unwrap_type

@@ -13,12 +13,12 @@ from holdfast.config.convert import Converter
 from holdfast.config.dotenv import Variables, is_file, load_variables
 from holdfast.config.environment import apply_overrides
 from holdfast.config.llms import LLM
-from holdfast.config.model import Config, Document
+from holdfast.config.model import Config, Document, Sessions
 from holdfast.config.resolve import DEFAULT_STORE, find_store_mistake, find_store_name, resolve_store_url
-from holdfast.config.spellings import apply_spellings
-from holdfast.config.yaml_tree import Place, Problems, Section, find_kind, parse_yaml
+from holdfast.config.yaml_tree import Node, Place, Problems, Scalar, Section, find_kind, join_path, parse_yaml
 from holdfast.errors import ConfigError
 from holdfast.limits import CONFIG_BYTES
+from holdfast.sections import Settings
 
 DEFAULT_FILE: Final = "holdfast.yaml"
 """File that is read if no other file is named and this file exists."""
@@ -64,7 +64,7 @@ def load(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> Co
 def _examine_text(text: str, env: Variables, source: str) -> Examined:
     problems = Problems(source)
     tree = parse_yaml(text, env=env, problems=problems) or Section(Place(line=1), {})
-    apply_spellings(tree, problems)
+    _apply_spellings(tree, problems)
     apply_overrides(tree, env, problems)
     converter = Converter(problems)
     found: Document = converter.convert_section(Document, tree, "")
@@ -113,6 +113,59 @@ def _load_upstream(env: Mapping[str, str], problems: Problems, provider: Literal
     for key, message in found.find_mistakes():
         problems.add(Place(f"environment variable {prefix}_{key.upper()}"), message)
     return found
+
+
+# -- second spellings ---------------------------------------------------------------
+
+SPELLINGS: Final[Mapping[type[Settings], Mapping[str, str]]] = {
+    Document: {"short_term": "sessions", "dreaming": "consolidation"},
+    Sessions: {"session_ttl": "ttl", "max_history_turns": "max_messages"},
+    LLM: {"vendor": "provider"},
+}
+"""For each section: the key that a second spelling means. Documents that people follow have these spellings."""
+
+
+def _apply_spellings(tree: Section, problems: Problems) -> None:
+    """Rename all keys of `tree` in their second spelling.
+
+    The section `llm` is a single model. It becomes the entry `default` of `llms`.
+    """
+    _rename(tree, "", Document, problems)
+    llm = tree.entries.pop("llm", None)
+    if isinstance(llm, Section):
+        llms = tree.entries.get("llms")
+        if llms is None or _is_empty(llms):
+            llms = tree.entries["llms"] = Section(llm.place, {})
+        if isinstance(llms, Section):
+            _put(llms, "llms.default", llm, problems)
+    elif llm is not None:
+        problems.add(llm.place, "expected a mapping, which is the entry `default` of `llms`")
+    if sessions := tree.get_section("sessions"):
+        _rename(sessions, "sessions", Sessions, problems)
+    if models := tree.get_section("llms"):
+        for name, model in models.entries.items():
+            if isinstance(model, Section):
+                _rename(model, f"llms.{name}", LLM, problems)
+
+
+def _rename(section: Section, path: str, cls: type[Settings], problems: Problems) -> None:
+    for spelling, key in SPELLINGS[cls].items():
+        if spelling in section.entries:
+            _put(section, join_path(path, key), section.entries.pop(spelling), problems)
+
+
+def _put(section: Section, path: str, node: Node, problems: Problems) -> None:
+    """Set the key of a section that has the path `path` in the model, or report a mistake if the key has a value already."""
+    key = path.rpartition(".")[2]
+    first = section.entries.get(key)
+    if first is None or _is_empty(first):
+        section.entries[key] = node
+    elif not _is_empty(node):
+        problems.add(node.place, f"the same as {path!r} in line {first.place.line}")
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.is_empty
 
 
 # -- flags and environment ---------------------------------------------------------

@@ -10,9 +10,8 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from holdfast.config.agents import Agent, AgentMemory, Artifacts, Search
-from holdfast.config.gateway import Auth, Gateway
+from holdfast.config.gateway import Auth, Gateway, Inspector
 from holdfast.config.hooks import Hooks, Redaction, SecretGuard
-from holdfast.config.inspector import Inspector
 from holdfast.config.llms import LLM
 from holdfast.config.storage import Database, Storage
 from holdfast.config.yaml_tree import Place

@@ -10,8 +10,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route as StarletteRoute
 
-from holdfast.config.gateway import Gateway
-from holdfast.config.inspector import Inspector
+from holdfast.config.gateway import Gateway, Inspector
 from holdfast.holdfast import Holdfast
 from holdfast.mcp_server.caller import CallLimiter
 from holdfast.server import (

@@ -11,7 +11,6 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast.config import Config
     from holdfast.errors import ConfigError
-    from holdfast.workspace import WorkspaceSettings
 
 CHECK = "config"
 
@@ -21,18 +20,13 @@ def check_file(flag: str | None, env: Mapping[str, str]) -> Iterator[Finding]:
     from holdfast.cli.serve import prepare_server
     from holdfast.config import check_config
 
-    report = check_config(flag, env, prepare=prepare_server)
-    name, problems, warnings = (
-        report.data["file"] or "no file, defaults",
-        report.data["problems"],
-        report.data["warnings"],
-    )
-    for problem in problems:
+    found = check_config(flag, env, prepare=prepare_server).data
+    for problem in found["problems"]:
         yield fail(CHECK, problem, "correct it, then run `holdfast config check`")
-    for warning in warnings:
+    for warning in found["warnings"]:
         yield warn(CHECK, warning, "docs/configuration.md describes each key")
-    if not problems and not warnings:
-        yield ok(CHECK, f"{name}: valid")
+    if not found["problems"] and not found["warnings"]:
+        yield ok(CHECK, f"{found['file'] or 'no file, defaults'}: valid")
 
 
 def report_unusable(error: ConfigError) -> Finding:
@@ -92,21 +86,17 @@ def check_workspaces(config: Config) -> Iterator[Finding]:
     import anyio
 
     from holdfast.config.build import build_workspace_settings
+    from holdfast.holdfast import get_milliseconds
+    from holdfast.workspace import Workspaces
 
     settings = build_workspace_settings(config.hooks.workspace_git)
     if settings is None:
         return
+
+    async def read_version() -> str:
+        return await Workspaces.from_settings(settings, get_milliseconds).git.get_version()
+
     try:
-        version = anyio.run(_read_git_version, settings)
+        yield ok(WORKSPACES, f"{settings.path}: {anyio.run(read_version)}")
     except HoldfastError as error:
         yield fail(WORKSPACES, str(error), "sessions work without it, but nothing is committed")
-    else:
-        yield ok(WORKSPACES, f"{settings.path}: {version}")
-
-
-async def _read_git_version(settings: WorkspaceSettings) -> str:
-    """Return the version and path of git, or raise a `HoldfastError` if workspaces cannot be used on this machine."""
-    from holdfast.holdfast import get_milliseconds
-    from holdfast.workspace import Workspaces
-
-    return await Workspaces.from_settings(settings, get_milliseconds).git.get_version()

@@ -91,17 +91,15 @@ def check_sandbox(settings: PythonSettings | None) -> Finding:
     from holdfast.tools.python.process import detect_sandbox
 
     found = detect_sandbox()
-    features = (
-        f"Landlock {found.landlock or 'none'}, seccomp {_format_yes(found.seccomp)}, limits {_format_yes(found.limits)}"
-    )
+    there = {True: "yes", False: "no"}
+    features = f"Landlock {found.landlock or 'none'}, seccomp {there[found.seccomp]}, limits {there[found.limits]}"
     if settings is None:
         return ok("sandbox", f"the tool python is disabled; {features}")
     try:
         check_platform(settings)
     except PythonUnavailable as error:
-        return fail(
-            "sandbox", str(error), "the server does not start: see docs/python-sandbox.md, or set python.enabled: false"
-        )
+        remedy = "the server does not start: see docs/python-sandbox.md, or set python.enabled: false"
+        return fail("sandbox", str(error), remedy)
     if not found.missing:
         return ok("sandbox", f"the tool python is enabled; {features}")
     message = f"the tool python is enabled; {features}: {'; '.join(found.missing)}"
@@ -115,10 +113,6 @@ def check_clock() -> Finding:
     if EARLIEST <= now <= LATEST:
         return ok("clock", message)
     return fail("clock", f"{message}: this cannot be right", "set the clock, or use NTP")
-
-
-def _format_yes(there: bool) -> str:  # noqa: FBT001  # a formatter
-    return "yes" if there else "no"
 
 
 def _read_requirements() -> Iterator[tuple[str, str, bool]]:
@@ -151,32 +145,20 @@ _PACKAGE = re.compile(r'^"?holdfast/', re.MULTILINE)
 
 def check_distribution() -> Finding:
     """Warn if an unrelated distribution provides the package `holdfast`."""
-    others = list(_find_others())
-    if others:
-        names = sorted({one.metadata["Name"] for one in others})
-        return warn(
-            "distribution",
-            "; ".join(_describe(one) for one in others),
-            f"pip uninstall {format_line(' '.join(names))}; then install Holdfast again, {distribution.INSTALL}",
-        )
-    return ok("distribution", f"{distribution.NAME} alone provides the package holdfast")
+    others = [one for one in distributions() if _canonicalize(one) != distribution.NAME and _has_package(one)]
+    if not others:
+        return ok("distribution", f"{distribution.NAME} alone provides the package holdfast")
+    names = sorted({str(one.metadata["Name"]) for one in others})
+    also = f"is not {distribution.NAME} but also provides the package holdfast"
+    found = [f"{format_line(one.metadata['Name'])} {format_line(one.version)} {also}" for one in others]
+    remedy = f"pip uninstall {format_line(' '.join(names))}; then install Holdfast again, {distribution.INSTALL}"
+    return warn("distribution", "; ".join(found), remedy)
 
 
-def _find_others() -> Iterator[Distribution]:
-    for found in distributions():
-        name = str(found.metadata["Name"] or "")
-        canonical = re.sub(r"[-_.]+", "-", name).lower()
-        if canonical == distribution.NAME:
-            continue
-        if _has_package(found):
-            yield found
+def _canonicalize(found: Distribution) -> str:
+    return re.sub(r"[-_.]+", "-", str(found.metadata["Name"] or "")).lower()
 
 
 def _has_package(found: Distribution) -> bool:
     top_level = (found.read_text("top_level.txt") or "").split()
     return "holdfast" in top_level or _PACKAGE.search(found.read_text("RECORD") or "") is not None
-
-
-def _describe(found: Distribution) -> str:
-    title = f"{format_line(found.metadata['Name'])} {format_line(found.version)}"
-    return f"{title} is not {distribution.NAME} but also provides the package holdfast"

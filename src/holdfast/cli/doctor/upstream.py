@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
@@ -34,21 +35,17 @@ def check_upstreams(config: Config) -> Iterator[Finding]:
     if not endpoints:
         yield warn(CHECK, "no model is configured: the built-in offline model answers", _OFFLINE)
         return
-    found: list[Finding | None] = [None] * len(endpoints)
-
-    def check(at: int, names: list[str], llm: LLMSettings) -> None:
-        found[at] = _check_endpoint(names, llm)
-
-    # Daemon threads do not delay the end of the process: a DNS lookup has no timeout.
-    threads = [threading.Thread(target=check, args=(at, *place), daemon=True) for at, place in enumerate(endpoints)]
-    for thread in threads:
-        thread.start()
-    for thread, at in zip(threads, range(len(endpoints)), strict=True):
-        thread.join(3 * TIMEOUT_SECONDS)
-        names, llm = endpoints[at]
-        yield found[at] or fail(
-            CHECK, f"{_format_endpoint(names, llm)} did not answer", "check the name and the network"
-        )
+    found: dict[int, Finding] = {}
+    threads = []
+    for at, place in enumerate(endpoints):
+        # Daemon threads do not delay the end of the process: a DNS lookup has no timeout.
+        check = partial(lambda at, *place: found.update({at: _check_endpoint(*place)}), at, *place)
+        threads.append(threading.Thread(target=check, daemon=True))
+        threads[-1].start()
+    for at, place in enumerate(endpoints):
+        threads[at].join(3 * TIMEOUT_SECONDS)
+        silent = f"{_format_endpoint(*place)} did not answer"
+        yield found.get(at) or fail(CHECK, silent, "check the name and the network")
 
 
 def _list_endpoints(config: Config) -> list[tuple[list[str], LLMSettings]]:
@@ -89,50 +86,35 @@ def _format_endpoint(names: list[str], llm: LLMSettings) -> str:
 def _check_endpoint(names: list[str], llm: LLMSettings) -> Finding:
     where = _format_endpoint(names, llm)
     try:
-        return _judge_status(_fetch_status(llm), where, has_key=llm.api_key is not None)
-    except URLError as error:
-        return fail(CHECK, f"{where} cannot be reached: {_format_reason(error.reason)}", _suggest_remedy(llm))
+        status = _fetch_status(llm)
     except OSError as error:
-        return fail(CHECK, f"{where} cannot be reached: {_format_reason(error)}", _suggest_remedy(llm))
+        reason = error.reason if isinstance(error, URLError) else error
+        words = str(reason)
+        if isinstance(reason, TimeoutError):
+            words = f"no answer within {TIMEOUT_SECONDS:g} s"
+        elif isinstance(reason, OSError):
+            words = reason.strerror or type(reason).__name__
+        remedy = f"start it, or correct base_url ({llm.origin})"
+        return fail(CHECK, f"{where} cannot be reached: {format_line(words)}", remedy)
     except (ValueError, http.client.HTTPException) as error:
         # Without the text: it may quote the header with the key.
-        return fail(
-            CHECK,
-            f"{where} does not speak HTTP: {type(error).__name__}",
-            "check base_url and the characters of the key",
-        )
-
-
-def _format_reason(reason: object) -> str:
-    if isinstance(reason, TimeoutError):
-        return f"no answer within {TIMEOUT_SECONDS:g} s"
-    return format_line(
-        getattr(reason, "strerror", None) or type(reason).__name__ if isinstance(reason, OSError) else str(reason)
-    )
-
-
-def _suggest_remedy(llm: LLMSettings) -> str:
-    return f"start it, or correct base_url ({llm.origin})"
+        remedy = "check base_url and the characters of the key"
+        return fail(CHECK, f"{where} does not speak HTTP: {type(error).__name__}", remedy)
+    return _judge_status(status, where, has_key=llm.api_key is not None)
 
 
 def _judge_status(status: int, where: str, *, has_key: bool) -> Finding:
     if status < 300:
         return ok(CHECK, f"{where} answers")
     if status in (401, 403):
-        problem, remedy = ("rejects the key", "set another one") if has_key else ("requires a key", "set one")
-        return fail(
-            CHECK,
-            f"{where} {problem} ({status})",
-            f"{remedy}: api_key of the llm, or its environment variable, like OPENAI_API_KEY",
-        )
+        problem, change = ("rejects the key", "set another one") if has_key else ("requires a key", "set one")
+        remedy = f"{change}: api_key of the llm, or its environment variable, like OPENAI_API_KEY"
+        return fail(CHECK, f"{where} {problem} ({status})", remedy)
     if status < 400:
         return warn(CHECK, f"{where} redirects ({status})", "set base_url to the target: redirects are not followed")
     if status in (404, 405):
-        return warn(
-            CHECK,
-            f"{where} has no /models ({status})",
-            "some servers have none; otherwise base_url lacks a version, like /v1",
-        )
+        remedy = "some servers have none; otherwise base_url lacks a version, like /v1"
+        return warn(CHECK, f"{where} has no /models ({status})", remedy)
     return warn(CHECK, f"{where} answers {status}", "it may be overloaded or down: try again later")
 
 
@@ -179,14 +161,12 @@ def _fetch_status(llm: LLMSettings) -> int:
     """Send `GET /models` to an endpoint, and return the HTTP status. The body is not read."""
     parts = urlsplit(llm.base_url)
     path = parts.path.rstrip("/").removesuffix("/chat/completions")
-    sent = {"user-agent": "holdfast", **({"authorization": f"Bearer {llm.api_key}"} if llm.api_key else {})}
+    access = {"authorization": f"Bearer {llm.api_key}"} if llm.api_key else {}
     if llm.provider == "anthropic":
-        path, sent = (
-            normalize_path(path),
-            {"user-agent": "holdfast", **make_headers(parts.hostname or "", llm.api_key)},
-        )
-    path, sent = f"{path}/models", {**sent, **llm.headers}
-    request = Request(urlunsplit((parts.scheme, parts.netloc, path, parts.query, "")), headers=sent)  # noqa: S310  # http(s), as configured
+        path = normalize_path(path)
+        access = make_headers(parts.hostname or "", llm.api_key)
+    url = urlunsplit((parts.scheme, parts.netloc, f"{path}/models", parts.query, ""))
+    request = Request(url, headers={"user-agent": "holdfast", **access, **llm.headers})  # noqa: S310  # http(s), as configured
     try:
         with build_opener(_NoRedirect).open(request, timeout=TIMEOUT_SECONDS) as response:
             return int(response.status)

@@ -23,7 +23,7 @@ from starlette.types import Scope
 
 from holdfast._version import __version__
 from holdfast.accounting import run_cpu
-from holdfast.config.inspector import Inspector
+from holdfast.config.gateway import Inspector
 from holdfast.domain.objects import Request
 from holdfast.domain.session import DEFAULT_USER, SessionRef
 from holdfast.durations import format_utc
