@@ -46,8 +46,6 @@ from holdfast.stores.logic.index_writes import NONE, read_models, read_source, r
 from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Query, Row, Rows, Steps
 
-AT_ONCE: Final = 8
-"""Maximum number of posting lists that one statement reads."""
 NARROW: Final = 2000
 """If at most this many documents pass the filters, the lookup may read all of them instead of posting lists, which cover the
 whole space.
@@ -61,8 +59,6 @@ checked.
 _AHEAD: Final = 16
 """Number of spaces whose sources one statement lists."""
 _decode_ids: Final = msgspec.json.Decoder(list[int]).decode
-_NOBODY: Final = "none"
-"""A word that occurs in no document. All indexed words begin with a channel's letter and contain an underscore."""
 
 
 class LookupScope(NamedTuple):
@@ -218,21 +214,15 @@ def _read_postings(
 
 
 def _read_whole_lists(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:
-    """Return the whole posting list of each term. One statement reads `AT_ONCE` lists."""
-    found: dict[str, Collection[int]] = {}
-    terms = list(words)
-    for start in range(0, len(terms), AT_ONCE):
-        part = terms[start : start + AT_ONCE]
-        given = [words[term] for term in part]
-        rows = yield Query("index_postings_read", (*given, *[_NOBODY] * (AT_ONCE - len(part))))
-        lists: list[list[int]] = [[] for _ in part]
-        for at, id_ in rows:
-            if type(id_) is int:
-                lists[at].append(id_)
-            elif at < len(part):  # some dialects return all ids of a word in one row, because that is faster
-                lists[at] = _decode_ids(id_)
-        found |= zip(part, lists, strict=True)
-    return found
+    """Return the whole posting list of each term."""
+    rows = yield Query("index_postings_read", (encode_array(words.values()),))
+    lists: list[list[int]] = [[] for _ in words]
+    for at, ids in rows:
+        if type(ids) is int:
+            lists[at].append(ids)
+        else:  # some dialects return all ids of a word in one row, because that is faster
+            lists[at] = _decode_ids(ids)
+    return dict(zip(words, lists, strict=True))
 
 
 def _read_common_terms(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:

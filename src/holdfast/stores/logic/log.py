@@ -48,6 +48,7 @@ from holdfast.stores.logic.rows import (
     encode_call,
     encode_claim,
     encode_counters,
+    encode_entries,
     encode_entry,
     encode_metadata,
     encode_profile,
@@ -362,10 +363,10 @@ def _append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, 
     if write.retire_from is not None:
         after = yield from _retire_entries(pk, write.retire_from, session.tail.next_seq, after, gone)
     scope = make_scope(tenant, session.user_id)
-    if len(written) == 1 and not _has_past(written[0]):
+    if len(written) == 1:
         yield Query("entry_insert", encode_entry(pk, written[0], payloads[0], scope))
     elif written:
-        yield from write_entries(pk, written, payloads, scope)
+        yield Many("entry_insert", encode_entries(pk, written, payloads, scope))
     if write.origins:
         yield from add_origins(pk, tenant, ref, session.identity, write.origins)
     if write.calls:
@@ -417,21 +418,6 @@ def _erase_entry(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> 
 
 
 # -- parts of a write --------------------------------------------------------
-
-
-def write_entries(pk: int, written: Sequence[Entry], payloads: Sequence[bytes], scope: bytes) -> Steps[None]:
-    """Write entries, some of which may already be retired or erased."""
-    rows = [(entry, encode_entry(pk, entry, payload, scope)) for entry, payload in zip(written, payloads, strict=True)]
-    plain = [row for entry, row in rows if not _has_past(entry)]
-    old = [(*row, entry.retired_by, 1 if entry.erased else 0) for entry, row in rows if _has_past(entry)]
-    if plain:
-        yield Many("entry_insert", plain)
-    if old:
-        yield Many("entry_install", old)
-
-
-def _has_past(entry: Entry) -> bool:
-    return entry.erased or entry.retired_by is not None
 
 
 def _find_replay(pk: int, session: Session, key: str, fingerprint: bytes) -> Steps[Appended | None]:

@@ -282,7 +282,15 @@ def encode_entry(session: int, entry: Entry, payload: bytes, scope: bytes) -> Ro
         payload,
         make_key(scope, entry.digest) if kind < _FIRST_HIDDEN else None,
         None if entry.alias is None else make_key(scope, entry.alias),
+        entry.retired_by,
+        1 if entry.erased else 0,
     )
+
+
+def encode_entries(session: int, entries: Sequence[Entry], payloads: Sequence[bytes], scope: bytes) -> list[Row]:
+    """Return the parameters of `entry_insert` for several entries and their payloads."""
+    pairs = zip(entries, payloads, strict=True)
+    return [encode_entry(session, entry, payload, scope) for entry, payload in pairs]
 
 
 def _decode_object_or(default: dict[str, Any] | None, column: bytes | None) -> dict[str, Any] | None:

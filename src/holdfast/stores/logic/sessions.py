@@ -22,7 +22,7 @@ from holdfast.stores.log import Appended
 from holdfast.stores.logic import state as state_steps
 from holdfast.stores.logic.handle import read_session_row
 from holdfast.stores.logic.lifecycle import write_end
-from holdfast.stores.logic.log import drop_aliases, rewind_tail, save_profile, write_entries
+from holdfast.stores.logic.log import drop_aliases, rewind_tail, save_profile
 from holdfast.stores.logic.matching import add_origins, keep_origins, read_origins
 from holdfast.stores.logic.media import keep_media, select_new_media
 from holdfast.stores.logic.records import (
@@ -38,6 +38,7 @@ from holdfast.stores.logic.rows import (
     decode_session,
     encode_call,
     encode_counters,
+    encode_entries,
     encode_profile,
 )
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
@@ -373,7 +374,8 @@ def _replace_session(
     size = sum(map(len, payloads))
     session = install_session(tenant, new, past, old, tail, live=live, size=size)
     pk = yield from _insert_session(session)
-    yield from write_entries(pk, written, payloads, make_scope(tenant, new.user_id))
+    if written:
+        yield Many("entry_insert", encode_entries(pk, written, payloads, make_scope(tenant, new.user_id)))
     yield from keep_media(pk, entries, written, fresh_media, media)
     yield from keep_origins(pk, new.origins)
     if records:

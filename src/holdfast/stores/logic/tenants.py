@@ -134,9 +134,7 @@ class KeyStore(Handle):
             tenant: return only keys that give access to this tenant; None: to any.
         """
         checks.check_limit(limit)
-        if tenant is None:
-            return await self._select(decode_key, "keys_after", after, limit)
-        return await self._select(decode_key, "keys_of_tenant_after", after, tenant, limit)
+        return await self._select(decode_key, "keys_after", after, limit, tenant)
 
     async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
         """Revoke a key permanently, and return it. A key that is already revoked stays unchanged.
@@ -199,9 +197,7 @@ class DeletionStore(Handle):
         """
         checks.check_limit(limit)
         place = (ENDLESS, "") if before is None else before
-        if hash is None:
-            return await self._select(_decode_deletion, "deletions_before", *place, limit)
-        return await self._select(_decode_deletion, "deletions_of_hash_before", *place, hash, limit)
+        return await self._select(_decode_deletion, "deletions_before", *place, limit, hash)
 
 
 def _decode_deletion(row: Row) -> Deletion:

@@ -221,14 +221,8 @@ ORDER BY w.updated_at DESC, w.id DESC LIMIT :limit
   AND {listed}
 ORDER BY w.updated_at, w.id LIMIT :limit
 
--- entry_insert(session int, seq int, turn_id int, unit_back int, timestamp int, tokens int, total int, kind int, digest bytes, agent bytes, importance float, pinned int, metadata bytes, payload bytes, mark int, alias int) --
--- Insert an entry at the end of a log.
-INSERT INTO entries (session, seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned,
-                     retired_by, erased, metadata, payload, mark, alias)
-VALUES (:session, :seq, :turn_id, :unit_back, :timestamp, :tokens, :total, :kind, :digest, :agent, :importance, :pinned, NULL, 0, :metadata, :payload, :mark, :alias)
-
--- entry_install(session int, seq int, turn_id int, unit_back int, timestamp int, tokens int, total int, kind int, digest bytes, agent bytes, importance float, pinned int, metadata bytes, payload bytes, mark int, alias int, retired_by int, erased int) --
--- Insert an entry that may be retired or erased, when a log is imported.
+-- entry_insert(session int, seq int, turn_id int, unit_back int, timestamp int, tokens int, total int, kind int, digest bytes, agent bytes, importance float, pinned int, metadata bytes, payload bytes, mark int, alias int, retired_by int, erased int) --
+-- Insert an entry. An imported one may be retired or erased.
 INSERT INTO entries (session, seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned,
                      retired_by, erased, metadata, payload, mark, alias)
 VALUES (:session, :seq, :turn_id, :unit_back, :timestamp, :tokens, :total, :kind, :digest, :agent, :importance, :pinned, :retired_by, :erased, :metadata, :payload, :mark, :alias)
@@ -973,15 +967,10 @@ DELETE FROM records WHERE owner = :owner AND place <= :place
 SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
 FROM api_keys WHERE tenant = :tenant AND id = :id
 
--- keys_after(tenant, after, limit) --
--- Return API keys in the order of their ids, after a given one.
+-- keys_after(tenant, after, limit, opens bytes) --
+-- Return API keys in the order of their ids, after a given one: all, or those that give access to one tenant.
 SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
-FROM api_keys WHERE tenant = :tenant AND id > :after ORDER BY id LIMIT :limit
-
--- keys_of_tenant_after(tenant, after, opens, limit) --
--- Return API keys that give access to one tenant, in order of id.
-SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
-FROM api_keys WHERE tenant = :tenant AND id > :after AND opens = :opens ORDER BY id LIMIT :limit
+FROM api_keys WHERE tenant = :tenant AND id > :after AND (:opens IS NULL OR opens = :opens) ORDER BY id LIMIT :limit
 
 -- key_insert(tenant, id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget) --
 -- Insert an API key. Two with the same id, and two with the same hash, conflict.
@@ -1002,17 +991,11 @@ INSERT INTO deletions (tenant, deleted_at, id, kind, user_hash, session_hash, ke
 VALUES (:tenant, :deleted_at, :id, :kind, :user_hash, :session_hash, :key_id, :counts)
 ON CONFLICT (tenant, deleted_at, id) DO NOTHING
 
--- deletions_before(tenant, deleted_at, id, limit) --
--- Return the deletions before one of them, the newest first.
+-- deletions_before(tenant, deleted_at, id, limit, hash bytes) --
+-- Return the deletions before one of them, the newest first: all, or those of a user or session.
 SELECT id, deleted_at, kind, user_hash, session_hash, key_id, counts FROM deletions
 WHERE tenant = :tenant AND deleted_at <= :deleted_at AND (deleted_at < :deleted_at OR id < :id)
-ORDER BY deleted_at DESC, id DESC LIMIT :limit
-
--- deletions_of_hash_before(tenant, deleted_at, id, hash, limit) --
--- Return the deletions of a user or session before one of them, the newest first.
-SELECT id, deleted_at, kind, user_hash, session_hash, key_id, counts FROM deletions
-WHERE tenant = :tenant AND deleted_at <= :deleted_at AND (deleted_at < :deleted_at OR id < :id)
-      AND (user_hash = :hash OR session_hash = :hash)
+      AND (:hash IS NULL OR user_hash = :hash OR session_hash = :hash)
 ORDER BY deleted_at DESC, id DESC LIMIT :limit
 
 -- deletions_surplus(tenant, kind, kept, limit) --
@@ -1262,32 +1245,14 @@ ON CONFLICT (space, channel, term) DO UPDATE SET documents = index_frequencies.d
 [mysql] SELECT f.term, f.documents FROM EACH :terms AS wanted
 [mysql]      {then} index_frequencies AS f {use_key} ON f.space = :space AND f.channel = :channel AND f.term = CAST(wanted.value AS BINARY)
 
--- index_postings_read(w0 text, w1 text, w2 text, w3 text, w4 text, w5 text, w6 text, w7 text) --
--- Return all documents with a word, for up to eight words at once: the word, and the ids as one JSON array, which is faster than rows.
-[sqlite] SELECT 0, json_group_array(rowid) FROM index_postings WHERE index_postings MATCH :w0 UNION ALL
-[sqlite] SELECT 1, json_group_array(rowid) FROM index_postings WHERE index_postings MATCH :w1 UNION ALL
-[sqlite] SELECT 2, json_group_array(rowid) FROM index_postings WHERE index_postings MATCH :w2 UNION ALL
-[sqlite] SELECT 3, json_group_array(rowid) FROM index_postings WHERE index_postings MATCH :w3 UNION ALL
-[sqlite] SELECT 4, json_group_array(rowid) FROM index_postings WHERE index_postings MATCH :w4 UNION ALL
-[sqlite] SELECT 5, json_group_array(rowid) FROM index_postings WHERE index_postings MATCH :w5 UNION ALL
-[sqlite] SELECT 6, json_group_array(rowid) FROM index_postings WHERE index_postings MATCH :w6 UNION ALL
-[sqlite] SELECT 7, json_group_array(rowid) FROM index_postings WHERE index_postings MATCH :w7
-[postgres] SELECT 0, id FROM index_postings WHERE :w0 <> 'none' AND tokens @@ ('''' || :w0 || '''')::tsquery UNION ALL
-[postgres] SELECT 1, id FROM index_postings WHERE :w1 <> 'none' AND tokens @@ ('''' || :w1 || '''')::tsquery UNION ALL
-[postgres] SELECT 2, id FROM index_postings WHERE :w2 <> 'none' AND tokens @@ ('''' || :w2 || '''')::tsquery UNION ALL
-[postgres] SELECT 3, id FROM index_postings WHERE :w3 <> 'none' AND tokens @@ ('''' || :w3 || '''')::tsquery UNION ALL
-[postgres] SELECT 4, id FROM index_postings WHERE :w4 <> 'none' AND tokens @@ ('''' || :w4 || '''')::tsquery UNION ALL
-[postgres] SELECT 5, id FROM index_postings WHERE :w5 <> 'none' AND tokens @@ ('''' || :w5 || '''')::tsquery UNION ALL
-[postgres] SELECT 6, id FROM index_postings WHERE :w6 <> 'none' AND tokens @@ ('''' || :w6 || '''')::tsquery UNION ALL
-[postgres] SELECT 7, id FROM index_postings WHERE :w7 <> 'none' AND tokens @@ ('''' || :w7 || '''')::tsquery
-[mysql] SELECT 0, id FROM index_postings WHERE word = :w0 UNION ALL
-[mysql] SELECT 1, id FROM index_postings WHERE word = :w1 UNION ALL
-[mysql] SELECT 2, id FROM index_postings WHERE word = :w2 UNION ALL
-[mysql] SELECT 3, id FROM index_postings WHERE word = :w3 UNION ALL
-[mysql] SELECT 4, id FROM index_postings WHERE word = :w4 UNION ALL
-[mysql] SELECT 5, id FROM index_postings WHERE word = :w5 UNION ALL
-[mysql] SELECT 6, id FROM index_postings WHERE word = :w6 UNION ALL
-[mysql] SELECT 7, id FROM index_postings WHERE word = :w7
+-- index_postings_read(words texts) --
+-- Return all documents with each of some words, a JSON array: the index of the word, and an id or all ids as one JSON array, which is faster.
+[sqlite] SELECT n.key, (SELECT json_group_array(rowid) FROM index_postings WHERE index_postings MATCH n.value) FROM EACH :words AS n
+[postgres] SELECT n.place - 1, p.id FROM json_array_elements_text(convert_from(:words, 'UTF8')::json) WITH ORDINALITY AS n (value, place)
+[postgres] CROSS JOIN LATERAL (SELECT id FROM index_postings WHERE tokens @@ ('''' || n.value || '''')::tsquery OFFSET 0) AS p
+[mysql] SELECT n.place - 1, p.id
+[mysql] FROM JSON_TABLE(CONVERT(:words USING utf8mb4), '$[*]' COLUMNS (place FOR ORDINALITY, value VARCHAR(64) PATH '$')) AS n
+[mysql]      {then} index_postings AS p {use_key} ON p.word = CAST(n.value AS BINARY)
 
 -- postings_of(word text, other text) --
 -- Used by other statements: the documents that have two words.
