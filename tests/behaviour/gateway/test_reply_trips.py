@@ -264,3 +264,14 @@ async def test_own_fields_go_back_to_their_upstream(kind: str) -> None:
         sent = served.sent["input"][1:-1]
         assert find_words(sent) >= {"zqx", "zqsaid"}
         assert [one["type"] for one in sent] == [one["type"] for one in answer["output"]]
+
+
+async def test_own_fields_of_a_text_go_back_to_its_model() -> None:
+    """The next request has the block as the model sent it."""
+    server, llm = UPSTREAMS["messages"]
+    block = text("zqsaid", mark="zqx")
+    async with gateway((), upstream=server(lambda _: Reply(chunks=claude_reply(block))), llm=llm) as served:
+        own = CLIENTS["messages"](served.http)
+        answer, _ = await own.send([user("Hi.")])
+        await own.send(own.extend([user("Hi.")], answer))
+        assert served.upstream.requests[-1].body["messages"][1]["content"] == [block]

@@ -289,36 +289,32 @@ def _decode_message(data: Any, where: str) -> list[Message]:
         return [parse_message(data, where)]
     if not isinstance(content, Sequence) or isinstance(content, bytes):
         raise InvalidMessage(f"{where}.content must be a string or a list of blocks", param=f"{where}.content")
-    tools, rest = _separate_tools(role, content, f"{where}.content")
+    return _decode_blocks(role, content, more, where)
+
+
+def _decode_blocks(role: str, content: Sequence[Any], more: Mapping[str, Any], where: str) -> list[Message]:
+    """Return the messages for the blocks of one message. Its other fields, `more`, belong to the last one."""
+    calls: list[dict[str, Any]] = []
+    results: list[Message] = []
+    rest: list[Any] = []
+    for at, block in enumerate(map(dump_model, content)):
+        place, kind = f"{where}.content[{at}]", block.get("type") if isinstance(block, Mapping) else None
+        if kind == "tool_use" and role == "assistant":
+            calls.append(_decode_call(block, place))
+        elif kind == "tool_result" and role != "assistant":
+            results.append(_decode_result(block, place))
+        elif kind in ("tool_use", "tool_result"):
+            allowed = "assistant" if kind == "tool_use" else "user"
+            raise InvalidMessage(f"{place} is a {kind}, which only {allowed} messages have", param=f"{where}.content")
+        else:
+            rest.append(block)
     if role == "assistant":
-        calls = {"tool_calls": [_decode_call(block, place) for block, place in tools]} if tools else {}
-        return [parse_message({"role": role, "content": rest or None, **calls, **more}, where)]
-    results = [_decode_result(block, place) for block, place in tools]
-    left = [parse_message({"role": role, "content": rest, **more}, where)] if rest or not tools else []
+        own = {"tool_calls": calls} if calls else {}
+        return [parse_message({"role": role, "content": rest or None, **own, **more}, where)]
+    left = [parse_message({"role": role, "content": rest, **more}, where)] if rest or not results else []
     if not left and more:
         results[-1] = results[-1].evolve(extra={**more, **results[-1].extra})
     return [*results, *left]
-
-
-def _separate_tools(role: str, content: Sequence[Any], where: str) -> tuple[list[tuple[Any, str]], list[Any]]:
-    """Separate the tool calls of a message, or its tool results, from its other blocks.
-
-    Returns:
-        The calls or results with their positions, and the other blocks.
-    """
-    own, other = ("tool_use", "tool_result") if role == "assistant" else ("tool_result", "tool_use")
-    tools: list[tuple[Any, str]] = []
-    rest: list[Any] = []
-    for at, block in enumerate(map(dump_model, content)):
-        kind = block.get("type") if isinstance(block, Mapping) else None
-        if kind == other:
-            allowed = "assistant" if other == "tool_use" else "user"
-            raise InvalidMessage(f"{where}[{at}] is a {other}, which only {allowed} messages have", param=where)
-        if kind == own:
-            tools.append((block, f"{where}[{at}]"))
-        else:
-            rest.append(block)
-    return tools, rest
 
 
 def _decode_call(block: Mapping[str, Any], where: str) -> dict[str, Any]:
