@@ -101,192 +101,6 @@ OnChanged = Callable[[Owner], Awaitable[None]]
 """Called after each change of an owner's memories, when the change is durable and recalls use the new state."""
 
 
-class ForgettableMemories(MemoryReader):
-    """The memories of one tenant, for reading and forgetting.
-
-    Attributes:
-        on_changed: functions that are called with the owner, one after the other, after each change of the owner's memories.
-
-    Args:
-        store: the store of memories.
-        clock: returns the current time, in milliseconds since the epoch.
-        settings: other arguments of `MemoryReader`.
-    """
-
-    def __init__(self, store: MemoryStore, clock: Callable[[], int], **settings: Any) -> None:
-        super().__init__(store, clock, **settings)
-        self.on_changed: list[OnChanged] = []
-        self._changing: WeakValueDictionary[Owner, asyncio.Lock] = WeakValueDictionary()
-
-    async def forget(self, memory_id: str, *, owners: Collection[Owner] | None = None) -> tuple[str, ...]:
-        """Delete a memory and the memories that it replaced.
-
-        Their signals and index data are deleted as well.
-
-        Args:
-            memory_id: the memory's id.
-            owners: the owners that the memory may belong to; None: any owner.
-
-        Returns:
-            The ids of all deleted memories.
-
-        Raises:
-            MemoryNotFound: there is no memory with this id, or it belongs to another owner.
-        """
-        found = await self.get(memory_id, owners=owners)
-        memories = await self._collect_history(found)
-        return await self._forget(found.owner, [one.id for one in memories])
-
-    async def forget_source(
-        self, user_id: str, session_id: str, *, seqs: Collection[int] | None = None
-    ) -> tuple[str, ...]:
-        """Delete the memories that were made only from a session, or only from some entries of a session.
-
-        A memory that has other sources too loses only this source and keeps its trust. All memories of the user, the agents and the
-        app are read, so the cost grows with the number of memories.
-
-        Args:
-            user_id: the user of the session.
-            session_id: the session.
-            seqs: the entries of the session to remove as sources; None: all entries.
-
-        Returns:
-            The ids of the deleted memories.
-        """
-        check_text(user_id, "user_id")
-        check_text(session_id, "session_id")
-        seqs = None if seqs is None else to_tuple(seqs, int, "seqs")
-        owners = [Owner("user", user_id), *await self._list_agents(), Owner("app")]
-        source, only = (user_id, session_id), None if seqs is None else set(seqs)
-        return await self._forget_source(owners, source, only)
-
-    async def forget_entry(self, session: Session, seq: int) -> tuple[str, ...]:
-        """Delete the memories that were made only from an entry, like `forget_source`, also if the session had another id then."""
-        owners = [Owner("user", session.user_id), *await self._list_agents(), Owner("app")]
-        source, identity = (session.user_id, session.id), session.identity
-        return await self._forget_source(owners, source, {seq}, identity)
-
-    async def forget_user_sources(self, user_id: str) -> tuple[str, ...]:
-        """Delete the memories of agents and of the app that were made only from a user's sessions. Return their ids.
-
-        A memory that has other sources too loses only the sources of this user.
-        """
-        return await self._forget_source([*await self._list_agents(), Owner("app")], (user_id, None), None)
-
-    async def _list_agents(self) -> list[Owner]:
-        """Return the agents that own memories. The store lists agents before other owners."""
-        found: list[Owner] = []
-        async for owner, _ in iterate_owners(self.store):
-            if owner.kind != "agent":
-                break
-            found.append(owner)
-        return found
-
-    async def _forget_source(
-        self, owners: Iterable[Owner], source: tuple[str, str | None], seqs: set[int] | None, identity: str = ""
-    ) -> tuple[str, ...]:
-        """Remove a source from the memories of several owners. The arguments are those of `remove_source`; return the deleted ids."""
-        return tuple([one for owner in owners for one in await self._forget_source_of(owner, source, seqs, identity)])
-
-    async def _forget_source_of(
-        self, owner: Owner, source: tuple[str, str | None], seqs: set[int] | None, identity: str
-    ) -> tuple[str, ...]:
-        async with self._get_lock(owner):
-            for _ in range(TRIES):
-                version, left, lost = await self._split_by_source(owner, source, seqs, identity)
-                try:
-                    await self._write_changes(owner, version, left, lost)
-                except StaleMemories as exc:
-                    stale = exc
-                    continue
-                if lost:
-                    self._recaller.local.evict(owner)
-                if left or lost:
-                    await self._handle_change(owner)
-                return tuple(lost)
-            raise stale
-
-    async def _split_by_source(
-        self, owner: Owner, source: tuple[str, str | None], seqs: set[int] | None, identity: str
-    ) -> tuple[int, list[Memory], list[str]]:
-        """Return the changes that remove a source from an owner's memories.
-
-        Returns:
-            Three values: the owner's version; the memories that have other sources too, without this one; and the ids of the memories to
-            delete.
-        """
-        left, lost = list[Memory](), list[str]()
-        first = page = await self.store.memories(owner, limit=PAGE)
-        while True:
-            for one in page.memories:
-                sources = remove_source(one.sources, source, seqs, identity)
-                if sources and sources != one.sources:
-                    left.append(msgspec.structs.replace(one, sources=sources))
-                elif sources != one.sources:
-                    lost.append(one.id)
-            if not page.has_more:
-                break
-            page = await self.store.memories(owner, after=page.memories[-1].number, limit=PAGE)
-        return first.version, left, lost
-
-    async def _write_changes(self, owner: Owner, version: int, put: Sequence[Memory], lost: Sequence[str]) -> None:
-        """Delete the memories `lost`, then write the memories `put`. Raises `StaleMemories` if the owner's version is no longer `version`."""
-        most = MEMORIES_AT_ONCE
-        deltas = [MemoryDelta(forget=tuple(lost[start : start + most])) for start in range(0, len(lost), most)]
-        deltas += [MemoryDelta(put=tuple(put[start : start + most])) for start in range(0, len(put), most)]
-        for delta in deltas:
-            version = (await self.store.change_memories(owner, delta, timestamp=self.clock(), expect=version)).version
-
-    async def handle_forgotten_owner(self, owner: Owner) -> None:
-        """Update caches and notify listeners after all memories of an owner were deleted directly in the store."""
-        self._recaller.local.evict(owner)
-        await self._notify(owner)
-
-    async def _forget(self, owner: Owner, ids: Sequence[str]) -> tuple[str, ...]:
-        for start in range(0, len(ids), MEMORIES_AT_ONCE):
-            delta = MemoryDelta(forget=tuple(ids[start : start + MEMORIES_AT_ONCE]))
-            await self.store.change_memories(owner, delta, timestamp=self.clock())
-        if ids:
-            self._recaller.local.evict(owner)
-            await self._handle_change(owner)
-        return tuple(ids)
-
-    async def _collect_history(self, found: Memory) -> list[Memory]:
-        """Return a memory, and the memories that it replaced directly or indirectly."""
-        known, ask = {found.id: found}, list(found.supersedes)
-        while ask:
-            some, ask = ask[:PAGE], ask[PAGE:]
-            read = await self.store.memories(found.owner, ids=some, limit=len(some))
-            for one in read.memories:
-                if one.id not in known and one.status == "superseded":
-                    known[one.id] = one
-                    ask += [other for other in one.supersedes if other not in known]
-        return list(known.values())
-
-    # -- after every change ------------------------------------------------------
-
-    def _get_lock(self, owner: Owner) -> asyncio.Lock:
-        """Return the lock for changes of an owner's memories in this process. Without the lock, changes would often be computed twice."""
-        return self._changing.setdefault(owner, asyncio.Lock())
-
-    async def _handle_change(self, owner: Owner) -> None:
-        """Update the index and notify listeners after an owner's memories have changed."""
-        service = self._index()
-        if service is not None:
-            try:
-                await service.index_memories(owner)
-            except HoldfastError as exc:  # the next lookup tries again, and reads every hit from the store
-                _log.warning("the index does not have the changed memories yet: %s", exc.code)
-        await self._notify(owner)
-
-    async def _notify(self, owner: Owner) -> None:
-        for listener in self.on_changed:
-            try:
-                await listener(owner)
-            except Exception as exc:  # noqa: BLE001 - the change is durable and must not seem to have failed
-                _log.error("a listener to changes of memories failed", exc_info=exc)
-
-
 LIKE: Final = 40
 """Number of memories that a new memory is compared with. The memories with the most words in common are chosen."""
 
@@ -308,7 +122,7 @@ class Remembered(msgspec.Struct, frozen=True):
     """Similar memories, most similar first. They are not changed."""
 
 
-class Memories(ForgettableMemories):
+class Memories(MemoryReader):
     """The memories of one tenant.
 
     Attributes:
@@ -335,6 +149,8 @@ class Memories(ForgettableMemories):
     ) -> None:
         super().__init__(store, clock, guard=guard, index=index, settings=settings)
         self._new_id = new_id
+        self.on_changed: list[OnChanged] = []
+        self._changing: WeakValueDictionary[Owner, asyncio.Lock] = WeakValueDictionary()
 
     # -- remembering ---------------------------------------------------------
 
@@ -596,6 +412,176 @@ class Memories(ForgettableMemories):
                 await self._handle_change(owner)
                 return tuple(_get_stored(one, stored) for one in put)
             raise stale
+
+    # -- forgetting --------------------------------------------------------------
+
+    async def forget(self, memory_id: str, *, owners: Collection[Owner] | None = None) -> tuple[str, ...]:
+        """Delete a memory and the memories that it replaced.
+
+        Their signals and index data are deleted as well.
+
+        Args:
+            memory_id: the memory's id.
+            owners: the owners that the memory may belong to; None: any owner.
+
+        Returns:
+            The ids of all deleted memories.
+
+        Raises:
+            MemoryNotFound: there is no memory with this id, or it belongs to another owner.
+        """
+        found = await self.get(memory_id, owners=owners)
+        memories = await self._collect_history(found)
+        return await self._forget(found.owner, [one.id for one in memories])
+
+    async def forget_source(
+        self, user_id: str, session_id: str, *, seqs: Collection[int] | None = None
+    ) -> tuple[str, ...]:
+        """Delete the memories that were made only from a session, or only from some entries of a session.
+
+        A memory that has other sources too loses only this source and keeps its trust. All memories of the user, the agents and the
+        app are read, so the cost grows with the number of memories.
+
+        Args:
+            user_id: the user of the session.
+            session_id: the session.
+            seqs: the entries of the session to remove as sources; None: all entries.
+
+        Returns:
+            The ids of the deleted memories.
+        """
+        check_text(user_id, "user_id")
+        check_text(session_id, "session_id")
+        seqs = None if seqs is None else to_tuple(seqs, int, "seqs")
+        owners = [Owner("user", user_id), *await self._list_agents(), Owner("app")]
+        source, only = (user_id, session_id), None if seqs is None else set(seqs)
+        return await self._forget_source(owners, source, only)
+
+    async def forget_entry(self, session: Session, seq: int) -> tuple[str, ...]:
+        """Delete the memories that were made only from an entry, like `forget_source`, also if the session had another id then."""
+        owners = [Owner("user", session.user_id), *await self._list_agents(), Owner("app")]
+        source, identity = (session.user_id, session.id), session.identity
+        return await self._forget_source(owners, source, {seq}, identity)
+
+    async def forget_user_sources(self, user_id: str) -> tuple[str, ...]:
+        """Delete the memories of agents and of the app that were made only from a user's sessions. Return their ids.
+
+        A memory that has other sources too loses only the sources of this user.
+        """
+        return await self._forget_source([*await self._list_agents(), Owner("app")], (user_id, None), None)
+
+    async def _list_agents(self) -> list[Owner]:
+        """Return the agents that own memories. The store lists agents before other owners."""
+        found: list[Owner] = []
+        async for owner, _ in iterate_owners(self.store):
+            if owner.kind != "agent":
+                break
+            found.append(owner)
+        return found
+
+    async def _forget_source(
+        self, owners: Iterable[Owner], source: tuple[str, str | None], seqs: set[int] | None, identity: str = ""
+    ) -> tuple[str, ...]:
+        """Remove a source from the memories of several owners. The arguments are those of `remove_source`; return the deleted ids."""
+        return tuple([one for owner in owners for one in await self._forget_source_of(owner, source, seqs, identity)])
+
+    async def _forget_source_of(
+        self, owner: Owner, source: tuple[str, str | None], seqs: set[int] | None, identity: str
+    ) -> tuple[str, ...]:
+        async with self._get_lock(owner):
+            for _ in range(TRIES):
+                version, left, lost = await self._split_by_source(owner, source, seqs, identity)
+                try:
+                    await self._write_changes(owner, version, left, lost)
+                except StaleMemories as exc:
+                    stale = exc
+                    continue
+                if lost:
+                    self._recaller.local.evict(owner)
+                if left or lost:
+                    await self._handle_change(owner)
+                return tuple(lost)
+            raise stale
+
+    async def _split_by_source(
+        self, owner: Owner, source: tuple[str, str | None], seqs: set[int] | None, identity: str
+    ) -> tuple[int, list[Memory], list[str]]:
+        """Return the changes that remove a source from an owner's memories.
+
+        Returns:
+            Three values: the owner's version; the memories that have other sources too, without this one; and the ids of the memories to
+            delete.
+        """
+        left, lost = list[Memory](), list[str]()
+        first = page = await self.store.memories(owner, limit=PAGE)
+        while True:
+            for one in page.memories:
+                sources = remove_source(one.sources, source, seqs, identity)
+                if sources and sources != one.sources:
+                    left.append(msgspec.structs.replace(one, sources=sources))
+                elif sources != one.sources:
+                    lost.append(one.id)
+            if not page.has_more:
+                break
+            page = await self.store.memories(owner, after=page.memories[-1].number, limit=PAGE)
+        return first.version, left, lost
+
+    async def _write_changes(self, owner: Owner, version: int, put: Sequence[Memory], lost: Sequence[str]) -> None:
+        """Delete the memories `lost`, then write the memories `put`. Raises `StaleMemories` if the owner's version is no longer `version`."""
+        most = MEMORIES_AT_ONCE
+        deltas = [MemoryDelta(forget=tuple(lost[start : start + most])) for start in range(0, len(lost), most)]
+        deltas += [MemoryDelta(put=tuple(put[start : start + most])) for start in range(0, len(put), most)]
+        for delta in deltas:
+            version = (await self.store.change_memories(owner, delta, timestamp=self.clock(), expect=version)).version
+
+    async def handle_forgotten_owner(self, owner: Owner) -> None:
+        """Update caches and notify listeners after all memories of an owner were deleted directly in the store."""
+        self._recaller.local.evict(owner)
+        await self._notify(owner)
+
+    async def _forget(self, owner: Owner, ids: Sequence[str]) -> tuple[str, ...]:
+        for start in range(0, len(ids), MEMORIES_AT_ONCE):
+            delta = MemoryDelta(forget=tuple(ids[start : start + MEMORIES_AT_ONCE]))
+            await self.store.change_memories(owner, delta, timestamp=self.clock())
+        if ids:
+            self._recaller.local.evict(owner)
+            await self._handle_change(owner)
+        return tuple(ids)
+
+    async def _collect_history(self, found: Memory) -> list[Memory]:
+        """Return a memory, and the memories that it replaced directly or indirectly."""
+        known, ask = {found.id: found}, list(found.supersedes)
+        while ask:
+            some, ask = ask[:PAGE], ask[PAGE:]
+            read = await self.store.memories(found.owner, ids=some, limit=len(some))
+            for one in read.memories:
+                if one.id not in known and one.status == "superseded":
+                    known[one.id] = one
+                    ask += [other for other in one.supersedes if other not in known]
+        return list(known.values())
+
+    # -- after every change ------------------------------------------------------
+
+    def _get_lock(self, owner: Owner) -> asyncio.Lock:
+        """Return the lock for changes of an owner's memories in this process. Without the lock, changes would often be computed twice."""
+        return self._changing.setdefault(owner, asyncio.Lock())
+
+    async def _handle_change(self, owner: Owner) -> None:
+        """Update the index and notify listeners after an owner's memories have changed."""
+        service = self._index()
+        if service is not None:
+            try:
+                await service.index_memories(owner)
+            except HoldfastError as exc:  # the next lookup tries again, and reads every hit from the store
+                _log.warning("the index does not have the changed memories yet: %s", exc.code)
+        await self._notify(owner)
+
+    async def _notify(self, owner: Owner) -> None:
+        for listener in self.on_changed:
+            try:
+                await listener(owner)
+            except Exception as exc:  # noqa: BLE001 - the change is durable and must not seem to have failed
+                _log.error("a listener to changes of memories failed", exc_info=exc)
 
     # -- internals -----------------------------------------------------------
 

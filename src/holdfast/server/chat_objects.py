@@ -163,8 +163,12 @@ def _make_enum(*words: Any) -> Any:
 
 
 class SessionFields(OpenObject, kw_only=True):
-    """Holdfast's own fields of a chat request, in every API format."""
+    """The fields of a chat request that every API format has: Holdfast's own, and two others."""
 
+    model: str | None = None
+    """Name of an agent, of an llm, or of a model."""
+    stream: bool | None = None
+    """Send the reply as server-sent events."""
     session_id: str | None = None
     """Session id; same as the header X-Session-Id. Without a session id, the request goes to the session that its messages continue."""
     user_id: str | None = None
@@ -196,14 +200,10 @@ class SessionFields(OpenObject, kw_only=True):
 class ChatRequest(SessionFields, kw_only=True):
     """OpenAI's Chat Completions request with Holdfast's fields. Other fields are sent to the model unchanged."""
 
-    model: str | None = None
-    """Name of an agent, of an llm, or of a model."""
     messages: list[Annotated[Any, same_as(ChatMessage)]] | UnsetType = UNSET
     """Messages of the request. With `session_id` the list may be empty; then the last message of the session is answered."""
     contents: list[Annotated[Any, same_as(ChatMessage)]] | UnsetType | None = UNSET
     """Alias of `messages` that voice records use."""
-    stream: bool | None = None
-    """Send the reply as server-sent events."""
     stream_options: JsonObject | None = None
     """Options of the stream. `include_usage`: report the token usage in the last chunk."""
     tools: list[JsonObject] | None = None
@@ -260,8 +260,6 @@ class CountRequest(OpenObject, kw_only=True):
 class MessagesRequest(SessionFields, kw_only=True):
     """Anthropic's Messages request with Holdfast's fields. Other fields are sent to Anthropic models unchanged."""
 
-    model: str | None = None
-    """Name of an agent, of an llm, or of a model."""
     messages: list[AnthropicRequestMessage] | UnsetType = UNSET
     """Messages of the request. With `session_id` the list may be empty; then the last message of the session is answered."""
     contents: list[AnthropicRequestMessage] | UnsetType | None = UNSET
@@ -274,8 +272,6 @@ class MessagesRequest(SessionFields, kw_only=True):
     """`{type: auto | any | none}`, or `{type: tool, name}`."""
     max_tokens: Annotated[int | None, json_schema(minimum=1)] = None
     """Maximum number of tokens in the reply; default: the model's limit."""
-    stream: bool | None = None
-    """Send the reply as server-sent events."""
     stop_sequences: list[str] | None = None
     metadata: JsonObject | None = None
     """Anthropic's metadata. `user_id`: user of the session; default: `default`."""
@@ -284,8 +280,6 @@ class MessagesRequest(SessionFields, kw_only=True):
 class CreateResponse(SessionFields, kw_only=True):
     """OpenAI's Responses request with Holdfast's fields."""
 
-    model: str | None = None
-    """Name of an agent, of an llm, or of a model."""
     input: str | list[JsonObject] | UnsetType = UNSET
     """Text, or items. With `previous_response_id` or `conversation`, only new items are needed."""
     instructions: str | list[JsonObject] | None = None
@@ -296,8 +290,6 @@ class CreateResponse(SessionFields, kw_only=True):
     """Id of the conversation, or an object with it."""
     store: bool | None = None
     """False: the response has no id that can be used later."""
-    stream: bool | None = None
-    """Send the reply as server-sent events."""
     tools: list[JsonObject] | None = None
     """Functions, custom tools and namespaces."""
     tool_choice: Any = None

@@ -213,7 +213,6 @@ class SessionChanges(Request, kw_only=True):
 @routes.add("POST", "/v1/sessions", "write", status=201, error_statuses=(404, 409, 422))
 async def create(call: Call, body: NewSessionObject) -> SessionObject:
     """Create a session."""
-    call.hf.roster.find_responder(agent=body.agent)
     user_id = call.get_owner_or_default(body.user_id)
     session = await call.hf.create(
         body.id,

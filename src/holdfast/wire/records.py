@@ -143,13 +143,14 @@ def export_record(record: Record, *, raw: bool = False) -> dict[str, Any]:
         record: the record.
         raw: True: leave a JSON value encoded, as `msgspec.Raw`.
     """
-    info = RecordInfo(**{name: getattr(record, name) for name in RecordInfo.__struct_fields__})
-    exported: dict[str, Any] = msgspec.to_builtins(RecordObject.from_record(info))
-    if record.text is not None:
-        exported["text"] = record.text
-    if record.is_json:
-        return {**exported, "encoding": "json", "value": _check_json(record) if raw else record.value}
-    return {**exported, "encoding": "base64", "value": base64.b64encode(record.data).decode()}
+    exported: dict[str, Any] = msgspec.to_builtins(
+        msgspec.structs.replace(RecordObject.from_record(record), value=UNSET)
+    )
+    if record.text is None:
+        del exported["text"]
+    if not record.is_json:
+        return {**exported, "value": base64.b64encode(record.data).decode()}
+    return {**exported, "value": _check_json(record) if raw else record.value}
 
 
 def parse_exported_record(data: Any, where: str) -> PutRecord:
