@@ -225,7 +225,7 @@ def annotate(call: Call, session_id: str, seq: int, user: str | None, *, lift: s
     async def do(hf: Holdfast) -> Output:
         from holdfast.domain.refusals import read_refusals
         from holdfast.errors import EntryNotFound
-        from holdfast.sessions.annotations import annotate
+        from holdfast.sessions.log_writes import annotate
         from holdfast.wire.openai import to_entry_json
 
         ref = (await find_session(hf, session_id, user)).ref

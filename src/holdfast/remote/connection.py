@@ -326,7 +326,7 @@ class RemoteHoldfast:
         applies. Without `replace`, the request is sent again after a failure, because a repetition changes nothing: it finds the identical
         session, and `changed` is then False.
         """
-        data, session_id, user_id, replace = given.values()
+        data, session_id, user_id, replace = (given[name] for name in ("data", "session_id", "user_id", "replace"))
         check_flag(replace, "replace")
         check_text(session_id, "session_id", none=True)
         check_text(user_id, "user_id", none=True)

@@ -28,8 +28,8 @@ from holdfast.server.routes import ETAG, KEY, MATCH, Routes, SeqPageQuery, Sessi
 from holdfast.server.schema import make_ref
 from holdfast.server.sessions import check_state
 from holdfast.server.state import StateOperation, read_changes
-from holdfast.sessions.annotations import annotate as annotate_message
 from holdfast.sessions.erasure import erase_everywhere
+from holdfast.sessions.log_writes import annotate as annotate_message
 from holdfast.sessions.log_writes import append_to_log, replace_entry
 from holdfast.sessions.records import Records
 from holdfast.stores.log import Append

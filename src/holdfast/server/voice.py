@@ -25,9 +25,9 @@ from holdfast.domain.session import Entry, Session
 from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call
 from holdfast.server.routes import ETAG, Routes, SessionQuery
-from holdfast.sessions.history import read_history as read_records
 from holdfast.sessions.interruption import Interruption as Outcome
 from holdfast.sessions.interruption import interrupt_reply
+from holdfast.sessions.session_log import read_history as read_records
 from holdfast.sessions.speech import Speech, SpeechResult, deliver_speech
 from holdfast.wire.openai import to_entry_json
 from holdfast.wire.sessions import EntryJson, SessionObject

@@ -2,8 +2,8 @@
 
 catalogue             create, find, search and delete sessions
 handle                one session, for users of the library
-session_log           the methods of the handle for the log
-log_writes            append, replace, pop and clear outside of turns
+session_log           the methods of the handle for the log; reads the live path page by page
+log_writes            append, replace, pop, clear, and set pins, importance and refusals outside of turns
 fields                check the session fields that callers may set
 fit                   fit a conversation into a budget without a session
 transfer              export and import
@@ -13,9 +13,7 @@ carry_over            carry an earlier session over into a new one
 context_preview       build a working set without calling a model
 preview_objects       the request for a preview, and its result
 next_prompt           build the prompt of a request without storing the request
-past_pins             guess which messages were pinned in a past prompt
 prompt_replay         rebuild prompts that were sent, from the records of their calls
-history               read the live path page by page
 interruption          keep only the part of a reply that was heard
 speech                let an agent speak outside of turns
 state                 session state
@@ -23,7 +21,6 @@ records               values under a namespace and a key
 memory_files          open the memory files of a user and an agent
 session_list          describe and sort sessions for lists
 facts                 standing facts: list, pin, drop
-annotations           pins, importance and refusals
 erasure               erase messages permanently
 model_calls           list recorded model calls
 prompt_sections       divide a prompt into sections, and compare it with an earlier one

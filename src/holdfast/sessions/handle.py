@@ -29,12 +29,11 @@ from holdfast.sessions.context_preview import preview_context
 from holdfast.sessions.facts import SessionFacts
 from holdfast.sessions.fields import check_session_fields
 from holdfast.sessions.forks import fork_session, rewind_session
-from holdfast.sessions.history import read_history
 from holdfast.sessions.interruption import Interruption, interrupt_reply
 from holdfast.sessions.preview_objects import Context, PreviewRequest, to_context
 from holdfast.sessions.prompt_views import PromptedSession
 from holdfast.sessions.records import Records
-from holdfast.sessions.session_log import SessionLog
+from holdfast.sessions.session_log import SessionLog, read_history
 from holdfast.sessions.speech import Priority, Speech, SpeechResult, SpeechSource, deliver_speech
 from holdfast.sessions.state import SessionState
 from holdfast.signatures import Arguments, like

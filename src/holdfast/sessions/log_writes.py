@@ -12,12 +12,15 @@ from holdfast.accounting import run_cpu
 from holdfast.domain.history import to_new_entry
 from holdfast.domain.log import erase_content
 from holdfast.domain.messages import Message, encode_payload
+from holdfast.domain.refusals import choose_refusals
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import count_tokens, is_long, link_repeated, make_entries
 from holdfast.errors import Conflict, EntryNotFound, InvalidMessage, InvalidRequest, StaleSession, StoreError, TooLarge
 from holdfast.limits import MIB, REPLACED_BEHIND, REPLACED_BEHIND_BYTES
 from holdfast.sessions.erasure import erase_everywhere
+from holdfast.stores.base import Store
+from holdfast.stores.checks import check_int
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.walk import ENTRIES
 
@@ -246,3 +249,28 @@ async def _write(engine: Engine, ref: SessionRef, write: Append) -> Appended:
 
 def _make_conflict(ref: SessionRef) -> Conflict:
     return Conflict(f"session {ref.id!r} is being written to constantly: try again")
+
+
+async def annotate(store: Store, ref: SessionRef, seq: int, *, refused_by: object = None, **changes: Any) -> Entry:
+    """Set a message's pin or importance, or the upstreams (model providers) that must not receive the message.
+
+    Args:
+        store: the store.
+        ref: the session.
+        seq: the message.
+        refused_by: names of upstreams whose prompts leave the message out; an empty list sends it to all again; None leaves
+            the list unchanged.
+        changes: `pinned` and `importance`, as for `Store.annotate`.
+
+    Raises:
+        EntryNotFound: the session has no such message, or the message was replaced or removed.
+        InvalidMessage: `refused_by` is not a list of names.
+    """
+    if refused_by is None:
+        return await store.annotate(ref, seq, **changes)
+    choose_refusals(None, refused_by)
+    check_int(seq, "seq")
+    found = await store.entries(ref, start=seq, stop=seq + 1)
+    if not found:
+        raise EntryNotFound(ref.id, seq)
+    return await store.annotate(ref, seq, refused_by=choose_refusals(found[0].metadata, refused_by), **changes)

@@ -6,7 +6,7 @@ calls. The hash that was recorded with a call shows if the rebuilt prompt equals
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -22,8 +22,8 @@ from holdfast.context.view import make_view
 from holdfast.context.window import Window
 from holdfast.domain.session import Entry, ModelCall, SessionRef, StoredCompaction
 from holdfast.errors import InvalidRequest
+from holdfast.limits import PIN_GUESSES
 from holdfast.recall.passages import Passage
-from holdfast.sessions.past_pins import iter_pin_guesses, measure_error
 from holdfast.sessions.preview_objects import Preview, PreviewRequest, SentPrompt
 from holdfast.sessions.prompt_sections import divide_prompt
 from holdfast.turns.recall import make_item
@@ -274,3 +274,28 @@ def _select_entries(entries: Sequence[Entry], turn_id: int, through: int | None)
     while before and before[-1].kind == "assistant" and before[-1].turn_id == turn_id:
         before.pop()
     return before
+
+
+def iter_pin_guesses(entries: Sequence[Entry], through: int) -> Iterator[Sequence[Entry]]:
+    """Yield the log with different pins: the present ones, none, all but one of them, and only one of them.
+
+    There are at most `PIN_GUESSES` guesses, because each costs a replay of the log.
+
+    Args:
+        entries: the log with the pins of now.
+        through: `seq` of the last message of the prompt. Later messages keep their pins.
+    """
+    pinned = [entry.seq for entry in entries if entry.pinned and entry.seq <= through]
+    yield entries
+    later = [frozenset({seq}) for seq in reversed(pinned)]
+    everything = frozenset(pinned)
+    guesses = dict.fromkeys((everything, *later, *(everything - one for one in later)))
+    guesses.pop(frozenset(), None)
+    for unpinned in list(guesses)[: PIN_GUESSES - 1]:
+        yield [msgspec.structs.replace(entry, pinned=False) if entry.seq in unpinned else entry for entry in entries]
+
+
+def measure_error(built: WorkingSet, record: BuildRecord) -> tuple[int, int]:
+    """Return how far a rebuilt prompt is from the record of its call: in the frontier, and in messages."""
+    unknown = 1 if record.recalled and built.recalled is None else 0  # the recalled block, whose text is not recorded
+    return abs(built.view.frontier - record.frontier), abs(len(built.messages) + unknown - record.messages)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -12,11 +12,13 @@ from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import make_entries
 from holdfast.errors import InvalidRequest
+from holdfast.limits import PAGE
 from holdfast.media.outgoing import restore_entries
 from holdfast.numbers import check_whole
-from holdfast.sessions.annotations import annotate
 from holdfast.sessions.fields import to_state_delta
-from holdfast.sessions.log_writes import append_to_log, clear_log, pop_entry, replace_entry
+from holdfast.sessions.interruption import TRIES
+from holdfast.sessions.log_writes import annotate, append_to_log, clear_log, pop_entry, replace_entry
+from holdfast.stores.base import Store
 from holdfast.stores.checks import check_entries
 from holdfast.stores.log import Append, Appended
 from holdfast.wire.exports import parse_own_fields
@@ -29,6 +31,8 @@ from holdfast.wire.sendable import (
     refuse_notes,
     to_messages,
 )
+
+T = TypeVar("T")
 
 
 class SessionLog:
@@ -227,3 +231,28 @@ class SessionLog:
         own = parse_own_fields({"pinned": pinned, **({} if importance is UNSET else {"importance": importance})})
         given = UNSET if importance is UNSET else own.get("importance")
         return await annotate(self._engine.store, self.ref, seq, pinned=pinned, importance=given, refused_by=refused_by)
+
+
+async def read_history(store: Store, ref: SessionRef, convert: Callable[[Sequence[Entry]], list[T]]) -> list[T]:
+    """Return a session's current messages, all as of one moment, converted to another form.
+
+    The log is read and converted page by page, so that a long log is not held in memory as entries.
+
+    Args:
+        store: the store.
+        ref: the session.
+        convert: converts one page of consecutive entries.
+
+    Raises:
+        SessionNotFound: there is no such session.
+    """
+    for _ in range(TRIES):
+        version = (await store.get(ref)).version
+        page = await store.entries(ref, limit=PAGE)
+        found, pages = convert(page), 1
+        while len(page) == PAGE:
+            page = await store.entries(ref, start=page[-1].seq + 1, limit=PAGE)
+            found, pages = found + convert(page), pages + 1
+        if pages == 1 or (await store.get(ref)).version == version:
+            return found
+    return convert(await store.entries(ref))  # the session changes too fast: read everything in one query
