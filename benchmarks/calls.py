@@ -1,4 +1,5 @@
-"""Count the files that a warm turn visits and the functions that it calls: in the library, in chat and Responses requests, and in searches.
+"""Count the files that a warm turn visits and the functions that it calls: in the library, in chat and Responses requests, in searches, and
+for each token of a streamed reply.
 
 `sys.setprofile` counts in the event loop's thread and includes each resumption of a coroutine or generator. The threads of the SQLite
 store are counted separately, because they work for all sessions at once. The model is a stub and the application is called as ASGI,
@@ -30,6 +31,8 @@ from holdfast.testing import Reply, ScriptedUpstream
 ROOT = str(Path(holdfast.__file__).parent)
 WARM = 40
 """Turns before the one that is counted, whose working set continues that of the turn before."""
+SHORT, LONG = 50, 250
+"""Words of two replies, whose difference shows what one token costs."""
 WORDS = 11
 """Words of the model's reply, each of which is a chunk of a stream."""
 ANSWER = "It is on its way and should be here by Thursday."
@@ -114,6 +117,7 @@ async def measure(run: Run) -> list[Table]:
             loop, threads = await _count_in_store(path, llm, count, {} if index else {"index": None})
             rows += [loop.make_row(name, streamed=streamed), threads.make_row(f"{name}: the store's threads")]
             parts += loop.make_parts(name) if what == _WITH_CLIENT else ()
+    tokens = await _measure_tokens(run)
     delete_files(run.folder, "calls-*")
     columns = [
         Column("what", ""),
@@ -127,7 +131,52 @@ async def measure(run: Run) -> list[Table]:
     return [
         Table("calls", "Calls of one warm turn", columns, rows, _NOTES),
         Table("call_parts", "Python calls of one request by package", part_columns, parts),
+        tokens,
     ]
+
+
+async def _measure_tokens(run: Run) -> Table:
+    """Count the calls for one token of a streamed reply in each API, from the upstream client to the ASGI server."""
+    rows: list[dict[str, Figure]] = []
+    words, question = [SHORT], "Where is it?"
+    with ScriptedUpstream(lambda _: Reply(text="word " * words[0])).in_thread() as upstream:
+        client = OpenAIModel(upstream.url)
+        path = run.folder / "calls-tokens.db"
+        async with Holdfast(f"sqlite:///{path}", roster=Roster({"default": _make_llm(client)})) as hf:
+            app, messages = make_app(hf, close=False), [{"role": "user", "content": question}]
+            for api, fields in (
+                ("/v1/chat/completions", {"messages": messages}),
+                ("/v1/messages", {"messages": messages, "max_tokens": 1000}),
+                ("/v1/responses", {"input": question}),
+            ):
+                counted = {}
+                for words[0] in (SHORT, LONG, SHORT, LONG):  # the first two requests warm up
+                    counted[words[0]] = loop = Calls()
+                    body = {"model": "gpt-4o", "stream": True, **fields}
+                    await _run_counted(hf, loop, Calls(), _send(app, "POST", api, body=body))
+                many = LONG - SHORT
+                own = counted[LONG].own - counted[SHORT].own
+                frames = [code for code, count in own.items() if count >= many / 2 and code.co_flags & _RESUMABLE]
+                rows.append(
+                    {
+                        "what": api,
+                        "own": round(own.total() / many, 1),
+                        "frames": len(frames),
+                        "python": round((counted[LONG].python - counted[SHORT].python) / many, 1),
+                    }
+                )
+        await client.close()
+    columns = [
+        Column("what", ""),
+        Column("own", "own calls"),
+        Column("frames", "frames"),
+        Column("python", "Python calls"),
+    ]
+    notes = ("Frames: coroutines and asynchronous generators of the package that run for each token.",)
+    return Table("call_tokens", "Calls for one token of a streamed reply", columns, rows, notes)
+
+
+_RESUMABLE = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 CountFunction = Callable[[Holdfast, Calls, Calls], Awaitable[None]]

@@ -16,7 +16,7 @@ from holdfast.models.sse import Event, EventReader, EventTooLong
 from holdfast.wire.strict_json import decode_repaired
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from holdfast.log.items import Delta
 
@@ -72,7 +72,7 @@ class AnswerReader:
             events = self._events.feed(data)
         except EventTooLong as exc:
             raise ModelReplyTooLarge(f"{self._where} sent too much at once: {exc}") from exc
-        return self._read_events(events)
+        return chain.from_iterable(map(self._read_event, events))
 
     def end(self) -> Iterator[list[Delta]]:
         """Parse the end of the response, and yield the remaining deltas. Call it also if the connection was lost.
@@ -85,7 +85,7 @@ class AnswerReader:
             return
         if self._events is None:
             raise ModelProtocolError(f"{self._where} answered with an empty body")
-        yield from self._read_events(self._events.end())
+        yield from chain.from_iterable(map(self._read_event, self._events.end()))
         if self.done:
             return
         if not self._finished or not all(self._finished.values()):
@@ -135,10 +135,8 @@ class AnswerReader:
         yield from filter(None, ([delta for delta in deltas if not isinstance(delta, Usage)], usage))
         self.done = True
 
-    def _read_events(self, events: Iterable[Event]) -> Iterable[list[Delta]]:
-        return chain.from_iterable(map(self._read_event, events))
-
-    def _read_event(self, event: Event) -> Sequence[list[Delta]]:
+    def _read_event(self, event: Event) -> Iterable[list[Delta]]:
+        """Return the deltas of an event: usually one list. Events after the end of the answer have none."""
         if self.done:
             return ()
         if event.data.strip() == b"[DONE]":

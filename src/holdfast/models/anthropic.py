@@ -150,15 +150,14 @@ class MessageReader(AnswerReader):
         self.reply = reply
         reply.begin_part()
 
-    def _read_events(self, events: Iterable[Event]) -> Iterator[list[Delta]]:
-        for event in events:
-            data = self._decode(event.data)
-            if event.name == "error" or (isinstance(data, dict) and is_error(data)):
-                raise self._make_error(data)
-            if deltas := self._convert_event(data):
-                yield deltas
-            if self.done:
-                return
+    def _read_event(self, event: Event) -> Iterable[list[Delta]]:
+        if self.done:
+            return ()
+        data = self._decode(event.data)
+        if event.name == "error" or (isinstance(data, dict) and is_error(data)):
+            raise self._make_error(data)
+        deltas = self._convert_event(data)
+        return (deltas,) if deltas else ()
 
     def _convert_event(self, event: Any) -> list[Delta]:
         kind = event.get("type") if isinstance(event, dict) else None

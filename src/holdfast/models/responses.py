@@ -68,13 +68,10 @@ class ResponseReader(AnswerReader):
         self._reply = ResponseDecoder(where)
         self._finished[0] = False
 
-    def _read_events(self, events: Iterable[Event]) -> Iterator[list[Delta]]:
-        for event in events:
-            if event.data.strip() == b"[DONE]":
-                continue
-            yield from self._convert_event(self._decode(event.data))
-            if self.done:
-                return
+    def _read_event(self, event: Event) -> Iterable[list[Delta]]:
+        if self.done or event.data.strip() == b"[DONE]":
+            return ()
+        return self._convert_event(self._decode(event.data))
 
     def _convert_event(self, event: Any) -> Iterator[list[Delta]]:
         kind = event.get("type") if isinstance(event, dict) else None

@@ -91,6 +91,9 @@ class Gate:
         named = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
         if not _REQUEST_ID.fullmatch(named):  # missing, or not safe to log
             named = f"req_{uuid.uuid4().hex}"
+        scope["state"]["send_body"] = (
+            send  # for streams, whose parts need none of what wraps `send` for the head of a response
+        )
         token, started, status = request_id.set(named), time.perf_counter(), 0
         added = [(b"x-request-id", named.encode())]
         if scope["state"].get("shaped") is to_anthropic_error:  # its clients expect another name

@@ -85,6 +85,7 @@ class Client:
         self._guard = call.server_hf.guard
         self._streams: ReplyStreams = call.request.app.state.relays
         self._send = send
+        self._send_body: Send = call.request.scope["state"].get("send_body", send)
         self._api_format = api_format
         self._arrived = arrived
         self._is_streamed = bool(parsed.body.get("stream"))
@@ -204,7 +205,7 @@ class Client:
             await self._write(event)
         else:
             self._sending = True
-            await self._send({"type": "http.response.body", "body": event, "more_body": True})
+            await self._send_body({"type": "http.response.body", "body": event, "more_body": True})
             self._sending, self._last = False, self._now()
 
     async def _write(self, body: bytes, *, more: bool = True) -> None:

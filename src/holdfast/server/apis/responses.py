@@ -154,7 +154,7 @@ class ResponseEncoder:
 
     def encode(self, deltas: list[Delta], session: Mapping[str, Any] | None) -> bytes:
         if (data := self._events.encode_appended_text(deltas)) is not None:
-            return self._record(data)
+            return data if self._recording is None else self._record(data)
         self._session = session or self._session
         return self._record(encode_events(self._add(deltas)))
 

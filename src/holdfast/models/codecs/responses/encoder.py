@@ -302,7 +302,7 @@ class OutputBuilder:
         self._count = self._hosted = self._messages = 0
         """Numbers of all items, of those of the provider, and of messages."""
         self._reasoning: OpenText | None = None
-        self._parts: dict[str, OpenText] = {}
+        self.parts: dict[str, OpenText] = {}
         """Parts of the open message by their types."""
         self._calls: dict[int, OpenText] = {}
         """Open calls by their numbers."""
@@ -313,11 +313,6 @@ class OutputBuilder:
     def output(self) -> list[Item]:
         """The complete items, in order."""
         return [self._done[index] for index in sorted(self._done)]
-
-    @property
-    def text(self) -> OpenText | None:
-        """The text part that is open; None if there is none."""
-        return self._parts.get("output_text")
 
     def add(self, deltas: Sequence[Delta]) -> list[Event]:
         """Return the events for a list of deltas."""
@@ -374,8 +369,8 @@ class OutputBuilder:
     def _add_texts(self, text: str, fields: Mapping[str, Any], events: list[Event]) -> None:
         content, logprobs = fields.get("content"), _list_logprobs(fields.get("logprobs"))
         parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
-        if not text and self.text is not None:  # the log probabilities came after their text
-            self.text.more["logprobs"] += logprobs
+        if not text and "output_text" in self.parts:  # the log probabilities came after their text
+            self.parts["output_text"].more["logprobs"] += logprobs
         for part in ({"text": text}, *parts):
             if isinstance(words := part.get("text"), str) and words:
                 opened = self._speak("output_text", words, events, logprobs=logprobs)
@@ -388,9 +383,9 @@ class OutputBuilder:
 
     def _speak(self, kind: str, text: str, events: list[Event], **more: Any) -> OpenText:
         """Add a text to the part of a type, which is opened if it is not open yet, and return the part."""
-        part = self._parts.get(kind)
+        part = self.parts.get(kind)
         if part is None:
-            other = next(iter(self._parts.values()), None)
+            other = next(iter(self.parts.values()), None)
             if other is None:
                 number = _FIRST_LATER_TEXT + self._messages if self._messages else _TEXT
                 self._messages += 1
@@ -398,7 +393,7 @@ class OutputBuilder:
                 item, index = self._open(begun, number, events)
             else:
                 item, index = other.item, other.index
-            part = self._parts[kind] = OpenText(item, index, kind, len(self._parts))
+            part = self.parts[kind] = OpenText(item, index, kind, len(self.parts))
             about = {"item_id": part.id, "output_index": index, "content_index": part.at}
             events.append({"type": "response.content_part.added", **about, "part": part.to_part()})
         part.pieces.append(text)
@@ -444,11 +439,11 @@ class OutputBuilder:
 
     def _finish_message(self, status: str, own: Item, events: list[Event]) -> None:
         """Complete the open message, if there is one, with its own fields."""
-        parts = [*self._parts.values()]
+        parts = [*self.parts.values()]
         for part in parts:
             about: Item = next((one for one in own.get("content") or () if one.get("type") == part.kind), {})
             part.more |= {name: value for name, value in about.items() if name != "type"}
-        self._parts = {}
+        self.parts = {}
         if parts:
             self._close(parts[0], {**own, "status": status, "content": [one.to_part() for one in parts]}, events)
 
@@ -581,7 +576,7 @@ class ResponseEvents:
 
         This is the fast path for nearly all deltas. Call `add` with the others.
         """
-        part = self._output.text
+        part = self._output.parts.get("output_text")
         if (
             part is None
             or len(deltas) != 1
