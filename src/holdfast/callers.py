@@ -8,8 +8,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from contextvars import ContextVar
-from typing import Any, Final
+from collections.abc import Coroutine
+from contextvars import ContextVar, copy_context
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 
 class ThreadCaller:
@@ -67,6 +70,17 @@ def act_for(deputy: Deputy) -> None:
     task = asyncio.current_task()
     assert task is not None, "coroutines run in tasks"
     _deputy.set((weakref.ref(task), deputy))
+
+
+def start_deputy(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start a task that works for the current caller, which waits for it."""
+    caller = identify_caller()
+    context = copy_context()
+    task = asyncio.get_running_loop().create_task(work, context=context)
+    if caller is not None:
+        deputy = caller if isinstance(caller, Deputy) else Deputy(caller)
+        context.run(_deputy.set, (weakref.ref(task), deputy))
+    return task
 
 
 def identify_caller() -> asyncio.Task[Any] | Deputy | None:

@@ -26,7 +26,7 @@ import msgspec
 
 from holdfast import faults
 from holdfast.background import KeyedRepeater
-from holdfast.callers import Deputy, describe_self_wait, find_self_wait, identify_caller
+from holdfast.callers import Deputy, describe_self_wait, find_self_wait, identify_caller, start_deputy
 from holdfast.domain.session import Claim, Session, SessionRef
 from holdfast.engine.lost_writes import LostWrite, find_result
 from holdfast.engine.reservations import Reservation
@@ -237,7 +237,7 @@ class SessionLock:
         waiting = asyncio.current_task()
         assert waiting is not None, "coroutines run in tasks"
         cancelled = waiting.cancelling()
-        self._cuttable = task = asyncio.ensure_future(work())
+        self._cuttable = task = start_deputy(work())
         self._was_cut = False
         try:
             return await task  # cancels `task` if the caller is cancelled, and waits until it has ended
@@ -247,6 +247,7 @@ class SessionLock:
             raise
         finally:
             self._cuttable = None
+            del task  # else its error and this frame form a cycle that keeps the prompt in memory
 
     def keep_open_for(self, task: asyncio.Task[Any]) -> None:
         """Register a write that may take longer than its caller lives.

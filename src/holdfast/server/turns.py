@@ -18,7 +18,6 @@ from holdfast.server.context import PromptSource, Strategy
 from holdfast.server.http import Call
 from holdfast.server.routes import ETAG, KEY, Routes
 from holdfast.server.schema import make_ref
-from holdfast.turns.library_turn import OpenTurn
 from holdfast.wire.request_fields import PROVIDER_FIELDS, check_keywords
 from holdfast.wire.sendable import parse_sendable
 from holdfast.wire.sessions import MessageJson, NewMessage, SessionObject
@@ -96,6 +95,11 @@ async def begin_turn(call: Call, session: Session, body: NewTurn) -> TurnPrompt:
     fields = body.request or {}
     if wrong := sorted(_RESERVED & fields.keys()):
         raise InvalidRequest(f"request cannot have {wrong[0]}: it is a field of the turn", param=f"request.{wrong[0]}")
+    try:
+        check_keywords(fields)
+    except TypeError as exc:
+        unknown = next(name for name in fields if name not in PROVIDER_FIELDS)
+        raise InvalidRequest(f"request has the unknown field {unknown!r:.80}", param="request") from exc
     given = body.messages
     if given is not None and not isinstance(given, list):
         raise InvalidRequest("messages must be a list of messages", param="messages")
@@ -109,33 +113,19 @@ async def begin_turn(call: Call, session: Session, body: NewTurn) -> TurnPrompt:
         budget=body.budget,
         recall=body.recall,
         idempotency_key=call.get_header("idempotency-key") or None,
-        **_check_fields(fields),
+        **fields,
     )
     async with turn as opened:
         await opened.save_view()
-        call.set_etag(opened.session.version)
-        return _show(opened, opened.session)
-
-
-def _check_fields(fields: JsonObject) -> JsonObject:
-    """Return the other fields of the model call. Raise `InvalidRequest` if one is not a field of any provider."""
-    try:
-        check_keywords(fields)
-    except TypeError as exc:
-        unknown = next(name for name in fields if name not in PROVIDER_FIELDS)
-        raise InvalidRequest(f"request has the unknown field {unknown!r:.80}", param="request") from exc
-    return fields
-
-
-def _show(turn: OpenTurn, session: Session) -> TurnPrompt:
-    built = turn.working_set
-    return TurnPrompt(
-        session=SessionObject.from_session(session),
-        session_id=session.id,
-        turn_id=max(0, session.tail.turn_id),
-        agent=turn.agent,
-        messages=turn.messages,
-        sources=[make_object(PromptSource, one, seqs=list(one.seqs)) for one in turn.sources],
-        conversation_tokens=built.tokens,
-        budget=built.budget,
-    )
+        begun, built = opened.session, opened.working_set
+        call.set_etag(begun.version)
+        return TurnPrompt(
+            session=SessionObject.from_session(begun),
+            session_id=begun.id,
+            turn_id=max(0, begun.tail.turn_id),
+            agent=opened.agent,
+            messages=opened.messages,
+            sources=[make_object(PromptSource, one, seqs=list(one.seqs)) for one in opened.sources],
+            conversation_tokens=built.tokens,
+            budget=built.budget,
+        )

@@ -76,18 +76,6 @@ async def find_summary(engine: Engine, session: Session, view: str) -> StoredCom
     return found[-1] if found else None
 
 
-async def make_item_text(engine: Engine, session: Session, summary: StoredCompaction | None, through: int) -> str:
-    """Return the text of an item that is being made: the summary in use, and the messages after it.
-
-    Args:
-        engine: the tenant's engine.
-        session: the session.
-        summary: the summary; None: there is none.
-        through: `seq` of the last message that the item stands for.
-    """
-    return await _write_text(engine, session, summary, through, before=None)
-
-
 async def restore_item_text(engine: Engine, session: Session, note: CompactionNote, seq: int) -> str | None:
     """Return the text of an item as the log has it now: without what was erased since, and with what was edited or rewound since.
 
@@ -105,13 +93,21 @@ async def restore_item_text(engine: Engine, session: Session, note: CompactionNo
         summary = next((one for one in found if one.id == note.summary), None)
         if summary is None or not summary.text:
             return None
-    return await _write_text(engine, session, summary, note.through, before=seq)
+    return await make_item_text(engine, session, summary, note.through, before=seq)
 
 
-async def _write_text(
-    engine: Engine, session: Session, summary: StoredCompaction | None, through: int, before: int | None
+async def make_item_text(
+    engine: Engine, session: Session, summary: StoredCompaction | None, through: int, *, before: int | None = None
 ) -> str:
-    """Write the text of an item from the messages that are in force, or that were in force before the `seq` `before`."""
+    """Return the text of an item: the summary, and the messages after it.
+
+    Args:
+        engine: the tenant's engine.
+        session: the session.
+        summary: the summary; None: there is none.
+        through: `seq` of the last message that the item stands for.
+        before: `seq` before which the messages were in force; None: they are in force now.
+    """
     start = 0 if summary is None else summary.last + 1
     found = await engine.store.entries(
         session.ref,

@@ -71,12 +71,15 @@ async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -
     inner.root = turn.root or turn.request.ref.id
     inner.temp.update(copy.deepcopy(turn.temp))
     try:
-        text = await _run_turn(inner)
+        completion = await collect_reply(inner)
+        if inner.failure is not None:
+            raise InvalidRequest(f"the agent did not answer: {inner.failure['message']}")
     finally:
         await turn.settle(_end_child(turn, child.ref))
     for key, value in _find_changes(child.state, inner.session.state).items():
         context.state[key] = value
-    return text
+    content = completion["choices"][0]["message"].get("content")
+    return content if isinstance(content, str) and content.strip() else _NOTHING
 
 
 async def _create_child(turn: Turn, context: ToolContext, responder: Responder, agent: str) -> Session:
@@ -94,14 +97,6 @@ async def _create_child(turn: Turn, context: ToolContext, responder: Responder, 
         ttl=None,
     )
     return await engine.store.create(await add_initial_state(engine.store, new, responder.agent))
-
-
-async def _run_turn(turn: Turn) -> str:
-    completion = await collect_reply(turn)
-    if turn.failure is not None:
-        raise InvalidRequest(f"the agent did not answer: {turn.failure['message']}")
-    content = completion["choices"][0]["message"].get("content")
-    return content if isinstance(content, str) and content.strip() else _NOTHING
 
 
 async def _end_child(turn: Turn, ref: SessionRef) -> None:

@@ -204,7 +204,7 @@ async def _has_unanswered(turn: Turn, session: Session, incoming: Sequence[Messa
         while units and _has_run_here(turn, units[-1]):
             units.pop()
             before = [entry for unit in units for entry in unit.entries][-len(incoming) :]
-            if _is_same(before, incoming):
+            if incoming[-1].role != "assistant" and len(before) == len(incoming) and _begins_with(before, incoming):
                 return True
         begun = len(units) == 1 and units[0].entries[0].kind == "result"  # its calls are on the previous page
         if (units and not begun) or len(page) < _PAGE:
@@ -214,10 +214,6 @@ async def _has_unanswered(turn: Turn, session: Session, incoming: Sequence[Messa
 def _has_run_here(turn: Turn, unit: Unit) -> bool:
     calls = unit.entries[0].message.tool_calls
     return bool(calls) and not any(call.name in turn.client_tools for call in calls)
-
-
-def _is_same(stored: Sequence[Entry], incoming: Sequence[Message]) -> bool:
-    return incoming[-1].role != "assistant" and len(stored) == len(incoming) and _begins_with(stored, incoming)
 
 
 # -- the same idempotency key again ----------------------------------------------
