@@ -79,7 +79,6 @@ async def call_model(turn: Turn, receive: Receive) -> None:
         await turn.lock.run_interruptibly(recovery.settle)
         call = turn.roster.find_upstream(turn.request.responder.llm).begin(turn.engine.clock())
         try:
-            await faults.hit("before-model-call")
             await turn.lock.run_in_task(partial(_read_reply, turn, call, recovery, receive))
             await faults.hit("after-model-reply")
             return
@@ -107,6 +106,7 @@ async def _read_reply(turn: Turn, call: Call, recovery: Recovery, receive: Recei
     """
     client, request = turn.request.responder.llm.client, await _build_request(turn)
     recovery.refusals.request = request
+    await faults.hit("before-model-call")
     async with closing(stream_deltas(client, request, headers=turn.request.headers or None)) as stream:
         opening: list[list[Delta]] = []
         async for deltas in stream:
