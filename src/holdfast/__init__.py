@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.loop_portal import Portal
     from holdfast.memory.files import MemoryFiles
     from holdfast.models import AnthropicModel, OpenAIModel, ResponsesModel
+    from holdfast.models.codecs.gemini import encode_tools as gemini_tools
     from holdfast.models.codecs.messages.tools import encode_tools as anthropic_tools
     from holdfast.remote.connection import RemoteHoldfast as connect  # noqa: N813  # `holdfast.connect(…)` reads better at its call
     from holdfast.secrets import Guard, Pattern, make_redactor
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from holdfast.tools.functions import tool_from
     from holdfast.tools.tool import Tool
     from holdfast.turns.library_turn import OpenTurn
-    from holdfast.wire.gemini import convert_tools as gemini_tools
 
 __all__ = [
     "Agent",
@@ -127,7 +127,7 @@ _HOMES = {
     "connect": "holdfast.remote.connection:RemoteHoldfast",
     "fit": "holdfast.sessions.fit",
     "from_config": "holdfast.config.build",
-    "gemini_tools": "holdfast.wire.gemini:convert_tools",
+    "gemini_tools": "holdfast.models.codecs.gemini:encode_tools",
     "make_redactor": "holdfast.secrets",
     "open": "holdfast.holdfast:Holdfast",
     "register_strategies": "holdfast.context.strategies",

@@ -23,9 +23,9 @@ from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.domain.refusals import Refusal
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
+from holdfast.models.codecs import gemini
 from holdfast.models.codecs.messages.blocks import encode_messages
 from holdfast.tokens import STORED
-from holdfast.wire import gemini
 from holdfast.wire.openai import to_chat_message
 from tests.amounts import examples
 from tests.unit import dialect_rules
@@ -148,7 +148,7 @@ def to_request(messages: Sequence[Message], dialect: Dialect) -> Json:
         case "anthropic":
             return encode_messages(messages)
         case "gemini":
-            return gemini.build_request(messages)
+            return gemini.encode_messages(messages)
         case _:
             return {"messages": [to_chat_message(message) for message in messages]}
 

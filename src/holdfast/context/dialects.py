@@ -2,7 +2,7 @@
 
 Logs and windows do not depend on dialects. A working set is adapted when it is built, always in the same way, so that the beginning of the
 prompt stays the same from call to call. This module adds every text that a dialect needs, so that its tokens are counted;
-`holdfast.models.codecs.messages` and `holdfast.wire.gemini` then only convert messages to the provider's format.
+`holdfast.models.codecs.messages` and `holdfast.models.codecs.gemini` then only convert messages to the provider's format.
 """
 
 from __future__ import annotations

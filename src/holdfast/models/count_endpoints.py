@@ -17,6 +17,7 @@ from holdfast.context.dialects import Dialect, adapt_messages
 from holdfast.domain.messages import Message
 from holdfast.models.anthropic import HOST, make_headers, normalize_path
 from holdfast.models.base import ModelRequest
+from holdfast.models.codecs import gemini
 from holdfast.models.codecs.messages.blocks import encode_messages
 from holdfast.models.codecs.messages.tools import encode_tools
 from holdfast.models.codecs.responses.items import encode_prompt
@@ -24,7 +25,6 @@ from holdfast.models.codecs.responses.tools import encode_tool
 from holdfast.models.fitting import fit_messages
 from holdfast.models.http import check_api_key
 from holdfast.numbers import is_whole
-from holdfast.wire import gemini
 from holdfast.wire.openai import split_system
 
 Kind = Literal["openai", "anthropic", "gemini"]
@@ -122,9 +122,9 @@ def _build_anthropic(request: ModelRequest, model: str) -> dict[str, Any]:
 
 def _build_gemini(request: ModelRequest, model: str) -> dict[str, Any]:
     name = model if model.startswith("models/") else f"models/{model}"
-    made = {"model": name, **gemini.build_request(_adapt(request.messages, "gemini"))}
+    made = {"model": name, **gemini.encode_messages(_adapt(request.messages, "gemini"))}
     tools = request.fields.get("tools")
-    return {"generateContentRequest": made | {"tools": gemini.convert_tools(tools)} if tools else made}
+    return {"generateContentRequest": made | {"tools": gemini.encode_tools(tools)} if tools else made}
 
 
 def _build_openai(request: ModelRequest, model: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -16,7 +16,7 @@ from holdfast.context.dialects import CLOSING, OPENING, RECEIVED, SYSTEM_NOTE, t
 from holdfast.context.units import EMPTY, add_label, is_blank, with_id
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.domain.profiles import REPLY_FIELDS, Profile
-from holdfast.wire.gemini import to_function_name
+from holdfast.models.codecs.gemini import to_function_name
 from holdfast.wire.openai import NATIVE
 
 NO_OUTPUT: Final = "(no output)"
@@ -35,11 +35,8 @@ _OF_CALLS: Final = frozenset({"extra_content", "provider_specific_fields", "thou
 """Fields of calls that belong to the upstream that made them."""
 
 
-class Sent(NamedTuple):
-    """A message of a request, and the indexes of the prompt's messages that it is made of; none if it was added."""
-
-    message: Message
-    sources: tuple[int, ...] = ()
+Sent = tuple[Message, tuple[int, ...]]
+"""A message of a request, and the indexes of the prompt's messages that it is made of; none if it was added."""
 
 
 def fit_messages(
@@ -57,27 +54,31 @@ def fit_messages(
         declared: Names of the tools of the request. A model may have called others, with names that no upstream accepts.
     """
     keeps_media = "claude" in str(model).lower() or (profile is not None and profile.media_in_results)
-    given = [Sent(one, (at,)) for at, one in enumerate(messages)] if keeps_media else move_media_after_results(messages)
+    given = [(one, (at,)) for at, one in enumerate(messages)] if keeps_media else move_media_after_results(messages)
     if profile is None:
         return given
-    current = _find_round(given)
+    # The current round of tools begins after the user's last message.
+    current = next((at for at in range(len(given) - 1, -1, -1) if given[at][0].role == "user"), -1) + 1
     fitted: list[Sent] = []
-    leading = True
-    for at, one in enumerate(given):
-        message, sources = _fit_message(one.message, profile, model, declared, signed=at >= current), one.sources
+    last, leading = "system", True
+    for at, (before, sources) in enumerate(given):
+        message = _fit_message(before, profile, model, declared, signed=at >= current)
         if profile.template:
             if message.role == "system" and not leading:
                 message = message.evolve(role="user", content=add_label(message.content, SYSTEM_NOTE.format(tag="")))
             leading = leading and message.role == "system"
-            last = fitted[-1].message.role if fitted else "system"
-            if (added := _find_missing(last, message.role)) is not None:
-                fitted.append(Sent(added))
-            elif fitted and _can_merge(fitted[-1].message, message):
-                before = fitted.pop()
-                message, sources = _merge(before.message, message), (*before.sources, *sources)
-        fitted.append(Sent(message, sources))
-    if profile.ends_with_user and fitted and fitted[-1].message.role == "assistant":
-        fitted.append(Sent(Message(role="user", content=CLOSING)))
+            if message.role == "assistant" and last == "system":
+                fitted.append((Message(role="user", content=OPENING), ()))
+            elif message.role == "user" and last == "tool":
+                fitted.append((Message(role="assistant", content=RECEIVED), ()))
+            elif fitted and message.role == last != "tool" and not fitted[-1][0].tool_calls:  # results follow calls
+                merged, earlier = fitted.pop()
+                fitted.append((_merge(merged, message), earlier + sources))
+                continue
+            last = message.role
+        fitted.append((message, sources))
+    if profile.ends_with_user and fitted and fitted[-1][0].role == "assistant":
+        fitted.append((Message(role="user", content=CLOSING), ()))
     return fitted
 
 
@@ -91,31 +92,18 @@ def move_media_after_results(messages: Iterable[Message]) -> list[Sent]:
     moved: list[Part] = []
     results: tuple[int, ...] = ()
     for at, message in enumerate(messages):
-        if message.role != "tool" and moved:
-            converted.append(Sent(Message(role="user", content=tuple(moved)), results))
-            moved, results = [], ()
-        elif message.role == "tool" and (parts := [part for part in message.media if part.type in NATIVE]):
+        if message.role != "tool":
+            if moved:
+                converted.append((Message(role="user", content=tuple(moved)), results))
+                moved, results = [], ()
+        elif parts := [part for part in message.media if part.type in NATIVE]:
             content = message.content if isinstance(message.content, tuple) else ()
             texts = [part for part in content if part not in parts]
             moved += [Part("text", FROM_RESULT.format(id=message.tool_call_id)), *parts]
             results += (at,)
             message = message.evolve(content=(*texts, Part("text", SHOWN_AFTER)))  # noqa: PLW2901 - the converted message
-        converted.append(Sent(message, (at,)))
-    return [*converted, Sent(Message(role="user", content=tuple(moved)), results)] if moved else converted
-
-
-def _find_round(given: Sequence[Sent]) -> int:
-    """Return the index at which the current round of tools begins: after the user's last message."""
-    return next((at for at in range(len(given) - 1, -1, -1) if given[at].message.role == "user"), -1) + 1
-
-
-def _find_missing(before: str, role: str) -> Message | None:
-    """Return the message that must stand between two roles where user and assistant take turns; None if there is none."""
-    if role == "assistant" and before == "system":
-        return Message(role="user", content=OPENING)
-    if role == "user" and before == "tool":
-        return Message(role="assistant", content=RECEIVED)
-    return None
+        converted.append((message, (at,)))
+    return [*converted, (Message(role="user", content=tuple(moved)), results)] if moved else converted
 
 
 def _fit_message(given: Message, profile: Profile, model: Any, declared: Collection[Any], *, signed: bool) -> Message:
@@ -205,11 +193,6 @@ def fit_id(call_id: str, *, nine: bool = False, longest: int = 40) -> str:
         return call_id
     digest = hashlib.blake2b(call_id.encode(errors="replace")).hexdigest()
     return digest[:9] if nine else f"call_{digest[:32]}"
-
-
-def _can_merge(one: Message, other: Message) -> bool:
-    """Return True for neighbours of one role. Nothing is added after calls, since their results follow them."""
-    return one.role == other.role != "tool" and not one.tool_calls
 
 
 def _merge(one: Message, other: Message) -> Message:

@@ -16,11 +16,11 @@ from holdfast.context.settings import ContextSettings
 from holdfast.context.sources import MessageSource, join_sources, list_message_sources
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall
+from holdfast.models.codecs import gemini
 from holdfast.models.codecs.messages.blocks import encode_messages, map_blocks
 from holdfast.models.codecs.messages.cache import MARK
 from holdfast.models.fitting import move_media_after_results
 from holdfast.sessions.prompt_sections import DividedPrompt
-from holdfast.wire import gemini
 from holdfast.wire.openai import to_chat_message
 
 
@@ -184,7 +184,7 @@ def to_dialect(
             request = encode_messages(sent, cache=MARK if marked else None)
             return request.get("system"), request["messages"]
         case "gemini":
-            request = gemini.build_request(sent)
+            request = gemini.encode_messages(sent)
             return request.get("systemInstruction"), request["contents"]
         case _:
             return None, [to_chat_message(message) for message, _ in move_media_after_results(sent)]

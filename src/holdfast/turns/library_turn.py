@@ -391,5 +391,5 @@ async def get_prompt(turn: Turn) -> list[Sent]:
         return []
     messages = await to_sendable(turn.engine, turn.request.ref, llm, built)
     if llm.dialect != "openai" or llm.records:  # a record describes one message of the log
-        return [Sent(message, (at,)) for at, message in enumerate(messages)]
+        return [(message, (at,)) for at, message in enumerate(messages)]
     return fit_messages(messages, None, llm.model)

@@ -1,7 +1,6 @@
 """Conversions between Holdfast's own data and the formats of other systems; one module per format.
 
 openai              Chat Completions messages
-gemini              requests to Google's Gemini API
 voice               Agora's voice records
 transcripts         recorded sessions as JSON lines
 exports             exported and imported sessions

@@ -39,7 +39,7 @@ IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", 
 _NAME_SIGNS = frozenset("_-.:")
 
 
-def build_request(messages: Sequence[Message]) -> dict[str, Any]:
+def encode_messages(messages: Sequence[Message]) -> dict[str, Any]:
     """Return the fields `systemInstruction` (if there is a system prompt) and `contents` of a request.
 
     Args:
@@ -67,7 +67,7 @@ def build_request(messages: Sequence[Message]) -> dict[str, Any]:
     return {"systemInstruction": {"parts": system}, "contents": contents} if system else {"contents": contents}
 
 
-def convert_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def encode_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Convert OpenAI's function tools to one Gemini tool that declares them. Tools in Gemini's format are returned unchanged.
 
     Raises:
