@@ -28,7 +28,7 @@ from holdfast.context.settings import DEFAULT_STRATEGY, ContextSettings
 from holdfast.context.standing_facts import HEADER
 from holdfast.recall.chunks import find_sentences
 from holdfast.recall.terms import choose_language, count_terms, split_words
-from holdfast.wire.sendable import get_own_fields, to_messages
+from holdfast.wire.sendable import parse_sendable
 
 PARTS: Final = ("messages", "facts", "digest", "recalled")
 """Parts of a prompt: verbatim messages, facts that the user stated, the digest, and the recalled memories."""
@@ -134,7 +134,7 @@ async def ask_all(
     embedder = None if open_embedder is None else open_embedder()
     opened = open_session(runs, read_contents, clock=lambda: now, embedder=embedder, on_prompt=on_prompt)
     async with opened as session:
-        await session.append(to_messages(messages), get_own_fields(messages))
+        await session.append(*parse_sendable(messages))
         await session.save_views()
         for query in sample.queries:
             now = query.asked or end

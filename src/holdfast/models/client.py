@@ -206,7 +206,9 @@ class HttpClient:
             outcome = await self._send(call)
             if not isinstance(outcome, _Failure):
                 return outcome, deadline
-            pause = self._choose_pause(outcome, attempt)
+            pause = None
+            if outcome.again and attempt < self._max_retries:
+                pause = compute_pause(outcome.error.retry_after, attempt, self._random)
             if pause is None:
                 error, cause = outcome.error, outcome.cause
                 del outcome
@@ -216,17 +218,6 @@ class HttpClient:
                     del error, cause  # else the frame and the error form a cycle that keeps the prompt in memory
             await self._sleep(pause)
             attempt += 1
-
-    def _choose_pause(self, failure: _Failure, attempt: int) -> float | None:
-        """Return the seconds to wait before the next attempt, or None if the call must not be retried.
-
-        Args:
-            failure: The failure of the last attempt.
-            attempt: Number of attempts before that one.
-        """
-        if not failure.again or attempt >= self._max_retries:
-            return None
-        return compute_pause(failure.error.retry_after, attempt, self._random)
 
     async def _open(
         self,
@@ -245,22 +236,19 @@ class HttpClient:
             return self._explain_no_response(exc)
 
     async def _send(self, call: PreparedRequest) -> aiohttp.ClientResponse | _Failure:
+        """Make one attempt, and return the response if its status is 200."""
         response = await self._open(
             call.url or self._url, call.body, {"content-type": "application/json", **call.headers}
         )
         if isinstance(response, _Failure) or response.status == 200:
             return response
         try:
-            return await self._read_refusal(response, call.secrets)
+            data = await self._read_error(response)
         finally:
             response.close()
-
-    async def _read_refusal(self, response: aiohttp.ClientResponse, secrets: tuple[str, ...]) -> _Failure:
-        """Return the failure that a response with a status other than 200 describes."""
-        data = await self._read_error(response)
         if 200 <= response.status < 300:
             return _Failure(ModelProtocolError(f"{self._where} answered {response.status}", status=response.status))
-        body = parse_error_body(data, secrets)
+        body = parse_error_body(data, call.secrets)
         error = make_upstream_error(response.status, body, where=self._where, headers=response.headers)
         return _Failure(error, again=is_retryable(error, response.headers))
 

@@ -54,7 +54,9 @@ def fit_messages(
         declared: Names of the tools of the request. A model may have called others, with names that no upstream accepts.
     """
     keeps_media = "claude" in str(model).lower() or (profile is not None and profile.media_in_results)
-    given = [(one, (at,)) for at, one in enumerate(messages)] if keeps_media else move_media_after_results(messages)
+    given: list[Sent] = [(one, (at,)) for at, one in enumerate(messages)]
+    if not keeps_media:
+        given = move_media_after_results(messages)
     if profile is None:
         return given
     # The current round of tools begins after the user's last message.

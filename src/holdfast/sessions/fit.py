@@ -23,7 +23,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.sessions.preview_objects import Context, Preview, to_context
 from holdfast.tokens import STORED
 from holdfast.wire.openai import split_system
-from holdfast.wire.sendable import Sendable, check_text, refuse_notes, to_messages
+from holdfast.wire.sendable import Sendable, check_text, parse_sendable, refuse_notes
 
 if TYPE_CHECKING:
     from holdfast.sessions.handle import SessionHandle
@@ -76,7 +76,7 @@ def fit(
     base = None if session is None else session.responder.context
     settings = parse({name: value for name, value in given.items() if value is not None}, where="", base=base)
     responder = Roster().find_responder() if session is None else session.responder
-    parsed = to_messages(messages)
+    parsed = parse_sendable(messages).messages
     refuse_notes(parsed)
     system, conversation = split_system(parsed)
     entries = _make_entries(conversation)

@@ -26,10 +26,9 @@ from holdfast.wire.openai import to_chat_message
 from holdfast.wire.sendable import (
     Sendable,
     check_flag,
-    get_own_fields,
     make_note,
+    parse_sendable,
     refuse_notes,
-    to_messages,
 )
 
 T = TypeVar("T")
@@ -138,7 +137,7 @@ class SessionLog:
         """
         delta = to_state_delta(state)
         with self._engine.mask_errors():
-            made, own = to_messages(messages), get_own_fields(messages)
+            made, own = parse_sendable(messages)
         if note is not None:
             made, own, copy_of = [*made, make_note(note)], [*own, {}], [*copy_of, None] if copy_of else ()
         entries = await make_entries(made, own, timestamp=self._engine.clock())
@@ -173,7 +172,7 @@ class SessionLog:
         check_whole(seq, "seq")
         check_flag(erase, "erase")
         with self._engine.mask_errors():
-            made, own = to_messages(message), get_own_fields(message)
+            made, own = parse_sendable(message)
             refuse_notes(made)
         if len(made) != 1:
             raise InvalidRequest("message must be one message", param="message")

@@ -16,28 +16,12 @@ Sendable = str | Mapping[str, Any] | Message | Any
 `{"contents": […]}` of voice records."""
 
 
-def to_messages(given: Sendable | Sequence[Sendable]) -> list[Message]:
-    """Convert messages in any accepted form to `Message`. They are validated like messages of a request."""
-    if type(given) is str:
-        return [to_message(given, "message", text_role="user")]
-    given, where = _unwrap(given)
-    one = _is_single(given)
-    if not one and not isinstance(given, Sequence):
-        raise InvalidRequest(
-            f"a message must be text, a dict or a Message, not {type(given).__name__}", param="messages"
-        )
-    if one:
-        return [to_message(given, "message", text_role="user")]
-    items: Sequence[Any] = given
-    return [to_message(item, f"{where}[{at}]", text_role="user") for at, item in enumerate(items)]
-
-
 class ParsedMessages(NamedTuple):
     """Messages that were already converted and validated."""
 
     messages: list[Message]
     own: list[dict[str, Any]]
-    """Holdfast's own fields of each message."""
+    """Holdfast's own fields of each message. Only dicts can have such fields."""
 
 
 def parse_sendable(given: Sendable | Sequence[Sendable] | ParsedMessages) -> ParsedMessages:
@@ -47,34 +31,28 @@ def parse_sendable(given: Sendable | Sequence[Sendable] | ParsedMessages) -> Par
     """
     if isinstance(given, ParsedMessages):
         return given
-    return ParsedMessages(to_messages(given), get_own_fields(given))
-
-
-def get_own_fields(given: Sendable | Sequence[Sendable]) -> list[dict[str, Any]]:
-    """Return Holdfast's own fields of each given message. Only dicts can have such fields."""
-    if type(given) is str:
-        return [{}]
-    given, where = _unwrap(given)
-    items: Sequence[Any] = [given] if _is_single(given) else given
+    where = "messages"
+    if isinstance(given, Mapping) and "role" not in given and "contents" in given:
+        given, where = find_records(given)
+        if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+            raise InvalidMessage("contents must be a list of messages", param="contents")
+    is_single = isinstance(given, str | Message | Mapping) or hasattr(given, "model_dump")
+    if not is_single and not isinstance(given, Sequence):
+        raise InvalidRequest(
+            f"a message must be text, a dict or a Message, not {type(given).__name__}", param="messages"
+        )
+    items: Any = [given] if is_single else given
+    places = [f"{where}[{at}]" for at in range(len(items))]
+    messages = [
+        to_message(item, "message" if is_single else place, text_role="user")
+        for item, place in zip(items, places, strict=True)
+    ]
     own = [
-        parse_own_fields(item, f"{where}[{at}]") if isinstance(item, Mapping) else {} for at, item in enumerate(items)
+        parse_own_fields(item, place) if isinstance(item, Mapping) else {}
+        for item, place in zip(items, places, strict=True)
     ]
     check_turns(own, where)
-    return own
-
-
-def _unwrap(given: Any) -> tuple[Any, str]:
-    """Return the list of messages, and its name for errors. The list may be in `{"contents": […]}`; anything else is returned unchanged."""
-    if not isinstance(given, Mapping) or "role" in given or "contents" not in given:
-        return given, "messages"
-    records, where = find_records(given)
-    if not isinstance(records, Sequence) or isinstance(records, str | bytes):
-        raise InvalidMessage("contents must be a list of messages", param="contents")
-    return records, where
-
-
-def _is_single(given: Any) -> bool:
-    return isinstance(given, str | Message | Mapping) or hasattr(given, "model_dump")
+    return ParsedMessages(messages, own)
 
 
 def to_message(given: Sendable, where: str, *, text_role: str) -> Message:

@@ -39,8 +39,9 @@ def make_attributed_records(entries: Sequence[Entry], own: str | None) -> list[d
         own: Name of the session's own agent.
     """
     return [
-        record if entry.agent in (None, own) else {**record, "agent": entry.agent}
-        for entry, record in zip((entry for entry in entries if _is_spoken(entry)), make_records(entries), strict=True)
+        _make_record(entry) if entry.agent in (None, own) else {**_make_record(entry), "agent": entry.agent}
+        for entry in entries
+        if _is_spoken(entry)
     ]
 
 
