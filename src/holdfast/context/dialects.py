@@ -166,6 +166,8 @@ NATIVE_PARTS = frozenset(_NATIVE_IN)
 """Block types that only Anthropic has. They are sent to Anthropic unchanged."""
 _ID = re.compile(r"[^a-zA-Z0-9_-]")
 TOOL_NAME_LENGTH = 128
+FUNCTION_NAME_LENGTH = 64
+_NAME_SIGNS = frozenset("_-.:")
 """Maximum characters of a tool's name for Anthropic."""
 _ID_LENGTH = 56
 """Maximum characters of a tool-call id without its numeric suffix. With the suffix, an id has at most 64 characters, which Bedrock requires."""
@@ -368,3 +370,10 @@ def _sanitize_id(call_id: str, dialect: Dialect) -> str:
 def to_tool_name(name: str) -> str:
     """Convert the name of a tool to one that Anthropic accepts: invalid characters are replaced by `_`, and a long name is shortened."""
     return _ID.sub("_", name)[:TOOL_NAME_LENGTH] or "tool"
+
+
+def to_function_name(name: str) -> str:
+    """Convert the name of a function to one that Gemini accepts: invalid characters are replaced by `_`, and a long name is shortened."""
+    plain = "".join(sign if sign.isascii() and (sign.isalnum() or sign in _NAME_SIGNS) else "_" for sign in name)
+    starts = plain[:1].isalpha() or plain[:1] == "_"
+    return (plain if starts else f"_{plain}")[:FUNCTION_NAME_LENGTH]

@@ -12,11 +12,18 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.context.dialects import CLOSING, OPENING, RECEIVED, SYSTEM_NOTE, to_tool_name, with_object_arguments
+from holdfast.context.dialects import (
+    CLOSING,
+    OPENING,
+    RECEIVED,
+    SYSTEM_NOTE,
+    to_function_name,
+    to_tool_name,
+    with_object_arguments,
+)
 from holdfast.context.units import EMPTY, add_label, is_blank, with_id
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.domain.profiles import REPLY_FIELDS, Profile
-from holdfast.models.codecs.gemini import to_function_name
 from holdfast.wire.openai import NATIVE
 
 NO_OUTPUT: Final = "(no output)"

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.context.dialects import (
+    FUNCTION_NAME_LENGTH,
     RECEIVED,
     THINKING,
     Thought,
@@ -23,6 +24,7 @@ from holdfast.context.dialects import (
     is_added,
     parse_arguments,
     parse_thoughts,
+    to_function_name,
 )
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import InvalidRequest
@@ -34,9 +36,7 @@ RETURNED = "[returned by {name}]"
 SKIP_SIGNATURE = "skip_thought_signature_validator"
 """Signature for a call that Gemini did not make, from the guide "Thought signatures". Gemini 3 rejects a first call
 without a signature."""
-NAME_LENGTH = 64
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"})
-_NAME_SIGNS = frozenset("_-.:")
 
 
 def encode_messages(messages: Sequence[Message]) -> dict[str, Any]:
@@ -82,13 +82,6 @@ def encode_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [*([{"functionDeclarations": declared}] if declared else []), *own]
 
 
-def to_function_name(name: str) -> str:
-    """Convert the name of a function to one that Gemini accepts: invalid characters are replaced by `_`, and a long name is shortened."""
-    plain = "".join(sign if sign.isascii() and (sign.isalnum() or sign in _NAME_SIGNS) else "_" for sign in name)
-    starts = plain[:1].isalpha() or plain[:1] == "_"
-    return (plain if starts else f"_{plain}")[:NAME_LENGTH]
-
-
 def _make_declaration(function: Any, where: str) -> Block:
     if not isinstance(function, Mapping):
         raise InvalidRequest(
@@ -97,7 +90,7 @@ def _make_declaration(function: Any, where: str) -> Block:
     name = function.get("name")
     if not isinstance(name, str) or name != to_function_name(name):
         raise InvalidRequest(
-            f"{where}.name is {name!r}; Gemini accepts up to {NAME_LENGTH} letters, digits, _ - . and :, beginning with a letter or _",
+            f"{where}.name is {name!r}; Gemini accepts up to {FUNCTION_NAME_LENGTH} letters, digits, _ - . and :, beginning with a letter or _",
             param=f"{where}.name",
         )
     about = (("description", function.get("description")), ("parametersJsonSchema", function.get("parameters")))
