@@ -10,7 +10,7 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.errors import ModelProtocolError
 from holdfast.limits import MODEL_EVENT_BYTES
-from holdfast.log.items import Delta, Usage
+from holdfast.log.items import Delta, Text, Usage
 from holdfast.models.answer import AnswerReader
 from holdfast.models.base import ModelRequest
 from holdfast.models.client import PreparedRequest
@@ -80,8 +80,12 @@ class ResponseReader(AnswerReader):
         if not isinstance(kind, str):
             raise ModelProtocolError(f"{self._where} sent an event that is not part of OpenAI's Responses API")
         deltas = self._list_deltas(self._reply.decode(event), kind)
-        usage = [delta for delta in deltas if isinstance(delta, Usage)]  # clients expect it in a chunk of its own
-        yield from filter(None, (deltas[: len(deltas) - len(usage)], usage))
+        begin = 0
+        for at, delta in enumerate(deltas):
+            if at and isinstance(delta, Text | Usage):  # a text begins after what completes the one before it
+                yield deltas[begin:at]
+                begin = at
+        yield from [deltas[begin:]] if deltas else []
 
     def _list_deltas(self, decoded: Iterator[Delta], what: str) -> list[Delta]:
         try:

@@ -433,14 +433,14 @@ async def make_log_items(hf: Holdfast, session: Session, entries: Sequence[Entry
 
 
 async def _find_entry(hf: Holdfast, session: Session, place: Place) -> Entry | None:
-    """Return the message of a session that has the item at a place; None if there is none, or if it was erased."""
+    """Return the message of a session that has the item at a place; None if there is none."""
     if place.session_id != session.id:
         return None
     if place.is_response:
         stored = await _read_response(hf, session, place)
         return None if stored is None else stored.reply
     found = await hf.store.entries(session.ref, start=place.seq, limit=1)
-    return found[0] if found and found[0].seq == place.seq and not found[0].erased else None
+    return found[0] if found and found[0].seq == place.seq else None
 
 
 class LogItem(NamedTuple):
@@ -461,7 +461,7 @@ async def find_item(hf: Holdfast, session: Session, item_id: str) -> LogItem:
     """
     place = parse_place(item_id)
     entry = None if place is None else await _find_entry(hf, session, place)
-    items = [] if entry is None else await make_log_items(hf, session, [entry])
+    items = [] if entry is None or entry.erased else await make_log_items(hf, session, [entry])
     found = next((item for item in items if item["id"] == item_id), None)
     if entry is None or found is None:
         raise Refused(404, "item_not_found", f"Item with id '{item_id:.200}' not found in the conversation.")
@@ -481,10 +481,10 @@ async def find_message_items(hf: Holdfast, place: Place, user_id: str | None) ->
     """Return the items of the response or message at the place of one of its items, or None if the user has none there."""
     session = await _find_session(hf, place.session_id, user_id)
     stored = await _read_response(hf, session, place) if session is not None and place.is_response else None
-    if stored is not None and stored.reply is not None:
+    if stored is not None and stored.reply is not None and not stored.reply.erased:
         items = [*_make_system_items(stored), *await _read_output(hf, stored, stored.reply)]
         return MessageItems(stored.session, stored.reply.seq, items)
     entry = None if session is None or place.is_response else await _find_entry(hf, session, place)
-    if session is None or entry is None:
+    if session is None or entry is None or entry.erased:
         return None
     return MessageItems(session, entry.seq, await make_log_items(hf, session, [entry]))

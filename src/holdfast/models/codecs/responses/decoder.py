@@ -49,7 +49,11 @@ class ResponseDecoder:
         self._open: tuple[int, int] | None = None
         """The part of a message item that was streamed last, if no detail has completed it."""
         self._chars = 0
-        """Characters of the open part, and of those before it that no detail has completed."""
+        """Characters of the open part."""
+        self._part: Json | None = None
+        """The open part as its provider completed it; None: it is not complete yet."""
+        self._is_split = False
+        """True if a detail has completed a message item. Then there is one for each."""
         self._details = 0
         self._has_items = False
         self.finished = False
@@ -70,6 +74,8 @@ class ResponseDecoder:
                 yield from self._speak((event["output_index"], event.get("content_index", 0)), kind, event["delta"])
                 listed = [event["logprobs"]] if event.get("logprobs") else []
                 yield from (Opaque("logprobs", {"content": one}, in_message=False) for one in listed)
+            case "response.content_part.done" if self._open == (event["output_index"], event.get("content_index", 0)):
+                self._part = event["part"]
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 self._streamed.add(event["output_index"])
                 yield Reasoning(_require_string(event["delta"]))
@@ -97,7 +103,7 @@ class ResponseDecoder:
 
     def _speak(self, place: tuple[int, int], kind: str, text: Any) -> Iterator[Delta]:
         if self._open is not None and self._open != place:
-            yield from self._complete_message({})
+            yield from self._complete_message({}, self._part)
         self._open = place
         self._spoken.add(place)
         if "refusal" in kind:
@@ -106,9 +112,11 @@ class ResponseDecoder:
             self._chars += len(_require_string(text))
             yield Text(text)
 
-    def _complete_message(self, own: Json) -> Iterator[Delta]:
-        yield self._make_detail({"type": "message", **own}, chars=self._chars)
-        self._open, self._chars = None, 0
+    def _complete_message(self, own: Json, part: Json | None = None) -> Iterator[Delta]:
+        more = {} if part is None else _list_own(part)
+        content = {"content": [{"type": part["type"], **more}]} if part is not None and more else {}
+        yield self._make_detail({"type": "message", **own, **content}, chars=self._chars)
+        self._open, self._part, self._chars, self._is_split = None, None, 0, True
 
     def _make_detail(self, item: Json, **more: Any) -> Delta:
         about = {"type": HOSTED, "format": FORMAT, "index": self._details, "upstream": self._upstream}
@@ -147,10 +155,9 @@ class ResponseDecoder:
             text = part.get("refusal" if kind == "refusal" else "text")
             if place not in self._spoken and text:
                 yield from self._speak(place, kind, text)
-            more = _list_own(part)
-            if (own or more) and self._open == place:
-                content = {"content": [{"type": kind, **more}]} if more else {}
-                yield from self._complete_message({**own, **content})
+            if (own or _list_own(part)) and self._open == place:
+                cut = {"status": "incomplete"} if item.get("status") == "incomplete" else {}
+                yield from self._complete_message({**own, **cut}, part)
 
     def _finish_reasoning(self, index: int, item: Json) -> Iterator[Delta]:
         summaries = [part["text"] for part in item.get("summary") or ()]
@@ -169,6 +176,8 @@ class ResponseDecoder:
             for index, item in enumerate(response.get("output") or ()):
                 yield from self._start_item(index, item)
                 yield from self._finish_item(index, item)
+        if self._is_split and self._open is not None:
+            yield from self._complete_message({"status": response["status"]})
         details = response.get("incomplete_details") or {}
         reason = _REASONS.get(str(details.get("reason")), "length") if response["status"] == "incomplete" else "stop"
         if reason == "stop" and self._calls:

@@ -445,7 +445,8 @@ class OutputBuilder:
             part.more |= {name: value for name, value in about.items() if name != "type"}
         self.parts = {}
         if parts:
-            self._close(parts[0], {**own, "status": status, "content": [one.to_part() for one in parts]}, events)
+            content = [one.to_part() for one in parts]
+            self._close(parts[0], {"status": status, **own, "content": content}, events)
 
     def _close(self, opened: OpenText, fields: Item, events: list[Event]) -> None:
         self._done[opened.index] = {**opened.item, **fields}

@@ -267,13 +267,14 @@ def _encode_part(part: Part) -> Item:
 def split_reply(message: Message) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
     """Yield the reasoning details of a reply in order, each with the text of the message item that it completes; at last, the rest of the text.
 
-    A detail without a text completes no message item. A text whose details do not fit, because it was shortened, is not split.
+    A detail without a text completes no message item. If the text was changed, for example shortened, it is not split.
     """
     given, text = message.extra.get(DETAILS), message.content if isinstance(message.content, str) else ""
     details = [one for one in given if isinstance(one, Mapping)] if isinstance(given, list | tuple) else []
-    counts = [one["chars"] if is_whole(one.get("chars")) else 0 for one in details]
-    is_split = min(counts, default=0) >= 0 and sum(counts) <= len(text)
-    at = 0
+    counts = [one["chars"] if is_whole(one.get("chars")) and one["chars"] > 0 else 0 for one in details]
+    if len(list(filter(None, counts))) == 1:
+        counts = [len(text) if count else 0 for count in counts]
+    is_split, at = sum(counts) == len(text), 0
     for detail, count in zip(details, counts, strict=True):
         if is_split or not count:
             yield text[at : at + count], detail
