@@ -46,10 +46,7 @@ Mistake = tuple[str, str]
 """A configuration key, and what is wrong with its value."""
 
 _FREE: Final = frozenset(
-    {
-        *("args", "auth", "base_url", "env", "headers", "hooks"),
-        *("options", "params", "regex", "state", "url"),
-    }
+    {"args", "auth", "base_url", "env", "headers", "hooks", "options", "params", "regex", "state", "url"}
 )
 """Fields that may contain anything, including secrets, so their values are hidden."""
 

@@ -242,14 +242,7 @@ def _find_start(found: Sequence[Fact], after: str | None) -> int:
 @prompt_options
 @session_user_option
 def prompt(
-    call: Call,
-    *,
-    session_id: str,
-    call_id: str,
-    user: str | None,
-    agent: str | None,
-    model: str | None,
-    **query: Any,
+    call: Call, *, session_id: str, call_id: str, user: str | None, agent: str | None, model: str | None, **query: Any
 ) -> Output:
     """Print the prompt of a model call, with all its messages.
 

@@ -72,11 +72,7 @@ def history(call: Call, *, limit: int, diff: bool, **place: Any) -> Output:
 
     found = _run(call, lambda one: one.history(limit, include_diff=diff), **place)
     rows = [
-        {
-            "commit": one.short_oid,
-            "when": format_time(one.timestamp_unix * 1000),
-            "what": format_line(one.subject),
-        }
+        {"commit": one.short_oid, "when": format_time(one.timestamp_unix * 1000), "what": format_line(one.subject)}
         for one in found.commits
     ]
     changes = [sanitize(found.diff)] if found.diff else []

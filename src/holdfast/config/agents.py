@@ -11,7 +11,7 @@ from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.recall.questions import parse_zone
 from holdfast.sections import Free, Mistake, Settings, Text, catch_mistake
 
-_MODEL_KEYS: Final = (
+_CALL_KEYS: Final = (
     "llm",
     "instruction",
     "context",
@@ -129,5 +129,5 @@ class Agent(Settings, frozen=True, kw_only=True):
         both = bool(self.sequence and self.parallel)
         found = [("parallel", "an agent has `sequence` or `parallel`, not both")] * both
         kind = "sequence" if self.sequence else "parallel"
-        given = [key for key in _MODEL_KEYS if getattr(self, key)]
+        given = [key for key in _CALL_KEYS if getattr(self, key)]
         return found + [(key, f"not together with `{kind}`: such an agent calls no model itself") for key in given]

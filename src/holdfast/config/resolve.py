@@ -153,16 +153,10 @@ def resolve_store_url(config: Config) -> str:
 
 def find_store_mistake(config: Config) -> Mistake | None:
     """Return the mistake because of which sessions cannot be stored, as a key and a message, or None if there is no such mistake."""
-    sessions, name = config.storage.sessions, find_store_name(config)
-    database = config.databases.get(name)
-    if sessions.backend == "inmemory":
+    name = find_store_name(config)
+    if config.storage.sessions.backend == "inmemory" or name in {*config.databases, *BUILT_IN}:
         return None
-    if database is None:
-        if name in BUILT_IN:
-            return None
-        known = ", ".join(config.databases) or "none"
-        return "storage.sessions.database", f"no database {name!r}; known: {known}"
-    return None
+    return "storage.sessions.database", f"no database {name!r}; known: {', '.join(config.databases) or 'none'}"
 
 
 def find_store_name(config: Config) -> str:

@@ -10,16 +10,7 @@ from msgspec import Meta
 from holdfast.artifacts.settings import ArtifactSettings
 from holdfast.limits import CACHE_BYTES
 from holdfast.rerankers.settings import Rerank
-from holdfast.sections import (
-    Duration,
-    Free,
-    Mistake,
-    Secret,
-    Settings,
-    Size,
-    Text,
-    Url,
-)
+from holdfast.sections import Duration, Free, Mistake, Secret, Settings, Size, Text, Url
 
 SCHEMES: Final[dict[str, tuple[str, ...]]] = {
     "sqlite": ("sqlite",),

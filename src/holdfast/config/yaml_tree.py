@@ -20,26 +20,21 @@ from holdfast.limits import CONFIG_BYTES, CONFIG_DEPTH, CONFIG_VALUES
 Kind = Literal["string", "integer", "number", "boolean", "null"]
 
 _TAG: Final = "tag:yaml.org,2002:"
-_KINDS: Final[dict[str, Kind]] = {
+_TAGS: Final[dict[str, Kind]] = {
     f"{_TAG}null": "null",
     f"{_TAG}bool": "boolean",
     f"{_TAG}int": "integer",
     f"{_TAG}float": "number",
     f"{_TAG}str": "string",
 }
-_PATTERNS: Final[dict[Kind, re.Pattern[str]]] = {
-    "null": re.compile(r"~|null|Null|NULL|", re.ASCII),
-    "boolean": re.compile(r"true|True|TRUE|false|False|FALSE", re.ASCII),
-    "integer": re.compile(r"[-+]?[0-9]{1,400}", re.ASCII),
-    "number": re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII),
+"""The kind of value that each tag of YAML means, such as `!!int`."""
+_PATTERNS: Final[dict[Kind, tuple[re.Pattern[str], Callable[[str], Any]]]] = {
+    "null": (re.compile(r"~|null|Null|NULL|", re.ASCII), lambda _: None),
+    "boolean": (re.compile(r"true|True|TRUE|false|False|FALSE", re.ASCII), lambda text: text.lower() == "true"),
+    "integer": (re.compile(r"[-+]?[0-9]{1,400}", re.ASCII), int),
+    "number": (re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII), float),
 }
-_READERS: Final[dict[Kind, Callable[[str], Any]]] = {
-    "null": lambda _: None,
-    "boolean": lambda text: text.lower() == "true",
-    "integer": int,
-    "number": float,
-    "string": str,
-}
+"""For each kind of value except strings: the texts that are such a value, and the function that reads them."""
 # Matches `$${`, which is a literal `${`; or `${…}` up to the first `}`; or `${` without a `}`.
 _VARIABLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}|\$\{")
 _REFERENCE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::([-?])(.*))?", re.ASCII | re.DOTALL)
@@ -132,7 +127,7 @@ def is_broken(node: Node) -> bool:
 
 def find_kind(text: str) -> Kind:
     """Return the kind of value that a text without quotes has in YAML."""
-    return next((kind for kind, pattern in _PATTERNS.items() if pattern.fullmatch(text)), "string")
+    return next((kind for kind, (pattern, _) in _PATTERNS.items() if pattern.fullmatch(text)), "string")
 
 
 def check_text(text: str) -> str | None:
@@ -153,9 +148,11 @@ def to_plain(node: Node) -> Any:
             return [to_plain(item) for item in items]
         case Scalar(text=text):
             kind = find_kind(text) if node.is_loose else node.kind
+            if kind == "string":
+                return text
+            pattern, read = _PATTERNS[kind]
             # A tag such as `!!int x` may not fit the text. The mistake is reported when the value is converted to its type.
-            fits = kind not in _PATTERNS or _PATTERNS[kind].fullmatch(text)
-            return _READERS[kind](text) if fits else text
+            return read(text) if pattern.fullmatch(text) else text
 
 
 class Problems:
@@ -205,8 +202,18 @@ def parse_yaml(text: str, *, env: Variables, problems: Problems) -> Section | No
         env: the environment variables that fill in `${VAR}`.
         problems: collects the mistakes.
     """
+    if len(text) > CONFIG_BYTES or len(text.encode(errors="replace")) > CONFIG_BYTES:
+        problems.add(Place(), f"larger than {CONFIG_BYTES >> 20} MiB")
+        return None
     try:
-        tree = _build_tree(text, _Builder(env, problems))
+        loader = _Loader(text)
+        try:
+            root = loader.get_single_node()
+        finally:
+            loader.dispose()
+        if root is None or root.tag == f"{_TAG}null":
+            return Section(Place(line=1), {})
+        tree = _Builder(env, problems).build(root, "", 0)
     except _TooLarge as error:
         problems.add(Place(line=error.line), str(error))
     except yaml.MarkedYAMLError as error:
@@ -220,17 +227,6 @@ def parse_yaml(text: str, *, env: Variables, problems: Problems) -> Section | No
         if not is_broken(tree):
             problems.add(tree.place, "expected a mapping of keys at the top of the file")
     return None
-
-
-def _build_tree(text: str, builder: _Builder) -> Node:
-    if len(text) > CONFIG_BYTES or len(text.encode(errors="replace")) > CONFIG_BYTES:
-        raise _TooLarge(0, f"larger than {CONFIG_BYTES >> 20} MiB")
-    loader = _Loader(text)
-    try:
-        root = loader.get_single_node()
-    finally:
-        loader.dispose()
-    return Section(Place(line=1), {}) if root is None or root.tag == f"{_TAG}null" else builder.build(root, "", 0)
 
 
 class _TooLarge(Exception):
@@ -259,9 +255,10 @@ class _Loader(yaml.SafeLoader):
 
 
 # `None` as the first character makes PyYAML try every pattern, in the same order as `find_kind`.
-for _tag, _kind in _KINDS.items():
+for _tag, _kind in _TAGS.items():
     if _kind in _PATTERNS:
-        _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_PATTERNS[_kind].pattern})\Z", re.ASCII), None)
+        _known = re.compile(rf"(?:{_PATTERNS[_kind][0].pattern})\Z", re.ASCII)
+        _Loader.add_implicit_resolver(_tag, _known, None)
 
 
 class _Builder:
@@ -282,7 +279,7 @@ class _Builder:
             return self._build_section(node, place, depth)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
             return Listing(place, [self.build(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(node.value)])
-        kind = _KINDS.get(node.tag)
+        kind = _TAGS.get(node.tag)
         here = Place(path, own_line)  # the value may begin below its key
         if kind is None or not isinstance(node, yaml.ScalarNode):
             self._problems.add(here, f"the tag {node.tag.replace(_TAG, '!!')!r} is not supported; remove it")
