@@ -9,8 +9,6 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
 
-"""A message with characters that control a terminal."""
-
 
 def sessions(*args: str, **more: Any) -> Result:
     return CliRunner().invoke(commands, ["sessions", *args], prog_name="holdfast", **more)

@@ -25,9 +25,6 @@ def test_without_a_file_sqlite_and_the_offline_model_are_used() -> None:
     assert config.resolve_store_url(found) == "sqlite:///holdfast.db"
     assert (upstream.provider, upstream.model, upstream.origin) == ("offline", "offline", "built-in")
     assert found.context == ContextSettings("digest")
-    assert (found.sessions.max_messages, found.sessions.max_sessions) == (0, 10_000)
-    assert found.sessions.ttl == 86_400
-    assert (found.gateway.host, found.gateway.port, found.gateway.max_body) == ("127.0.0.1", 8377, 32 << 20)
 
 
 def test_anthropic_entries_use_only_anthropic_variables() -> None:
