@@ -8,7 +8,7 @@ prompt_bar draws prompts on a terminal: stacked bar, marks of messages
 
 Each command is in the module of its subject:
 sessions   everything about one session; session_text shows it; transfer has `export`, `import` and `verify`
-serve      `serve`, `config`          backup     `backup`, `restore`                     index     `index`, `embeddings`
+serve      `serve`, `mcp`, `config`   backup     `backup`, `restore`                     index     `index`, `embeddings`
 explain    `explain`, `facts`, `prompt`
 doctor     one module for each group of checks
 
@@ -31,7 +31,6 @@ from holdfast.cli import (
     explain,
     index,
     keys,
-    mcp,
     memories,
     replay,
     search,
@@ -52,7 +51,7 @@ commands = RootGroup(
         serve.serve,
         replay.replay,
         chat.chat,
-        mcp.mcp,
+        serve.mcp,
         sessions.sessions,
         explain.explain,
         explain.prompt,

@@ -8,12 +8,11 @@ Files are read line by line, and the length of a line is limited, so memory use 
 from __future__ import annotations
 
 import gzip
-import os
-import stat
+import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -57,18 +56,11 @@ class _Group:
         return _make_record({**self.about, "messages": list(by_seq.values())}, self.place, now)
 
 
-class ImportFile:
-    """A file with sessions to import. The file can be read several times: first to check the sessions, then to import them.
+class ImportFile(NamedTuple):
+    """A file with sessions to import. It can be read several times: first to check the sessions, then to import them."""
 
-    The content of a pipe is copied to a temporary file.
-
-    Args:
-        name: path of the file; `-` is standard input.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = "stdin" if name == STDIO else Path(name).name
-        self._file = _open_rereadable(name)
+    name: str
+    file: IO[bytes]
 
     def read(self, now: int) -> Iterator[SessionRecord]:
         """Yield all sessions of the file. Each call starts at the beginning of the file.
@@ -79,42 +71,34 @@ class ImportFile:
         Raises:
             InvalidMessage: a line is not valid; the message names file and line.
         """
-        self._file.seek(0)
-        packed = self._file.read(len(_GZIP)) == _GZIP
-        self._file.seek(0)
+        self.file.seek(0)
+        packed = self.file.read(len(_GZIP)) == _GZIP
+        self.file.seek(0)
         if not packed:
-            yield from read_sessions(self._file, self.name, now=now)
+            yield from read_sessions(self.file, self.name, now=now)
             return
         try:
-            with gzip.GzipFile(fileobj=self._file) as unpacked:
+            with gzip.GzipFile(fileobj=self.file) as unpacked:
                 yield from read_sessions(cast("IO[bytes]", unpacked), self.name, now=now)
         except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
             raise InvalidMessage(f"{self.name}: the gzip data is incomplete or damaged: {exc}") from exc
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
 
 @contextmanager
-def open_sources(names: tuple[str, ...]) -> Iterator[list[ImportFile]]:
-    """Open the named files for the duration of the block."""
+def open_sources(names: Sequence[str]) -> Iterator[list[ImportFile]]:
+    """Open the named files for the duration of the block; `-` is standard input. The content of a pipe is copied to a temporary file."""
     with ExitStack() as stack:
-        yield [stack.enter_context(closing(ImportFile(name))) for name in names]
-
-
-def _open_rereadable(name: str) -> IO[bytes]:
-    if name != STDIO and stat.S_ISREG(os.stat(name).st_mode):  # noqa: PTH116  # next to `open`
-        return Path(name).open("rb")
-    kept = tempfile.TemporaryFile()  # noqa: SIM115  # `ImportFile.close` closes it
-    try:
-        with click.open_file(name, "rb") as file:
-            while piece := file.read(1 << 20):
-                kept.write(piece)
-    except BaseException:
-        kept.close()
-        raise
-    return kept
+        opened = []
+        for name in names:
+            shown = "stdin" if name == STDIO else Path(name).name
+            if name != STDIO and Path(name).is_file():
+                file: IO[bytes] = stack.enter_context(Path(name).open("rb"))
+            else:
+                file = stack.enter_context(tempfile.TemporaryFile())
+                with click.open_file(name, "rb") as pipe:
+                    shutil.copyfileobj(pipe, file)
+            opened.append(ImportFile(shown, file))
+        yield opened
 
 
 def read_sessions(file: IO[bytes], source: str, *, now: int = 0) -> Iterator[SessionRecord]:

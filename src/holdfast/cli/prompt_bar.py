@@ -56,15 +56,14 @@ _SECTIONS: Final[Mapping[str, _Style]] = {
     "reply": _Style("r", "reply reserve", "dim"),
 }
 _UNKNOWN: Final = _Style("?", "", "black on white")
-_MARKS: Final[Mapping[str, tuple[str, str, dict[str, Any]]]] = {
-    "whole": ("●", "#", {"fg": "green"}),
-    "part": ("◐", "+", {"fg": "yellow"}),
-    "no": ("○", "-", {"fg": "red"}),
-    "later": ("·", ".", {"dim": True}),
+_MARKS: Final[Mapping[str, tuple[str, str, str, dict[str, Any]]]] = {
+    "whole": ("●", "#", "in the prompt", {"fg": "green"}),
+    "part": ("◐", "+", "in part", {"fg": "yellow"}),
+    "no": ("○", "-", "not in the prompt", {"fg": "red"}),
+    "later": ("·", ".", "written later", {"dim": True}),
 }
-"""For each state of a message: its mark, its mark in ASCII, and the style."""
+"""For each state of a message: its mark, its mark in ASCII, the words for it, and the style."""
 _SYMBOLS: Final = "".join(symbol for symbol, *_ in _MARKS.values())
-_WORDS: Final = {"whole": "in the prompt", "part": "in part", "no": "not in the prompt", "later": "written later"}
 _OF_DECISIONS: Final = {
     "kept": "whole",
     "pinned": "whole",
@@ -129,7 +128,7 @@ def make_console() -> Console:
 
 def format_mark(state: str) -> str:
     """Return the mark of messages that a prompt contains whole, in part or not (`no`), or that are `later` than the prompt."""
-    symbol, plain, style = _MARKS[state]
+    symbol, plain, _, style = _MARKS[state]
     return click.style(symbol if can_print(_SYMBOLS) else plain, **style)
 
 
@@ -145,7 +144,7 @@ def mark_run(run: Run) -> str:
 
 def format_marks_legend() -> str:
     """Return a line that explains the marks."""
-    return "  ".join(f"{format_mark(state)} {words}" for state, words in _WORDS.items())
+    return "  ".join(f"{format_mark(state)} {words}" for state, (_, _, words, _) in _MARKS.items())
 
 
 def format_excerpts(excerpts: Sequence[Excerpt]) -> str:

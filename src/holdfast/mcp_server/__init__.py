@@ -8,5 +8,5 @@
 - `call_limiter`: limits the calls of one principal (the identity that requests are made with) that run at the same time
 - `protocol`: connects tools and resources to the official SDK; serves standard input and output
 
-The route `/mcp` is in `holdfast.server.mcp`, the command `holdfast mcp` in `holdfast.cli.mcp`.
+The route `/mcp` is in `holdfast.server.mcp`, the command `holdfast mcp` in `holdfast.cli.serve`.
 """
