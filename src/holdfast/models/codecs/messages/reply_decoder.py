@@ -7,7 +7,7 @@ texts and the reasoning around them, as described at `holdfast.models.codecs.mes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from typing import Any, Final
 
@@ -76,12 +76,17 @@ class ReplyDecoder:
         self._parts.append({})
         self.finished = self.paused = False
 
-    def decode(self, event: Json) -> Iterator[Delta]:
-        """Yield the deltas of an event. An event of an unknown type yields none.
+    def decode(self, event: Json) -> Iterable[Delta]:
+        """Return the deltas of an event. An event of an unknown type has none.
 
         Raises:
-            KeyError, TypeError, ValueError: The event does not match the API.
+            KeyError, TypeError, ValueError: The event does not match the API. Raised also while the result is iterated.
         """
+        if event["type"] == "content_block_delta" and event["delta"]["type"] == "text_delta":  # nearly all events
+            return (self._add_text(event["delta"]),)
+        return self._decode_other(event)
+
+    def _decode_other(self, event: Json) -> Iterator[Delta]:
         match event["type"]:
             case "message_start":
                 yield from self._start_message(event["message"])
@@ -111,7 +116,7 @@ class ReplyDecoder:
                 yield from self._add_native({"type": "text", **{name: start[name] for name in own}})
             if start.get("text"):
                 self._open.fields["text"] = ""
-                yield from self._extend_block({"type": "text_delta", "text": start["text"]})
+                yield self._add_text({"type": "text_delta", "text": start["text"]})
         elif kind in THINKING:
             if kind == "thinking" and (text := str(start.get("thinking") or "")):
                 yield Reasoning(text)
@@ -120,13 +125,15 @@ class ReplyDecoder:
             extra = {name: start[name] for name in CALL_FIELDS if start.get(name)}
             yield CallStart(self._calls, start["id"], start["name"], extra=extra)
 
+    def _add_text(self, delta: Json) -> Text:
+        self._open.add(delta)
+        self._spoke = True
+        return Text(delta["text"])
+
     def _extend_block(self, delta: Json) -> Iterator[Delta]:
         self._open.add(delta)
         kind, index = delta["type"], len(self.blocks)
-        if kind == "text_delta":
-            self._spoke = True
-            yield Text(delta["text"])
-        elif kind == "thinking_delta":
+        if kind == "thinking_delta":
             yield Reasoning(delta["thinking"])
             yield Opaque("thinking_blocks", [{"type": "thinking", "thinking": delta["thinking"], "index": index}])
         elif kind == "signature_delta":
