@@ -100,17 +100,13 @@ async def _count_prompt(hf: Holdfast, llm: Llm, messages: Sequence[Message], fie
     adapted_messages = [*system, *adapt_messages(rest, llm.dialect)]
     others = llm.dialect != "anthropic"
     tools = (convert_fields(replace_typed_tools(fields), llm.model) if others else fields).get("tools") or []
-    total = await run_cpu(_sum_tokens, llm, adapted_messages, tools)
+    total = await run_cpu(lambda: sum(map(llm.counter.message, adapted_messages)) + llm.counter.tools(tools))
     limits = hf.roster.find_profile(llm, hf.clock())
     sent = [show_to_model(message, limits.inputs) for message in adapted_messages]
     sent = [drop_foreign_fields(convert_parts(message)) for message in sent] if others else sent
     provider = await llm.count_prompt(ModelRequest(sent, {"model": llm.model, "tools": tools}))
     measure = llm.measure(await hf.engine.learning.get(llm))
     return measure.describe(total, margin=llm.counter.margin, provider=provider)
-
-
-def _sum_tokens(llm: Llm, messages: Sequence[Message], tools: Sequence[Any]) -> int:
-    return sum(map(llm.counter.message, messages)) + llm.counter.tools(tools)
 
 
 # -- OpenAI ------------------------------------------------------------------------

@@ -26,17 +26,22 @@ from holdfast.models.codecs.messages.tools import declare_called_tools, decode_t
 from holdfast.wire.openai import split_system
 
 Fields = Mapping[str, Any]
-_CHAT_ONLY: Final = frozenset(
+_OF_CHAT: Final = frozenset(
     {"audio", "frequency_penalty", "logit_bias", "logprobs", "modalities", "n", "prediction", "presence_penalty"}
     | {"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "seed", "store", "stream_options"}
     | {"top_logprobs", "verbosity", "web_search_options"}
-)
-"""Fields of Chat Completions that have no counterpart in Anthropic's API."""
-_REWRITTEN: Final = frozenset(
-    {"max_completion_tokens", "messages", "parallel_tool_calls", "reasoning_effort", "response_format", "stop", "user"}
+    | {
+        "max_completion_tokens",
+        "messages",
+        "parallel_tool_calls",
+        "reasoning_effort",
+        "response_format",
+        "stop",
+        "user",
+    }
     | {"betas", "cache_control", "tools"}
 )
-"""Fields that have another name or position in Anthropic's API."""
+"""Fields of Chat Completions that have no counterpart in Anthropic's API, or another name or position."""
 _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 """Values of `tool_choice` in Anthropic's API, with their names in Chat Completions."""
 _WORDS: Final = {"any": "any", **{chat: own for own, chat in _CHOICES.items()}}
@@ -79,7 +84,7 @@ def encode_request(messages: Sequence[Message], fields: Fields, *, max_tokens: i
     tools = made.pop("tools")
     front, rest = split_system(messages)
     adapted = [*front, *adapt_messages(rest, "anthropic")]
-    body = {name: value for name, value in fields.items() if name not in _CHAT_ONLY | _REWRITTEN}
+    body = {name: value for name, value in fields.items() if name not in _OF_CHAT}
     body |= encode_messages(adapted, tools=tools, cache=_get_cache_mark(fields))
     if not tools:
         body["tools"] = declare_called_tools(body["messages"]) or None
