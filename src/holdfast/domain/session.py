@@ -196,21 +196,24 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """True if the holder was asked to stop."""
 
 
-class ModelCall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A record of one model call: its prompt, and its usage as the provider reported it."""
+class CallFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The fields of a recorded model call that an export has in the same form. `prompt_tokens` include the cached ones."""
 
     model: str
-    timestamp: int
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-    """Tokens of the prompt that the provider read from its cache. `prompt_tokens` includes them."""
-    turn_id: int = 0
-    """The turn that made the call."""
-    through: int = -1
-    """`seq` of the last entry from which the prompt was built; -1: none."""
+    timestamp: Time
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
+    cached_tokens: Count = 0
+    turn_id: Count = 0
+    through: Annotated[int, json_schema(minimum=-1)] = -1
+    """`seq` of the last message from which the prompt was built; -1: none."""
     view: str = ""
-    """Key of the view from which the prompt was built; empty: none."""
+    """Key of the cached state (the view) from which the prompt was built."""
+
+
+class ModelCall(CallFields, frozen=True, gc=False, kw_only=True):
+    """A record of one model call: its prompt, and its usage as the provider reported it. Its view is empty if it used none."""
+
     hash: bytes = b""
     """Hash of exactly the messages that were sent; 16 bytes. Empty: unknown."""
     build: bytes = b""

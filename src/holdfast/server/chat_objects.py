@@ -10,6 +10,7 @@ from holdfast.domain.objects import Answer, Count, JsonObject, OpenObject, json_
 from holdfast.server.context import Overhead, Recalled
 from holdfast.server.routes import BODY, JSON, KEY, Route, describe_header, describe_headers
 from holdfast.server.schema import Schema
+from holdfast.sessions.preview_objects import PromptSize
 from holdfast.wire.sessions import ChatMessage, Message
 
 # -- errors ----------------------------------------------------------------------
@@ -65,15 +66,9 @@ class AnthropicError(Answer, kw_only=True):
 # -- effects on the session -------------------------------------------------------
 
 
-class WorkingSetSize(Answer):
+class WorkingSetSize(PromptSize, frozen=True, kw_only=True):
     """Size of the prompt that was sent to the model."""
 
-    conversation_tokens: Count
-    """Tokens of the conversation. The strategy's budget limits this number."""
-    total_tokens: Count
-    """Tokens of the whole prompt: the conversation, the system prompt and the tools."""
-    budget: Count
-    """Maximum of `conversation_tokens`."""
     messages: Count
     """Number of messages in the prompt."""
     tokens_by_decision: dict[str, Count]

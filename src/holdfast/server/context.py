@@ -36,7 +36,7 @@ from holdfast.sessions.facts import ChosenFact, FactObject, choose, list_facts
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.message_explanations import MATCHES
 from holdfast.sessions.model_calls import CallSummary
-from holdfast.sessions.preview_objects import PreviewRequest, to_context
+from holdfast.sessions.preview_objects import PreviewRequest, PromptSize, to_context
 from holdfast.sessions.prompt_views import PromptQuery, PromptView, view_prompt
 from holdfast.wire.exports import parse_system_messages
 from holdfast.wire.sessions import Message, SystemMessages
@@ -226,7 +226,7 @@ _SENT: Final = json_schema(
 )
 
 
-class Context(Answer, kw_only=True):
+class Context(PromptSize, frozen=True, kw_only=True):
     """A prompt that was built without calling a model."""
 
     object: Literal["context"] = "context"
@@ -235,12 +235,6 @@ class Context(Answer, kw_only=True):
     """Version of the session."""
     messages: Annotated[list[Any], _SENT]
     """Messages to send. For `openai` the system prompt is first. For Anthropic these are `messages`, and for Gemini `contents`."""
-    conversation_tokens: Count
-    """Tokens of the conversation. The strategy's budget limits this number."""
-    total_tokens: Count
-    """Tokens of the whole prompt: the conversation, the system prompt and the tools."""
-    budget: Count
-    """Maximum of `conversation_tokens`."""
     provider_count: Annotated[JsonObject, same_as(CountedTokens)]
     """Tokens of the whole prompt according to the provider, or the best estimate of that number."""
     hash: str

@@ -20,7 +20,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import COMPACTION_FACTS, COMPACTION_SCANNED, COMPACTION_SOURCES, EXPLAIN_CHARS, PROMPT_TEXT_CHARS
 from holdfast.numbers import check_whole
 from holdfast.sessions.message_explanations import get_text
-from holdfast.sessions.prompt_views import PromptQuery, view_prompt
+from holdfast.sessions.prompt_views import PromptQuery, SourceMessage, view_prompt
 
 BlockKind = Literal["facts", "summary", "digest"]
 BLOCKS: Final[tuple[BlockKind, ...]] = get_args(BlockKind)
@@ -43,20 +43,6 @@ class CompactionFact(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     kind: FactKind
     seqs: tuple[int, ...]
     """`seq` of the first messages that contain it, at most three."""
-
-
-class SourceMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A message that a compaction replaces."""
-
-    seq: int
-    turn_id: int
-    role: str
-    timestamp: int
-    tokens: int
-    text: str
-    """The first characters of the message; empty if it was erased."""
-    shortened: bool
-    """True if `text` is not the whole text."""
 
 
 class CompactionView(msgspec.Struct, frozen=True, gc=False, kw_only=True):

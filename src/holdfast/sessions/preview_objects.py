@@ -15,6 +15,7 @@ from holdfast.context.presence import Departure
 from holdfast.context.settings import ContextSettings
 from holdfast.context.sources import MessageSource, join_sources, list_message_sources
 from holdfast.domain.messages import Message
+from holdfast.domain.objects import Count
 from holdfast.domain.session import Entry, ModelCall
 from holdfast.models.codecs import gemini
 from holdfast.models.codecs.messages.blocks import encode_messages, map_blocks
@@ -24,7 +25,18 @@ from holdfast.sessions.prompt_sections import DividedPrompt
 from holdfast.wire.openai import to_chat_message
 
 
-class Context(msgspec.Struct, frozen=True):
+class PromptSize(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens of a prompt."""
+
+    conversation_tokens: Count
+    """Tokens of the conversation. The strategy's budget limits this number."""
+    total_tokens: Count
+    """Tokens of the whole prompt: the conversation, the system prompt and the tools."""
+    budget: Count
+    """Maximum of `conversation_tokens`."""
+
+
+class Context(PromptSize, frozen=True, kw_only=True):
     """The messages to send to a model, their token counts, and the decisions that led to them."""
 
     messages: list[dict[str, Any]]
@@ -32,12 +44,6 @@ class Context(msgspec.Struct, frozen=True):
 
     Chat Completions messages begin with the system prompt.
     """
-    conversation_tokens: int
-    """Tokens of the conversation, which the budget limits."""
-    total_tokens: int
-    """Tokens of the whole prompt: the conversation, the system prompt and the tools."""
-    budget: int
-    """Token limit for the conversation."""
     hash: str
     """Hash of the messages. The same log, strategy and budget always give the same hash."""
     decisions: list[Run]

@@ -109,19 +109,24 @@ class PromptMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The message in the format of Chat Completions, without media data."""
 
 
-class MessageMark(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A message of the log, and how much of it a prompt contains."""
+class SourceMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A message that a compaction replaces."""
 
     seq: int
     turn_id: int
     role: str
-    agent: str | None
     timestamp: int
     tokens: int
     text: str
     """The first characters of the message; empty if it was erased."""
     shortened: bool
     """True if `text` is not the whole text."""
+
+
+class MessageMark(SourceMessage, frozen=True, gc=False, kw_only=True):
+    """A message of the log, and how much of it a prompt contains."""
+
+    agent: str | None
     pinned: bool
     importance: float | None
     state: State

@@ -18,7 +18,7 @@ from holdfast.domain.objects import (
     make_object,
     same_as,
 )
-from holdfast.domain.session import Metadata, Session, SessionFields, State, Ttl
+from holdfast.domain.session import CallFields, Metadata, Session, SessionFields, State, Ttl
 from holdfast.limits import METADATA_BYTES, SYSTEM_BYTES
 from holdfast.wire.openai import to_chat_message
 from holdfast.wire.records import RecordObject
@@ -244,19 +244,9 @@ class Medium(Answer, kw_only=True):
     """Given for a video that consists of images; unchanged."""
 
 
-class ExportedCall(Answer, kw_only=True):
+class ExportedCall(CallFields, frozen=True, kw_only=True):
     """A model call."""
 
-    model: str
-    timestamp: Time
-    prompt_tokens: Count
-    completion_tokens: Count
-    cached_tokens: Count
-    turn_id: Count
-    through: Annotated[int, json_schema(minimum=-1)]
-    """`seq` of the last message from which the prompt was built; -1: none."""
-    view: str
-    """Key of the cached state (the view) from which the prompt was built."""
     hash: str
     """Hash of the messages that were sent, hexadecimal."""
     build: str

@@ -14,12 +14,11 @@ from holdfast.server.inspector.frame import Values
 from holdfast.server.inspector.session import SESSION, SessionPageQuery, SessionPages
 from holdfast.sessions.compaction_views import (
     CompactionView,
-    SourceMessage,
     iter_facts,
     view_block,
     view_stored_compaction,
 )
-from holdfast.sessions.prompt_views import NEXT, PromptQuery, PromptView, view_prompt
+from holdfast.sessions.prompt_views import NEXT, PromptQuery, PromptView, SourceMessage, view_prompt
 
 routes = SessionPages()
 _STORED: Final = 50
