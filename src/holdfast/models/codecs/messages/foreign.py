@@ -143,7 +143,7 @@ def convert_fields(fields: Mapping[str, Any], model: str) -> dict[str, Any]:
     """Convert the fields of an Anthropic request to fields that a Chat Completions upstream accepts.
 
     Args:
-        fields: Fields of the request, as returned by `parse_fields`.
+        fields: Fields of the request, as returned by `decode_fields`.
         model: Name of the model at the upstream. Some models have another name for a field.
     """
     converted = {name: value for name, value in fields.items() if name in _ELSEWHERE}
