@@ -188,14 +188,13 @@ def _simplify(message: Message) -> Message:
 def _parse_call(item: Item, where: str) -> ToolCall:
     custom = item["type"] == "custom_tool_call"
     argument = INPUT if custom else "arguments"
-    for name in ("call_id", "name", argument):
-        if not isinstance(item.get(name), str):
+    for name in ("call_id", "name", argument, "namespace"):
+        if not isinstance(item.get(name), str) and (name != "namespace" or item.get(name) is not None):
             raise InvalidMessage(f"{where}.{name} must be a string", param=f"{where}.{name}")
-    namespace = item.get("namespace")
-    if not isinstance(namespace, str | None):
-        raise InvalidMessage(f"{where}.namespace must be a string", param=f"{where}.namespace")
     arguments = wrap_input(item[INPUT]) if custom else item["arguments"]
-    return ToolCall(id=item["call_id"], name=make_function_name(item["name"], namespace), arguments=arguments)
+    return ToolCall(
+        id=item["call_id"], name=make_function_name(item["name"], item.get("namespace")), arguments=arguments
+    )
 
 
 def _parse_output(item: Item, where: str) -> Message:

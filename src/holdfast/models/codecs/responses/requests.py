@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import SYSTEM_ROLES, Message
 from holdfast.errors import InvalidRequest
 from holdfast.models.codecs.responses.ids import is_reference as is_compaction_reference
 from holdfast.models.codecs.responses.items import encode_prompt, parse_items
@@ -124,9 +124,8 @@ def decode_request(body: Fields) -> ResponsesRequest:
         fields["tool_choice"] = choice
     conversation = _parse_conversation(body.get("conversation"))
     previous = _read(body, "previous_response_id", str, "a string") or None
-    if conversation is not None and previous is not None:
-        message = "previous_response_id and conversation cannot be sent together: send one of them"
-        raise InvalidRequest(message, param="previous_response_id")
+    both = "previous_response_id and conversation cannot be sent together: send one of them"
+    _require(conversation is None or previous is None, both, "previous_response_id")
     given, is_triggered = _take_trigger(body.get("input") or [])
     references = list(given) if isinstance(given, list) and any(map(is_reference, given)) else []
     parsed, compacted = ([], None) if references else parse_input(given)
@@ -136,16 +135,13 @@ def decode_request(body: Fields) -> ResponsesRequest:
     echo = {name: body[name] for name in ECHOED if body.get(name) is not None}
     store = _read(body, "store", bool, "true or false") is not False
     background = _read(body, "background", bool, "true or false") is True
-    if background and not store:
-        raise InvalidRequest(
-            "background needs store: true, because the reply is read later by its id", param="background"
-        )
+    unread = "background needs store: true, because the reply is read later by its id"
+    _require(store or not background, unread, "background")
     fields |= {"on_disconnect": "finish"} if background else {}
     cache_key = _read(body, "prompt_cache_key", str, "a string") or None
-    if cache_key is not None and len(cache_key) > _CACHE_KEY_CHARS:
-        message = f"prompt_cache_key must have at most {_CACHE_KEY_CHARS} characters, not {len(cache_key):,}"
-        raise InvalidRequest(message, param="prompt_cache_key")
-    _check_cache_options(body.get("prompt_cache_options"))
+    if cache_key is not None:
+        long = f"prompt_cache_key must have at most {_CACHE_KEY_CHARS} characters, not {len(cache_key):,}"
+        _require(len(cache_key) <= _CACHE_KEY_CHARS, long, "prompt_cache_key")
     return ResponsesRequest(
         *(fields, messages, tools, echo, conversation, previous, cache_key, store, background, references),
         threshold=_parse_threshold(body.get("context_management")),
@@ -156,37 +152,36 @@ def decode_request(body: Fields) -> ResponsesRequest:
     )
 
 
+def _require(is_right: bool, message: str, param: str) -> None:  # noqa: FBT001 - the condition
+    if not is_right:
+        raise InvalidRequest(message, param=param)
+
+
 def _check_names(body: Fields) -> None:
     """Raise `InvalidRequest` if a field is not supported, or looks like a misspelt name of a field that would then have no effect."""
     for name, reason in _REFUSED.items():
-        if body.get(name) not in (None, False):
-            raise InvalidRequest(f"{name} is not supported: {reason}", param=name)
+        _require(body.get(name) in (None, False), f"{name} is not supported: {reason}", name)
     for name in body.keys() - _READ - PROVIDER_FIELDS:
-        if (meant := find_misspelt_name(name, _READ)) is not None:
-            raise InvalidRequest(f"unknown field {name!r}: did you mean {meant!r}?", param=name)
-
-
-def _check_cache_options(given: Any) -> None:
-    """Raise `InvalidRequest` if a request asks why the provider's cache was not used."""
-    if isinstance(given, Mapping) and given.get("comparison_response_id") is not None:
-        where = "prompt_cache_options.comparison_response_id"
-        message = f"{where} is not supported: leave it out; usage has the tokens that the provider read from its cache"
-        raise InvalidRequest(message, param=where)
+        meant = find_misspelt_name(name, _READ)
+        _require(meant is None, f"unknown field {name!r}: did you mean {meant!r}?", name)
+    options, where = body.get("prompt_cache_options"), "prompt_cache_options.comparison_response_id"
+    compared = options.get("comparison_response_id") if isinstance(options, Mapping) else None
+    reason = "leave it out; usage has the tokens that the provider read from its cache"
+    _require(compared is None, f"{where} is not supported: {reason}", where)
 
 
 def _take_trigger(given: Any) -> tuple[Any, bool]:
     """Return the input without its last item, and True, if this item asks to compact the conversation now."""
-    places = [at for at, item in enumerate(given) if _is_trigger(item)] if isinstance(given, list) else []
+    places = [at for at, item in enumerate(given) if _is_a(item, _TRIGGER)] if isinstance(given, list) else []
     if not places:
         return given, False
-    if places != [len(given) - 1]:
-        where = f"input[{places[0]}]"
-        raise InvalidRequest(f"{where}: {_TRIGGER} must be the last item of the input", param=where)
+    where = f"input[{places[0]}]"
+    _require(places == [len(given) - 1], f"{where}: {_TRIGGER} must be the last item of the input", where)
     return given[:-1], True
 
 
-def _is_trigger(item: Any) -> bool:
-    return isinstance(item, Mapping) and item.get("type") == _TRIGGER
+def _is_a(item: Any, kind: str) -> bool:
+    return isinstance(item, Mapping) and item.get("type") == kind
 
 
 def _parse_threshold(given: Any) -> int | None:
@@ -194,16 +189,15 @@ def _parse_threshold(given: Any) -> int | None:
     if given is None or given == []:
         return None
     where = "context_management"
-    entry = given[0] if isinstance(given, list) and len(given) == 1 else None
-    if not isinstance(entry, Mapping) or entry.get("type") != "compaction":
-        message = f"{where} must be a list with one object {{type: compaction, compact_threshold}}"
-        raise InvalidRequest(message, param=where)
-    if unknown := sorted(entry.keys() - {"type", "compact_threshold"}):
-        raise InvalidRequest(f"{where}[0] has the unknown key {unknown[0]!r:.80}", param=f"{where}[0]")
-    if entry.get("compact_threshold") is None:
+    entry: Any = given[0] if isinstance(given, list) and len(given) == 1 else None
+    right = f"{where} must be a list with one object {{type: compaction, compact_threshold}}"
+    _require(_is_a(entry, "compaction"), right, where)
+    unknown = sorted(entry.keys() - {"type", "compact_threshold"})
+    _require(not unknown, f"{where}[0] has the unknown key {next(iter(unknown), '')!r:.80}", f"{where}[0]")
+    threshold: int | None = entry.get("compact_threshold")
+    if threshold is None:
         return _THRESHOLD
-    check_whole(entry["compact_threshold"], f"{where}[0].compact_threshold", 1, _MAX_TOKENS)
-    threshold: int = entry["compact_threshold"]
+    check_whole(threshold, f"{where}[0].compact_threshold", 1, _MAX_TOKENS)
     return threshold
 
 
@@ -218,30 +212,24 @@ def parse_input(given: Any) -> tuple[list[Message], CompactedInput | None]:
     Raises:
         InvalidMessage: An item is not valid. The error names it.
     """
-    at = find_compaction(given)
-    if at is None:
+    places = [at for at, item in enumerate(given) if _is_own_compaction(item)] if isinstance(given, list) else []
+    if not places:
         return parse_items(given), None
-    before = parse_items([item for item in given[:at] if not is_compaction(item)])
+    at = places[-1]
+    before = parse_items([item for item in given[:at] if not _is_own_compaction(item)])
     after = parse_items(given[at + 1 :])
     where = f"input[{at}].encrypted_content"
     return [*before, *after], CompactedInput(given[at]["encrypted_content"], where, len(after))
 
 
-def find_compaction(given: Any) -> int | None:
-    """Return the index of the newest compaction item that Holdfast made; None if there is none."""
-    found = (at for at in range(len(given) - 1, -1, -1) if is_compaction(given[at])) if isinstance(given, list) else ()
-    return next(iter(found), None)
-
-
-def is_compaction(item: Any) -> bool:
+def _is_own_compaction(item: Any) -> bool:
     """Return True for a compaction item that Holdfast made, by the form of its reference. Whether anything has it is not checked."""
-    own = isinstance(item, Mapping) and item.get("type") == "compaction"
-    return own and is_compaction_reference(item.get("encrypted_content"))
+    return _is_a(item, "compaction") and is_compaction_reference(item.get("encrypted_content"))
 
 
 def is_reference(item: Any) -> bool:
     """Return True for an item that only refers to a stored item."""
-    return isinstance(item, Mapping) and item.get("type") == "item_reference"
+    return _is_a(item, "item_reference")
 
 
 def _convert_sampling(body: Fields) -> dict[str, Any]:
@@ -266,20 +254,16 @@ def _convert_text(body: Fields) -> dict[str, Any]:
         return {**fields, "response_format": {"type": kind, kind: schema}}
     if kind == "json_object":
         return {**fields, "response_format": {"type": kind}}
-    if kind != "text":
-        raise InvalidRequest("text.format must be of type text, json_schema or json_object", param="text.format")
+    _require(kind == "text", "text.format must be of type text, json_schema or json_object", "text.format")
     return fields
 
 
 def _parse_truncation(body: Fields) -> bool:
     """Return True if the prompt must have the whole conversation: the field `truncation` is `disabled`."""
     value = body.get("truncation")
-    if value not in (None, "auto", "disabled"):
-        raise InvalidRequest("truncation must be auto or disabled", param="truncation")
-    if value == "disabled" and body.get("strategy") is not None:
-        raise InvalidRequest(
-            "truncation: disabled and strategy exclude each other: send one of them", param="truncation"
-        )
+    _require(value in (None, "auto", "disabled"), "truncation must be auto or disabled", "truncation")
+    both = "truncation: disabled and strategy exclude each other: send one of them"
+    _require(value != "disabled" or body.get("strategy") is None, both, "truncation")
     return value == "disabled"
 
 
@@ -289,10 +273,8 @@ def _parse_instructions(given: Any) -> list[Message]:
     if isinstance(given, str):
         return [parse_message({"role": "system", "content": given}, "instructions")]
     messages = parse_items(given, "instructions")
-    if any(message.role not in ("system", "developer") for message in messages):
-        raise InvalidRequest(
-            "instructions must be a string, or a list of system and developer messages", param="instructions"
-        )
+    right = "instructions must be a string, or a list of system and developer messages"
+    _require(all(message.role in SYSTEM_ROLES for message in messages), right, "instructions")
     return messages
 
 
@@ -308,8 +290,7 @@ def _parse_conversation(given: Any) -> str | None:
 def _read(body: Fields, name: str, kind: type, words: str) -> Any:
     """Return the value of a field, None if it has none. Raise `InvalidRequest` if it is of another type, which `words` describe."""
     value = body.get(name)
-    if value is not None and not isinstance(value, kind):
-        raise InvalidRequest(f"{name} must be {words}", param=name)
+    _require(value is None or isinstance(value, kind), f"{name} must be {words}", name)
     return value
 
 
@@ -318,12 +299,12 @@ def check_metadata(given: Any) -> None:
     if given is None:
         return
     pairs, key_chars, value_chars = _METADATA
-    if not isinstance(given, Mapping) or len(given) > pairs:
-        raise InvalidRequest(f"metadata must be an object with at most {pairs} strings", param="metadata")
+    is_object = isinstance(given, Mapping) and len(given) <= pairs
+    _require(is_object, f"metadata must be an object with at most {pairs} strings", "metadata")
+    right = f"a string of at most {value_chars} characters, and its name must have at most {key_chars}"
     for key, value in given.items():
-        if not isinstance(value, str) or len(value) > value_chars or len(key) > key_chars:
-            right = f"a string of at most {value_chars} characters, and its name must have at most {key_chars}"
-            raise InvalidRequest(f"metadata.{key:.80} must be {right}", param="metadata")
+        is_right = isinstance(value, str) and len(value) <= value_chars and len(key) <= key_chars
+        _require(is_right, f"metadata.{key:.80} must be {right}", "metadata")
 
 
 # -- for upstreams -----------------------------------------------------------------------
@@ -362,12 +343,10 @@ def encode_request(messages: Sequence[Message], fields: Fields, upstream: str) -
         InvalidRequest: The request contains something that the Responses API does not have. The error names it.
     """
     for name in _UNKNOWN:
-        if fields.get(name):
-            raise InvalidRequest(
-                f"{name} is not supported by the Responses API of this model; leave it out", param=name
-            )
-    if fields.get("n") not in (None, 1):
-        raise InvalidRequest("n must be 1: the Responses API returns one answer per request", param="n")
+        _require(
+            not fields.get(name), f"{name} is not supported by the Responses API of this model; leave it out", name
+        )
+    _require(fields.get("n") in (None, 1), "n must be 1: the Responses API returns one answer per request", "n")
     made = {name: one for name, one in fields.items() if name not in _DROPPED | _CONVERTED and one is not None}
     tools = [*map(encode_tool, fields.get("tools") or ())]
     declared = [tool.get("name") for tool in tools if isinstance(tool, Mapping)]
