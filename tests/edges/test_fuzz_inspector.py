@@ -45,7 +45,6 @@ THERE: Final[Mapping[str, str]] = {
     "name": "note",
     "agent": "default",
     "key_id": "none",
-    "job_id": "1",
     "memory_id": "mem_" + "0" * 32,
     "user_id": "ada",
     "path": "/memories/a.md",

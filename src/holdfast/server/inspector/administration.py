@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.access import is_usable_key
 from holdfast.agents.definitions import Llm
-from holdfast.context.settings import STRATEGIES, ContextSettings, get_budget
+from holdfast.context.settings import STRATEGIES, get_budget
 from holdfast.domain.objects import Id, NonEmpty
 from holdfast.domain.reconcile import Mode
 from holdfast.durations import format_duration
@@ -198,20 +198,15 @@ async def show_agent(call: Call, query: AgentQuery) -> Values:
         "name": name,
         "model": ModelRow.from_llm(call, roster.find_llm(None if agent is None else agent.llm)),
         "context": context,
-        "options": _list_options(context),
+        "options": [
+            (key, context.options.get(key, spec.default), key in context.options, spec.about)
+            for key, spec in STRATEGIES[context.strategy].keys.items()
+        ],
         "recalls": roster.recalls if agent is None or agent.recalls is None else agent.recalls,
         "tools": roster.find_responder(agent=None if agent is None else name).tools.tools.values(),
         "history": history,
         "problem": problem,
     }
-
-
-def _list_options(context: ContextSettings) -> list[tuple[str, Any, bool, str]]:
-    """Return name, value, whether it was set, and the description of each option of a strategy."""
-    return [
-        (name, context.options.get(name, key.default), name in context.options, key.about)
-        for name, key in STRATEGIES[context.strategy].keys.items()
-    ]
 
 
 async def _read_history(call: Call, agent: str, *, diff: bool) -> tuple[Any, str]:

@@ -327,7 +327,6 @@ def load_environment() -> jinja2.Environment:
         share=format_share,
         utc=format_utc,
         size=format_size,
-        as_json=format_json,
         **FILTERS,
     )
     environment.globals.update(

@@ -73,7 +73,11 @@ async def show_overview(call: Call, query: OverviewQuery) -> Values:
             "needs_key": call.request.app.state.access.requires_key,
         }
     chosen = next(one for one in RANGES if one.name == query.range)
-    points = await _read_activity(call, chosen) if is_permitted(call.request.scope, "shared") else ()
+    points: Sequence[ActivityPoint] = ()
+    if is_permitted(call.request.scope, "shared"):
+        now = call.hf.clock()
+        first = now - now % chosen.step - (chosen.steps - 1) * chosen.step
+        points = await call.hf.engine.activity.read(first, now + 1, chosen.step)
     counts: Counter[str] = Counter(find_state(call.hf.engine, session) for session in sessions)
     return {
         "ranges": RANGES,
@@ -98,12 +102,6 @@ async def watch_overview(call: Call) -> Reply:
         return [(session.ref, session.version) for session in page.sessions]
 
     return state.live.watch(read_mark)
-
-
-async def _read_activity(call: Call, chosen: Range) -> Sequence[ActivityPoint]:
-    now = call.hf.clock()
-    first = now - now % chosen.step - (chosen.steps - 1) * chosen.step
-    return await call.hf.engine.activity.read(first, now + 1, chosen.step)
 
 
 # -- charts ------------------------------------------------------------------------

@@ -135,15 +135,6 @@ class TranscriptQuery(SessionPageQuery, kw_only=True):
     """`raw`: show each message as JSON, as it is stored."""
 
 
-class Hits(NamedTuple):
-    """The result of a search in a session."""
-
-    found: Sequence[tuple[Entry, str]]
-    """Messages, newest first, each with the part of its text that matches."""
-    before: int | None
-    """Number of the message before which the next page of hits begins; None if there is none."""
-
-
 @routes.page(SESSION, "read", "session.html")
 async def show_session(call: Call, query: TranscriptQuery, session: Session) -> Values:
     """Return the transcript of a session, by turns: the newest page, or the page with a message."""
@@ -183,15 +174,20 @@ async def _read_calls(call: Call, session: Session, entries: Sequence[Entry]) ->
     return await call.hf.store.calls(session.ref, start=min(turns), stop=max(turns) + 1, limit=_CALLS)
 
 
-async def _search(call: Call, session: Session, query: TranscriptQuery) -> Hits | None:
-    """Return the messages that contain the words of the query; None without words, or if the caller may not see what messages say."""
+async def _search(
+    call: Call, session: Session, query: TranscriptQuery
+) -> tuple[list[tuple[Entry, str]], int | None] | None:
+    """Return the messages that contain the words of the query, and the number before which older ones are.
+
+    Return None without words, or if the caller may not see what messages say.
+    """
     if not query.q or not query.q.strip() or hides_content(call.request.scope, call.caller):
         return None
     wanted = ExplainQuery(text=query.q, before=query.before, limit=_HITS)
     wanted.check()
     found, before = await find_entries(call.hf.engine, session.ref, wanted)
     words = query.q
-    return await run_cpu(lambda: Hits([(one, quote_match(get_text(one), words)) for one in found], before))
+    return await run_cpu(lambda: ([(one, quote_match(get_text(one), words)) for one in found], before))
 
 
 async def load_entry(call: Call, session: Session) -> Entry:

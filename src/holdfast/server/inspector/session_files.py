@@ -15,13 +15,13 @@ from holdfast.accounting import run_cpu
 from holdfast.domain.medium import Medium, find_medium
 from holdfast.domain.messages import Message
 from holdfast.domain.objects import json_schema
-from holdfast.domain.session import Entry, Session
+from holdfast.domain.session import Session
 from holdfast.limits import PAGE
 from holdfast.media.outgoing import restore_entries
 from holdfast.server.artifacts import SAFETY_HEADERS, format_disposition
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import call_route, run_route
-from holdfast.server.inspector.frame import check_content
+from holdfast.server.inspector.frame import check_content, format_json
 from holdfast.server.inspector.session import MESSAGE, SESSION, SessionPageQuery, load_entry
 from holdfast.server.inspector.session_copies import to_markdown
 from holdfast.server.permissions import Refused
@@ -117,13 +117,9 @@ async def get_message(call: Call, query: SessionPageQuery, session: Session) -> 
     """Return a message as JSON, as it is stored."""
     check_content(call)
     entry = await load_entry(call, session)
-    data = await run_cpu(_encode_entry, entry)
+    data = await run_cpu(lambda: format_json(to_entry_json(entry)).encode())
     headers = {**_HEADERS, "content-type": "application/json; charset=utf-8"}
     return Reply(data, headers=headers)
-
-
-def _encode_entry(entry: Entry) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(to_entry_json(entry)), indent=2)
 
 
 # -- exports ---------------------------------------------------------------------

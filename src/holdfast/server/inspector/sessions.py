@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -13,7 +13,7 @@ from holdfast.domain.session import Session, SessionRef
 from holdfast.durations import format_utc
 from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound
 from holdfast.limits import QUERY_CHARS, SORTED_SESSIONS
-from holdfast.search.queries import SearchHit, SearchResults
+from holdfast.search.queries import SearchResults
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import check_path
 from holdfast.server.inspector.actions import read_form, run_route
@@ -22,7 +22,7 @@ from holdfast.server.permissions import permit
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Order, read_query
 from holdfast.server.search import Moment
-from holdfast.sessions.session_list import SessionSummary, SortKey, find_state, sort_sessions, summarize_sessions
+from holdfast.sessions.session_list import SortKey, find_state, sort_sessions, summarize_sessions
 from holdfast.wire.strict_json import parse_time
 
 routes = Pages()
@@ -72,27 +72,6 @@ class SessionListQuery(PageQuery, kw_only=True):
     """Sessions before this page, if they are sorted by another column than the last use."""
 
 
-class Rows(NamedTuple):
-    """One page of sessions."""
-
-    rows: list[SessionSummary]
-    next: dict[str, Any] | None
-    """Query parameters of the next page; None: this is the last one."""
-    is_partial: bool = False
-    """True if only the newest sessions were sorted, and there are more."""
-
-
-class Found(NamedTuple):
-    """The hits among the messages of one user."""
-
-    user_id: str
-    results: SearchResults
-
-    def locate(self, hit: SearchHit) -> SessionRef:
-        """Return the session of a hit."""
-        return SessionRef(self.user_id, hit.session_id)
-
-
 @routes.page("/inspect/sessions", "read", "session_list.html", "Sessions")
 async def show_sessions(call: Call, query: SessionListQuery) -> Values:
     """Return a page of the list of sessions, or of the messages that a search found."""
@@ -130,23 +109,18 @@ def make_filters(call: Call, query: SessionListQuery) -> dict[str, Any]:
     }
 
 
-async def _list_sessions(call: Call, query: SessionListQuery, filters: dict[str, Any]) -> Rows:
-    engine, is_partial = call.hf.engine, False
-    descending = query.order == "desc"
-    following: dict[str, Any] | None = None
-    sessions: Sequence[Session]
+async def _list_sessions(call: Call, query: SessionListQuery, filters: dict[str, Any]) -> dict[str, Any]:
+    """Return a page of the list: its rows, the parameters of the next page, and whether only the newest sessions were sorted."""
+    engine, descending = call.hf.engine, query.order == "desc"
     if query.sort == "updated_at":
         page = await call.hf.sessions(**filters, limit=_LISTED, after=_find_place(call, query), descending=descending)
-        sessions = page.sessions
-        if page.has_more:
-            following = {"after": sessions[-1].id, "after_user": sessions[-1].user_id}
-    else:
-        ordered, is_partial = await sort_sessions(engine, query.sort, descending=descending, **filters)
-        end = query.start + _LISTED
-        sessions = ordered[query.start : end]
-        if end < len(ordered):
-            following = {"start": end}
-    return Rows(await summarize_sessions(engine, sessions), following, is_partial)
+        rows = await summarize_sessions(engine, page.sessions)
+        last = page.sessions[-1] if page.has_more else None
+        return {"rows": rows, "more": last and {"after": last.id, "after_user": last.user_id}, "is_partial": False}
+    ordered, is_partial = await sort_sessions(engine, query.sort, descending=descending, **filters)
+    end = query.start + _LISTED
+    rows = await summarize_sessions(engine, ordered[query.start : end])
+    return {"rows": rows, "more": {"start": end} if end < len(ordered) else None, "is_partial": is_partial}
 
 
 def _find_place(call: Call, query: SessionListQuery) -> SessionRef | None:
@@ -159,12 +133,14 @@ def _find_place(call: Call, query: SessionListQuery) -> SessionRef | None:
 # -- search ------------------------------------------------------------------------
 
 
-async def _search(call: Call, query: SessionListQuery, words: str, filters: dict[str, Any]) -> tuple[list[Found], str]:
+async def _search(
+    call: Call, query: SessionListQuery, words: str, filters: dict[str, Any]
+) -> tuple[list[tuple[str, SearchResults]], str]:
     """Return the hits of a search, and which users it covered: without a user, those of the sessions that were used last."""
     user = filters["user_id"]
     more = {name: filters[name] for name in ("agent", "since", "until")}
     if user is not None:
-        return [Found(user, await call.hf.search(words, user, limit=_FOUND, after=query.after, **more))], ""
+        return [(user, await call.hf.search(words, user, limit=_FOUND, after=query.after, **more))], ""
     newest = await call.hf.sessions(limit=SORTED_SESSIONS)
     known = list(dict.fromkeys(session.user_id for session in newest.sessions))
     users = known[:_USERS]
@@ -173,7 +149,7 @@ async def _search(call: Call, query: SessionListQuery, words: str, filters: dict
     coverage = ""
     if len(known) > _USERS or newest.has_more:
         coverage = f"the {len(users)} of {len(known)}{' or more' if newest.has_more else ''} users who were active last"
-    return [Found(one, results) for one, results in zip(users, found, strict=True) if results.hits], coverage
+    return [(one, results) for one, results in zip(users, found, strict=True) if results.hits], coverage
 
 
 # -- changes of several sessions -----------------------------------------------------
@@ -185,13 +161,6 @@ _FILTERS: Final = ("user_id", "agent", "status", "since", "until")
 
 OPERATIONS: Final = ("close", "delete")
 """Changes of several sessions."""
-
-
-class Failure(NamedTuple):
-    """A session that could not be changed."""
-
-    ref: SessionRef
-    reason: str
 
 
 @routes.add("POST", "/inspect/bulk", "read", answer=HTML, lenient=True)
@@ -252,22 +221,22 @@ def _parse_ref(call: Call, text: str) -> SessionRef:
     return SessionRef(call.get_owner_or_default(user_id), session_id)
 
 
-async def _run(call: Call, action: str, sessions: Sequence[Session]) -> list[Failure]:
-    """Close or delete sessions. Return those that could not be changed.
+async def _run(call: Call, action: str, sessions: Sequence[Session]) -> list[tuple[SessionRef, str]]:
+    """Close or delete sessions. Return those that could not be changed, with the reasons.
 
     Sessions with a running turn are left unchanged, because the change would wait for the end of the turn.
     """
     failures = []
     for session in sessions:
         if find_state(call.hf.engine, session) == "busy":
-            failures.append(Failure(session.ref, "a turn of the session is running; try again after it"))
+            failures.append((session.ref, "a turn of the session is running; try again after it"))
             continue
         try:
             await (call.hf.remove(session.ref) if action == "delete" else call.hf.close_session(session.ref))
         except SessionNotFound:
             continue
         except HoldfastError as exc:
-            failures.append(Failure(session.ref, exc.public_message))
+            failures.append((session.ref, exc.public_message))
     return failures
 
 

@@ -276,56 +276,28 @@ function move(step) {
   next.scrollIntoView({ block: "nearest" });
 }
 
-function openDialog(id, fill) {
-  let dialog = byId(id);
-  if (!dialog) {
-    dialog = document.createElement("dialog");
-    dialog.id = id;
-    document.body.append(dialog);
-    fill(dialog);
-  }
+function openDialog(id, html) {
+  const dialog = byId(id) ?? document.body.appendChild(Object.assign(document.createElement("dialog"), { id, innerHTML: html }));
   dialog.showModal();
   return dialog;
 }
 
 function openPalette() {
-  const dialog = openDialog("palette", (box) => {
-    const field = document.createElement("input");
-    field.setAttribute("aria-label", "Go to a page");
-    field.placeholder = "Go to a page";
-    const list = document.createElement("ul");
-    for (const link of all(".side a, .tabs a")) {
-      const item = document.createElement("li");
-      const copy = document.createElement("a");
-      copy.href = link.href;
-      copy.textContent = link.textContent;
-      item.append(copy);
-      list.append(item);
-    }
-    field.oninput = () => all("li", list).forEach((item) => (item.hidden = !item.textContent.toLowerCase().includes(field.value.toLowerCase())));
-    field.onkeydown = (event) => {
-      if (event.key === "Enter") all("li:not([hidden]) a", list)[0]?.click();
-    };
-    box.append(field, list);
-  });
-  dialog.querySelector("input").value = "";
-  dialog.querySelector("input").oninput();
-  dialog.querySelector("input").focus();
+  const [field, list] = openDialog("palette", '<input aria-label="Go to a page" placeholder="Go to a page"><ul></ul>').children;
+  list.replaceChildren();
+  for (const { href, textContent } of all(".side a, .tabs a"))
+    list.appendChild(document.createElement("li")).append(Object.assign(document.createElement("a"), { href, textContent }));
+  field.value = "";
+  field.oninput = () => all("li", list).forEach((item) => (item.hidden = !item.textContent.toLowerCase().includes(field.value.toLowerCase())));
+  field.onkeydown = (event) => {
+    if (event.key === "Enter") all("li:not([hidden]) a", list)[0]?.click();
+  };
+  field.focus();
 }
 
 function openHelp() {
-  openDialog("help", (box) => {
-    const title = document.createElement("h2");
-    title.textContent = "Keys";
-    const list = document.createElement("ul");
-    for (const [key, about] of [["/", "search"], ["j, k", "next and previous item"], ["n", "next page"], ["Ctrl K", "go to a page"], ["Esc", "close"]]) {
-      const [item, name] = [document.createElement("li"), document.createElement("kbd")];
-      name.textContent = key;
-      item.append(name, ` ${about}`);
-      list.append(item);
-    }
-    box.append(title, list);
-  });
+  const keys = [["/", "search"], ["j, k", "next and previous item"], ["n", "next page"], ["Ctrl K", "go to a page"], ["Esc", "close"]];
+  openDialog("help", `<h2>Keys</h2><ul>${keys.map(([key, about]) => `<li><kbd>${key}</kbd> ${about}</li>`).join("")}</ul>`);
 }
 
 addEventListener("keydown", (event) => {
