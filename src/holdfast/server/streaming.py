@@ -18,7 +18,7 @@ from starlette.types import Send
 
 from holdfast import errors, faults
 from holdfast.log.items import Delta, Progress
-from holdfast.server.apis.api_format import ApiFormat, BackgroundEncoder, ParsedRequest, ReplyEncoder
+from holdfast.server.apis.api_format import ApiFormat, BackgroundEncoder, EventEncoder, ParsedRequest
 from holdfast.server.http import Call
 from holdfast.server.replies import Reply, make_error_body, make_failure_reply, respond
 from holdfast.turns.respond import collect_reply
@@ -78,7 +78,7 @@ class Client:
     def __init__(
         self, call: Call, send: Send, api_format: ApiFormat, parsed: ParsedRequest, turn: Turn, *, arrived: float
     ) -> None:
-        self.encoder: ReplyEncoder = api_format.create_encoder(parsed, turn)
+        self.encoder: EventEncoder = api_format.create_encoder(parsed, turn)
         self.gone = False
         self._turn = turn
         self._request = call.request

@@ -9,7 +9,7 @@ import msgspec
 from starlette.types import Scope
 
 from holdfast.domain.messages import Message as ChatMessage
-from holdfast.log.items import Delta, Progress
+from holdfast.log.items import Delta
 from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.models.codecs.messages.betas import HEADER, check_refused_fields, list_betas
 from holdfast.models.codecs.messages.blocks import decode_messages, decode_system
@@ -26,7 +26,7 @@ from holdfast.models.codecs.messages.events import Block, Event, fold_events
 from holdfast.models.codecs.messages.reply_encoder import ReplyEncoder, encode_events, format_usage
 from holdfast.models.codecs.messages.requests import decode_fields
 from holdfast.models.codecs.messages.tools import apply_tool_changes
-from holdfast.server.apis.api_format import ParsedRequest
+from holdfast.server.apis.api_format import EventEncoder, ParsedRequest
 from holdfast.server.replies import Reply, request_id
 from holdfast.turns.turn import Turn
 from holdfast.wire.exports import parse_record_fields
@@ -90,7 +90,7 @@ def _parse_record_fields(
     )
 
 
-class MessageEvents:
+class MessageEvents(EventEncoder):
     """Encodes a reply as Anthropic's named events.
 
     Args:
@@ -116,10 +116,6 @@ class MessageEvents:
     def encode(self, deltas: list[Delta], session: Mapping[str, Any] | None) -> bytes:
         self._session = session or self._session
         return self._reply.encode(deltas)
-
-    def encode_progress(self, progress: Progress) -> bytes:
-        """Encode progress as an SSE comment, as `ChunkEvents` does."""
-        return b": " + progress.comment.encode() + b"\n\n"
 
     def encode_keep_alive(self) -> bytes:
         return _PING
@@ -155,9 +151,6 @@ class MessageEvents:
             return {}
         own = None if self._turn.is_answered_by_compaction else usage
         return {"iterations": make_iterations(format_usage(done.usage), own)}
-
-    def close(self) -> None:
-        """Do nothing: the encoder holds nothing."""
 
 
 # -- errors ------------------------------------------------------------------

@@ -76,7 +76,7 @@ class ParsedRequest(NamedTuple):
     """Payload of a note to write after the request's messages; None: no note."""
 
 
-class ReplyEncoder(Protocol):
+class EventEncoder(Protocol):
     """Encodes one reply, as a whole or as a stream. The methods for streams return the bytes to send, which may be empty."""
 
     def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> Any:
@@ -96,10 +96,12 @@ class ReplyEncoder(Protocol):
         """
 
     def encode_progress(self, progress: Progress) -> bytes:
-        """Encode the progress of a tool."""
+        """Encode the progress of a tool or an agent, as a comment."""
+        return b": " + progress.comment.encode() + b"\n\n"
 
     def encode_keep_alive(self) -> bytes:
         """Encode a keep-alive, which every client ignores."""
+        return b": waiting\n\n"
 
     def encode_cut(self, session: Mapping[str, Any]) -> bytes:
         """Encode the end of an interrupted reply as a normal end, which every client understands."""
@@ -112,9 +114,10 @@ class ReplyEncoder(Protocol):
 
     def close(self) -> None:
         """Release what the encoder holds. Called once, after the reply."""
+        return  # most hold nothing
 
 
-class BackgroundEncoder(ReplyEncoder, Protocol):
+class BackgroundEncoder(EventEncoder, Protocol):
     """Encodes a reply that is made in the background."""
 
     def begin(self) -> Any:
@@ -138,7 +141,7 @@ class ApiFormat(Protocol):
             InvalidRequest: the request is not valid in this format. The error names the parameter.
         """
 
-    def create_encoder(self, parsed: ParsedRequest, turn: Turn) -> ReplyEncoder:
+    def create_encoder(self, parsed: ParsedRequest, turn: Turn) -> EventEncoder:
         """Create the encoder of the reply to a request. The turn has not begun yet."""
 
     def to_error(self, reply: Reply) -> Reply:

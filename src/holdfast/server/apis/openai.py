@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.log.items import Delta, Finish, Progress, Text, Usage
 from holdfast.models.codecs.chat import ChatEncoder
-from holdfast.server.apis.api_format import ParsedRequest
+from holdfast.server.apis.api_format import EventEncoder, ParsedRequest
 from holdfast.server.replies import Reply
 from holdfast.turns.model_call import PROGRESS
 from holdfast.turns.turn import Turn, TurnWarning
@@ -86,7 +86,7 @@ def _to_function_choice(choice: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-class ChunkEvents:
+class ChunkEvents(EventEncoder):
     """Encodes each chunk of a reply as a server-sent event. The last event is `[DONE]`.
 
     Args:
@@ -124,10 +124,7 @@ class ChunkEvents:
     def encode_progress(self, progress: Progress) -> bytes:
         """Encode progress as a comment. Add an event if the client asked for progress events."""
         event = _encode_event(self._chunks.encode([progress])) if self._progress else b""
-        return _encode_comment(progress.comment) + event
-
-    def encode_keep_alive(self) -> bytes:
-        return _encode_comment("waiting")
+        return super().encode_progress(progress) + event
 
     def encode_cut(self, session: Mapping[str, Any]) -> bytes:
         return self.encode([Finish("stop", index) for index in range(self._choices)], session)
@@ -138,13 +135,6 @@ class ChunkEvents:
     def encode_end(self) -> bytes:
         return b"data: [DONE]\n\n"
 
-    def close(self) -> None:
-        """Do nothing: the encoder holds nothing."""
-
 
 def _encode_event(data: Any) -> bytes:
     return b"data: " + _encoder.encode(data) + b"\n\n"
-
-
-def _encode_comment(text: str) -> bytes:
-    return b": " + text.encode() + b"\n\n"

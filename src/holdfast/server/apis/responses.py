@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.domain.compaction import CompactionOrder
-from holdfast.log.items import Delta, Progress, Usage
+from holdfast.log.items import Delta, Usage
 from holdfast.models.codecs.responses.encoder import (
     Event,
     ResponseEvents,
@@ -20,7 +20,7 @@ from holdfast.models.codecs.responses.encoder import (
 from holdfast.models.codecs.responses.ids import Place
 from holdfast.models.codecs.responses.notes import parse_note
 from holdfast.models.codecs.responses.requests import ResponsesRequest, decode_request
-from holdfast.server.apis.api_format import ParsedRequest
+from holdfast.server.apis.api_format import BackgroundEncoder, ParsedRequest
 from holdfast.server.replies import Reply
 from holdfast.server.response_recordings import Recordings
 from holdfast.turns.turn import Turn
@@ -96,7 +96,7 @@ class RecordedRequest(NamedTuple):
     recordings: Recordings
 
 
-class ResponseEncoder:
+class ResponseEncoder(BackgroundEncoder):
     """Encodes a reply as a Response object, or as named events.
 
     Args:
@@ -165,13 +165,6 @@ class ResponseEncoder:
             return self._events.add(deltas)
         usage = [Usage(done.usage)] if self._turn.is_answered_by_compaction else []
         return self._events.add([*deltas, *usage], done.reference)
-
-    def encode_progress(self, progress: Progress) -> bytes:
-        """Encode progress as an SSE comment."""
-        return b": " + progress.comment.encode() + b"\n\n"
-
-    def encode_keep_alive(self) -> bytes:
-        return b": waiting\n\n"
 
     def encode_cut(self, session: Mapping[str, Any]) -> bytes:
         """Record that the reply was interrupted, and return no bytes. `encode_end` then encodes the last events."""
