@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.domain.reconcile import Mode
-from holdfast.stores.keys import ApiKey, Role
+from holdfast.domain.objects import make_object
+from holdfast.stores.keys import ApiKey, KeyRights, Role
 
 ROLES: Final[tuple[Role, ...]] = ("read", "write", "admin")
 """All roles, from the least to the most powerful. Each role includes the ones before it."""
@@ -33,26 +33,11 @@ _USER_KEY: Final = b"holdfast upstream user"
 """Key of the hash that turns an upstream's API key into a user id. It makes that hash differ from every other hash of the API key."""
 
 
-class Principal(msgspec.Struct, frozen=True, kw_only=True):
+class Principal(KeyRights, frozen=True, kw_only=True):
     """The identity that a request is made with, and its limits."""
 
-    tenant: str
-    user_id: str | None = None
-    """The only user that the principal may act for; None: any user of the tenant."""
-    role: Role
     key_id: str | None = None
     """Id of the API key or other credential that was used; None if the server requires no credential."""
-    rate: int | None = None
-    """Requests per minute; None: the server's setting."""
-    max_body: int | None = None
-    """Largest request body in bytes; None: the server's setting."""
-    session_mode: Mode | None = None
-    """Session mode of requests that have a session id and do not set a mode: whether their messages are the whole conversation or only new
-    ones. None: the mode of the agent or the server."""
-    budget: int | None = None
-    """Token limit for the conversation in a prompt; None: the agent's own budget."""
-    expires_at: int | None = None
-    """Time at which the credential becomes invalid, in milliseconds since the epoch; None: it never expires."""
 
     def has_role(self, role: Role) -> bool:
         """Return True if the principal has at least this role."""
@@ -129,17 +114,7 @@ def is_usable_key(kept: ApiKey, now: int) -> bool:
 
 def to_principal(kept: ApiKey) -> Principal:
     """Return the principal for requests that use this key."""
-    return Principal(
-        tenant=kept.tenant,
-        user_id=kept.user_id,
-        role=kept.role,
-        key_id=kept.id,
-        rate=kept.rate,
-        max_body=kept.max_body,
-        session_mode=kept.session_mode,
-        budget=kept.budget,
-        expires_at=kept.expires_at,
-    )
+    return make_object(Principal, kept, key_id=kept.id)
 
 
 def derive_upstream_user(tenant: str, token: str) -> str:

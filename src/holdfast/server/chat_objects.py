@@ -11,6 +11,7 @@ from holdfast.server.context import Overhead, Recalled
 from holdfast.server.routes import BODY, JSON, KEY, Route, describe_header, describe_headers
 from holdfast.server.schema import Schema
 from holdfast.sessions.preview_objects import PromptSize
+from holdfast.turns.turn import TurnWarning
 from holdfast.wire.sessions import ChatMessage, Message
 
 # -- errors ----------------------------------------------------------------------
@@ -75,17 +76,6 @@ class WorkingSetSize(PromptSize, frozen=True, kw_only=True):
     """Tokens of the messages in the log, added up by decision, such as `kept`, `compacted` or `evicted`."""
 
 
-class TurnWarningObject(Answer, kw_only=True):
-    """A warning. The request was accepted, but is probably not what the client meant."""
-
-    code: str
-    """Warning code for programs."""
-    message: str
-    """What happened and how to fix it."""
-    param: str | UnsetType = UNSET
-    """Name of the field or header with the problem."""
-
-
 class SavedArtifact(Answer):
     """An artifact that the turn saved, or that the reply names."""
 
@@ -144,7 +134,7 @@ class TurnSummary(Answer, kw_only=True):
     working_set: WorkingSetSize | UnsetType = UNSET
     overhead: Overhead | UnsetType = UNSET
     recalled: Recalled | UnsetType = UNSET
-    warnings: list[TurnWarningObject] | UnsetType = UNSET
+    warnings: list[TurnWarning] | UnsetType = UNSET
     artifacts: list[SavedArtifact] | UnsetType = UNSET
     failure: ReplyFailure | UnsetType = UNSET
     upstream: OtherUpstream | UnsetType = UNSET

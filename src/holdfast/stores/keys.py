@@ -20,21 +20,15 @@ KeyLimit = Annotated[int, json_schema(minimum=1)]
 """A limit of a key."""
 
 
-class KeyFields(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of an API key that its owner may see."""
+class KeyRights(msgspec.Struct, frozen=True, kw_only=True):
+    """For whom a key or a token acts, and within which limits."""
 
-    id: NonEmpty
-    name: str = ""
     tenant: Id
     """Tenant whose data the key gives access to."""
     user_id: Id | None = None
     """The only user that the key acts for; null: any user of the tenant."""
-    role: Role = "write"
-    created_at: Time
+    role: Role
     expires_at: Time | None = None
-    revoked_at: Time | None = None
-    used_at: Time | None = None
-    """Time of the last use, accurate to about a minute."""
     rate: KeyLimit | None = None
     """Maximum requests per minute; null: the server's setting."""
     max_body: KeyLimit | None = None
@@ -43,6 +37,18 @@ class KeyFields(msgspec.Struct, frozen=True, kw_only=True):
     """Interpretation of messages with a session id; null: the agent's or the server's setting."""
     budget: KeyLimit | None = None
     """Maximum tokens of the conversation in a prompt; null: the agent's."""
+
+
+class KeyFields(KeyRights, frozen=True, kw_only=True):
+    """The data of an API key that its owner may see."""
+
+    id: NonEmpty
+    name: str = ""
+    role: Role = "write"
+    created_at: Time
+    revoked_at: Time | None = None
+    used_at: Time | None = None
+    """Time of the last use, accurate to about a minute."""
 
 
 class ApiKey(KeyFields, frozen=True, kw_only=True):

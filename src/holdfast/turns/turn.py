@@ -15,6 +15,7 @@ from itertools import dropwhile, islice
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from holdfast.agents import Responder
 from holdfast.context.build import WorkingSet
@@ -578,19 +579,14 @@ _log = logging.getLogger("holdfast.turn")
 
 
 class TurnWarning(msgspec.Struct, frozen=True):
-    """One warning in `session.warnings` of a response."""
+    """A warning. The request was accepted, but is probably not what the client meant."""
 
     code: str
-    """A word for programs, for example `unknown_field`."""
+    """Warning code for programs."""
     message: str
-    """A text that says what happened, and what to do about it."""
-    param: str | None = None
-    """The field or header of the request that the warning is about; None: no particular one."""
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the warning as JSON data."""
-        found = {"code": self.code, "message": self.message}
-        return found if self.param is None else {**found, "param": self.param}
+    """What happened and how to fix it."""
+    param: str | UnsetType = UNSET
+    """Name of the field or header with the problem."""
 
 
 class TurnWarnings:
@@ -617,4 +613,5 @@ class TurnWarnings:
 
     def to_wire(self) -> list[dict[str, Any]]:
         """Return the warnings in the order in which they were added."""
-        return [warning.to_wire() for warning in self._kept]
+        found: list[dict[str, Any]] = msgspec.to_builtins(self._kept)
+        return found
