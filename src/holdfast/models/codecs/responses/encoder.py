@@ -618,5 +618,8 @@ class ResponseEvents:
 def decode_completion(completion: Mapping[str, Any]) -> Iterator[list[Delta]]:
     """Yield the deltas of the first choice of a whole completion, in the order in which its provider made them."""
     choice = completion["choices"][0]
+    if not choice["message"].get(DETAILS):
+        yield ChatDecoder().decode(completion)
+        return
     yield from decode_message(parse_message({**choice["message"], "role": "assistant"}))
     yield ChatDecoder().decode({**completion, "choices": [{**choice, "message": None}]})

@@ -336,6 +336,9 @@ def _encode_reply(message: Message, mark: str) -> Iterator[Item]:
     They include reasoning that this upstream encrypted, the calls of tools that it ran, and compactions. Compaction items that a client sent
     name no upstream.
     """
+    if isinstance(message.content, str) and not message.extra:  # nearly every reply
+        yield from [_make_reply_item([_make_text(message.content)])] if message.content else ()
+        return
     said = ""
     for text, detail in split_reply(message):
         about = {} if detail is None or detail.get("format") != FORMAT else detail
