@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
-from holdfast.context.presence import Excerpt
 from holdfast.domain.objects import Count
 from holdfast.domain.session import Session
 from holdfast.limits import EXPLAIN_QUERY_CHARS, PROMPT_LOG
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import Values, check_content
-from holdfast.server.inspector.prompt import SECTIONS
 from holdfast.server.inspector.session import SESSION, SessionPageQuery, SessionPages
-from holdfast.sessions.explanation import Explanation, MessageExplanation, Remedy, RemedyKind
+from holdfast.sessions.explanation import Explanation, MessageExplanation
 from holdfast.sessions.message_explanations import ExplainQuery, explain_messages
 from holdfast.sessions.prompt_views import NEXT, MessageMark, PromptQuery, find_sender, view_prompt
 
@@ -35,26 +32,6 @@ class ForgottenQuery(SessionPageQuery, kw_only=True):
     """Explain the last prompt of this turn; default: the next prompt."""
     before: Count | None = None
     """Only messages before this one."""
-
-
-class Remains(NamedTuple):
-    """The words of a message that one part of the prompt contains."""
-
-    title: str
-    fill: str
-    """Class of the colour of this part."""
-    excerpts: Sequence[Excerpt]
-
-
-class ShownExplanation(NamedTuple):
-    """The explanation of a message as the page shows it."""
-
-    message: MessageExplanation
-    remains: Sequence[Remains]
-    remedies: Mapping[RemedyKind, Remedy]
-    """Changes that would bring it back, by kind."""
-    settings: Sequence[tuple[str, str]]
-    """Settings to paste: a title, and the text in YAML."""
 
 
 @routes.page(f"{SESSION}/forgotten", "read", "forgotten.html", "Why forgotten", tab="forgotten")
@@ -82,7 +59,15 @@ async def show_forgotten(call: Call, query: ForgottenQuery, session: Session) ->
         "words": words,
         "turn": turn,
         "explanation": explanation,
-        "found": [_show_explanation(one, explanation, responder.agent_name) for one in found if explanation],
+        "found": [
+            (
+                one,
+                {remedy.kind: remedy for remedy in one.remedies},
+                list(_make_settings(one, explanation, responder.agent_name)),
+            )
+            for one in found
+            if explanation
+        ],
         "suggested": suggested,
         "max_chars": EXPLAIN_QUERY_CHARS,
     }
@@ -99,18 +84,9 @@ async def _suggest(call: Call, session: Session, turn: int | None) -> list[Messa
     return gone[::-1][:_SUGGESTED]
 
 
-def _show_explanation(one: MessageExplanation, explanation: Explanation, agent: str | None) -> ShownExplanation:
-    remains = [
-        Remains(SECTIONS.get(block, ("soft", block))[1], SECTIONS.get(block, ("soft", block))[0], list(excerpts))
-        for block, excerpts in groupby(sorted(one.excerpts, key=lambda each: each.block), key=lambda each: each.block)
-    ]
-    remedies = {remedy.kind: remedy for remedy in one.remedies}
-    budget = remedies["budget"].budget if "budget" in remedies else None
-    return ShownExplanation(one, remains, remedies, list(_make_settings(explanation, budget, agent)))
-
-
-def _make_settings(explanation: Explanation, budget: int | None, agent: str | None) -> Iterator[tuple[str, str]]:
+def _make_settings(one: MessageExplanation, explanation: Explanation, agent: str | None) -> Iterator[tuple[str, str]]:
     """Yield settings that keep more: a larger budget, and strategies that keep facts of older messages."""
+    budget = next((remedy.budget for remedy in one.remedies if remedy.kind == "budget"), None)
     if budget is not None:
         yield f"a budget of {budget:,} tokens", _format_yaml(explanation.strategy, budget, agent)
     if explanation.strategy != "digest":

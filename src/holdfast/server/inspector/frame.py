@@ -12,7 +12,7 @@ from functools import cache, partial, wraps
 from importlib.resources import files
 from itertools import islice
 from secrets import token_bytes
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
 import jinja2
@@ -147,11 +147,6 @@ class PageView:
         self.parameters = {name: value for name, value in given.items() if name != "notice"}
         """Query parameters of the page."""
 
-    @classmethod
-    def from_call(cls, call: Call, title: str) -> Self:
-        """Return the view of a request."""
-        return cls(call.request.scope, call.caller, title, call.parameters)
-
     @property
     def navigation(self) -> list[tuple[str, str, bool]]:
         """Path and title of the pages that the caller may open, and whether it is the current one."""
@@ -161,11 +156,6 @@ class PageView:
             for path, title, need in NAVIGATION
             if self.can(need)
         ]
-
-    @property
-    def here(self) -> str:
-        """Path and query of this page, to which actions return."""
-        return self.url()
 
     def can(self, need: Need) -> bool:
         """Return True if the caller has a permission."""
@@ -258,7 +248,8 @@ async def render(call: Call, template: str, *, title: str, status: int = 200, **
         status: status of the response.
         values: variables of the template.
     """
-    html = await run_cpu(render_template, template, {"page": PageView.from_call(call, title), **values})
+    page = PageView(call.request.scope, call.caller, title, call.parameters)
+    html = await run_cpu(render_template, template, {"page": page, **values})
     return Reply(html.encode(errors="replace"), status, HEADERS)
 
 
