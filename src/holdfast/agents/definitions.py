@@ -23,7 +23,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.errors import InvalidRequest
 from holdfast.limits import MEMORY_LIST_TOKENS
-from holdfast.models import Model, ModelRequest, OfflineModel, PromptCounter
+from holdfast.models import Model, OfflineModel, PromptCounter
 from holdfast.tokens import STORED, TokenCounter, get_counter, restrict_counter
 from holdfast.tools.tool import Toolset
 from holdfast.wire.openai import parse_message
@@ -103,19 +103,6 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
             message = f"max_tokens {reply:,} leaves no room for a prompt in the {window.context_window:,} tokens of {self.model}"
             raise InvalidRequest(message, param="max_tokens") from exc
         return budget if learned.ceiling is None else budget.cap_input(learned.ceiling)
-
-    async def count_prompt(self, request: ModelRequest) -> int | None:
-        """Return the provider's own token count of a prompt that is about to be sent.
-
-        This never raises an error, and takes a few seconds at most.
-
-        Args:
-            request: the request, with `model`, messages and `tools` as they will be sent.
-
-        Returns:
-            The number of tokens. None if the provider is not asked (`count`), or does not answer.
-        """
-        return None if self.count is None else await self.count.count_prompt(request)
 
     def measure(self, learned: Learned) -> Measure:
         """Return the measured difference between the token counts of Holdfast and of the provider for this model."""

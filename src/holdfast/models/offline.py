@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.lowlevel
@@ -20,9 +21,9 @@ from holdfast.context.recalled import OPENING, SESSION_OPENING
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.log.items import CallArguments, CallStart, Finish, Head, Text, Usage
 from holdfast.models.base import ModelRequest
-from holdfast.models.codecs.chat import encode_request
 from holdfast.models.collect import WORDS
 from holdfast.models.deltas import DeltaModel
+from holdfast.models.fitting import fit_messages
 from holdfast.wire.openai import to_chat_message
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ _SEE: Final = re.compile(r"\W*what (?:do|can) you see\W*", re.IGNORECASE)
 _HELP: Final = re.compile(r"\W*help\W*", re.IGNORECASE)
 _CALL: Final = re.compile(r"\s*call\s+([\w.:-]+)\s*(\{.*\})?\s*", re.IGNORECASE | re.DOTALL)
 
-Request = dict[str, Any]
 Count = Callable[[dict[str, Any]], int]
 
 
@@ -97,14 +97,14 @@ class OfflineModel(DeltaModel):
     ) -> AsyncGenerator[list[Delta], None]:
         """Yield the answer word by word. The method raises no errors."""
         # Counting the whole prompt takes long, so it is done in a thread.
-        for deltas in await run_cpu(self._answer, encode_request(request)):
+        for deltas in await run_cpu(self._answer, request):
             await anyio.lowlevel.checkpoint()
             yield deltas
 
     async def close(self) -> None:
         """Do nothing, because this model has no connections."""
 
-    def _answer(self, request: Request) -> list[list[Delta]]:
+    def _answer(self, request: ModelRequest) -> list[list[Delta]]:
         prompt = _Prompt(request, self._count)
         reply = _build_reply(prompt)
         made = self._count(to_chat_message(reply))
@@ -123,12 +123,13 @@ class OfflineModel(DeltaModel):
 class _Prompt:
     """A request, with the facts that the offline model reports about it."""
 
-    def __init__(self, request: Request, count: Count) -> None:
-        self.messages = [message for message in request.get("messages") or () if isinstance(message, dict)]
-        self.tools = [tool for tool in request.get("tools") or () if isinstance(tool, dict)]
-        self.sizes = [count(message) for message in self.messages]
-        self.tokens = sum(self.sizes) + sum(count(tool) for tool in self.tools)
-        encoded = msgspec.json.encode([self.messages, self.tools], order="sorted")
+    def __init__(self, request: ModelRequest, count: Count) -> None:
+        self.messages = [message for message, _ in fit_messages(request.messages, None, request.fields.get("model"))]
+        self.tools = [tool for tool in request.fields.get("tools") or () if isinstance(tool, dict)]
+        written = [*map(to_chat_message, self.messages)]
+        self.sizes = [*map(count, written)]
+        self.tokens = sum(self.sizes) + sum(map(count, self.tools))
+        encoded = msgspec.json.encode([written, self.tools], order="sorted")
         self.digest = hashlib.blake2b(encoded, digest_size=8).hexdigest()
 
     def list_texts(self, *roles: str) -> list[str]:
@@ -139,21 +140,19 @@ class _Prompt:
         return [
             text
             for message in self.messages
-            if message.get("role") in roles and not (text := _get_text(message)).startswith((*_CONDENSED, *_RECALLED))
+            if message.role in roles and not (text := _get_text(message)).startswith((*_CONDENSED, *_RECALLED))
         ]
 
     @property
     def condensed(self) -> bool:
         """True if the prompt contains a digest or summary in place of older messages."""
-        return any(
-            _get_text(message).startswith(_CONDENSED) for message in self.messages if message.get("role") == "user"
-        )
+        return any(_get_text(one).startswith(_CONDENSED) for one in self.messages if one.role == "user")
 
     @property
     def recalled(self) -> list[str] | None:
         """Texts of the recalled memories, or None if no message contains recalled memories."""
         for message in self.messages:
-            if message.get("role") == "user" and (block := _get_text(message)).startswith(_RECALLED):
+            if message.role == "user" and (block := _get_text(message)).startswith(_RECALLED):
                 return list(_parse_recalled(block))
         return None
 
@@ -168,7 +167,7 @@ class _Prompt:
 def _build_reply(prompt: _Prompt) -> Message:
     user_texts = prompt.list_texts("user")
     last = user_texts[-1] if user_texts else ""
-    if prompt.messages and prompt.messages[-1].get("role") == "tool":
+    if prompt.messages and prompt.messages[-1].role == "tool":
         lines = list(_describe_results(prompt))
     elif command := _CALL.fullmatch(last):
         return _make_call(prompt, command[1], command[2] or "{}")
@@ -186,7 +185,7 @@ def _make_reply(text: str) -> Message:
 
 
 def _write_report(prompt: _Prompt, user_texts: list[str]) -> Iterator[str]:
-    roles = Counter(str(message.get("role")) for message in prompt.messages)
+    roles = Counter(message.role for message in prompt.messages)
     counted = ", ".join(f"{number} {role}" for role, number in roles.items())
     yield f"I was given {_format_count(len(prompt.messages), 'message')} ({counted or 'none'}), about {prompt.tokens:,} tokens."
     system = prompt.list_texts("system", "developer")
@@ -223,27 +222,21 @@ def _parse_recalled(block: str) -> Iterator[str]:
 def _list_messages(prompt: _Prompt) -> list[str]:
     lines = [f"{_format_count(len(prompt.messages), 'message')}, about {prompt.tokens:,} tokens:"]
     for at, (message, size) in enumerate(zip(prompt.messages, prompt.sizes, strict=True), 1):
-        calls = [str((call.get("function") or {}).get("name")) for call in _list_calls(message)]
-        called = f" calls {', '.join(calls)}" if calls else ""
+        calls = ", ".join(call.name for call in message.tool_calls)
+        called = f" calls {calls}" if calls else ""
         text = _get_text(message)
         quoted = f" {_quote(text, LISTED_CHARS)}" if text else ""
-        lines.append(f"{at}. {message.get('role')}{called}{quoted} ({size:,} tokens)")
+        lines.append(f"{at}. {message.role}{called}{quoted} ({size:,} tokens)")
     return lines
 
 
 def _describe_results(prompt: _Prompt) -> Iterator[str]:
     """Yield one line about each tool result at the end of the prompt."""
-    names = {
-        call.get("id"): (call.get("function") or {}).get("name") for m in prompt.messages for call in _list_calls(m)
-    }
-    results = []
-    for message in reversed(prompt.messages):
-        if message.get("role") != "tool":
-            break
-        results.append(message)
+    names = {call.id: call.name for message in prompt.messages for call in message.tool_calls}
+    results = [*takewhile(lambda message: message.role == "tool", reversed(prompt.messages))]
     for message in reversed(results):
         text = _get_text(message)
-        name = names.get(message.get("tool_call_id")) or message.get("name") or "a tool"
+        name = names.get(message.tool_call_id or "") or message.name or "a tool"
         yield f"{name} answered with {_format_count(len(text), 'character')}: {_quote(text)}"
 
 
@@ -260,17 +253,11 @@ def _make_call(prompt: _Prompt, name: str, arguments: str) -> Message:
     return _make_reply(f"Calling {name}, as you asked.").evolve(tool_calls=(call,))
 
 
-def _list_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
-    return [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
-
-
-def _get_text(message: dict[str, Any]) -> str:
+def _get_text(message: Message) -> str:
     """Return the text of a message. Each part without text is replaced by its type in brackets."""
-    content = message.get("content")
-    if not isinstance(content, list):
-        return content if isinstance(content, str) else ""
-    parts = [part for part in content if isinstance(part, dict)]
-    return "".join(part["text"] if isinstance(part.get("text"), str) else f"[{part.get('type')}]" for part in parts)
+    if not isinstance(message.content, tuple):
+        return message.text
+    return "".join(f"[{part.type}]" if part.text is None else part.text for part in message.content)
 
 
 def _quote(text: str, chars: int = SHOWN_CHARS) -> str:

@@ -104,7 +104,8 @@ async def _count_prompt(hf: Holdfast, llm: Llm, messages: Sequence[Message], fie
     limits = hf.roster.find_profile(llm, hf.clock())
     sent = [show_to_model(message, limits.inputs) for message in adapted_messages]
     sent = [drop_foreign_fields(convert_parts(message)) for message in sent] if others else sent
-    provider = await llm.count_prompt(ModelRequest(sent, {"model": llm.model, "tools": tools}))
+    request = ModelRequest(sent, {"model": llm.model, "tools": tools})
+    provider = None if llm.count is None else await llm.count.count_prompt(request)
     measure = llm.measure(await hf.engine.learning.get(llm))
     return measure.describe(total, margin=llm.counter.margin, provider=provider)
 

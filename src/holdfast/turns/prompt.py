@@ -259,7 +259,7 @@ async def count_by_provider(engine: Engine, ref: SessionRef, llm: Llm, built: Wo
         return None
     tools = {"tools": built.request.tools} if built.request.tools else {}
     messages = await to_sendable(engine, ref, llm, built)
-    return await llm.count_prompt(ModelRequest(messages, {"model": llm.model, **tools}))
+    return await llm.count.count_prompt(ModelRequest(messages, {"model": llm.model, **tools}))
 
 
 async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> Sequence[Message]:

@@ -25,14 +25,13 @@ from holdfast.errors import HoldfastError, InvalidRequest, ModelError, ModelReje
 from holdfast.limits import ARTIFACTS_NAMED, ERROR_CHARS, METADATA_BYTES, MODEL_TRAILING_CHUNKS
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Text, Usage, has_content
 from holdfast.models import Collector
-from holdfast.models.codecs.chat import ChatDecoder
+from holdfast.models.codecs.chat import split_message
 from holdfast.numbers import add_numbers
 from holdfast.stores.log import Appended
 from holdfast.tools.tool import relax_choice
 from holdfast.turns.model_call import OF_KEY
 from holdfast.turns.prompt import fill_template
 from holdfast.turns.turn import Turn
-from holdfast.wire.openai import to_chat_message
 
 _log = logging.getLogger("holdfast.turn")
 STOPPED: Final = (
@@ -194,7 +193,7 @@ class ReplyAssembler:
         if self._note:
             yield [Text(self._note)]
         if self.returned:
-            yield _to_deltas(self.returned)
+            yield split_message(Message(role="assistant", tool_calls=tuple(self.returned)))
         reason = "tool_calls" if self.returned else self._reason
         for deltas in filter(None, self._held):
             yield deltas if reason is None else [_with_reason(delta, reason) for delta in deltas]
@@ -221,7 +220,7 @@ class ReplyAssembler:
             before: the part of the turn's reply that the client received from other agents; usually empty.
         """
         begun: list[Delta] = [] if before.head else [Head(self.head)]
-        yield [*begun, *_to_deltas(self.returned)]
+        yield [*begun, *split_message(Message(role="assistant", tool_calls=tuple(self.returned)))]
         yield [Finish("tool_calls")]
         if used is not None:
             yield [Usage(used)]
@@ -274,11 +273,6 @@ def _make_distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
     """Return the calls with a distinct id each, because results refer to calls by id, in any order."""
     used: set[str] = set()
     return tuple(msgspec.structs.replace(call, id=make_distinct_id(call.id, used)) for call in calls)
-
-
-def _to_deltas(calls: Sequence[ToolCall]) -> list[Delta]:
-    wire_calls = to_chat_message(Message(role="assistant", tool_calls=tuple(calls)))["tool_calls"]
-    return ChatDecoder().decode({"choices": [{"delta": {"tool_calls": wire_calls}}]})
 
 
 def _renumber_blocks(blocks: Any, rounds: int) -> Any:

@@ -27,7 +27,7 @@ from holdfast.errors import ModelError
 from holdfast.log.items import Delta, Finish, Head, Text, Usage
 from holdfast.media.outgoing import restore_entries
 from holdfast.models import Collector
-from holdfast.models.codecs.chat import ChatDecoder
+from holdfast.models.codecs.chat import split_message
 from holdfast.turns.model_call import build_call, call_model, make_call_record
 from holdfast.turns.reply_assembler import (
     ReplyAssembler,
@@ -45,7 +45,6 @@ from holdfast.turns.scope import TurnScope
 from holdfast.turns.tool_loop import record_calls_not_run, run_tools
 from holdfast.turns.turn import Send, Turn
 from holdfast.turns.workflow import hand_over_reply, run_workflow
-from holdfast.wire.openai import to_chat_message
 
 
 async def respond(turn: Turn, send: Send) -> None:
@@ -252,12 +251,6 @@ async def _repeat_reply(turn: Turn, stored: Entry) -> list[list[Delta]]:
         message = message.evolve(tool_calls=tuple(call for call in message.tool_calls if call.id in ids))
     if STEP in (entry.metadata or {}):
         message = message.evolve(content=None)
-    reason = "tool_calls" if message.tool_calls else "stop"
-    completion = {
-        "id": _make_keyed_id(turn) or f"chatcmpl-{turn.session.id}-{entry.seq}",
-        "created": entry.timestamp // 1000,
-        "model": turn.request.responder.llm.model,
-        "choices": [{"index": 0, "message": to_chat_message(message), "finish_reason": reason}],
-    }
-    *deltas, finish = ChatDecoder().decode(completion)
-    return [deltas, [finish]]
+    name = _make_keyed_id(turn) or f"chatcmpl-{turn.session.id}-{entry.seq}"
+    head = Head({"id": name, "created": entry.timestamp // 1000, "model": turn.request.responder.llm.model})
+    return [[head, *split_message(message)], [Finish("tool_calls" if message.tool_calls else "stop")]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from holdfast.domain.messages import Message
 from holdfast.domain.profiles import Profile
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Progress, Reasoning, Text, Usage
 from holdfast.models.base import ModelRequest
@@ -141,6 +142,11 @@ class ChatDecoder:
             for call in calls:
                 if isinstance(call, Mapping):
                     deltas += decoder.decode(call, index)
+
+
+def split_message(message: Message) -> list[Delta]:
+    """Return the deltas of a whole message of the assistant."""
+    return ChatDecoder().decode({"choices": [{"index": 0, "message": to_chat_message(message)}]})
 
 
 def _decode_content(content: Any, index: int) -> Iterable[Delta]:
