@@ -9,14 +9,14 @@ used. The same task always gets the same summary, byte for byte.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from holdfast.agents import Llm
 from holdfast.context.summaries import WORDS_A_TOKEN
-from holdfast.models import to_chunks
+from holdfast.log.items import Delta, Finish, Head, Text, Usage
+from holdfast.models import DeltaModel, ModelRequest
 from holdfast.tokens import STORED
-from holdfast.wire.openai import parse_message
 
 SCRIPTED: Final = "scripted"
 WINDOW: Final = 128_000
@@ -45,27 +45,22 @@ class Line(NamedTuple):
     text: str
 
 
-class ScriptedModel:
-    """A `Model` that answers summary tasks with `summarize`."""
+class ScriptedModel(DeltaModel):
+    """A model that answers summary tasks with `summarize`."""
 
     @property
     def name(self) -> str:
         """Always `scripted`."""
         return SCRIPTED
 
-    async def stream(
-        self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
+    async def stream_deltas(
+        self, request: ModelRequest, *, headers: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[list[Delta], None]:
         """Yield the summary for the task in a request. The method raises no errors."""
-        texts = [str(message["content"]) for message in request["messages"]]
-        text = summarize("\n".join(texts))
-        prompt = sum(STORED.message(parse_message(message)) for message in request["messages"])
-        usage = {"prompt_tokens": prompt, "completion_tokens": STORED.text(text)}
-        message = {"role": "assistant", "content": text}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        answer = {"id": SCRIPTED, "object": "chat.completion", "created": 0, "model": SCRIPTED}
-        for chunk in to_chunks({**answer, "choices": [choice], "usage": usage}):
-            yield chunk
+        text = summarize("\n".join(message.text for message in request.messages))
+        yield [Head({"id": SCRIPTED, "created": 0, "model": SCRIPTED}), Text(text), Finish("stop")]
+        prompt_tokens = sum(map(STORED.message, request.messages))
+        yield [Usage({"prompt_tokens": prompt_tokens, "completion_tokens": STORED.text(text)})]
 
     async def close(self) -> None:
         """Do nothing, because this model has no connections."""

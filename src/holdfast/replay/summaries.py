@@ -9,9 +9,9 @@ calls that grows with each failure; in the service, it waits for a time that gro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import msgspec
 
@@ -30,8 +30,8 @@ from holdfast.context.units import group_units
 from holdfast.context.view import FoldedView, ViewState
 from holdfast.context.window import NO_CANDIDATES, Room
 from holdfast.domain.session import Entry
-from holdfast.models import Collector, Model, closing
-from holdfast.models.codecs.chat import ChatDecoder
+from holdfast.log.items import Delta, Usage, get_text
+from holdfast.models import DeltaModel, Model, ModelRequest, closing, stream_deltas
 from holdfast.overlays.summarizers import (
     SummaryCost,
     SummaryError,
@@ -41,7 +41,6 @@ from holdfast.overlays.summarizers import (
     write_summary,
 )
 from holdfast.tokens import STORED
-from holdfast.wire.openai import parse_message
 
 SECONDS: Final = 120.0
 """Maximum seconds for one answer of a model."""
@@ -109,7 +108,7 @@ class SummaryWriter:
         return int(compute_capacity(self._llm, reading, CALLS) or 0)
 
 
-class _CountingModel:
+class _CountingModel(DeltaModel):
     """A model whose answers always include token usage. If the server does not report it, Holdfast's own count is used."""
 
     def __init__(self, model: Model) -> None:
@@ -119,22 +118,19 @@ class _CountingModel:
     def name(self) -> str:
         return self._model.name
 
-    async def stream(
-        self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
-        collector, decoder = Collector(), ChatDecoder()
-        async with closing(self._model.stream(request, headers=headers)) as chunks:
-            async for chunk in chunks:
-                collector.add(decoder.decode(chunk))
-                yield chunk
-        completion = collector.build_partial()
-        if not completion.get("usage"):
-            prompt_tokens = sum(STORED.message(parse_message(message)) for message in request["messages"])
-            text = next((choice["message"].get("content") for choice in completion.get("choices") or ()), None)
-            yield {
-                "choices": [],
-                "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": STORED.text(text or "")},
-            }
+    async def stream_deltas(
+        self, request: ModelRequest, *, headers: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[list[Delta], None]:
+        usage: Usage | None = None
+        text = ""
+        async with closing(stream_deltas(self._model, request, headers=headers)) as stream:
+            async for deltas in stream:
+                text += get_text(deltas)
+                usage = next((delta for delta in deltas if isinstance(delta, Usage)), usage)
+                yield deltas
+        if usage is None or not usage.numbers:
+            prompt_tokens = sum(map(STORED.message, request.messages))
+            yield [Usage({"prompt_tokens": prompt_tokens, "completion_tokens": STORED.text(text)})]
 
     async def close(self) -> None:
         await self._model.close()

@@ -270,14 +270,11 @@ async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingS
         return built.messages
     limits = engine.roster.find_profile(llm, engine.clock())
     prepared = await prepare_for_model(engine.store, ref, built, limits, as_chat=as_chat)
-    return await run_cpu(to_acceptable, llm, prepared, long=many) if as_chat else prepared
+    return await run_cpu(_drop_foreign, llm, prepared, long=many) if as_chat else prepared
 
 
-def to_acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
-    """Remove content that only other providers accept from a Chat Completions prompt.
-
-    This concerns Anthropic's own fields and items of the Responses API.
-    """
+def _drop_foreign(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
+    """Remove items of the Responses API and Anthropic's own fields from a prompt for an upstream that does not know them."""
     if not llm.hosts_tools:
         messages = [*map(drop_items, messages)]
     if "claude" in llm.model.lower():  # routers to Claude accept everything that Claude accepts
