@@ -26,7 +26,7 @@ LATER = Migration(2, "later", "CREATE TABLE later (a INTEGER); INSERT INTO later
 
 def know_later(monkeypatch: pytest.MonkeyPatch, later: Migration = LATER) -> None:
     """Make this release a later one, with one more migration."""
-    for name in ("sqlite_connection", "backup", "postgres", "mysql"):
+    for name in ("sqlite_connection", "backup", "sql.remote"):
         monkeypatch.setattr(
             f"holdfast.stores.{name}.load_migrations", lambda dialect: (*load_migrations(dialect), later)
         )
@@ -173,7 +173,7 @@ async def test_an_interrupted_postgres_migration_is_rolled_back(
 ) -> None:
     """It is one transaction, so the next attempt starts from the beginning."""
     with monkeypatch.context() as then:
-        then.setattr("holdfast.stores.postgres.load_migrations", lambda dialect: (break_after(at),))
+        then.setattr("holdfast.stores.sql.remote.load_migrations", lambda dialect: (break_after(at),))
         with pytest.raises(StoreError):
             await close_after_opening(postgres_url)
     assert await query(postgres_url, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()") == []

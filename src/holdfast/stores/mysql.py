@@ -6,7 +6,9 @@ MySQL commits each schema change by itself. So an interrupted migration continue
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.recall.vectors import get_engine as get_scanner
@@ -15,9 +17,8 @@ from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.network import PATIENCE
 from holdfast.stores.mysql_connection import Connection, connect, get_error_code
 from holdfast.stores.sql.address import Address, parse_address, with_pool
-from holdfast.stores.sql.migrations import TABLE, Migration, list_pending, load_migrations, refuse_other_tables
-from holdfast.stores.sql.remote import INDEX_POOL, POOL, UPGRADING, Job, RemoteDatabase, RemoteStore
-from holdfast.stores.sql.statements import load_statements
+from holdfast.stores.sql.migrations import TABLE, Migration
+from holdfast.stores.sql.remote import INDEX_POOL, POOL, UPGRADING, RemoteDatabase, RemoteStore
 
 OPTIONS: Final = ("pool", "socket", "sslmode")
 _LOCK: Final = "CONCAT('holdfast ', SHA1(DATABASE()))"
@@ -27,91 +28,6 @@ long the name of the database is.
 _MISSING_TABLE: Final = 1146
 _THERE: Final = frozenset({1050, 1060, 1061, 1091})
 """Error numbers that a migration statement causes when it is run again: the table, column or key already exists, or was dropped."""
-
-
-# -- the schema --------------------------------------------------------------
-
-
-async def read_applied_migrations(connection: Connection) -> dict[int, str] | None:
-    """Return the checksums of applied migrations by number, or None if the database has no Holdfast tables.
-
-    An interrupted migration is left out.
-    """
-    sql = f"SELECT number, checksum, steps FROM {TABLE} WHERE number > 0 AND steps < 0"  # noqa: S608  # a constant
-    try:
-        rows = await connection.execute(sql)
-    except StoreError as exc:
-        if get_error_code(exc.__cause__) == _MISSING_TABLE:
-            return None
-        raise
-    return {number: checksum for number, checksum, _ in rows}
-
-
-async def find_pending_migrations(connection: Connection, name: str) -> tuple[Migration, ...]:
-    """Return the pending migrations. Raise `StoreUnavailable` if the database belongs to another program."""
-    found = await read_applied_migrations(connection)
-    if found is None:
-        await _refuse_other_tables(connection, name)
-    return list_pending(name, load_migrations("mysql"), found or {})
-
-
-async def _refuse_other_tables(connection: Connection, name: str) -> None:
-    tables = await connection.execute(
-        "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"
-    )
-    refuse_other_tables(name, {table for (table,) in tables})
-
-
-async def upgrade_schema(connection: Connection, name: str) -> None:
-    """Apply the pending migrations. If several processes start at once, one of them applies the migrations while the others wait."""
-    known = load_migrations("mysql")
-    found = await read_applied_migrations(connection)
-    if found is not None and not list_pending(name, known, found):
-        return
-    got = await connection.execute(f"SELECT GET_LOCK({_LOCK}, {PATIENCE:.0f})")
-    if got[0][0] != 1:
-        raise StoreUnavailable(
-            f"{name}: another process has been changing the schema for {PATIENCE:.0f} seconds. Wait until it has finished, then retry"
-        )
-    try:
-        await _migrate(connection, name)
-    finally:
-        if connection.is_usable:
-            await connection.execute(f"SELECT RELEASE_LOCK({_LOCK})")
-
-
-async def _migrate(connection: Connection, name: str) -> None:
-    found = await read_applied_migrations(connection)
-    if found is None:
-        await _refuse_other_tables(connection, name)
-        await connection.execute(
-            f"CREATE TABLE {TABLE} (number BIGINT NOT NULL PRIMARY KEY, name VARCHAR(64) NOT NULL,"
-            " checksum VARCHAR(64) NOT NULL, steps INT NOT NULL DEFAULT -1) ENGINE = InnoDB"
-            " CHARACTER SET ascii COLLATE ascii_bin"
-        )
-    for migration in list_pending(name, load_migrations("mysql"), found or {}):
-        await _apply(connection, migration.number, migration.name, migration.checksum, split_statements(migration.sql))
-
-
-async def _apply(connection: Connection, number: int, name: str, checksum: str, steps: list[str]) -> None:
-    """Apply one migration, statement by statement.
-
-    MySQL commits each statement by itself. The column `steps` counts the statements that were run, and is -1 when the migration is
-    complete. After a crash between a statement and its count, the statement is run again and fails with an error in `_THERE`, which is
-    ignored.
-    """
-    begun = f"INSERT IGNORE INTO {TABLE} VALUES (?1, ?2, ?3, 0)"  # noqa: S608  # constants, all of them
-    where, done = f"SELECT steps FROM {TABLE} WHERE number = ?1", f"UPDATE {TABLE} SET steps = ?2 WHERE number = ?1"  # noqa: S608
-    await connection.execute(begun, (number, name, checksum))
-    first = (await connection.execute(where, (number,)))[0][0]
-    for at, step in enumerate(steps[first:], first):
-        try:
-            await connection.execute(step, patience=UPGRADING)
-        except StoreError as exc:
-            if at != first or get_error_code(exc.__cause__) not in _THERE:
-                raise
-        await connection.execute(done, (number, at + 1))
-    await connection.execute(done, (number, -1))
 
 
 def split_statements(sql: str) -> list[str]:
@@ -126,18 +42,71 @@ def split_statements(sql: str) -> list[str]:
 class _Database(RemoteDatabase[Connection]):
     """An open MySQL or MariaDB database."""
 
+    dialect = "mysql"
+
     def __init__(self, address: Address) -> None:
-        super().__init__(address.name, load_statements("mysql"), address.pool_size(POOL))
+        super().__init__(address.name, address.pool_size(POOL))
         self._address = address
+
+    async def _list_tables(self, connection: Connection) -> list[str]:
+        sql = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"
+        return [table for (table,) in await connection.execute(sql)]
+
+    async def _read_applied(self, connection: Connection) -> dict[int, str] | None:
+        """Return the checksums of applied migrations; an interrupted migration is left out."""
+        sql = f"SELECT number, checksum, steps FROM {TABLE} WHERE number > 0 AND steps < 0"  # noqa: S608  # a constant
+        try:
+            rows = await connection.execute(sql)
+        except StoreError as exc:
+            if get_error_code(exc.__cause__) == _MISSING_TABLE:
+                return None
+            raise
+        return {number: checksum for number, checksum, _ in rows}
+
+    @asynccontextmanager
+    async def _begin_schema_change(self, connection: Connection) -> AsyncIterator[None]:
+        got = await connection.execute(f"SELECT GET_LOCK({_LOCK}, {PATIENCE:.0f})")
+        if got[0][0] != 1:
+            raise StoreUnavailable(
+                f"{self._name}: another process has been changing the schema for {PATIENCE:.0f} seconds. Wait until it has finished,"
+                " then retry"
+            )
+        try:
+            yield
+        finally:
+            if connection.is_usable:
+                await connection.execute(f"SELECT RELEASE_LOCK({_LOCK})")
+
+    async def _create_migrations_table(self, connection: Connection) -> None:
+        await connection.execute(
+            f"CREATE TABLE {TABLE} (number BIGINT NOT NULL PRIMARY KEY, name VARCHAR(64) NOT NULL,"
+            " checksum VARCHAR(64) NOT NULL, steps INT NOT NULL DEFAULT -1) ENGINE = InnoDB"
+            " CHARACTER SET ascii COLLATE ascii_bin"
+        )
+
+    async def _apply_migration(self, connection: Connection, migration: Migration) -> None:
+        """Apply one migration, statement by statement.
+
+        MySQL commits each statement by itself. The column `steps` counts the statements that were run, and is -1 when the migration is
+        complete. After a crash between a statement and its count, the statement is run again and fails with an error in `_THERE`, which is
+        ignored.
+        """
+        number = migration.number
+        begun = f"INSERT IGNORE INTO {TABLE} VALUES (?1, ?2, ?3, 0)"  # noqa: S608  # constants, all of them
+        where, done = f"SELECT steps FROM {TABLE} WHERE number = ?1", f"UPDATE {TABLE} SET steps = ?2 WHERE number = ?1"  # noqa: S608
+        await connection.execute(begun, (number, migration.name, migration.checksum))
+        first = (await connection.execute(where, (number,)))[0][0]
+        for at, step in enumerate(split_statements(migration.sql)[first:], first):
+            try:
+                await connection.execute(step, patience=UPGRADING)
+            except StoreError as exc:
+                if at != first or get_error_code(exc.__cause__) not in _THERE:
+                    raise
+            await connection.execute(done, (number, at + 1))
+        await connection.execute(done, (number, -1))
 
     async def _connect(self) -> Connection:
         return await connect(self._address, self._name)
-
-    async def _upgrade_schema(self, connection: Connection, job: Job[None], attempt: int) -> None:
-        await upgrade_schema(connection, self._name)
-
-    async def _find_pending(self, connection: Connection, job: Job[Any], attempt: int) -> tuple[Migration, ...]:
-        return await find_pending_migrations(connection, self._name)
 
 
 class MySQLStore(RemoteStore):

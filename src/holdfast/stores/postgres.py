@@ -29,7 +29,7 @@ from holdfast.stores.postgres_connection import Connection, connect, encode_para
 from holdfast.stores.sql import pgvector
 from holdfast.stores.sql.address import Address, parse_address, with_pool
 from holdfast.stores.sql.fused_append import READS, FusedAppend, LastKnownRows
-from holdfast.stores.sql.migrations import TABLE, Migration, list_pending, load_migrations, refuse_other_tables
+from holdfast.stores.sql.migrations import TABLE, Migration
 from holdfast.stores.sql.remote import (
     INDEX_POOL,
     POOL,
@@ -40,7 +40,6 @@ from holdfast.stores.sql.remote import (
     RemoteStore,
     Retryable,
 )
-from holdfast.stores.sql.statements import load_statements
 
 T = TypeVar("T")
 OPTIONS: Final = ("pool", "schema", "socket", "sslmode")
@@ -54,17 +53,60 @@ STALE: Final = 3
 class _Database(RemoteDatabase[Connection]):
     """An open PostgreSQL database."""
 
+    dialect = "postgres"
+
     def __init__(self, address: Address) -> None:
-        super().__init__(address.name, load_statements("postgres"), address.pool_size(POOL))
+        super().__init__(address.name, address.pool_size(POOL))
         self._address = address
         self._schema = get_schema_name(address)
         self._rows = LastKnownRows()
 
-    async def _upgrade_schema(self, connection: Connection, job: Job[None], attempt: int) -> None:
-        await upgrade_schema(connection, self._schema, self._name)
+    # -- the schema ------------------------------------------------------------
 
-    async def _find_pending(self, connection: Connection, job: Job[Any], attempt: int) -> tuple[Migration, ...]:
-        return await find_pending_migrations(connection, self._schema, self._name)
+    @property
+    def _schema_name(self) -> str:
+        return f"{self._name}, schema {self._schema!r},"
+
+    async def _list_tables(self, connection: Connection) -> list[str]:
+        rows = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", (self._schema,))
+        return [table for (table,) in rows]
+
+    async def _read_applied(self, connection: Connection) -> dict[int, str] | None:
+        # to_regclass would use a cached search path, which may be older than the lock that was waited for.
+        if TABLE not in await self._list_tables(connection):
+            return None
+        rows = await connection.fetch(f"SELECT number, checksum FROM {TABLE} WHERE number > 0", ())  # noqa: S608  # a constant
+        return dict(rows)  # type: ignore[arg-type]
+
+    @asynccontextmanager
+    async def _begin_schema_change(self, connection: Connection) -> AsyncIterator[None]:
+        """Run the block in a transaction, with a lock that keeps other processes from changing the schema."""
+        await connection.begin(writing=True)
+        try:
+            # Building an index on a large table takes long, and another process may be building it right now.
+            await connection.execute(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{PATIENCE:.0f}s'")
+            await connection.fetch(
+                "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"holdfast {self._schema}",)
+            )
+            yield
+        except BaseException:
+            await connection.rollback()
+            raise
+        await connection.commit()
+
+    async def _create_migrations_table(self, connection: Connection) -> None:
+        if not await connection.fetch("SELECT 1 FROM pg_namespace WHERE nspname = $1", (self._schema,)):
+            await connection.execute(f"CREATE SCHEMA {quote_identifier(self._schema)}")
+        await connection.execute(
+            f"CREATE TABLE {TABLE} (number bigint PRIMARY KEY, name text NOT NULL, checksum text NOT NULL)"
+        )
+
+    async def _apply_migration(self, connection: Connection, migration: Migration) -> None:
+        await connection.execute(migration.sql, patience=UPGRADING)
+        row = (migration.number, migration.name, migration.checksum)
+        await connection.fetch(f"INSERT INTO {TABLE} (number, name, checksum) VALUES ($1, $2, $3)", row)  # noqa: S608
+
+    # -- connections and jobs --------------------------------------------------
 
     def _forget_server_state(self) -> None:
         super()._forget_server_state()
@@ -161,70 +203,7 @@ class _NotFusible(Exception):  # not an error: an outcome
     """Raised if an append cannot be done with one statement, or not with the remembered row."""
 
 
-# -- the schema --------------------------------------------------------------
-
-
-async def read_applied_migrations(connection: Connection, schema: str) -> dict[int, str] | None:
-    """Return the checksums of applied migrations by number, or None if the schema has no Holdfast tables."""
-    # to_regclass would use a cached search path, which may be older than the lock that was waited for.
-    tables = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = $2"
-    if not await connection.fetch(tables, (schema, TABLE)):
-        return None
-    rows = await connection.fetch(f"SELECT number, checksum FROM {TABLE} WHERE number > 0", ())  # noqa: S608  # a constant
-    return dict(rows)  # type: ignore[arg-type]
-
-
-async def find_pending_migrations(connection: Connection, schema: str, name: str) -> tuple[Migration, ...]:
-    """Return the pending migrations. Raise `StoreUnavailable` if the schema belongs to another program."""
-    found = await read_applied_migrations(connection, schema)
-    if found is None:
-        await _refuse_other_tables(connection, schema, name)
-    return list_pending(name, load_migrations("postgres"), found or {})
-
-
-async def _refuse_other_tables(connection: Connection, schema: str, name: str) -> None:
-    tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", (schema,))
-    refuse_other_tables(f"{name}, schema {schema!r},", {table for (table,) in tables})
-
-
-async def upgrade_schema(connection: Connection, schema: str, name: str) -> None:
-    """Apply the pending migrations in one transaction. If several processes start at once, one of them applies the migrations."""
-    known = load_migrations("postgres")
-    found = await read_applied_migrations(connection, schema)
-    if found is not None and not list_pending(name, known, found):
-        return
-    async with _begin_schema_change(connection, schema):
-        await _migrate(connection, schema, name)
-
-
-@asynccontextmanager
-async def _begin_schema_change(connection: Connection, schema: str) -> AsyncIterator[None]:
-    """Run the block in a transaction that changes the schema. A lock keeps other processes from changing the schema."""
-    await connection.begin(writing=True)
-    try:
-        # Building an index on a large table takes long, and another process may be building it right now.
-        await connection.execute(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{PATIENCE:.0f}s'")
-        await connection.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"holdfast {schema}",))
-        yield
-    except BaseException:
-        await connection.rollback()
-        raise
-    await connection.commit()
-
-
-async def _migrate(connection: Connection, schema: str, name: str) -> None:
-    found = await read_applied_migrations(connection, schema)
-    if found is None:
-        await _refuse_other_tables(connection, schema, name)
-        if not await connection.fetch("SELECT 1 FROM pg_namespace WHERE nspname = $1", (schema,)):
-            await connection.execute(f"CREATE SCHEMA {quote_identifier(schema)}")
-        await connection.execute(
-            f"CREATE TABLE {TABLE} (number bigint PRIMARY KEY, name text NOT NULL, checksum text NOT NULL)"
-        )
-    for migration in list_pending(name, load_migrations("postgres"), found or {}):
-        await connection.execute(migration.sql, patience=UPGRADING)
-        row = (migration.number, migration.name, migration.checksum)
-        await connection.fetch(f"INSERT INTO {TABLE} (number, name, checksum) VALUES ($1, $2, $3)", row)  # noqa: S608
+# -- the index ---------------------------------------------------------------
 
 
 _RANKING: Final = (
@@ -238,7 +217,7 @@ class _IndexDatabase(_Database):
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
-        self.extension = pgvector.Extension(partial(_begin_schema_change, schema=self._schema))
+        self.extension = pgvector.Extension(self._begin_schema_change)
 
     async def open(self) -> None:
         """Connect, upgrade the schema, and set up the extension."""

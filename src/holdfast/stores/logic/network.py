@@ -1,15 +1,14 @@
-"""Helpers for stores whose database is a server: timeouts, queues, a cache, and the error for an unknown outcome."""
+"""Helpers for stores whose database is a server: timeouts, queues, and the error for an unknown outcome."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Hashable
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from holdfast.errors import StoreError, StoreUnavailable
 
-T = TypeVar("T")
 PATIENCE: Final = 30.0
 """Maximum seconds to wait for a connection, for the reply to a statement, and for running jobs when a store is closed."""
 RECONNECTING: Final = 3.0
@@ -62,32 +61,3 @@ class Turnstile:
                 turn.set_result(None)
                 return
         del self._queues[key]
-
-
-class SessionCache(Generic[T]):
-    """Caches the sessions that were written most recently.
-
-    A cached session may be out of date, so every write that uses it must check its version.
-    """
-
-    MOST: Final = 2048
-    LARGEST: Final = 8192
-    """Maximum bytes of the profile of a cached session."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[Hashable, T] = OrderedDict()
-
-    def take(self, key: Hashable) -> T | None:
-        """Remove a session from the cache and return it; None if it is not cached."""
-        return self._known.pop(key, None)
-
-    def clear(self) -> None:
-        """Remove all sessions."""
-        self._known.clear()
-
-    def put(self, key: Hashable, known: T, size: int) -> None:
-        """Cache a session whose profile has `size` bytes. It stays until it is taken, or evicted by sessions written later."""
-        if size <= self.LARGEST:
-            self._known[key] = known
-            if len(self._known) > self.MOST:
-                self._known.popitem(last=False)

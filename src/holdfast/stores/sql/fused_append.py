@@ -7,11 +7,11 @@ from the previous append. This module does no I/O.
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Hashable
 from functools import cache
 from typing import Any, Final
 
-from holdfast.stores.logic.network import SessionCache
 from holdfast.stores.logic.steps import Many, Query, Row
 from holdfast.stores.sql.statements import load_statements
 
@@ -157,9 +157,30 @@ def _compute_lifecycle(row: Row) -> Row:
     return (used, *ended, used + ttl if ttl else None)
 
 
-class LastKnownRows(SessionCache[Row]):
-    """Caches the rows (`session_rows`) of recently written sessions."""
+class LastKnownRows:
+    """Caches the rows (`session_rows`) of the sessions that were written most recently.
+
+    A cached row may be out of date, so every write that uses it must check the session's version.
+    """
+
+    MOST: Final = 2048
+    LARGEST: Final = 8192
+    """Maximum bytes of the profile of a cached session."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Hashable, Row] = OrderedDict()
+
+    def take(self, key: Hashable) -> Row | None:
+        """Remove a row from the cache and return it; None if it is not cached."""
+        return self._known.pop(key, None)
+
+    def clear(self) -> None:
+        """Remove all rows."""
+        self._known.clear()
 
     def keep(self, key: Hashable, row: Row) -> None:
-        """Cache a row until it is taken or evicted."""
-        self.put(key, row, sum(len(column or b"") for column in row[_PROFILE]))
+        """Cache a row until it is taken, or evicted by those of sessions written later."""
+        if sum(len(column or b"") for column in row[_PROFILE]) <= self.LARGEST:
+            self._known[key] = row
+            if len(self._known) > self.MOST:
+                self._known.popitem(last=False)

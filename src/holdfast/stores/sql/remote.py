@@ -19,7 +19,8 @@ import asyncio
 import random
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import AbstractAsyncContextManager
 from time import monotonic
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, cast
 
@@ -32,8 +33,9 @@ from holdfast.stores.base import Store
 from holdfast.stores.logic.network import NAME, PATIENCE, RECONNECTING, Turnstile, check_loop, make_unknown_outcome
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps, do_nothing
 from holdfast.stores.sql.address import parse_address
-from holdfast.stores.sql.migrations import Migration
+from holdfast.stores.sql.migrations import Migration, list_pending, load_migrations, refuse_other_tables
 from holdfast.stores.sql.pool import Pool, PooledConnection
+from holdfast.stores.sql.statements import load_statements
 
 T = TypeVar("T")
 ATTEMPTS: Final = 12
@@ -178,20 +180,20 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
 
     Args:
         name: address of the server without credentials, for messages.
-        statements: the compiled statements, by name.
         size: maximum number of connections.
     """
 
+    dialect: ClassVar[str]
     durable = True
     _closed = True
     """True before `__init__` has finished, and after `close`."""
 
-    def __init__(self, name: str, statements: Mapping[str, str], size: int) -> None:
+    def __init__(self, name: str, size: int) -> None:
         self._name = self._place = name
         """Name of the server in messages. While the database is being opened, it is the address; afterwards it is `NAME`, which
         shows no address.
         """
-        self._statements = statements
+        self._statements = load_statements(self.dialect)
         self._pool: Pool[ConnectionT] = Pool(self._connect, size)
         self._turnstile = Turnstile()
         self._jobs: set[asyncio.Task[Any]] = set()
@@ -202,9 +204,53 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
     async def _connect(self) -> ConnectionT:
         """Open a connection. Raises `ConnectionLost` if another attempt may succeed."""
 
+    # -- the schema ------------------------------------------------------------
+
     @abstractmethod
+    async def _read_applied(self, connection: ConnectionT) -> dict[int, str] | None:
+        """Return the checksums of applied migrations by number, or None if the database has no Holdfast tables."""
+
+    @abstractmethod
+    async def _list_tables(self, connection: ConnectionT) -> list[str]:
+        """Return the names of all tables."""
+
+    @abstractmethod
+    def _begin_schema_change(self, connection: ConnectionT) -> AbstractAsyncContextManager[None]:
+        """Keep other processes from changing the schema while the block runs."""
+
+    @abstractmethod
+    async def _create_migrations_table(self, connection: ConnectionT) -> None:
+        """Create the table of applied migrations."""
+
+    @abstractmethod
+    async def _apply_migration(self, connection: ConnectionT, migration: Migration) -> None:
+        """Apply a migration, and record that it was applied."""
+
+    async def _find_pending(self, connection: ConnectionT, job: Job[Any], attempt: int) -> tuple[Migration, ...]:
+        """Return the pending migrations. Raise `StoreUnavailable` if the database belongs to another program."""
+        found = await self._read_applied(connection)
+        if found is None:
+            refuse_other_tables(self._schema_name, await self._list_tables(connection))
+        return list_pending(self._name, load_migrations(self.dialect), found or {})
+
     async def _upgrade_schema(self, connection: ConnectionT, job: Job[None], attempt: int) -> None:
-        """Upgrade the schema. Raises an error if the database cannot be used."""
+        """Apply the pending migrations. If several processes start at once, one of them does so while the others wait."""
+        found = await self._read_applied(connection)
+        if found is not None and not list_pending(self._name, load_migrations(self.dialect), found):
+            return
+        async with self._begin_schema_change(connection):
+            pending = await self._find_pending(connection, job, attempt)  # another process may have applied them
+            if await self._read_applied(connection) is None:
+                await self._create_migrations_table(connection)
+            for migration in pending:
+                await self._apply_migration(connection, migration)
+
+    @property
+    def _schema_name(self) -> str:
+        """Name of the database or of the schema in it, for messages about its tables."""
+        return self._name
+
+    # -- opening and closing ---------------------------------------------------
 
     async def open(self) -> None:
         """Connect, and upgrade the schema."""
@@ -215,10 +261,6 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
             self._closed = True
             self._pool.kill()
             raise
-
-    @abstractmethod
-    async def _find_pending(self, connection: ConnectionT, job: Job[Any], attempt: int) -> tuple[Migration, ...]:
-        """Return the migrations that `_upgrade_schema` would apply."""
 
     async def find_pending_migrations(self) -> tuple[Migration, ...]:
         """Connect, return the migrations that `open` would apply, and close the connection."""
@@ -400,23 +442,6 @@ async def _lock_and_query(connection: Connection, name: str, params: Row) -> Row
         rows = await connection.query(name, params)
         if len(rows) <= len(locked):
             return rows
-
-
-async def run_steps(connection: Connection, steps: Steps[T]) -> T:
-    """Run an operation's statements on a connection and return its result, without locks and retries."""
-    rows = cast(Rows, ())
-    try:
-        step = next(steps)
-        while True:
-            if isinstance(step, Many):
-                await connection.many(step.name, list(step.rows))
-                rows = ()
-            else:
-                rows = await connection.query(step.name, step.params)
-            step = steps.send(rows)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
 
 
 class RemoteStore(Store):
