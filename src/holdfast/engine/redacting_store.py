@@ -40,6 +40,7 @@ from holdfast.tokens import STORED
 from holdfast.wire.exports import Imported
 
 R = TypeVar("R", bound=RecordChange)
+T = TypeVar("T")
 _LONG_CHARS: Final = 64_000
 """Maximum number of characters of memories that are checked on the event loop. Longer ones are checked in a thread."""
 
@@ -104,7 +105,7 @@ class RedactingStore(StoreWrapper):
 
         Like most methods of this class, this raises `SecretBlocked` if the guard refuses a secret in the data.
         """
-        cleaned, sweep = await self._clean(lambda sweep: _clean_session(sweep, new), new.system_messages)
+        cleaned, sweep = await self._clean(lambda sweep: _clean_session(sweep, new), long=is_long(new.system_messages))
         session = await self.inner.create(cleaned)
         self._guard.record(sweep.findings, new.id)
         return session
@@ -113,15 +114,15 @@ class RedactingStore(StoreWrapper):
         self, ref: SessionRef, patch: SessionPatch, *, timestamp: int, expect: int | None = None
     ) -> Session:
         """Update a session."""
-        cleaned, sweep = await self._clean(lambda sweep: _clean_patch(sweep, patch), ())
+        cleaned, sweep = await self._clean(lambda sweep: _clean_patch(sweep, patch))
         session = await self.inner.update(ref, cleaned, timestamp=timestamp, expect=expect)
         self._guard.record(sweep.findings, ref.id)
         return session
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         """Append entries to a session's log."""
-        messages = [entry.message for entry in write.entries]
-        cleaned, sweep = await self._clean(lambda sweep: _clean_append(sweep, write), messages)
+        long = is_long([entry.message for entry in write.entries])
+        cleaned, sweep = await self._clean(lambda sweep: _clean_append(sweep, write), long=long)
         if write.state_expect:
             cleaned = msgspec.structs.replace(cleaned, state_expect=self._clean_expected(write.state_expect))
         appended = await self.inner.append(ref, cleaned)
@@ -131,19 +132,22 @@ class RedactingStore(StoreWrapper):
 
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
         """Replace a session together with its log."""
-        messages = [entry.message for entry in entries]
-        (cleaned, kept), sweep = await self._clean(
-            lambda sweep: (_clean_session(sweep, new), _clean_entries(sweep, entries)), messages
-        )
-        if records := more.get("records"):
-            more["records"] = await self._clean_records(sweep, records)
+        records = more.get("records", ())
+
+        def clean(sweep: Sweep) -> tuple[NewSession, Sequence[NewEntry], Sequence[RecordChange]]:
+            return _clean_session(sweep, new), _clean_entries(sweep, entries), _clean_records(sweep, records)
+
+        long = is_long([entry.message for entry in entries]) or has_long_value(records)
+        (cleaned, kept, kept_records), sweep = await self._clean(clean, long=long)
+        if records:
+            more["records"] = kept_records
         appended = await self.inner.replace(cleaned, kept, **more)
         self._guard.record(sweep.findings, new.id)
         return appended
 
     async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
         """Copy the beginning of a log to a new session. The copied messages are in the store already, so only the session is cleaned."""
-        cleaned, sweep = await self._clean(lambda sweep: _clean_session(sweep, new), ())
+        cleaned, sweep = await self._clean(lambda sweep: _clean_session(sweep, new))
         forked = await self.inner.fork(cleaned, source, stop, pins=pins)
         self._guard.record(sweep.findings, new.id)
         return forked
@@ -173,9 +177,8 @@ class RedactingStore(StoreWrapper):
 
         Only the artifact's metadata is checked: its content consists of bytes, and was stored before.
         """
-        sweep = self._guard.sweep()
-        cleaned = msgspec.structs.replace(new, metadata=sweep.clean_value(new.metadata, "metadata", sent=True))
-        sweep.raise_if_blocked()
+        metadata, sweep = await self._clean(lambda sweep: sweep.clean_value(new.metadata, "metadata", sent=True))
+        cleaned = msgspec.structs.replace(new, metadata=metadata)
         added = await self.inner.add_artifact(scope, cleaned, expect=expect, room=room, identity=identity)
         self._guard.record(sweep.findings, getattr(scope, "id", ""))
         return added
@@ -190,9 +193,8 @@ class RedactingStore(StoreWrapper):
         values: Mapping[str, Any] | None = None,
     ) -> ScopedState:
         """Change shared state. Expected values are masked too, so that they compare equal to stored values."""
-        sweep = self._guard.sweep()
-        cleaned, expected = _clean_changes(sweep, delta, sent=True), self._clean_expected(values)
-        sweep.raise_if_blocked()
+        cleaned, sweep = await self._clean(lambda sweep: _clean_changes(sweep, delta, sent=True))
+        expected = self._clean_expected(values)
         changed = await self.inner.change_state(user_id, cleaned, timestamp=timestamp, expect=expect, values=expected)
         self._guard.record(sweep.findings, "")
         return changed
@@ -201,8 +203,7 @@ class RedactingStore(StoreWrapper):
         self, owner: RecordOwner, changes: Sequence[RecordChange], *, timestamp: int, identity: str | None = None
     ) -> ChangedRecords:
         """Change records. Values that are bytes are not checked. Raises `InvalidRequest` for a name that contains a secret."""
-        sweep = self._guard.sweep()
-        cleaned = await self._clean_records(sweep, changes)
+        cleaned, sweep = await self._clean(lambda sweep: _clean_records(sweep, changes), long=has_long_value(changes))
         changed = await self.inner.change_records(owner, cleaned, timestamp=timestamp, identity=identity)
         self._guard.record(sweep.findings, getattr(owner, "id", ""))
         return changed
@@ -214,35 +215,27 @@ class RedactingStore(StoreWrapper):
 
         A memory that a user asked for is refused if the guard refuses secrets; in all others, secrets are only masked.
         """
-        sweep = self._guard.sweep()
         long = sum(len(memory.content) for memory in delta.put) > _LONG_CHARS or bool(delta.diary)
-        cleaned = await run_cpu(lambda: _clean_memories(sweep, delta), long=long)
-        sweep.raise_if_blocked()
+        cleaned, sweep = await self._clean(lambda sweep: _clean_memories(sweep, delta), long=long)
         changed = await self.inner.change_memories(owner, cleaned, timestamp=timestamp, expect=expect)
         self._guard.record(sweep.findings, "")
         return changed
-
-    async def _clean_records(self, sweep: Sweep, records: Sequence[R]) -> list[R]:
-        """Return records with secrets masked. Raises `SecretBlocked` if the guard refuses a secret in them."""
-        cleaned = await run_cpu(lambda: _clean_records(sweep, records), long=has_long_value(records))
-        sweep.raise_if_blocked()
-        return cleaned
 
     def _clean_expected(self, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Mask values that are only compared with stored ones. The secrets found in them are neither counted nor reported."""
         return values and _clean_changes(self._guard.sweep(), values, sent=False)
 
-    async def _clean(self, look: Callable[[Sweep], Any], messages: Sequence[Message]) -> tuple[Any, Sweep]:
-        """Run `look`, which masks the secrets of a write, and return its result and the secrets found.
+    async def _clean(self, clean: Callable[[Sweep], T], *, long: bool = False) -> tuple[T, Sweep]:
+        """Run `clean`, which masks the secrets of a write, and return its result and the secrets found.
 
         Raises `SecretBlocked` if the guard refuses a secret.
 
         Args:
-            look: masks the secrets of the write with the given `Sweep`.
-            messages: the messages of the write; if they are long, a thread is used.
+            clean: masks the secrets of the write with the given `Sweep`.
+            long: True to use a thread, because it may take long.
         """
         sweep = self._guard.sweep()
-        cleaned = await run_cpu(lambda: look(sweep), long=is_long(messages))
+        cleaned = await run_cpu(lambda: clean(sweep), long=long)
         sweep.raise_if_blocked()
         return cleaned, sweep
 
