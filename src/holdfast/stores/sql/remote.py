@@ -339,7 +339,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
 
     async def _run_with_retries(self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]]) -> T:
         """Run `job` until it succeeds or fails, or until the server has rolled it back too often."""
-        attempt, give_up = 0, monotonic() + RECONNECTING
+        attempt, undone, give_up = 0, 0, monotonic() + RECONNECTING
         while True:
             if job.abandoned:
                 raise asyncio.CancelledError
@@ -354,8 +354,9 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
                 if monotonic() > give_up:
                     raise self._make_failure(job, f"cannot be reached: {exc}") from exc.__cause__
             except Retryable as exc:
-                if attempt >= ATTEMPTS:
-                    raise self._make_failure(job, f"undid this {attempt} times: {exc}") from exc.__cause__
+                undone += 1  # attempts to connect do not count
+                if undone > ATTEMPTS:
+                    raise self._make_failure(job, f"undid this {undone} times: {exc}") from exc.__cause__
             except OutcomeUnknown as exc:
                 if job.seen is None or job.unsure or monotonic() > give_up:
                     raise make_unknown_outcome(self._name) from exc.__cause__
