@@ -117,15 +117,7 @@ async def test_malformed_http_is_reported_without_the_key(answer: bytes, kind: t
 # -- cancellation -----------------------------------------------------------------
 
 
-async def test_closing_the_iterator_closes_the_connection() -> None:
-    reply = Reply(text="one two three", hold=Gate(), hold_after=2)
-    async with ScriptedUpstream([reply]) as upstream, model_at(upstream.url) as (model, _):
-        async with closing(model.stream(HI)) as chunks:
-            await anext(chunks)
-        await upstream.until(lambda: upstream.requests[0].disconnected)
-
-
-async def test_cancelled_call_leaves_nothing_for_the_next_one() -> None:
+async def test_closing_the_iterator_closes_the_connection_and_leaves_nothing_for_the_next_call() -> None:
     script: list[Reply | str] = [
         reply for n in range(30) for reply in (Reply(text=f"a{n} b c", hold=Gate(), hold_after=2), f"whole {n}")
     ]
@@ -135,6 +127,7 @@ async def test_cancelled_call_leaves_nothing_for_the_next_one() -> None:
                 await anext(chunks)
             answer = await collect(model.stream(HI))
             assert answer["choices"][0]["message"]["content"] == f"whole {number}"
+        await upstream.until(lambda: all(one.disconnected for one in upstream.requests[::2]))
 
 
 # -- configuration ------------------------------------------------------------------
