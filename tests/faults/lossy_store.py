@@ -122,7 +122,7 @@ async def open_lossy(
     """Open a Holdfast with session `s` on a store with losses, and the store below, without losses."""
     settings = {"clock": Clock(), "index": None, **settings}
     inner, losses = await open_store(url, tenant="default"), Losses({})
-    store: Any = LossyStore(inner, losses)  # type: ignore[abstract]  # the rest is passed on
+    store: Any = LossyStore(inner, losses)
     try:
         async with HoldfastOn(store, **settings) as hf:
             await hf.session("s")

@@ -103,7 +103,7 @@ async def _run_until_crash(
 ) -> bool:
     """Run a process that ends a session and may crash; return True if it did."""
     setup = await open_store(url, tenant="default")
-    store: Any = Mortal(setup, {**fate, "left": 10_000})  # type: ignore[abstract]  # it passes on what it does not define
+    store: Any = Mortal(setup, {**fate, "left": 10_000})
     settings = LifeSettings(sweep=False, session_ttl=1000)
     async with HoldfastOn(store, clock=clock, life=settings) as hf:
         for ear in ears:

@@ -56,8 +56,8 @@ class Counting:
 def count_queries(hf: Holdfast) -> Counting:
     """Start counting the queries to the database of `hf`; all of them pass through it."""
     store = hf.engine.life.store
-    counting = Counting(store.database)  # type: ignore[attr-defined]  # see above
-    store.database = counting  # type: ignore[attr-defined]  # the same
+    counting = Counting(store.database)
+    store.database = counting  # type: ignore[assignment]  # it passes on what it does not define
     return counting
 
 

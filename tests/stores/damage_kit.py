@@ -59,7 +59,7 @@ def _database(store: Store) -> Any:
     """The database behind a store and whatever wraps it."""
     while hasattr(store, "inner"):
         store = store.inner
-    return store.database  # type: ignore[attr-defined]
+    return store.database
 
 
 async def store_with_damaged_text(tmp_path: Path, column: str, table: str = "sessions") -> str:

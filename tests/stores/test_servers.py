@@ -153,7 +153,7 @@ async def test_writers_waiting_for_shared_state_do_not_block_others(server_url: 
     refs = [SessionRef("ann", f"s{at}") for at in range(10)]
     for ref in refs:
         await store.create(session(ref, state={"user:n": Increment()}))
-    database: Any = holder.database  # type: ignore[attr-defined]
+    database: Any = holder.database
     line = await database._pool.acquire()
     await line.begin(writing=True)
     for name in ("scope_get_lock", "scope_get"):

@@ -16,7 +16,7 @@ from holdfast.domain.messages import Message
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.tokens import STORED
 from holdfast.wire.openai import split_system
-from holdfast.wire.sendable import get_own_fields, to_messages
+from holdfast.wire.sendable import parse_sendable
 
 Kind = Literal[
     "instruction",
@@ -164,7 +164,7 @@ def _make_conversation(file: _File, where: str) -> Conversation:
     """
     raw_messages = [{key: value for key, value in message.items() if key != "id"} for message in file.messages]
     try:
-        messages, fields = to_messages(raw_messages), get_own_fields(raw_messages)
+        messages, fields = parse_sendable(raw_messages)
     except (InvalidMessage, InvalidRequest) as exc:
         raise InvalidMessage(f"{where}: {exc}") from exc
     system, rest = split_system(messages)
