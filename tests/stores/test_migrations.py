@@ -66,13 +66,6 @@ async def check_usable(url: str) -> None:
     await store.close()
 
 
-async def test_concurrent_openings_create_the_tables_once(shared_url: str) -> None:
-    for store in await asyncio.gather(*(open_tenant(shared_url) for _ in range(6))):
-        await store.close()
-    assert await list_applied(shared_url) == [one.number for one in load_migrations("sqlite")]
-    await check_usable(shared_url)
-
-
 async def test_a_later_migration_is_applied_once_and_keeps_the_data(
     shared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
