@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -66,12 +66,11 @@ def fit_messages(
         given = move_media_after_results(messages)
     if profile is None:
         return given
-    # The current round of tools begins after the user's last message.
-    current = next((at for at in range(len(given) - 1, -1, -1) if given[at][0].role == "user"), -1) + 1
     fitted: list[Sent] = []
     last, leading = "system", True
-    for at, (before, sources) in enumerate(given):
-        message = _fit_message(before, profile, model, declared, signed=at >= current)
+    each = _fit_each([message for message, _ in given], profile, model, declared)
+    for one, (_, sources) in zip(each, given, strict=True):
+        message = one
         if profile.template:
             if message.role == "system" and not leading:
                 message = message.evolve(role="user", content=add_label(message.content, SYSTEM_NOTE.format(tag="")))
@@ -105,9 +104,8 @@ def move_media_after_results(messages: Iterable[Message]) -> list[Sent]:
             if moved:
                 converted.append((Message(role="user", content=tuple(moved)), results))
                 moved, results = [], ()
-        elif parts := [part for part in message.media if part.type in NATIVE]:
-            content = message.content if isinstance(message.content, tuple) else ()
-            texts = [part for part in content if part not in parts]
+        elif isinstance(message.content, tuple) and (parts := [part for part in message.media if part.type in NATIVE]):
+            texts = [part for part in message.content if part not in parts]
             moved += [Part("text", FROM_RESULT.format(id=message.tool_call_id)), *parts]
             results += (at,)
             message = message.evolve(content=(*texts, Part("text", SHOWN_AFTER)))  # noqa: PLW2901 - the converted message
@@ -115,12 +113,26 @@ def move_media_after_results(messages: Iterable[Message]) -> list[Sent]:
     return [*converted, (Message(role="user", content=tuple(moved)), results)] if moved else converted
 
 
+def _fit_each(
+    messages: Sequence[Message], profile: Profile, model: Any, declared: Collection[Any]
+) -> Iterator[Message]:
+    """Yield each message with the fields, ids and content that the upstream accepts."""
+    # The current round of tools begins after the user's last message.
+    current = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "user"), -1) + 1
+    for at, message in enumerate(messages):
+        if (
+            type(message.content) is str
+            and message.role in ("user", "assistant", "system")
+            and not (message.tool_calls or message.extra or message.name is not None)
+            and (profile.blank or (message.content and not message.content.isspace()))
+        ):
+            yield message  # nearly every message of a long prompt
+        else:
+            yield _fit_message(message, profile, model, declared, signed=at >= current)
+
+
 def _fit_message(given: Message, profile: Profile, model: Any, declared: Collection[Any], *, signed: bool) -> Message:
     role, content, calls = given.role, _read_content(given, profile), given.tool_calls
-    if type(content) is str and content is given.content and role in ("user", "assistant", "system"):
-        plain = not (calls or given.extra) and given.name is None
-        if plain and (profile.blank or (content and not content.isspace())):
-            return given  # nearly every message of a long prompt
     if role == "developer" and not profile.developer:
         role = "system"
     extra = {

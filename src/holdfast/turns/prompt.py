@@ -37,7 +37,7 @@ from holdfast.media.outgoing import prepare_for_model
 from holdfast.memory.checks import find_owners
 from holdfast.models import ModelRequest
 from holdfast.models.codecs.messages import requests as messages_api
-from holdfast.models.codecs.messages.foreign import drop_foreign_fields, is_plain
+from holdfast.models.codecs.messages.foreign import are_plain, drop_foreign_fields
 from holdfast.models.codecs.messages.tools import add_betas, get_instruction, replace_typed_tools
 from holdfast.models.codecs.responses.ids import SECRET_BYTES, make_reference
 from holdfast.models.codecs.responses.notes import CompactionNote
@@ -266,7 +266,7 @@ async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingS
     """Return the messages of a prompt, ready to send, with the media that the model accepts."""
     as_chat = llm.dialect == "openai"
     many = len(built.messages) > INLINE_MESSAGES
-    if as_chat and await run_cpu(lambda: all(map(is_plain, built.messages)), long=many):
+    if as_chat and await run_cpu(are_plain, built.messages, long=many):
         return built.messages
     limits = engine.roster.find_profile(llm, engine.clock())
     prepared = await prepare_for_model(engine.store, ref, built, limits, as_chat=as_chat)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -282,6 +282,17 @@ def to_chat_message(message: Message) -> dict[str, Any]:
     if result_of is not None:
         data["tool_call_id"] = result_of
     return {**data, **message.extra} if message.extra else data
+
+
+def to_chat_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Return messages in Chat Completions format, like `to_chat_message`."""
+    return [
+        {"role": message.role, "content": message.content}
+        if type(message.content) is str
+        and not (message.extra or message.tool_calls or message.name is not None or message.tool_call_id is not None)
+        else to_chat_message(message)
+        for message in messages  # nearly all of a long prompt are plain
+    ]
 
 
 def to_entry_json(entry: Entry) -> dict[str, Any]:

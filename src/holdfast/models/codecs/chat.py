@@ -14,7 +14,7 @@ from holdfast.domain.profiles import Profile
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Progress, Reasoning, Text, Usage
 from holdfast.models.base import ModelRequest
 from holdfast.models.fitting import fit_messages
-from holdfast.wire.openai import format_arguments, make_function_id, parse_messages, to_chat_message
+from holdfast.wire.openai import format_arguments, make_function_id, parse_messages, to_chat_message, to_chat_messages
 
 Json = dict[str, Any]
 HEAD: Final = frozenset({"id", "created", "model", "system_fingerprint", "service_tier"})
@@ -35,7 +35,7 @@ def encode_request(request: ModelRequest, profile: Profile | None = None) -> Jso
     """
     declared = {_get_name(tool) for tool in request.fields.get("tools") or ()}
     fitted = fit_messages(request.messages, profile, request.fields.get("model"), declared)
-    body: Json = {**request.fields, "messages": [to_chat_message(message) for message, _ in fitted]}
+    body: Json = {**request.fields, "messages": to_chat_messages([message for message, _ in fitted])}
     if profile is not None and profile.declares and not declared:
         called = dict.fromkeys(
             call.name for message, _ in fitted for call in message.tool_calls if call.type != "custom"

@@ -54,13 +54,16 @@ _LOW_BUDGET, _MEDIUM_BUDGET = 4096, 16_384
 # -- messages ----------------------------------------------------------------
 
 
-def is_plain(message: Message) -> bool:
-    """Return True if a message has only text and tool calls, so that it contains nothing specific to a provider."""
-    if message.extra or isinstance(message.content, tuple):
-        return False
-    if message.role == "tool":
-        return message.content is not None
-    return not message.tool_calls or not any(call.extra for call in message.tool_calls)
+def are_plain(messages: Iterable[Message]) -> bool:
+    """Return True if messages have only text and tool calls, so that they contain nothing specific to a provider."""
+    for message in messages:  # one function for all, because each turn checks its whole prompt
+        if message.extra or isinstance(message.content, tuple):
+            return False
+        if message.content is None and message.role == "tool":
+            return False
+        if message.tool_calls and any(call.extra for call in message.tool_calls):
+            return False
+    return True
 
 
 def drop_foreign_fields(message: Message, *, files: bool = False) -> Message:
