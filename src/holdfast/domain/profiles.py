@@ -35,7 +35,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """The role `developer` is known. Otherwise such messages get the role `system`."""
     template: bool = True
     """Roles are those of a chat template: one system message, which is the first; then user and assistant in turns, beginning with the
-    user, where a round of tools belongs to the assistant. A later system message is one of the user that says so."""
+    user, where a round of tools belongs to the assistant. A later system message is one of the user that says so. Content that has only
+    texts is one string."""
     ends_with_user: bool = False
     """A prompt must not end with a reply."""
     nine: bool = False

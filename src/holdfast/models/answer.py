@@ -132,7 +132,9 @@ class AnswerReader:
         usage: list[Delta] = [
             delta for delta in deltas if isinstance(delta, Usage)
         ]  # clients expect it in an event of its own
-        yield from filter(None, ([delta for delta in deltas if not isinstance(delta, Usage)], usage))
+        rest: list[Delta] = [delta for delta in deltas if not isinstance(delta, Usage)]
+        rest += [delta for index, ended in self._finished.items() if not ended for delta in self._decoder.finish(index)]
+        yield from filter(None, (rest, usage))
         self.done = True
 
     def _read_event(self, event: Event) -> Iterable[list[Delta]]:
@@ -143,7 +145,8 @@ class AnswerReader:
             if not self._finished:
                 raise ModelProtocolError(f"{self._where} ended its stream without an answer in it")
             self.done = True
-            return ()
+            unfinished = [index for index, ended in self._finished.items() if not ended]
+            return [self._decoder.finish(index) for index in unfinished]  # some proxies never send a reason
         try:
             chunk = _decode_json(event.data)
         except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -144,8 +144,8 @@ def _fit_message(given: Message, profile: Profile, model: Any, declared: Collect
             extra["reasoning_content"] = extra.get("reasoning_content") or ""
         if not isinstance(content, str | tuple):
             content = None if profile.null else ""
-    if isinstance(content, tuple) and not profile.blank:
-        content = tuple(part for part in content if not is_blank((part,)))
+    if isinstance(content, tuple):
+        content = _fit_parts(content, profile, "" if role == "assistant" else "\n\n")
     if not profile.blank and not calls and is_blank(content):
         content = NO_OUTPUT if role == "tool" else EMPTY
     name = given.name
@@ -173,6 +173,14 @@ def _read_content(message: Message, profile: Profile) -> Content:
     if isinstance(content, tuple):
         return (*content, *(Part("text", text) for text in said))
     return "\n\n".join([*([] if is_blank(content) else [str(content)]), *said]) if said else content
+
+
+def _fit_parts(parts: tuple[Part, ...], profile: Profile, separator: str) -> Content:
+    """Return parts without blank ones. If they are only texts, they become one string, because many templates take no lists."""
+    if not profile.blank:
+        parts = tuple(part for part in parts if not is_blank((part,)))
+    texts = [part.text for part in parts if part.text is not None and not part.extra]
+    return separator.join(texts) if profile.template and len(texts) == len(parts) else parts
 
 
 def _is_accepted(field: str, value: Any, role: str, profile: Profile, model: Any) -> bool:

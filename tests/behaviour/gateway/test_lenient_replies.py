@@ -64,6 +64,7 @@ async def ask(served: Served, api: str, streamed: bool) -> tuple[str, str, list[
     message = answer["choices"][0]["message"]
     functions = [one["function"] for one in message.get("tool_calls") or ()]
     made = [(one["name"], json.loads(one["arguments"] or "{}")) for one in functions]
+    assert answer["choices"][0]["finish_reason"] == ("tool_calls" if made else "stop")
     return message.get("reasoning_content") or "", message.get("content") or "", made
 
 
@@ -146,10 +147,10 @@ CASES: dict[str, tuple[Reply, tuple[str, str, list[tuple[str, Any]]]]] = {
         Reply(message={"content": [{"type": "text", "text": "One "}, {"type": "text", "text": "two."}]}, stream=False),
         ("", "One two.", []),
     ),
-    "a new id on every fragment": (
+    "the name in a later fragment": (
         stream(
-            call(index=0, id="a", function={"name": "f", "arguments": "{"}),
-            call(index=0, id="b", function={"arguments": "}"}),
+            call(index=0, id="a", function={"arguments": "{"}),
+            call(index=0, function={"name": "f", "arguments": "}"}),
         ),
         ("", "", [("f", {})]),
     ),
@@ -169,11 +170,10 @@ CASES: dict[str, tuple[Reply, tuple[str, str, list[tuple[str, Any]]]]] = {
         ),
         ("", "", [("f", {"x": 1}), ("g", {})]),
     ),
-    "a message so far next to the delta": (
+    "a message so far next to the delta, and no reason": (
         Reply(
             chunks=[
                 {"id": "x", "choices": [{"index": 0, "delta": {"content": "a"}, "message": {"content": "a"}}]},
-                {"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
             ]
         ),
         ("", "a", []),

@@ -13,7 +13,7 @@ from tests.behaviour.kit import calls, gateway, result, user
 
 CALL_ID = "call_PTLP8xhu3uwZk4l3nlnrrJha"
 HISTORY: list[dict[str, Any]] = [
-    {"role": "system", "content": "Be brief."},
+    {"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
     {"role": "developer", "content": "Metric units."},
     user("Where is order 7?"),
     {

@@ -115,15 +115,23 @@ class ChatDecoder:
                 numbered = [{**call, "index": at} for at, call in enumerate(calls) if isinstance(call, Mapping)]
                 message = {**message, "tool_calls": numbered}
             self._decode_message(index, message, deltas)
-        extra = {}
+        extra: Json = {}
         if not choice.keys() <= _OF_CHOICE:
             extra = {name: value for name, value in choice.items() if name not in _OF_CHOICE and value is not None}
         if (reason := choice.get("finish_reason")) is not None:
-            deltas.append(Finish("tool_calls" if reason == "function_call" else reason, index, extra))
+            deltas += self.finish(index, reason, extra)
         elif extra:
             deltas += [Opaque(name, value, index, in_message=False) for name, value in extra.items()]
         if isinstance(usage := choice.get("usage"), dict):  # Moonshot
             deltas.append(Usage(usage))
+
+    def finish(self, index: int, reason: str = "stop", extra: Json | None = None) -> list[Delta]:
+        """Return the deltas that end a choice. With calls, `stop` becomes `tool_calls`: agents run the calls of no other reply."""
+        decoder = self._calls.get(index)
+        calls = [] if decoder is None else list(decoder.start_nameless(index))
+        if reason == "function_call" or (reason == "stop" and decoder is not None):
+            reason = "tool_calls"
+        return [*calls, Finish(reason, index, extra or {})]
 
     def _decode_message(self, index: int, message: Mapping[str, Any], deltas: list[Delta]) -> None:
         """Add the deltas of a message: reasoning first, then other fields, text and calls, in which order models make them."""
@@ -137,7 +145,7 @@ class ChatDecoder:
         others = message.keys() - {"role", "content", "tool_calls", name}
         deltas += [Opaque(key, message[key], index) for key in message if key in others and message[key] is not None]
         deltas += _decode_content(message.get("content"), index)
-        if isinstance(calls, list):
+        if isinstance(calls, list) and calls:
             decoder = self._calls.setdefault(index, _CallDecoder())
             for call in calls:
                 if isinstance(call, Mapping):
@@ -161,7 +169,7 @@ def _decode_content(content: Any, index: int) -> Iterable[Delta]:
 
 
 class _OpenCall:
-    __slots__ = ("call_id", "ending", "kind", "name", "number", "position")
+    __slots__ = ("call_id", "ending", "extra", "kind", "name", "number", "position", "started", "text")
 
     def __init__(self, number: int, position: Any) -> None:
         self.number = number
@@ -172,6 +180,16 @@ class _OpenCall:
         self.kind = "function"
         self.ending = ""
         """The last character of its arguments so far."""
+        self.started = False
+        self.text = ""
+        self.extra: Json = {}
+        """What came before its name, as its text did. Clients expect the name in the first fragment of a call."""
+
+    def start(self, choice: int) -> Iterator[Delta]:
+        self.started = True
+        yield CallStart(self.number, self.call_id, self.name, choice, self.kind, self.extra)
+        if self.text:
+            yield CallArguments(self.number, self.text, choice, self.kind)
 
 
 class _CallDecoder:
@@ -199,13 +217,22 @@ class _CallDecoder:
             free = isinstance(position, int) and position not in used
             call = _OpenCall(position if free else max(used, default=-1) + 1, position)  # type: ignore[arg-type]
             call.kind = item.get("type") or key
-            call.call_id = item.get("id") or (f"call_{call.number}" if name else None)
             self._calls.append(call)
-            yield CallStart(call.number, call.call_id, name, choice, call.kind, extra)
-            extra = {}
         call.name, call.ending = call.name or name, text.rstrip()[-1:] or call.ending
-        if text or extra:
-            yield CallArguments(call.number, text, choice, call.kind, extra)
+        call.call_id = call.call_id or item.get("id") or (f"call_{call.number}" if name else None)
+        if call.started:
+            if text or extra:
+                yield CallArguments(call.number, text, choice, call.kind, extra)
+            return
+        call.text, call.extra = call.text + text, {**call.extra, **extra}
+        if name:
+            yield from call.start(choice)
+
+    def start_nameless(self, choice: int) -> Iterator[Delta]:
+        """Yield the deltas of the calls whose name never came."""
+        for call in self._calls:
+            if not call.started:
+                yield from call.start(choice)
 
     def _find(self, position: Any, call_id: Any, name: Any, text: str) -> _OpenCall | None:
         """Return the call that an item continues; None if it starts a new call."""
