@@ -213,7 +213,8 @@ def _parse_record(data: bytes) -> Record:
 
 
 def _to_hit(data: dict[str, Any]) -> FoundRecord:
-    return msgspec.convert({**data, "record": _to_record(data)}, FoundRecord)
+    named = {name: data[name] for name in ("score", "parts", "snippet")}
+    return FoundRecord(record=_to_record(data), highlights=tuple(map(tuple, data["highlights"])), **named)
 
 
 _parse_namespaces: Final = parse_page(lambda one: parse_path(one["id"]))
