@@ -251,7 +251,8 @@ async def locate_session(call: Call, body: Mapping[str, Any], request_input: Loc
     check_body(responder, body)
     request_input.check(responder)
     if (unasked := find_unasked_result(None, request_input.incoming)) is not None:
-        raise make_result_error(unasked)  # a new session has no call for it
+        first = unasked is request_input.incoming[0]  # a new session has no call for it
+        raise make_result_error(unasked) if first else make_result_error(unasked, "messages")
     if not request_input.incoming:
         if not request_input.system and session_id is not None and not keyed:
             raise errors.SessionNotFound(session_id)

@@ -472,25 +472,27 @@ async def answer_again(turn: Turn, start: int) -> None:
 
 
 def find_unasked_result(session: Session | None, messages: Sequence[Message]) -> Message | None:
-    """Return the first tool result at the beginning of `messages` that belongs to no open call; None if each one has a call.
+    """Return the first tool result whose call comes before it neither in the session nor in `messages`; None if each one has a call.
 
     Args:
-        session: the session as last read; None: a new session.
+        session: the session as last read, of whose calls the open ones count, for results at the beginning; None: a new session.
         messages: messages to be written after the session's log.
     """
-    open_calls = session.tail.open_calls if session else ()
+    calls = set(session.tail.open_calls) if session else set()
     for message in messages:
-        if message.role != "tool":
+        if message.role == "tool":
+            if message.tool_call_id not in calls:
+                return message
+        elif session is not None:
             return None
-        if message.tool_call_id not in open_calls:
-            return message
+        calls.update(call.id for call in message.tool_calls)
     return None
 
 
-def make_result_error(message: Message) -> InvalidMessage:
+def make_result_error(message: Message, param: str = "messages[0].tool_call_id") -> InvalidMessage:
     """Return the error for a tool result whose call is not in the session."""
     text = f"the result of call {message.tool_call_id!r:.100} has no matching call: send the assistant message with the call first"
-    return InvalidMessage(text, param="messages[0].tool_call_id")
+    return InvalidMessage(text, param=param)
 
 
 async def check_results(

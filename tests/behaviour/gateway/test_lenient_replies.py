@@ -171,11 +171,7 @@ CASES: dict[str, tuple[Reply, tuple[str, str, list[tuple[str, Any]]]]] = {
         ("", "", [("f", {"x": 1}), ("g", {})]),
     ),
     "a message so far next to the delta, and no reason": (
-        Reply(
-            chunks=[
-                {"id": "x", "choices": [{"index": 0, "delta": {"content": "a"}, "message": {"content": "a"}}]},
-            ]
-        ),
+        Reply(chunks=[{"id": "x", "choices": [{"index": 0, "delta": {"content": "a"}, "message": {"content": "a"}}]}]),
         ("", "a", []),
     ),
     "a first chunk of filters": (

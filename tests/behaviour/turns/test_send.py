@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.testing import Gate, Reply
-from tests.behaviour.kit import World, answer_of, assistant, gateway, refused, result, texts, through, user
+from tests.behaviour.kit import World, answer_of, assistant, calls, gateway, refused, result, texts, through, user
 from tests.behaviour.kit.voice import CONTENTS, HEARD, JOKE
 
 DOORS = ("library", "connect", "rest")
@@ -200,8 +200,9 @@ async def test_an_empty_request_answers_the_last_message(world: World) -> None:
 @through("rest")
 async def test_a_result_without_its_call_creates_no_session(world: World) -> None:
     async with world.open(script=["never"]) as hf:
-        with refused("invalid_message", "no matching call"):
-            await hf.session("s").send(result("c1", "found"))
+        for first in ((), (user("Find it."), calls(("c2", "find", {})))):
+            with refused("invalid_message", "the result of call 'c1' has no matching call"):
+                await hf.session("s").send(*first, result("c1", "found"))
         assert await hf.sessions() == []
         assert hf.upstream.requests == []
 
