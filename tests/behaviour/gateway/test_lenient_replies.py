@@ -147,12 +147,13 @@ CASES: dict[str, tuple[Reply, tuple[str, str, list[tuple[str, Any]]]]] = {
         Reply(message={"content": [{"type": "text", "text": "One "}, {"type": "text", "text": "two."}]}, stream=False),
         ("", "One two.", []),
     ),
-    "the name in a later fragment": (
+    "a name in a later fragment, and in none": (
         stream(
             call(index=0, id="a", function={"arguments": "{"}),
             call(index=0, function={"name": "f", "arguments": "}"}),
+            call(index=1, function={"arguments": "{}"}),
         ),
-        ("", "", [("f", {})]),
+        ("", "", [("f", {}), ("", {})]),
     ),
     "names and ids sent again": (
         stream(

@@ -229,9 +229,10 @@ class _CallDecoder:
             yield from call.start(choice)
 
     def start_nameless(self, choice: int) -> Iterator[Delta]:
-        """Yield the deltas of the calls whose name never came."""
+        """Yield the deltas of the calls whose name never came. Their empty name lets an agent tell the model that no such tool exists."""
         for call in self._calls:
             if not call.started:
+                call.name, call.call_id = "", call.call_id or f"call_{call.number}"
                 yield from call.start(choice)
 
     def _find(self, position: Any, call_id: Any, name: Any, text: str) -> _OpenCall | None:
