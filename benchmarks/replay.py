@@ -18,6 +18,7 @@ from benchmarks.run import Run
 from benchmarks.tables import Column, Figure, Table, format_count, format_decimal, format_duration, format_share
 from benchmarks.timing import report
 from holdfast.context.build import PRIMING, WorkingSet
+from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import Message
 from holdfast.replay import (
     SCRIPTED,
@@ -33,7 +34,7 @@ from holdfast.replay import (
 )
 from holdfast.replay.player import Player, play_call
 from holdfast.replay.prompt_checks import SessionTexts
-from holdfast.tokens import STORED, TokenCounter
+from holdfast.tokens import STORED
 from holdfast.wire.openai import split_system
 from holdfast.wire.transcripts import Recording
 

@@ -12,12 +12,13 @@ from holdfast.context.dialects import Dialect
 from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import make_strategy
 from holdfast.context.view import ViewState, decode_state, encode_state
+from holdfast.domain.counting import TokenCounter
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import BudgetTooSmall
 from holdfast.replay import chain_sessions, has_orphan, has_task
-from holdfast.tokens import STORED, TokenCounter
+from holdfast.tokens import STORED
 from holdfast.wire.openai import parse_messages, split_system
 from holdfast.wire.transcripts import Recording
 from tests.amounts import sampling_step

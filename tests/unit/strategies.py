@@ -21,10 +21,11 @@ from holdfast.context.dialects import Dialect
 from holdfast.context.recalled import CLOSING, OPENING, ItemKind, Recall, RecalledItem, RecalledKind
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
 from holdfast.context.strategies import Strategy, make_strategy
+from holdfast.domain.counting import TokenCounter
 from holdfast.domain.log import erase_content, extend, rewind
 from holdfast.domain.messages import GENESIS, Content, Message, Part, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail
-from holdfast.tokens import STORED, TokenCounter, get_counter
+from holdfast.tokens import STORED, get_counter
 
 COUNTERS: dict[str, TokenCounter] = {"o200k": STORED, "cl100k": get_counter("gpt-4"), "estimate": get_counter("claude")}
 UNLIMITED = 10**9

@@ -14,11 +14,11 @@ from hypothesis.strategies import DrawFn
 from msgspec import UNSET
 
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.cut import ModelCount
 from holdfast.context.dialects import RESERVE, Dialect, adapt_messages, parse_arguments, parse_thoughts
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.strategies import make_strategy
 from holdfast.context.units import has_content
+from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.domain.refusals import Refusal
 from holdfast.domain.session import Entry
@@ -355,7 +355,7 @@ def test_the_request_takes_no_more_tokens_than_counted(
     assert _count_turns(turns(built.messages, request.dialect), request.count) <= counted + RESERVE
 
 
-def _count_turns(sent: Sequence[Json], count: ModelCount) -> int:
+def _count_turns(sent: Sequence[Json], count: TokenCounter) -> int:
     """Return the tokens of turns in a provider's format, with OpenAI's fixed overheads and without media."""
     total = 0
     for turn in sent:
@@ -365,7 +365,7 @@ def _count_turns(sent: Sequence[Json], count: ModelCount) -> int:
     return total
 
 
-def _count_block(block: Json, count: ModelCount) -> int:
+def _count_block(block: Json, count: TokenCounter) -> int:
     if "functionCall" in block or block.get("type") == "tool_use":
         call = block.get("functionCall", block)
         return count.text(call["name"]) + count.text(msgspec.json.encode(call.get("args", call.get("input"))).decode())

@@ -17,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import tokens
+from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import Message, Part
 from holdfast.errors import HoldfastError
-from holdfast.tokens import STORED, TokenCounter, get_counter
+from holdfast.tokens import STORED, get_counter
 
 CL100K = get_counter("gpt-4")
 ESTIMATE = get_counter("somebody-elses-model")

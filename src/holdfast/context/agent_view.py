@@ -25,9 +25,10 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.context.cut import Count, cut
+from holdfast.context.cut import cut
 from holdfast.context.escaping import escape_inline, escape_name, format_tag
 from holdfast.context.units import MessageOverride, Unit
+from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import UNSPOKEN_PARTS, Content, Message, Part, ToolCall
 from holdfast.domain.session import BRANCH, HAND_OVER, JOINED, STEP, TRANSFER, TRANSFERRED, Entry
 
@@ -147,7 +148,7 @@ def parse_transfer(call: ToolCall, result: Entry | None) -> tuple[str, str] | No
 
 
 def shorten_relayed(
-    override: MessageOverride, tokens: int, *, count: Count, loads: bool = False, marker: str = ""
+    override: MessageOverride, tokens: int, *, count: TokenCounter, loads: bool = False, marker: str = ""
 ) -> Message:
     """Shorten another agent's message to `tokens` tokens if possible. Its heading is never cut.
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 import msgspec
 
 from holdfast.context import explain
-from holdfast.context.cut import MIN_CUT, ModelCount
+from holdfast.context.cut import MIN_CUT
 from holdfast.context.dialects import RESERVE, Dialect, adapt_messages, is_added
 from holdfast.context.explain import BuildRecord, CompactionSize, Run
 from holdfast.context.prefix_diff import PromptSnapshot, describe_prefix, find_break
@@ -32,6 +32,7 @@ from holdfast.context.view import FoldedView, ViewState, make_view
 from holdfast.context.window import Room, Window
 from holdfast.domain.budget import Budget
 from holdfast.domain.calibration import Measure, MeasuredCount
+from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import Message
 from holdfast.domain.refusals import Refusal
 from holdfast.domain.session import Entry, StoredCompaction
@@ -52,7 +53,7 @@ _SHORT: Final = 1_000
 
 @lru_cache(maxsize=256)
 def _count_system(count: Any, content: str) -> int:
-    """Return the tokens of a system message; 0 if it is empty. `count` is a `ModelCount`."""
+    """Return the tokens of a system message; 0 if it is empty. `count` is a `TokenCounter`."""
     message = Message(role="system", content=content)
     tokens: int = count.message(message) if has_content(message) else 0
     return tokens
@@ -81,7 +82,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The strategy, the budget and all other inputs of a working set, except the log."""
 
     strategy: Strategy
-    count: ModelCount
+    count: TokenCounter
     """The token counter of the model."""
     input_budget: int
     """Maximum tokens of the whole prompt: `Budget.input`, or less if a provider rejected a prompt as too long."""

@@ -7,14 +7,15 @@ Media and long unknown fields cannot be shortened. They are replaced by a text t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import msgspec
 
 from holdfast.context.escaping import escape_lines, escape_name, format_tag
 from holdfast.domain.artifact import LOADER, format_result_name
+from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.domain.provider_items import DETAILS
 from holdfast.limits import DEPTH
@@ -68,40 +69,9 @@ _SURE_CHARS = 2
 fits."""
 
 
-class Count(Protocol):
-    """Counts tokens for one model. The implementations are in `holdfast.tokens`."""
-
-    def text(self, text: str) -> int:
-        """Return the number of tokens of a text."""
-
-    def message(self, message: Message) -> int:
-        """Return the number of tokens of a message, including those that the provider adds for each message."""
-
-
-class ModelCount(Count, Protocol):
-    """A token counter that also counts tool schemas and describes its accuracy. The implementations are in `holdfast.tokens`."""
-
-    @property
-    def name(self) -> str:
-        """Name of the counter, as shown by `explain`."""
-
-    @property
-    def exact(self) -> bool:
-        """True if the counter uses the model's own tokenizer."""
-
-    @property
-    def margin(self) -> float:
-        """Maximum relative error of an estimating counter. Its counts already include it. 0.0 for an exact counter."""
-
-    @property
-    def factor(self) -> float:
-        """Factor that turns a stored (o200k) count of ordinary text into an upper bound of this counter's count; 1.0 for o200k itself."""
-
-    def tools(self, schemas: Sequence[Mapping[str, Any]]) -> int:
-        """Return the number of tokens of tool schemas."""
-
-
-count_piece = cast("Callable[[Count, str], int]", lru_cache(maxsize=4_096)(lambda count, piece: count.text(piece)))
+count_piece = cast(
+    "Callable[[TokenCounter, str], int]", lru_cache(maxsize=4_096)(lambda count, piece: count.text(piece))
+)
 """Return the tokens of a line or a statement. Cached, because consecutive digests have most lines in common."""
 
 
@@ -115,7 +85,7 @@ def cut(
     tokens: int,
     *,
     seq: int,
-    count: Count,
+    count: TokenCounter,
     loads: bool = False,
     marker: str = "",
     keeps_item: bool = False,
@@ -152,7 +122,7 @@ def cut(
     )
 
 
-def make_stub(message: Message, tokens: int, *, seq: int, count: Count, marker: str = "") -> Message:
+def make_stub(message: Message, tokens: int, *, seq: int, count: TokenCounter, marker: str = "") -> Message:
     """Return the task anchor shortened to at most `tokens` tokens, in the form `[original task: …]`. The arguments are those of `cut`.
 
     A message that already fits is returned unchanged. At least `STUB_LEAST` characters of the task are kept, even if they exceed the limit,
@@ -181,7 +151,7 @@ _Made = Callable[[float], Message]
 """A function that returns a message with a given fraction of its text. A larger fraction never gives a smaller message."""
 
 
-def _find_fitting(families: Sequence[_Made], tokens: int, count: Count) -> Message:
+def _find_fitting(families: Sequence[_Made], tokens: int, count: TokenCounter) -> Message:
     """Try functions in order, and return the largest message that fits, made by the first function that can make one that fits.
 
     If no function can, return the smallest message that any of them makes.
@@ -200,7 +170,7 @@ def _find_fitting(families: Sequence[_Made], tokens: int, count: Count) -> Messa
     return min(smallest, key=count.message)
 
 
-def _find_largest(made: _Made, tokens: int, count: Count) -> Message:
+def _find_largest(made: _Made, tokens: int, count: TokenCounter) -> Message:
     """Return approximately the largest message that `made` returns and that fits. If none fits, return `made(0.0)`.
 
     The first fraction tried is small, because counting the tokens of megabytes of text is slow. The next fractions are found by linear

@@ -15,8 +15,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
-from holdfast.context.cut import Count
 from holdfast.context.escaping import MARKER_LETTERS, format_envelope, to_json_line, with_marker
+from holdfast.domain.counting import TokenCounter
 from holdfast.domain.memory import Memory
 from holdfast.domain.messages import Message
 from holdfast.durations import to_utc
@@ -200,7 +200,7 @@ def compute_session_room(limit: int, free: int) -> int:
 
 
 def make_block(
-    recall: Recall, room: int, count: Count, content: PromptContent, *, marker: str = "", own: int = 0
+    recall: Recall, room: int, count: TokenCounter, content: PromptContent, *, marker: str = "", own: int = 0
 ) -> RecalledBlock | None:
     """Return the recalled block of a prompt; None if there is nothing to recall, or if no item fits.
 
@@ -245,7 +245,7 @@ def _get_position(item: RecalledItem) -> tuple[int | None, tuple[int, int] | Non
     return item.seq, item.span
 
 
-def _choose_passages(items: Sequence[RecalledItem], room: int, own: int, count: Count) -> list[RecalledItem]:
+def _choose_passages(items: Sequence[RecalledItem], room: int, own: int, count: TokenCounter) -> list[RecalledItem]:
     """Return the best passages of the session that fit, best first. If not even the best one fits, it is cut.
 
     Args:
@@ -268,7 +268,7 @@ def _choose_passages(items: Sequence[RecalledItem], room: int, own: int, count: 
 
 
 def _choose_items(
-    items: Sequence[RecalledItem], budgets: Mapping[RecalledKind, int], room: int, count: Count
+    items: Sequence[RecalledItem], budgets: Mapping[RecalledKind, int], room: int, count: TokenCounter
 ) -> list[RecalledItem]:
     """Return the items that fit into the budget of their kind and into `room`. Duplicates are left out, and long items are cut."""
     shares: dict[ItemKind, int] = {kind: budget for kind, budget in budgets.items()}  # noqa: C416 - of more kinds
@@ -288,7 +288,7 @@ def _choose_items(
     return chosen
 
 
-def _fit_item(item: RecalledItem, tokens: int, count: Count) -> tuple[RecalledItem, int] | None:
+def _fit_item(item: RecalledItem, tokens: int, count: TokenCounter) -> tuple[RecalledItem, int] | None:
     """Return an item, shortened if it needs more than `tokens` tokens, and its token count; None if `tokens` is too small."""
     if tokens < LEAST_ITEM:
         return None
@@ -359,7 +359,7 @@ class Introduction(msgspec.Struct, frozen=True, gc=False):
 
 
 def make_introduction(
-    memories: Iterable[Memory], began: int, room: int, count: Count, *, marker: str = ""
+    memories: Iterable[Memory], began: int, room: int, count: TokenCounter, *, marker: str = ""
 ) -> Introduction | None:
     """Return the introduction of a session; None if there are no memories for it, or if none fits.
 

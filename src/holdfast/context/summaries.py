@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.context.cut import MIN_CUT, Count, compute_cut_floor
+from holdfast.context.cut import MIN_CUT, compute_cut_floor
 from holdfast.context.digest.speech import is_courtesy
 from holdfast.context.digest.texts import split_text
 from holdfast.context.escaping import END, escape_inline, escape_lines, format_tag, make_delimiter
@@ -25,6 +25,7 @@ from holdfast.context.units import MessageOverride, Unit, group_units, list_mess
 from holdfast.context.values import DATE, NUMBERED, split_words, weigh_value
 from holdfast.context.view import FoldedView, ViewState
 from holdfast.context.window import ANCHOR_SHARE, NO_CANDIDATES, Block, Compaction, Room, Window
+from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, StoredCompaction
 from holdfast.recall.terms import extract_terms
@@ -170,7 +171,7 @@ def _count_freed_tokens(window: Window, leaving: Iterable[Unit]) -> int:
 # -- the view after a summary -------------------------------------------------
 
 
-def make_compaction(text: str, *, first: int, last: int, total: int, count: Count, marker: str) -> Compaction:
+def make_compaction(text: str, *, first: int, last: int, total: int, count: TokenCounter, marker: str) -> Compaction:
     """Return the compaction of a summary: its text escaped and labelled as data, with its token count.
 
     Args:
@@ -187,13 +188,13 @@ def make_compaction(text: str, *, first: int, last: int, total: int, count: Coun
     return Compaction(first, last, labelled, size, kind="summary", total=total)
 
 
-def load_compaction(stored: StoredCompaction, count: Count, marker: str) -> Compaction:
+def load_compaction(stored: StoredCompaction, count: TokenCounter, marker: str) -> Compaction:
     """Return the compaction of a stored summary, with its tokens as `count` counts them."""
     first, last, total = stored.first, stored.last, stored.total
     return make_compaction(stored.text, first=first, last=last, total=total, count=count, marker=marker)
 
 
-def count_room_for_text(first: int, last: int, allowance: int, count: Count, marker: str) -> int:
+def count_room_for_text(first: int, last: int, allowance: int, count: TokenCounter, marker: str) -> int:
     """Return the maximum tokens of a summary's text if the whole message, with its label, may take `allowance` tokens."""
     empty = make_compaction("", first=first, last=last, total=0, count=count, marker=marker)
     return max(1, allowance - empty.tokens - 1)
@@ -500,7 +501,7 @@ def shorten(text: str, chars: int) -> str:
     return text[:head] + _MISSING.format(missing=len(text) - chars) + text[len(text) - (chars - head) :]
 
 
-def join_chunks(texts: Sequence[str], tokens: int, count: Count) -> list[str]:
+def join_chunks(texts: Sequence[str], tokens: int, count: TokenCounter) -> list[str]:
     """Join texts, in order, to larger texts of at most about `tokens` tokens. A text that is longer by itself is shortened."""
     made: list[list[str]] = [[]]
     used = 0
@@ -562,7 +563,7 @@ def clean_answer(text: str) -> str:
     return fenced[1].strip() if fenced else text
 
 
-def find_flaw(answer: Answer, task: Task, count: Count) -> Flaw | None:
+def find_flaw(answer: Answer, task: Task, count: TokenCounter) -> Flaw | None:
     """Return the reason why an answer cannot be used as a summary; None if it can be used.
 
     The answer is not compared with `Task.tokens` here.
@@ -595,7 +596,7 @@ def _is_repetitive(text: str) -> bool:
     )
 
 
-def _compare_with_source(text: str, source: str, task: Task, count: Count) -> Flaw | None:
+def _compare_with_source(text: str, source: str, task: Task, count: TokenCounter) -> Flaw | None:
     """Return the reason why a text cannot be a summary of `source`; None if it can be one."""
     keeps = any(word.casefold() in text.casefold() for word in set(iter_identifiers(source)))
     if not keeps and len(text) <= _SHORT and _REFUSAL.match(text.replace(_APOSTROPHE, "'")):

@@ -22,8 +22,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from holdfast.context.agent_view import shorten_relayed
-from holdfast.context.cut import MIN_CUT, Count, cut, make_stub
+from holdfast.context.cut import MIN_CUT, cut, make_stub
 from holdfast.context.units import MessageOverride, SourcedMessage, Unit, list_messages, update_standing
+from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import Message
 from holdfast.domain.refusals import Refusal, read_refusals
 from holdfast.domain.session import Entry
@@ -44,7 +45,7 @@ class Room(msgspec.Struct, frozen=True, gc=False):
 
     tokens: int
     """Maximum tokens of the conversation. Compactions count, the system prompt and tool schemas do not."""
-    count: Count
+    count: TokenCounter
     factor: float = 1.0
     """Multiply a stored (o200k) count by this factor to get an upper bound of the model's own count."""
     loads: bool = False

@@ -17,6 +17,7 @@ import anyio.to_thread
 import msgspec
 
 from holdfast.accounting import run_cpu
+from holdfast.domain.counting import TokenCounter
 from holdfast.embedders.base import Embed, check_texts
 from holdfast.embedders.settings import EmbedderSettings
 from holdfast.errors import ContextTooLong, EmbeddingFailed, ModelError, ModelProtocolError, ModelUnavailable
@@ -24,7 +25,7 @@ from holdfast.limits import EMBEDDING_ANSWER_BYTES, EMBEDDING_BATCH_BYTES
 from holdfast.models.client import Options
 from holdfast.models.json_endpoint import PostingClient, describe_failure
 from holdfast.recall.vectors import Vector, to_vector
-from holdfast.tokens import TokenCounter, get_counter
+from holdfast.tokens import get_counter
 
 
 class EmbeddingsClient(PostingClient):

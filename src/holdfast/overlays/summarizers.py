@@ -17,7 +17,6 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Llm, Summarizer
-from holdfast.context.cut import Count
 from holdfast.context.summaries import (
     PROMPT,
     Answer,
@@ -30,6 +29,7 @@ from holdfast.context.summaries import (
     join_chunks,
 )
 from holdfast.context.units import Unit, list_messages
+from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import Message
 from holdfast.errors import ContextTooLong, InvalidRequest, ModelError, ModelRejected, ModelUnavailable
 from holdfast.log.items import get_text
@@ -85,7 +85,7 @@ class SummaryInput(msgspec.Struct, frozen=True, kw_only=True):
     """The previous summary, which the new one must include; None if there is none."""
     tokens: int
     """Maximum tokens of the new summary, counted by `count`."""
-    count: Count
+    count: TokenCounter
     """Token counter of the view."""
     prompt: str = PROMPT
 
@@ -206,7 +206,9 @@ async def _write_by_model(
     return Draft(earlier or "", len(texts), cut)
 
 
-async def _summarize_part(llm: Llm, task: Task, count: Count, spent: SummaryCost, seconds: float) -> tuple[str, bool]:
+async def _summarize_part(
+    llm: Llm, task: Task, count: TokenCounter, spent: SummaryCost, seconds: float
+) -> tuple[str, bool]:
     """Return the summary of one text, and True if its end was cut off.
 
     If the first answer is too long, the model is asked once to shorten it.
@@ -220,7 +222,7 @@ async def _summarize_part(llm: Llm, task: Task, count: Count, spent: SummaryCost
     return cut_to_fit(answer, task.tokens, count.text), count.text(answer) > task.tokens
 
 
-async def _find_flaw(answer: Answer, task: Task, count: Count) -> Flaw | None:
+async def _find_flaw(answer: Answer, task: Task, count: TokenCounter) -> Flaw | None:
     """Return the flaw that makes an answer unusable, or None if the answer is usable.
 
     The check compares the answer with the whole source, so it runs in a thread if the source is long.
@@ -228,7 +230,7 @@ async def _find_flaw(answer: Answer, task: Task, count: Count) -> Flaw | None:
     return await run_cpu(find_flaw, answer, task, count)
 
 
-async def _require_flawless(answer: Answer, task: Task, count: Count) -> str:
+async def _require_flawless(answer: Answer, task: Task, count: TokenCounter) -> str:
     flaw = await _find_flaw(answer, task, count)
     if flaw is not None:
         raise SummaryError(flaw, _WRONG[flaw])

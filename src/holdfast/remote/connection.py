@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -17,7 +17,6 @@ from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound, User
 from holdfast.lifecycle.removal import DeletionPage, RecordedDeletion
 from holdfast.limits import CONNECT_CALL_SECONDS, CONNECT_RETRIES
 from holdfast.numbers import check_whole
-from holdfast.recall.base import SearchMode
 from holdfast.remote.memories import RemoteMemories
 from holdfast.remote.objects import (
     decode,
@@ -32,7 +31,7 @@ from holdfast.remote.objects import (
 from holdfast.remote.records import RemoteRecords
 from holdfast.remote.session import RemoteSession, to_session_body
 from holdfast.remote.state import RemoteState
-from holdfast.remote.transport import Transport, leave_out
+from holdfast.remote.transport import Transport, leave_out, name_order
 from holdfast.search.queries import SearchResults
 from holdfast.sessions.carry_over import CarryOver, find_carried_message
 from holdfast.sessions.catalogue import Sessions
@@ -235,35 +234,18 @@ class RemoteHoldfast:
         check_text(agent, "agent", none=True)
         return RemoteSession(self._transport, session.ref, agent)
 
-    async def sessions(
-        self,
-        *,
-        user_id: str | None = None,
-        agent: str | None = None,
-        status: Literal["active", "closed"] | None = None,
-        since: int | None = None,
-        until: int | None = None,
-        limit: int = 100,
-        after: SessionRef | None = None,
-        descending: bool = True,
-    ) -> SessionPage:
-        """Return a page of sessions, most recently used first.
+    @like(Sessions.sessions)
+    async def sessions(self, given: Arguments) -> SessionPage:
+        """Return a page of sessions, most recently used first: of the user of the connection, or else of all users that the key may see.
 
-        Args:
-            user_id: only sessions of this user; None: of the user of the connection, or else of all users that the key may see.
-            agent: only sessions of this agent.
-            status: only sessions with this status.
-            since: only sessions that were last used at this time or later, in milliseconds since the epoch.
-            until: only sessions that were last used before this time.
-            limit: maximum number of sessions.
-            after: begin after this session.
-            descending: False: least recently used first.
+        The arguments and errors are those of `Sessions.sessions`.
         """
-        query: dict[str, Any] = {"agent": agent, "status": status, "since": since, "until": until, "limit": limit}
-        query |= {"user_id": self._user_id if user_id is None else user_id, "order": "desc" if descending else "asc"}
+        after: SessionRef | None = given.pop("after")
+        if given["user_id"] is None:
+            given["user_id"] = self._user_id
         if after is not None:
-            query |= {"after": after.id, "after_user": after.user_id}
-        page = await self._transport.call("GET", *_SESSIONS, query=query, parse=_parse_sessions)
+            given |= {"after": after.id, "after_user": after.user_id}
+        page = await self._transport.call("GET", *_SESSIONS, query=name_order(given), parse=_parse_sessions)
         return SessionPage(page.items, page.has_more)
 
     async def delete(self, ref: SessionRef) -> bool:
@@ -360,34 +342,18 @@ class RemoteHoldfast:
         query = {**(query or {}), "user_id": ref.user_id}
         return await self._transport.call(method, *_SESSIONS, ref.id, *path, parse=parse, query=query, **options)
 
-    async def search(
-        self,
-        query: str,
-        user_id: str | None = None,
-        *,
-        mode: SearchMode | None = None,
-        limit: int = 10,
-        after: str | None = None,
-        session_id: str | None = None,
-        agent: str | None = None,
-        role: str | None = None,
-        since: int | None = None,
-        until: int | None = None,
-        time: Literal["auto", "filter", "off"] = "auto",
-        tz: str = "UTC",
-        neighbours: int = 0,
-        session_level: bool = False,
-        rerank: bool = True,
-    ) -> SearchResults:
+    @like(Sessions.search)
+    async def search(self, given: Arguments) -> SearchResults:
         """Search a user's conversations. The arguments and errors are those of `Sessions.search`."""
-        check_flag(session_level, "session_level")
-        check_flag(rerank, "rerank")
-        check_text(query, "query")
-        given: dict[str, Any] = {"q": query, "user_id": self._user_id if user_id is None else user_id, "mode": mode}
-        given |= {"limit": limit, "after": after, "session_id": session_id, "agent": agent, "role": role}
-        given |= {"since": since, "until": until, "time": time, "tz": tz, "neighbours": neighbours, "rerank": rerank}
-        given["level"] = "session" if session_level else "message"
-        return await self._transport.call("GET", "v1", "search", query=given, parse=parse_with(to_results))
+        for name in ("session_level", "rerank"):
+            check_flag(given[name], name)
+        question = given.pop("query")
+        check_text(question, "query")
+        if given["user_id"] is None:
+            given["user_id"] = self._user_id
+        level = "session" if given.pop("session_level") else "message"
+        query = {**given, "q": question, "level": level}
+        return await self._transport.call("GET", "v1", "search", query=query, parse=parse_with(to_results))
 
 
 async def _update_system(handle: RemoteSession, found: Session, wanted: list[dict[str, Any]]) -> None:

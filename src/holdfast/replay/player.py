@@ -13,6 +13,7 @@ from holdfast.context.escaping import derive_marker
 from holdfast.context.strategies import Strategy
 from holdfast.context.view import ViewState
 from holdfast.domain.activity import CACHE_LEAST, compute_prompt_cost, compute_summary_cost
+from holdfast.domain.counting import TokenCounter
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Tail
@@ -20,7 +21,7 @@ from holdfast.errors import BudgetTooSmall
 from holdfast.replay.prompt_checks import SessionTexts, has_orphan, has_task, is_bound, list_blocks, list_values
 from holdfast.replay.specs import Spec
 from holdfast.replay.summaries import SessionSummaries, SummaryWriter
-from holdfast.tokens import STORED, TokenCounter
+from holdfast.tokens import STORED
 from holdfast.wire.openai import split_system
 from holdfast.wire.transcripts import Recording
 

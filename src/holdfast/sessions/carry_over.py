@@ -20,13 +20,13 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
-from holdfast.context.cut import Count
 from holdfast.context.digest.pool import EMPTY, fold, render
 from holdfast.context.escaping import escape_lines, make_delimiter
 from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import make_strategy
 from holdfast.context.summaries import PROMPT, SOURCE_LEAST, cut_to_fit, iter_records, shorten
 from holdfast.context.units import Unit, group_units
+from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
@@ -289,7 +289,7 @@ def _find_writer(engine: Engine, responder: Responder) -> tuple[Writer | None, C
     return engine.roster.find_summarizer(make_strategy(settings).summarizer, responder.llm), settings
 
 
-def _find_limit(writer: Writer | None, how: CarryOver, count: Count) -> int:
+def _find_limit(writer: Writer | None, how: CarryOver, count: TokenCounter) -> int:
     """Return the maximum number of tokens to read from the log for a summary, by the token counts stored in the log."""
     if writer is None:
         return CARRIED_READ_TOKENS
@@ -347,7 +347,9 @@ async def _read_newest(
 # -- writing the text --------------------------------------------------------
 
 
-async def _summarize(writer: Writer | None, source: _Source, how: CarryOver, count: Count, prompt: str) -> str | None:
+async def _summarize(
+    writer: Writer | None, source: _Source, how: CarryOver, count: TokenCounter, prompt: str
+) -> str | None:
     """Return a summary, or None if there is no writer, or if the summary failed or took too long."""
     if writer is None:
         return None
@@ -367,7 +369,7 @@ async def _summarize(writer: Writer | None, source: _Source, how: CarryOver, cou
         return None
 
 
-def _digest_source(source: _Source, tokens: int, count: Count) -> str:
+def _digest_source(source: _Source, tokens: int, count: TokenCounter) -> str:
     """Return a digest: important content that is chosen without a model.
 
     It starts with the beginning of an earlier summary, if there is one.
@@ -381,7 +383,7 @@ def _digest_source(source: _Source, tokens: int, count: Count) -> str:
     return (earlier + render(pool, left, first=first, last=last, count=count)).rstrip()
 
 
-def _quote(source: _Source, tokens: int, count: Count) -> str:
+def _quote(source: _Source, tokens: int, count: TokenCounter) -> str:
     """Return the last messages of the user and the assistant as text, with their roles. Only the oldest of them may be shortened."""
     kept: list[str] = []
     for entry in reversed(source.entries):
@@ -411,7 +413,7 @@ def _format_record(entry: Entry) -> str:
     return "\n".join(iter_records([Unit((plain,))]))
 
 
-def _cut(entry: Entry, tokens: int, count: Count) -> str:
+def _cut(entry: Entry, tokens: int, count: TokenCounter) -> str:
     """Return a message with its middle removed so that it fits into `tokens`, or an empty string if too little would remain."""
     chars = len(entry.message.text)
     for _ in range(_TRIES):

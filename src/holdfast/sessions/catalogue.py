@@ -349,7 +349,6 @@ class Sessions:
         limit: int = 20,
         after: SessionRef | None = None,
         descending: bool = True,
-        **more: Any,
     ) -> SessionPage:
         """Return a page of sessions, most recently used first.
 
@@ -362,15 +361,14 @@ class Sessions:
             limit: maximum number of sessions.
             after: begin after this session.
             descending: False: least recently used first.
-            more: `now` and `ttl` of `SessionStore.list`, which treat expired sessions as closed.
         """
         filters: dict[str, Any] = {"user_id": user_id, "agent": agent, "status": status, "since": since, "until": until}
-        return await self.store.list(**filters, limit=limit, after=after, descending=descending, **more)
+        return await self.store.list(**filters, limit=limit, after=after, descending=descending)
 
     async def search(
         self,
         query: str,
-        user_id: str = DEFAULT_USER,
+        user_id: str | None = None,
         *,
         mode: SearchMode | None = None,
         limit: int = 10,
@@ -391,7 +389,7 @@ class Sessions:
         Args:
             query: a question, or words; there is no query syntax. If the question only names a time ("What did I ask about
                 yesterday?"), the search finds all messages of that time, newest first.
-            user_id: the user.
+            user_id: the user; None: the user `default`.
             mode: `keyword`, `vector` or `hybrid`; None: the default mode of the index. Without an embedder, `hybrid` is the
                 same as `keyword`.
             limit: number of hits, from 1 to 100.
@@ -431,7 +429,7 @@ class Sessions:
             session_level=session_level,
             rerank=rerank,
         )
-        return await search_conversations(self.engine, user_id, query, options)
+        return await search_conversations(self.engine, DEFAULT_USER if user_id is None else user_id, query, options)
 
     async def get(
         self, ref: SessionRef | str, *, user_id: str = DEFAULT_USER, agent: str | None = None

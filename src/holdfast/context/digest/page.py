@@ -13,11 +13,12 @@ from typing import Final
 
 import msgspec
 
-from holdfast.context.cut import Count, count_piece
+from holdfast.context.cut import count_piece
 from holdfast.context.digest.texts import Fact, Line
 from holdfast.context.digest.weights import POWER, Row, Source, WeighedFacts, compute_people_share
 from holdfast.context.escaping import escape_inline
 from holdfast.context.values import COLONS, Words, split_words, weigh_words
+from holdfast.domain.counting import TokenCounter
 
 USER_LEAST, SMALL_TEXT, STEEP = 1.0, 420, 3.0
 """Minimum score of a user's sentence that is chosen before a better fact, while the user's words have less than their share of the text.
@@ -287,7 +288,7 @@ class FactSelector:
 
 
 def _note_crowding(source: Source, row: Row, fact: Fact) -> None:
-    """Count a chosen row of a source or, if the fact is not in a row, a chosen value of its key."""
+    """TokenCounter a chosen row of a source or, if the fact is not in a row, a chosen value of its key."""
     if fact.group and row.is_chosen:
         return
     key = "" if fact.group else fact.key
@@ -323,7 +324,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     marker: str = ""
     """The session's marker, which no line contains; see `holdfast.context.escaping`."""
 
-    def count_tokens(self, count: Count) -> int:
+    def count_tokens(self, count: TokenCounter) -> int:
         """Return the approximate tokens of both lines. It is not exact because a tokenizer may join adjacent texts."""
         return count.text(self.header) + count.text(self.closing)
 
@@ -335,7 +336,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 class _Page:
     """The text of chosen facts. Pages made from each other share formatted lines, and each line's tokens are counted only once."""
 
-    def __init__(self, count: Count, marker: str) -> None:
+    def __init__(self, count: TokenCounter, marker: str) -> None:
         self._marker = marker
         self._facts: dict[int, list[Fact]] = {}
         self._lines: dict[int, Line] = {}
@@ -397,7 +398,7 @@ class _Page:
         return text
 
 
-def write_longest(frame: Frame, choice: FactSelector, tokens: int, count: Count) -> str:
+def write_longest(frame: Frame, choice: FactSelector, tokens: int, count: TokenCounter) -> str:
     """Return a text with as many of the best facts as fit into `tokens` tokens, `frame` included; empty if none fits.
 
     The number of facts is found by repeated attempts. Each corrects the estimated tokens of the facts by those of the last attempt.
@@ -454,7 +455,7 @@ def _fill_up(page: _Page, choice: FactSelector, at: int, room: int) -> list[Chos
     return chosen
 
 
-def _trim_to_fit(frame: Frame, page: _Page, chosen: list[ChosenFact], tokens: int, count: Count) -> str:
+def _trim_to_fit(frame: Frame, page: _Page, chosen: list[ChosenFact], tokens: int, count: TokenCounter) -> str:
     """Return the text of a page in its frame. Remove the last facts until an exact count shows that the text fits into `tokens` tokens.
 
     Args:

@@ -14,7 +14,6 @@ from operator import itemgetter
 
 import msgspec
 
-from holdfast.context.cut import Count
 from holdfast.context.digest.facts import TRIED, list_words, read_unit
 from holdfast.context.digest.page import ANSWER, FactSelector, Frame, SentContext, write_longest
 from holdfast.context.digest.speech import LONGER, USUAL, is_acknowledgement
@@ -24,6 +23,7 @@ from holdfast.context.escaping import END, format_tag
 from holdfast.context.units import Unit
 from holdfast.context.values import IDENTIFIER, QUESTION, estimate_tokens, has_error, weigh_keyed_value
 from holdfast.context.window import NO_POOL
+from holdfast.domain.counting import TokenCounter
 
 POOL_FACTOR = 1.25
 """The pool keeps about this many times as many tokens as the digest may take, for facts that may become important later."""
@@ -117,7 +117,7 @@ def render(
     *,
     first: int,
     last: int,
-    count: Count,
+    count: TokenCounter,
     shown: SentContext | None = None,
     marker: str = "",
 ) -> str:
@@ -224,7 +224,14 @@ class PoolFolder:
 
 
 def render_pool(
-    pool: Pool, tokens: int, *, first: int, last: int, count: Count, shown: SentContext | None = None, marker: str = ""
+    pool: Pool,
+    tokens: int,
+    *,
+    first: int,
+    last: int,
+    count: TokenCounter,
+    shown: SentContext | None = None,
+    marker: str = "",
 ) -> str:
     """Return the text of a digest with the best facts of a pool; empty if not even one fact fits.
 
@@ -401,7 +408,7 @@ def _is_bare(text: str) -> bool:
 
 
 def _note_mentions(pool: Pool, line: Line, words: Iterable[str], index: _Index) -> None:
-    """Count how often the values of earlier lines are mentioned in a new line, and the other way round.
+    """TokenCounter how often the values of earlier lines are mentioned in a new line, and the other way round.
 
     Agents are more likely to need values that were mentioned again. A value that two tool results have in common does not count as
     mentioned.
