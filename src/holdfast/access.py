@@ -23,7 +23,6 @@ ID_RANDOM: Final = 10
 """Number of random bytes in the id of a key."""
 SECRET_RANDOM: Final = 32
 """Number of random bytes in the secret of a key."""
-TOKEN_KEYS: Final = frozenset({"jwt", "upstream"})
 """Values of `Principal.key_id` for credentials that are not keys of Holdfast: tokens, and keys of a model provider."""
 _KEY: Final = re.compile(r"hf_([a-z2-7]{16})_[a-z2-7]{52}")
 _PREFIX: Final = "hf_"

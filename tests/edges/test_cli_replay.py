@@ -81,7 +81,7 @@ def test_chain_joins_the_sessions_of_each_file() -> None:
     assert joined["tokens_per_call"] > apart[0]["tokens_per_call"]
 
 
-# -- sessions, comparison, plots -------------------------------------------------
+# -- sessions, comparison --------------------------------------------------------
 
 
 def test_two_strategies_are_compared() -> None:
@@ -105,8 +105,6 @@ def test_two_strategies_are_compared() -> None:
         (["--compare", "digest", "digset"], "did you mean 'digest'"),
         (["--compare", "digest", "none:x=1"], "unknown key"),
         (["--compare", "digest", "none", "--strategy", "none"], "leave out --strategy"),
-        (["--plot", "x.pdf"], "end with .svg or .png"),
-        (["--plot", "no/such/x.svg"], "no such directory"),
     ],
 )
 def test_wrong_usage_is_reported_before_the_replay(args: list[str], said: str) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.models import AnthropicModel, collect, decode_request
+from holdfast.models import AnthropicModel, decode_request
 from holdfast.testing import Reply
+from tests.chunks import collect
 from tests.service.anthropic_kit import HI, KEY, SEARCH, open_model
 
 # -- requests --------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import ModelReplyTooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.limits import MODEL_TRAILING_CHUNKS
-from holdfast.models import collect
 from holdfast.models.client import CHUNKS_AT_ONCE
 from holdfast.testing import Reply
+from tests.chunks import collect
 from tests.service.anthropic_kit import HI, open_model
 from tests.service.scripted_model import REF
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.models import LimitedModel, closing, collect
+from holdfast.models import LimitedModel, closing
+from tests.chunks import collect
 from tests.service.failover_kit import NamedModel
 from tests.waits import until
 

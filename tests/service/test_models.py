@@ -15,8 +15,9 @@ from holdfast.errors import (
     ModelRejected,
     ModelUnavailable,
 )
-from holdfast.models import OpenAIModel, closing, collect
+from holdfast.models import OpenAIModel, closing
 from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.chunks import collect
 from tests.clocks import Pauses
 
 if TYPE_CHECKING:

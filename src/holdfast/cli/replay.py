@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 BUDGETS = "1024,4096,16384"
 SUMMARIZER = "digest"
-SUFFIXES = (".svg", ".png")
 STDIN = "-"
 
 
@@ -73,18 +72,6 @@ def _parse_pair(ctx: click.Context, param: click.Parameter, given: tuple[str, st
     from holdfast.replay import parse_spec
 
     return _parse_option(param, lambda: [parse_spec(text) for text in given]) if given else None
-
-
-def _parse_plot(ctx: click.Context, param: click.Parameter, given: str | None) -> Path | None:
-    """Parse the path of `--plot`, whose suffix selects the image format. Check that its folder exists."""
-    if given is None:
-        return None
-    path = Path(given)
-    if path.suffix.lower() not in SUFFIXES:
-        raise click.BadParameter(f"{sanitize(given)}: the name must end with {' or '.join(SUFFIXES)}.", param=param)
-    if not path.absolute().parent.is_dir():
-        raise click.BadParameter(f"{sanitize(str(path.parent))}: no such directory.", param=param)
-    return path
 
 
 def _split_words(given: Sequence[str], param: click.Parameter) -> list[str]:
@@ -144,12 +131,6 @@ def _split_words(given: Sequence[str], param: click.Parameter) -> list[str]:
     help="Configuration with the summarizer's model.  [default: holdfast.yaml, if it exists]",
 )
 @click.option("--per-session", is_flag=True, help="Also show each session.")
-@click.option(
-    "--plot",
-    metavar="FILE",
-    callback=_parse_plot,
-    help="Draw recall and cost against the budget into FILE.svg or FILE.png; needs the extra `plot`.",
-)
 @click.option("--chain", is_flag=True, help="Join the sessions of each file into one long session.")
 @click.option("--skip-bad", is_flag=True, help="Skip lines that are not recordings.")
 def replay(
@@ -160,7 +141,6 @@ def replay(
     budgets: Sequence[int],
     pair: Sequence[Spec] | None,
     summarizer: str,
-    plot: Path | None,
     per_session: bool,
     chain: bool,
     skip_bad: bool,
@@ -181,17 +161,12 @@ def replay(
     is_named = click.get_current_context().get_parameter_source("specs") is not click.core.ParameterSource.DEFAULT
     if pair and is_named:
         raise click.UsageError("--compare already names two strategies: leave out --strategy.")
-    from holdfast.replay import plan_runs, plots
+    from holdfast.replay import plan_runs
 
-    if plot:
-        plots.require()
     runs = plan_runs(pair or specs, budgets)
     with show_busy(), _open_writers(runs.values(), summarizer, call) as writers:
         played = _play_all(_read(files, chain=chain, skip_bad=skip_bad), runs, writers)
     results = [one.result for one in played.values()]
-    if plot:
-        plot.write_bytes(plots.draw_plot(results, plot.suffix.lower().removeprefix(".")))
-        click.echo(f"Plot written to {sanitize(str(plot))}.", err=True)
     pairs = list(_compare_all(pair, budgets, played)) if pair else []
     if call.as_json:
         rows = [one.to_row(per_session=per_session) for one in played.values()]

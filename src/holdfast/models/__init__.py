@@ -19,7 +19,7 @@ from __future__ import annotations
 from holdfast.models.anthropic import AnthropicModel
 from holdfast.models.base import Model, ModelRequest, closing, retire
 from holdfast.models.codecs.chat import decode_request, encode_request
-from holdfast.models.collect import Collector, TokenUsage, collect, read_usage, to_chunks
+from holdfast.models.collect import Collector, TokenUsage, read_usage, to_chunks
 from holdfast.models.count_endpoints import find_count_endpoint
 from holdfast.models.counting import PromptCounter, ProviderCounter
 from holdfast.models.deltas import DeltaModel, stream_deltas
@@ -46,7 +46,6 @@ __all__ = [
     "TokenUsage",
     "Upstream",
     "closing",
-    "collect",
     "decode_request",
     "encode_request",
     "find_count_endpoint",

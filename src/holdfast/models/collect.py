@@ -11,7 +11,7 @@ Fields that deltas have no types for are merged by these rules:
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -20,7 +20,6 @@ from holdfast.domain.messages import Message
 from holdfast.errors import InvalidMessage, ModelProtocolError, ModelReplyTooLarge
 from holdfast.limits import MODEL_REPLY_BYTES, MODEL_REPLY_PARTS
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Reasoning, Text, Usage
-from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.numbers import is_whole
 from holdfast.wire.openai import parse_message
 
@@ -36,20 +35,8 @@ _EMPTY: Final = "the model's stream ended without an answer in it"
 WORDS: Final = re.compile(r"\s*\S+\s*|\s+")
 
 
-async def collect(chunks: AsyncIterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the `chat.completion` that results from joining `chunks`.
-
-    Raises:
-        ModelProtocolError: The chunks contain no choice.
-    """
-    collector, decoder = Collector(), ChatDecoder()
-    async for chunk in chunks:
-        collector.add(decoder.decode(chunk))
-    return collector.build_completion()
-
-
 def to_chunks(completion: dict[str, Any], *, by_word: bool = False) -> Iterator[dict[str, Any]]:
-    """Convert a completion to the chunks of a stream. `collect` converts these chunks to the same completion.
+    """Convert a completion to the chunks of a stream. `Collector` makes the same completion of them.
 
     Args:
         completion: The `chat.completion`.

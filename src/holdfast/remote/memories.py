@@ -11,10 +11,11 @@ from msgspec import UNSET, UnsetType
 from holdfast.domain.memory import Memory, MemorySource, MemoryType, Origin
 from holdfast.errors import InvalidRequest
 from holdfast.memory.lookup import RecalledMemories
-from holdfast.memory.memories import Remembered, ReviewDecision
+from holdfast.memory.memories import Memories, Remembered, ReviewDecision
 from holdfast.recall.base import SearchMode
 from holdfast.remote.objects import decode, parse_page, parse_with, to_memory, to_recalled, to_remembered
 from holdfast.remote.transport import Transport, leave_out, match
+from holdfast.signatures import Arguments, like
 from holdfast.stores.memories import OwnedMemories
 from holdfast.wire.sendable import check_text
 
@@ -34,39 +35,20 @@ class RemoteMemories:
     def __init__(self, transport: Transport, user_id: str | None) -> None:
         self._transport, self._user_id = transport, user_id
 
-    async def remember(
-        self,
-        content: str,
-        *,
-        user_id: str | None = None,
-        agent: str | None = None,
-        app: bool = False,
-        type: MemoryType = "semantic",  # noqa: A002 - what it is called
-        tags: Collection[str] = (),
-        importance: float = 0.5,
-        valid_from: int | None = None,
-        valid_until: int | None = None,
-        origin: Origin = "user",
-        sources: Collection[MemorySource] = (),
-        supersedes: Collection[str] = (),
-        metadata: Mapping[str, Any] | None = None,
-    ) -> Remembered:
-        """Remember a statement. The arguments and errors are those of `Memories.remember`."""
-        body = {
-            "content": content,
-            "user_id": None if app else user_id or (None if agent else self._user_id),
-            "agent": agent,
-            "scope": "app" if app else None,
-            "type": type,
-            "tags": _to_list(tags, "tags"),
-            "importance": importance,
-            "valid_from": valid_from,
-            "valid_until": valid_until,
-            "origin": origin,
-            "sources": [_to_source(one) for one in sources],
-            "supersedes": _to_list(supersedes, "supersedes"),
-            "metadata": None if metadata is None else dict(metadata),
-        }
+    @like(Memories.remember)
+    async def remember(self, given: Arguments) -> Remembered:
+        """Remember a statement. The arguments and errors are those of `Memories.remember`, except that `held` must be False."""
+        if given.pop("held"):
+            raise InvalidRequest(
+                "held is possible in the library only: a server decides it by the origin", param="held"
+            )
+        app = given.pop("app")
+        body = {**given, "scope": "app" if app else None}
+        body["user_id"] = None if app else given["user_id"] or (None if given["agent"] else self._user_id)
+        body["sources"] = [_to_source(one) for one in given["sources"]]
+        body |= {name: _to_list(given[name], name) for name in ("tags", "supersedes")}
+        if given["metadata"] is not None:
+            body["metadata"] = dict(given["metadata"])
         return await self._transport.call("POST", *_PATH, body=leave_out(None, body), parse=parse_with(to_remembered))
 
     async def recall(

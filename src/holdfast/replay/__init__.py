@@ -11,7 +11,7 @@ The recorded reply shows which values the agent needed:
 recordings  reads sessions from files                 specs         parses strategies with keys and budgets
 player      replays sessions through a strategy       prompt_checks examines the contents of a prompt
 summaries   makes summaries as the service does       scripted      replaces the model that writes summaries
-comparison  compares two strategies                   plots         draws recall and cost by budget
+comparison  compares two strategies
 """
 
 from holdfast.domain.activity import CACHE_LEAST, CACHE_READ, CACHE_WRITE, SUMMARY_READ, SUMMARY_WRITTEN
