@@ -17,7 +17,9 @@ from holdfast.accounting import run_cpu
 from holdfast.agents import Agent, Responder
 from holdfast.config.gateway import Gateway
 from holdfast.context.settings import RequestSettings
+from holdfast.context.units import EMPTY
 from holdfast.domain.interruptions import HEARD, HeardReport, parse_heard
+from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.engine.session_lock import check_mode
 from holdfast.limits import INLINE_BODY_BYTES
@@ -133,20 +135,14 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
     hf, body, forwarded = call.hf, parsed.body, call.handed
     check_fields(body)
     unknown, session_id = find_unknown_fields(body, gateway), name_session(call, body, gateway)
-    _check_messages(parsed, session_id)
+    warnings = [*parsed.warnings, *_check_messages(parsed, session_id)]
+    warnings += make_field_warnings(unknown, names_session=session_id is not None)
     requester = identify_requester(call, body, gateway, parsed.api)
-    key, at = _get_idempotency_key(call, requester), parsed.instructions
-    given = parsed.messages
-    system, incoming = (tuple(given[:at]), given[at:]) if parsed.logs_system else split_system(given)
+    key = _get_idempotency_key(call, requester)
     fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
     attempt_digest = await digest_attempt(call, sent, key, requester, name_session(call, sent, gateway))
     wanted = get_requested_mode(call, sent, body)
-    apart, media = await take_media_out(incoming, plain=hf.guard is None)
-    given.clear()  # to release the memory of the messages while the reply is made
-    sent.clear()
-    if isinstance(parsed.given, list):
-        parsed.given.clear()
-    del incoming
+    system, apart, media = await _take_messages(call, sent, parsed)
     mode = wanted or _choose_mode(hf.roster.agents.get(body.get("agent") or body.get("model") or ""), gateway)
     settings = read_settings(call, parsed)
     separated = separate_heard(apart, parsed.own[len(system) :], mode, _parse_interruption(body))
@@ -166,14 +162,9 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
             system = (*system, *session.system_messages)
         responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
         locator_input.check(responder)
-        warnings = [
-            *parsed.warnings,
-            *make_field_warnings(unknown, names_session=session_id is not None),
-            *([_SHORT_KEY] if key is None and call.get_header("idempotency-key") else ()),
-            *_warn_of_repairs(call),
-            *_warn_of_times(parsed.own),
-            *_warn_of_hosted_tools(responder, parsed),
-        ]
+        if key is None and call.get_header("idempotency-key"):
+            warnings.append(_SHORT_KEY)
+        warnings += (*_warn_of_repairs(call), *_warn_of_times(parsed.own), *_warn_of_hosted_tools(responder, parsed))
         request = TurnRequest(
             ref=session.ref,
             responder=hf.roster.with_request_settings(responder, settings),
@@ -200,6 +191,23 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
         turn = Turn(hf.engine, request)
         turn.placement = placement
         return turn
+
+
+async def _take_messages(
+    call: Call, sent: dict[str, Any], parsed: ParsedRequest
+) -> tuple[tuple[Message, ...], tuple[Message, ...], dict[bytes, bytes]]:
+    """Return the system messages of a request, the others without the data of their media, and these data by SHA-256.
+
+    The messages are removed from the request, to release their memory while the reply is made.
+    """
+    given, at = parsed.messages, parsed.instructions
+    system, incoming = (tuple(given[:at]), given[at:]) if parsed.logs_system else split_system(given)
+    apart, media = await take_media_out(incoming, plain=call.hf.guard is None)
+    given.clear()
+    sent.clear()
+    if isinstance(parsed.given, list):
+        parsed.given.clear()
+    return system, apart, media
 
 
 def _warn_of_hosted_tools(responder: Responder, parsed: ParsedRequest) -> Iterator[TurnWarning]:
@@ -321,23 +329,29 @@ def _parse_interruption(body: Mapping[str, Any]) -> HeardReport | None:
     return parse_heard(given)
 
 
-def _check_messages(parsed: ParsedRequest, session_id: str | None) -> None:
-    """Check that a request has messages that can be answered, and that no user message is empty.
+def _check_messages(parsed: ParsedRequest, session_id: str | None) -> list[TurnWarning]:
+    """Check that a request has messages that can be answered. Return a warning for each earlier message of the user that is empty.
+
+    Models get other words for such a message, because some refuse it, and once in the log it is sent again with every later request.
 
     Raises:
-        InvalidMessage: a user message is empty. No provider accepts an empty message, and once in the log it would be sent again with every
-            later request.
+        InvalidMessage: the last message is one of the user, and empty.
         InvalidRequest: there are no messages, and the request names no session whose last message could be answered.
     """
-    if not parsed.messages and parsed.given != []:
+    messages = parsed.messages
+    if not messages and parsed.given != []:
         raise errors.InvalidRequest("messages is missing: send at least the new message", param="messages")
-    if not parsed.messages and session_id is None:
+    if not messages and session_id is None:
         message = "messages is empty: send the new message, or a session_id to answer the last message of that session"
         raise errors.InvalidRequest(message, param="messages")
-    for at, one in enumerate(parsed.messages):
+    warnings = []
+    for at, one in enumerate(messages):
         if one.role == "user" and not one.text and not one.media:
             param = f"messages[{at}].content"
-            raise errors.InvalidMessage(f"{param} is empty: a user message needs text or media", param=param)
+            if at == len(messages) - 1:
+                raise errors.InvalidMessage(f"{param} is empty: a user message needs text or media", param=param)
+            warnings.append(TurnWarning("empty_message", f"{param} is empty: models get {EMPTY!r}", param=param))
+    return warnings
 
 
 def _choose_mode(agent: Agent | None, gateway: Gateway) -> Mode:

@@ -414,21 +414,9 @@ class Sessions:
         """
         check_flag(session_level, "session_level")
         check_flag(rerank, "rerank")
-        options = SearchOptions(
-            mode=mode,
-            limit=limit,
-            after=after,
-            session_id=session_id,
-            agent=agent,
-            role=role,
-            since=since,
-            until=until,
-            time=time,
-            zone=tz,
-            neighbours=neighbours,
-            session_level=session_level,
-            rerank=rerank,
-        )
+        given: dict[str, Any] = {"mode": mode, "limit": limit, "after": after, "session_id": session_id, "agent": agent}
+        given |= {"role": role, "since": since, "until": until, "time": time, "zone": tz, "neighbours": neighbours}
+        options = SearchOptions(**given, session_level=session_level, rerank=rerank)
         return await search_conversations(self.engine, DEFAULT_USER if user_id is None else user_id, query, options)
 
     async def get(
