@@ -350,7 +350,9 @@ def _check_messages(parsed: ParsedRequest, session_id: str | None) -> list[TurnW
             param = f"messages[{at}].content"
             if at == len(messages) - 1:
                 raise errors.InvalidMessage(f"{param} is empty: a user message needs text or media", param=param)
-            warnings.append(TurnWarning("empty_message", f"{param} is empty: models get {EMPTY!r}", param=param))
+            warnings.append(
+                TurnWarning("empty_message", f"{param} is empty: models that refuse it get {EMPTY!r}", param=param)
+            )
     return warnings
 
 

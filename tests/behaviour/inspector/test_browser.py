@@ -10,12 +10,11 @@ import pytest
 from playwright.async_api import expect
 
 from holdfast.testing import Gate, Reply
-from tests.behaviour.kit import Served, assistant, gateway, texts, user
+from tests.behaviour.kit import Served, assistant, gateway, texts, until, user
 from tests.behaviour.kit.browser import NARROW, WIDE, browse, check_keyboard, check_page, needs_chromium
 from tests.behaviour.kit.inspector import add_key, serve_filled
 from tests.behaviour.kit.inspector_pages import PAGES, S
 from tests.behaviour.kit.seams import fast_updates
-from tests.waits import until
 
 pytestmark = needs_chromium
 PLAYGROUND: Final = "/inspect/playground"
