@@ -91,3 +91,10 @@ def test_invalid_dotenv_files_are_rejected(here: Path, data: bytes, message: str
     with pytest.raises(ConfigError) as caught:
         config.load_settings({}, {})
     assert [problem for problem in caught.value.problems if message in problem]
+
+
+def test_an_empty_variable_hides_that_of_the_file(here: Path) -> None:
+    (here / ".env").write_text("PORT=9000\n")
+    (here / "holdfast.yaml").write_text("gateway: {port: '${PORT:-8000}'}\n")
+    assert config.load_settings({}, {}).gateway.port == 9000
+    assert config.load_settings({}, {"PORT": ""}).gateway.port == 8000

@@ -32,6 +32,14 @@ async def test_entries_of_a_range(world: World) -> None:
                 await handle.entries(**wrong)
 
 
+@through("library", "connect")
+async def test_a_limit_may_be_larger_than_a_page_of_the_server(world: World) -> None:
+    async with world.open() as hf:
+        handle = await (await hf.given("s", *[user(str(at)) for at in range(450)])).native()
+        assert [one.seq for one in await handle.entries(limit=250)] == [*range(250)]
+        assert [one.seq for one in await handle.entries(limit=250, descending=True)] == [*range(449, 199, -1)]
+
+
 @pytest.mark.parametrize(
     ("log", "kind", "open_calls"),
     [
