@@ -66,9 +66,9 @@ class Output(NamedTuple):
     """The result of a command. It is printed after the store is closed."""
 
     data: Any
-    """What `--json` prints."""
+    """Data that `--json` prints."""
     text: Iterable[str | Sequence[Row]] = ()
-    """What is printed without `--json`: lines and tables. It is only read in this case."""
+    """Lines and tables that are printed without `--json`. They are only read in this case."""
     notes: Iterable[str] = ()
     """Lines that are printed to stderr after both."""
     failure: str | None = None

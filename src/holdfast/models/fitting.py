@@ -60,9 +60,9 @@ def fit_messages(
             other vendor's models.
         declared: Names of the tools of the request. A model may have called others, with names that no upstream accepts.
     """
-    keeps_media = "claude" in str(model).lower() or (profile is not None and profile.media_in_results)
-    given: list[Sent] = [(one, (at,)) for at, one in enumerate(messages)]
-    if not keeps_media:
+    if "claude" in str(model).lower() or (profile is not None and profile.media_in_results):
+        given: list[Sent] = [(one, (at,)) for at, one in enumerate(messages)]
+    else:
         given = move_media_after_results(messages)
     if profile is None:
         return given

@@ -3,8 +3,8 @@
     respond: TurnScope (lock, open) -> speak -> end of the reply
     speak:   build_call -> call_model -> _record_to_end -> run_tools -> build_call ...
 
-Internally, every reply is streamed: each part is passed to the function that sends it (`Turn.send`). While a model is thinking, nothing is locked or held open in a database. Each of
-these is written before the next step:
+Internally, every reply is streamed: each part is passed to the function that sends it (`Turn.send`). While a model is
+thinking, nothing is locked or held open in a database. Each of these is written before the next step:
 
 - the user's message, before the model is called;
 - a message with calls, before they run;
