@@ -108,8 +108,6 @@ def make_models(servers: Sequence[ScriptedUpstream], names: Iterable[str]) -> di
             own = {"base_url": messages.url, "provider": "anthropic"}
         elif name == "responses":
             own = {"base_url": responses.url, "api": "responses"}
-        if name not in ("openai", "azure", "anthropic", "responses", "groq", "mistral", "bedrock"):
-            own["params"] = {"prompt_cache_key": False}  # by their own addresses, which these servers do not have
         model = MODELS.get(name, "some-model")
         found[name] = {"model": model, "api_key": "k", "headers": {HEADER: name}, "context_window": 200_000, **own}
     return found

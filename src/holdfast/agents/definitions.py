@@ -51,8 +51,8 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum tokens of a reply; None: the number that Holdfast reserves for replies by default."""
     params: Mapping[str, Any] = {}
     """Fields that are added to every request that does not set them itself."""
-    cache_key: bool = False
-    """True: send the field `prompt_cache_key`. The default is False because some providers refuse unknown fields."""
+    cache_key: bool | None = None
+    """Value that replaces `Profile.cache_key` of the upstream; None: it is not replaced."""
 
     count: PromptCounter | None = None
     """Client that asks the provider for token counts (`count: provider`); None: Holdfast alone counts tokens."""

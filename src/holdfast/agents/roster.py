@@ -22,7 +22,7 @@ from holdfast.agents.team import Team, find_wrong_relations, make_transfer_tool
 from holdfast.context.recalled import RECALLERS, RecalledKind, RecallSettings
 from holdfast.context.settings import ContextSettings, RequestSettings, check_settings, parse
 from holdfast.context.strategies import make_strategy
-from holdfast.domain.profiles import PROFILES, Profile, find_profile, for_model, get_profile, list_changes
+from holdfast.domain.profiles import Profile, find_profile, for_model, get_profile
 from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
 from holdfast.limits import UPSTREAMS
@@ -271,13 +271,11 @@ class Roster:
 
     def find_profile(self, llm: Llm, now: int) -> Profile:
         """Return what a model accepts, with what its refusals have shown. `now` is in milliseconds since the epoch."""
-        known = get_profile(llm.client) or find_profile("", llm.dialect)
-        return self.find_upstream(llm).apply_learned(for_model(known, llm.model, llm.inputs), llm.model, now)
+        return self.find_upstream(llm).apply_learned(_find_profile(llm), llm.model, now)
 
-    def describe_learned(self, llm: Llm, now: int) -> str:
-        """Return what refusals have shown about a model, for people; empty if they have shown nothing."""
-        found = self.find_profile(llm, now)
-        return list_changes(found, for_model(PROFILES[found.name], llm.model, llm.inputs))
+    def describe_learned(self, llm: Llm, now: int) -> list[str]:
+        """Return what refusals have shown about a model, for people."""
+        return self.find_upstream(llm).describe_learned(_find_profile(llm), llm.model, now)
 
     @property
     def upstreams(self) -> Iterator[tuple[Model, Upstream]]:
@@ -398,3 +396,8 @@ def _check_memory_tools(
 def _identify_upstream(llm: Llm) -> tuple[int, str]:
     """Return a key that is equal for two llms if both call the same model with the same client."""
     return id(llm.client), llm.model
+
+
+def _find_profile(llm: Llm) -> Profile:
+    known = get_profile(llm.client) or find_profile("", llm.dialect)
+    return for_model(known, llm.model, inputs=llm.inputs, cache_key=llm.cache_key)

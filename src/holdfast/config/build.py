@@ -7,13 +7,12 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
 from holdfast.agents import DEFAULT, Agent, Llm, MemoryFileSettings, Roster, offline
 from holdfast.config.agents import AgentMemory, Search
-from holdfast.config.gateway import Gateway, is_loopback
+from holdfast.config.gateway import Gateway
 from holdfast.config.hooks import Hooks, Redaction, WorkspaceGit
 from holdfast.config.llms import LLMSettings
 from holdfast.config.loader import load_settings
@@ -56,8 +55,6 @@ __all__ = ["build_life_settings", "build_roster", "create_holdfast", "from_confi
 
 T = TypeVar("T", Model, ProviderCounter)
 R = TypeVar("R", Search, AgentMemory)
-_CACHE_KEY_HOSTS: Final = ("openai.com", "azure.com")
-"""Domains of providers that accept `prompt_cache_key`. Other providers may reject the field as unknown."""
 
 
 # -- creating a Holdfast ---------------------------------------------------------------------
@@ -306,6 +303,7 @@ def _build_llm(name: str, settings: LLMSettings, places: dict[str, Model], clien
         patience: maximum seconds that a call waits if `max_requests` other calls are running. It applies to an earlier client, too.
     """
     system_messages = parse_system_messages(list(settings.system_messages))
+    wanted = settings.params.get("prompt_cache_key")
     if settings.provider == "offline":
         return msgspec.structs.replace(offline(), system_messages=system_messages)
     client = places.get(settings.origin)
@@ -324,7 +322,7 @@ def _build_llm(name: str, settings: LLMSettings, places: dict[str, Model], clien
         fallbacks=settings.fallbacks,
         inputs=None if settings.inputs is None else frozenset(settings.inputs),
         params={key: value for key, value in settings.params.items() if key != "prompt_cache_key"},
-        cache_key=_should_send_cache_key(settings),
+        cache_key=wanted if isinstance(wanted, bool) else None,
         hosts_tools=settings.api == "responses",
         system_messages=system_messages,
         count=clients.get("counter", settings, _create_counter) if settings.count == "provider" else None,
@@ -356,23 +354,6 @@ def _create_client(settings: LLMSettings) -> Model:
 def _create_counter(settings: LLMSettings) -> ProviderCounter:
     endpoint = find_count_endpoint(settings.base_url, settings.api_key, settings.model, provider=settings.provider)
     return ProviderCounter(endpoint, headers=settings.headers)
-
-
-def _should_send_cache_key(settings: LLMSettings) -> bool:
-    """Return True if requests should contain `prompt_cache_key`.
-
-    If `params.prompt_cache_key` is true or false, the result is this value. Otherwise, the result is True if the provider is known to
-    accept the field. For Anthropic the result is always False, because its API does not have the field.
-    """
-    if settings.provider == "anthropic":
-        return False
-    wanted = settings.params.get("prompt_cache_key")
-    if isinstance(wanted, bool):
-        return wanted
-    if settings.provider == "custom":  # a receiver of voice records has no prompt cache
-        return False
-    host = urlsplit(settings.base_url).hostname or ""
-    return is_loopback(host) or any(host == known or host.endswith(f".{known}") for known in _CACHE_KEY_HOSTS)
 
 
 BUILDERS: Final[Mapping[str, Callable[[Config], Any]]] = {

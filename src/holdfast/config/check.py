@@ -11,7 +11,6 @@ import yaml
 
 from holdfast.agents.team import BELOW, CALLED
 from holdfast.config.convert import suggest
-from holdfast.config.gateway import is_loopback
 from holdfast.config.loader import examine_settings
 from holdfast.config.model import BUILT_IN, OFFLINE, Config
 from holdfast.config.resolve import ANTHROPIC_URL, OPENAI_URL, find_store_mistake, resolve_context, resolve_llm
@@ -22,7 +21,7 @@ from holdfast.domain.budget import describe_unknown_window, window_of
 from holdfast.errors import ConfigError, HoldfastError, InvalidRequest, MissingExtra
 from holdfast.numbers import format_count
 from holdfast.secrets.rules import ALL, EXTRA, choose_rules, find_unknown, is_library_installed
-from holdfast.sections import mask_url
+from holdfast.sections import is_loopback, mask_url
 from holdfast.stores.checks import DOT_SEGMENTS
 from holdfast.tools.artifacts import TOOLS as ARTIFACT_TOOLS
 from holdfast.tools.mcp.settings import EXTRA as MCP_EXTRA

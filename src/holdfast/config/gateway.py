@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-from functools import lru_cache
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -23,6 +21,7 @@ from holdfast.sections import (
     Url,
     check_header_names,
     check_url,
+    is_loopback,
 )
 from holdfast.stores.keys import Role
 
@@ -121,17 +120,6 @@ def explain_users(gateway: Gateway, auth: Auth, *, has_key: bool = False) -> str
     if gateway.single_user is None and auth.kind != "always" and auth.jwt is None and gateway.upstream_auth == "server":
         return "while there are no keys, requests that name no user and come through no proxy are one person's"
     return None
-
-
-@lru_cache(maxsize=64)
-def is_loopback(host: str) -> bool:
-    """Return True if a server that listens on `host` can only be reached from this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:  # a host name; only DNS knows which machine it means
-        return False
 
 
 class Inspector(Settings, frozen=True, kw_only=True):

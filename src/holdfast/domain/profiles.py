@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.domain.medium import KINDS, Kind
+from holdfast.sections import is_loopback
 
 ProfileName = Literal[
     "openai", "azure", "gemini", "mistral", "deepseek", "groq", "openrouter",
@@ -31,6 +32,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """What one kind of upstream accepts."""
 
     name: ProfileName | Literal["anthropic", "custom"]
+    chosen_by: Literal["default", "base_url", "profile"] = "default"
+    """The key of the llm that chose it. `default`: the address is not known."""
     developer: bool = False
     """The role `developer` is known. Otherwise such messages get the role `system`."""
     template: bool = True
@@ -51,6 +54,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """The `REPLY_FIELDS` that go back to the upstream."""
     closed: bool = False
     """Fields of messages that its API does not have are refused."""
+    cache_key: bool | None = None
+    """`prompt_cache_key` is part of each request (True), or refused (False). None: it is sent only if a client did."""
     refused: frozenset[str] = frozenset()
     """Fields of messages that the upstream refused."""
     required: frozenset[str] = frozenset()
@@ -80,13 +85,14 @@ _REASONING: Final = frozenset({"reasoning_content", "reasoning"})
 _PICTURES: Final = frozenset({"text", "image"})
 
 _OPENAI: Final = Profile(
-    # platform.openai.com, "Create chat completion": all roles at any place; ids of at most 40 characters.
+    # platform.openai.com, "Create chat completion": all roles at any place; ids of at most 40 characters; `prompt_cache_key`.
     name="openai",
     developer=True,
     template=False,
     null=True,
     blank=True,
     fields=frozenset({"refusal", "audio", "function_call"}),
+    cache_key=True,
     # "Images and vision": 500 images and 50 MB a request. A limit of requests includes text, so media get seven eighths of it.
     max_images=500,
     max_media_bytes=43 * MEGABYTE,
@@ -103,7 +109,7 @@ _ALL: Final = (
     # learn.microsoft.com, "Azure OpenAI REST API reference": as OpenAI. "Quotas and limits": 50 images.
     msgspec.structs.replace(_OPENAI, name="azure", max_images=50),
     # A receiver of voice records (`vendor: custom`) gets messages as they are in the log.
-    msgspec.structs.replace(_OPENAI, name="custom", media_in_results=True),
+    msgspec.structs.replace(_OPENAI, name="custom", media_in_results=True, cache_key=None),
     # ai.google.dev, "OpenAI compatibility" and "Thought signatures": the signature is in a call's `extra_content`. "Image
     # understanding": 3,600 images; 20 MB of inline data.
     Profile(
@@ -115,7 +121,7 @@ _ALL: Final = (
     ),
     # docs.mistral.ai, "Chat completion"; errors 3230 (order of roles) and 3280 (ids) of its API; closed objects (422).
     # "Vision": 8 images.
-    Profile(name="mistral", ends_with_user=True, nine=True, names=False, closed=True, max_images=8),
+    Profile(name="mistral", ends_with_user=True, nine=True, names=False, closed=True, cache_key=False, max_images=8),
     # api-docs.deepseek.com, "Thinking mode": `reasoning_content` beside calls goes back. "Create chat completion": text only.
     Profile(
         name="deepseek",
@@ -126,7 +132,14 @@ _ALL: Final = (
     ),
     # console.groq.com, "API reference": fields that it does not list are errors. "Images and vision": 5 images, 4 MB of base64.
     Profile(
-        name="groq", null=True, names=False, closed=True, inputs=_PICTURES, max_images=5, max_media_bytes=4 * MEGABYTE
+        name="groq",
+        null=True,
+        names=False,
+        closed=True,
+        cache_key=False,
+        inputs=_PICTURES,
+        max_images=5,
+        max_media_bytes=4 * MEGABYTE,
     ),
     # openrouter.ai, "Reasoning tokens": details go back as they came.
     Profile(
@@ -151,7 +164,13 @@ _ALL: Final = (
     # docs.aws.amazon.com, "Converse": blank text is refused, the user begins, calls need their tools. "ImageBlock": 20
     # images of 3.75 MB each.
     Profile(
-        name="bedrock", ends_with_user=True, declares=True, closed=True, max_images=20, max_image_bytes=5 * MEGABYTE
+        name="bedrock",
+        ends_with_user=True,
+        declares=True,
+        closed=True,
+        cache_key=False,
+        max_images=20,
+        max_image_bytes=5 * MEGABYTE,
     ),
     # An unknown address: strict where that costs nothing.
     Profile(name="generic", fields=_REASONING),
@@ -182,7 +201,11 @@ def find_profile(base_url: str, dialect: str = "openai") -> Profile:
         known = "bedrock"
     if known is None and dialect == "anthropic":
         return ANTHROPIC
-    return PROFILES[known or ("ollama" if parts.port == _OLLAMA_PORT else "generic")]
+    if parts.port == _OLLAMA_PORT:
+        known = known or "ollama"
+    found = msgspec.structs.replace(PROFILES[known], chosen_by="base_url") if known else PROFILES["generic"]
+    # Servers on one's own machine, such as LiteLLM's proxy or vLLM, ignore fields that they do not know.
+    return msgspec.structs.replace(found, cache_key=True) if is_loopback(host) else found
 
 
 def get_profile(model: object) -> Profile | None:
@@ -191,16 +214,21 @@ def get_profile(model: object) -> Profile | None:
     return found if isinstance(found, Profile) else None
 
 
-def for_model(profile: Profile, model: str, inputs: Collection[str] | None) -> Profile:
+def for_model(
+    profile: Profile, model: str, *, inputs: Collection[str] | None = None, cache_key: bool | None = None
+) -> Profile:
     """Return the profile for one model of an upstream.
 
     Args:
         profile: What the upstream accepts.
         model: Name of the model at the upstream.
         inputs: Kinds of content in the configuration. None: those of the profile.
+        cache_key: Value of the configuration. None: that of the profile.
     """
     if profile.max_images is None and "claude" in model.lower():
         profile = msgspec.structs.replace(profile, **{name: getattr(ANTHROPIC, name) for name in MEDIA_LIMITS})
+    if cache_key is not None:
+        profile = msgspec.structs.replace(profile, cache_key=cache_key)
     return profile if inputs is None else msgspec.structs.replace(profile, inputs=frozenset(inputs))
 
 

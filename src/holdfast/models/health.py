@@ -7,12 +7,13 @@ grows with each consecutive failure.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
 import msgspec
 
-from holdfast.domain.profiles import MEDIA_FIELDS, Profile
+from holdfast.domain.profiles import MEDIA_FIELDS, Profile, list_changes
 from holdfast.errors import ModelBusy, ModelError, ModelUnavailable
 from holdfast.limits import (
     COOL_DOWN_ASKED_SECONDS,
@@ -21,6 +22,14 @@ from holdfast.limits import (
     MEDIA_LEARNED_SECONDS,
     MODELS_LEARNED,
 )
+
+
+class _Lesson(msgspec.Struct, frozen=True):
+    """A field of a profile that a refusal has shown to be wrong."""
+
+    value: Any
+    refusal: str
+    until: float
 
 
 class Upstream:
@@ -44,14 +53,14 @@ class Upstream:
         self._since = 0
         self._until: int | None = None
         self._probe: Call | None = None
-        self._learned: dict[str, tuple[dict[str, Any], int]] = {}
-        """By model: the fields of its profile that refusals have shown to be wrong, and when those about media are forgotten."""
+        self._learned: dict[str, dict[str, _Lesson]] = {}
+        """What refusals have shown, by model and field of its profile."""
 
     def is_available(self, now: int) -> bool:
         """Return True if the upstream may be called. `now` is in milliseconds since the epoch."""
         return self._until is None or (now >= self._until and self._probe is None)
 
-    def learn(self, model: str, known: Profile, found: Profile, now: int) -> bool:
+    def learn(self, model: str, known: Profile, found: Profile, refusal: str, now: int) -> bool:
         """Remember what a refusal has shown about what a model accepts. Return True if it has shown something.
 
         What concerns media is forgotten after `MEDIA_LEARNED_SECONDS`, because a server may get another model or other settings.
@@ -60,25 +69,34 @@ class Upstream:
             model: Name of the model.
             known: Its profile when the request was made.
             found: Its profile with what the refusal says.
+            refusal: Status and code of the refusal.
             now: Milliseconds since the epoch.
         """
         names = [name for name in found.__struct_fields__ if getattr(found, name) != getattr(known, name)]
         if not names:
             return False
-        fields = {**self._list_learned(model, now), **{name: getattr(found, name) for name in names}}
-        self._learned[model] = fields, now + MEDIA_LEARNED_SECONDS * 1000
+        lessons = self._learned[model] = self._find_lessons(model, now)
+        for name in names:
+            until = now + MEDIA_LEARNED_SECONDS * 1000 if name in MEDIA_FIELDS else math.inf
+            lessons[name] = _Lesson(getattr(found, name), refusal, until)
         while len(self._learned) > MODELS_LEARNED:
             del self._learned[next(iter(self._learned))]
         return True
 
     def apply_learned(self, profile: Profile, model: str, now: int) -> Profile:
         """Return the profile of a model with what refusals have shown."""
-        learned = self._list_learned(model, now)
+        learned = {name: lesson.value for name, lesson in self._find_lessons(model, now).items()}
         return msgspec.structs.replace(profile, **learned) if learned else profile
 
-    def _list_learned(self, model: str, now: int) -> dict[str, Any]:
-        fields, until = self._learned.get(model, ({}, 0))
-        return {name: value for name, value in fields.items() if now < until or name not in MEDIA_FIELDS}
+    def describe_learned(self, profile: Profile, model: str, now: int) -> list[str]:
+        """Return what refusals have shown about a model with a profile, for people: each change, with the refusal."""
+        return [
+            f"{list_changes(msgspec.structs.replace(profile, **{name: lesson.value}), profile)} ({lesson.refusal})"
+            for name, lesson in self._find_lessons(model, now).items()
+        ]
+
+    def _find_lessons(self, model: str, now: int) -> dict[str, _Lesson]:
+        return {name: lesson for name, lesson in self._learned.get(model, {}).items() if now < lesson.until}
 
     def begin(self, now: int) -> Call:
         """Register a new call at `now`, in milliseconds since the epoch.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, Unpack
 
+import msgspec
+
 from holdfast.domain.profiles import PROFILES, ProfileName, find_profile
 from holdfast.errors import ModelRejected
 from holdfast.models.answer import AnswerReader
@@ -44,7 +46,9 @@ class OpenAIModel(UpstreamClient):
     ) -> None:
         url, where = parse_base_url(base_url, lambda path: path + self._path)
         own = {"authorization": f"Bearer {check_api_key(api_key)}"} if api_key else {}
-        self.profile = PROFILES[profile] if profile else find_profile(base_url)
+        self.profile = find_profile(base_url)
+        if profile:
+            self.profile = msgspec.structs.replace(PROFILES[profile], chosen_by="profile")
         """What the upstream accepts."""
         # Most servers have the API below `/v1`, and some at their root: a 404 of an address without a path shows which.
         self._bare, self._versioned = where + self._path, f"{where}/v1{self._path}"

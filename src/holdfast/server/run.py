@@ -28,12 +28,12 @@ from holdfast.agents import DEFAULT
 from holdfast.config import Config, load_settings, resolve_llm
 from holdfast.config.build import Clients, build_roster, create_holdfast, create_store_folder
 from holdfast.config.check import list_missing_keys
-from holdfast.config.gateway import Gateway, explain_users, is_loopback
+from holdfast.config.gateway import Gateway, explain_users
 from holdfast.context.strategies import StrategyFunction, forget_strategies, register_strategies
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
 from holdfast.models.client import load_http
-from holdfast.sections import mask_url
+from holdfast.sections import is_loopback, mask_url
 from holdfast.server.access import Access
 from holdfast.server.app import make_app, set_gateway
 from holdfast.server.config_reload import ConfigReloader

@@ -55,6 +55,8 @@ from holdfast.turns.turn import Turn, TurnWarning
 _log = logging.getLogger("holdfast.models")
 PROGRESS = "include_progress"
 """Option in a request's `stream_options` that asks for reports on the progress of tools. It is not sent upstream."""
+_OF_CACHE: Final = ("prompt_cache_key", "prompt_cache_retention")
+"""Fields of requests that only upstreams with OpenAI's prompt cache know."""
 _MODEL_NAME = 100
 """Maximum length in characters of the model's name, as the provider reports it, in a call's record."""
 
@@ -158,11 +160,13 @@ async def _build_request(turn: Turn) -> ModelRequest:
     body["model"] = llm.model
     if llm.max_tokens is not None and not {"max_tokens", "max_completion_tokens"} & body.keys():
         body["max_tokens"] = llm.max_tokens
-    if llm.cache_key:
+    profile = turn.roster.find_profile(llm, turn.engine.clock())
+    if profile.cache_key:
         body.setdefault("prompt_cache_key", turn.request.cache_key or make_cache_key(turn.session))
-    body.pop("messages", None)
+    left_out = _OF_CACHE if profile.cache_key is False else ()
+    body = {name: value for name, value in body.items() if name not in ("messages", *left_out)}
     messages = await to_sendable(turn.engine, turn.request.ref, llm, turn.working_set)
-    request = ModelRequest(messages, body, turn.roster.find_profile(llm, turn.engine.clock()))
+    request = ModelRequest(messages, body, profile)
     return address_model(request, llm, turn.working_set, turn_id=turn.session.tail.turn_id, now=turn.engine.clock)
 
 

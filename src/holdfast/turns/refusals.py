@@ -119,7 +119,9 @@ class Refusals:
             if found is not None and encode_request(request, found) == encode_request(request, known):
                 found = None
         is_rule, found = found is not None, found or learn_media(known, sent, error)
-        if found is None or not turn.roster.find_upstream(llm).learn(llm.model, known, found, turn.engine.clock()):
+        if found is None or not turn.roster.find_upstream(llm).learn(
+            llm.model, known, found, read_reason(error), turn.engine.clock()
+        ):
             return False
         changes = list_changes(found, known)
         if is_rule:

@@ -22,8 +22,6 @@ HEAD: Final = frozenset({"id", "created", "model", "system_fingerprint", "servic
 _OBJECT: Final = "chat.completion.chunk"
 _REASONING: Final = ("reasoning_content", "reasoning")
 _OF_CHOICE: Final = frozenset({"index", "delta", "message", "finish_reason", "usage"})
-_OF_OPENAI: Final = frozenset({"prompt_cache_key", "prompt_cache_retention"})
-"""Fields of requests that name a cache of OpenAI. Upstreams with closed objects refuse them."""
 ENDED: Final = "This tool was used earlier in the conversation. It is not available any more."
 """Description of a tool that is declared only because the history has calls of it."""
 
@@ -37,9 +35,7 @@ def encode_request(request: ModelRequest, profile: Profile | None = None) -> Jso
     """
     declared = {_get_name(tool) for tool in request.fields.get("tools") or ()}
     fitted = fit_messages(request.messages, profile, request.fields.get("model"), declared)
-    left_out = _OF_OPENAI if profile is not None and profile.closed else ()
-    fields = {name: value for name, value in request.fields.items() if name not in left_out}
-    body: Json = {**fields, "messages": to_chat_messages([message for message, _ in fitted])}
+    body: Json = {**request.fields, "messages": to_chat_messages([message for message, _ in fitted])}
     if profile is not None and profile.declares and not declared:
         called = dict.fromkeys(
             call.name for message, _ in fitted for call in message.tool_calls if call.type != "custom"

@@ -168,7 +168,7 @@ class ModelRow:
             running=(client.running, client.waiting) if isinstance(client, LimitedModel) else None,
             upstream=upstream,
             is_available=upstream.is_available(now),
-            learned=roster.describe_learned(llm, now),
+            learned="; ".join(roster.describe_learned(llm, now)),
         )
 
 
