@@ -111,6 +111,36 @@ async def read_activity(call: Call, query: ActivityQuery) -> Activity:
     return Activity(since=since - since % step, until=until, step=step, data=data, total=_show(total))
 
 
+class ModelStatus(Answer, kw_only=True):
+    """What the upstream of an llm accepts."""
+
+    name: str
+    """Name in `llms`."""
+    model: str
+    """Name of the model at the upstream."""
+    profile: str
+    """Name of its profile."""
+    chosen_by: Literal["default", "base_url", "profile"]
+    """The key of the llm that chose the profile. `default`: the address is not known."""
+    learned: list[str]
+    """The changes of the profile that this server has learned from refusals, each with the status and code of the refusal."""
+
+
+def _list_models(call: Call) -> list[ModelStatus]:
+    roster, now = call.hf.roster, call.hf.clock()
+    profiles = {name: roster.find_profile(llm, now) for name, llm in roster.llms.items()}
+    return [
+        ModelStatus(
+            name=name,
+            model=llm.model,
+            profile=profiles[name].name,
+            chosen_by=profiles[name].chosen_by,
+            learned=roster.describe_learned(llm, now),
+        )
+        for name, llm in roster.llms.items()
+    ]
+
+
 class Status(Answer, kw_only=True):
     """Figures of a tenant."""
 
@@ -121,11 +151,13 @@ class Status(Answer, kw_only=True):
     """The rules for the lifetime of sessions, and how many sessions they would end or delete now."""
     activity: Activity
     """Turns, model calls and tokens over time. Counts of other servers with the same database appear a minute late."""
+    models: list[ModelStatus]
+    """What the upstreams of this server accept."""
 
 
 @routes.add("GET", "/v1/status", "shared")
 async def read(call: Call, query: ActivityQuery) -> Status:
-    """Return figures of the tenant: its search index, the lifetime of its sessions, and its activity over time.
+    """Return figures of the tenant: its search index, the lifetime of its sessions, its activity over time, and the models of the server.
 
     The parameters select the time range of the activity. Nothing is changed.
     """
@@ -133,4 +165,5 @@ async def read(call: Call, query: ActivityQuery) -> Status:
         index=None if call.hf.index is None else await call.hf.index.status(),
         retention=await read_retention(call),
         activity=await read_activity(call, query),
+        models=_list_models(call),
     )

@@ -13,6 +13,7 @@ from holdfast.testing import Reply
 from tests.behaviour.kit import assistant, calls, gateway, result, user
 from tests.behaviour.kit.anthropic import AnthropicUpstream
 from tests.behaviour.kit.inspector import look
+from tests.behaviour.kit.seams import run_command
 
 HEAD = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x02\x80\0\0\x01\xe0\x08\x06\0\0\0"
 
@@ -190,3 +191,7 @@ async def test_what_was_learned_is_shown() -> None:
         await served.chat([seen(PDF, picture())])
         assert count(served.sent, "data:image") == 1
         assert "learned from refusals: takes no file" in (await look(served, "/inspect/agents")).text
+        printed = await run_command(["doctor", "--server", served.url])
+        assert "default (gpt-4o): profile openai, chosen by profile; learned: takes no file (400" in printed.out
+    printed = await run_command(["doctor", "--server", served.url])
+    assert (printed.code, "start it, or correct the address" in printed.out) == (1, True)

@@ -28,7 +28,10 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 @command()
-def doctor(call: Call) -> None:
+@click.option(
+    "--server", metavar="URL", help="Show what a running server has learned of its models. HOLDFAST_KEY is its key."
+)
+def doctor(call: Call, server: str | None) -> None:
     """Check the installation and suggest a remedy for each problem.
 
     Checks Python, libraries, configuration, tokenizer, store and durability, disk, index, embedder, workspaces, models, limits,
@@ -36,9 +39,13 @@ def doctor(call: Call) -> None:
     Nothing is changed, except that an empty database on a server gets its tables.
     The exit code is 1 if a check fails. Warnings do not count.
     """
+    from holdfast.cli.doctor.upstream import check_server
+
     found = []
     with show_busy():
-        for finding in run_checks({"store": call.store, "config": call.config}, os.environ):
+        for finding in (
+            check_server(server) if server else run_checks({"store": call.store, "config": call.config}, os.environ)
+        ):
             found.append(finding)
             if not call.as_json:
                 _show(finding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -155,6 +156,29 @@ def _has_holdfast_home(base_url: str) -> bool:
     except (OSError, ValueError, http.client.HTTPException):
         return False
     return isinstance(home, dict) and home.get("name") == "holdfast" and "sessions" in home
+
+
+def check_server(url: str) -> Iterator[Finding]:
+    """Yield a finding for each llm of a running server: its profile, and what refusals have changed in it."""
+    from holdfast.sections import mask_url
+
+    where, key = mask_url(url), os.environ.get("HOLDFAST_KEY")
+    headers = {"accept": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
+    remedy = "set HOLDFAST_KEY to a key of the server that may read" if key is None else "check HOLDFAST_KEY"
+    try:
+        request = Request(f"{url.rstrip('/').removesuffix('/v1')}/v1/status", headers=headers)  # noqa: S310  # as given
+        with build_opener(_NoRedirect).open(request, timeout=TIMEOUT_SECONDS) as response:
+            models = msgspec.json.decode(response.read())["models"]
+    except HTTPError as error:
+        error.close()
+        yield fail(CHECK, f"{where} answers {error.code}", remedy)
+    except (OSError, ValueError, http.client.HTTPException, KeyError, TypeError):
+        yield fail(CHECK, f"{where} is no Holdfast server that can be reached", "start it, or correct the address")
+    else:
+        for model in models:
+            learned = f"; learned: {'; '.join(model['learned'])}" if model["learned"] else ""
+            about = f"{model['name']} ({model['model']}): profile {model['profile']}, chosen by {model['chosen_by']}"
+            yield ok(CHECK, f"{about}{learned}")
 
 
 def _fetch_status(llm: LLMSettings) -> int:
