@@ -6,33 +6,12 @@ import asyncio
 
 from holdfast.models import LimitedModel, closing
 from tests.chunks import collect
-from tests.service.failover_kit import NamedModel
-from tests.waits import until
-
-
-async def wait_for_waiting(limited: LimitedModel, number: int) -> None:
-    """Wait until this many calls are waiting."""
-    await until(lambda: limited.waiting >= number)
-
-
-async def test_cancelled_call_leaves_the_queue() -> None:
-    model = NamedModel("one", "hello")
-    model.gate = asyncio.Event()
-    limited = LimitedModel(model, 1, patience=60)
-    tasks = [asyncio.create_task(collect(limited.stream({"n": n}))) for n in range(3)]
-    await wait_for_waiting(limited, 2)
-    tasks[1].cancel()
-    await asyncio.wait([tasks[1]])
-    assert limited.waiting == 1
-    model.gate.set()
-    await asyncio.gather(tasks[0], tasks[2])
-    assert [body["n"] for body in model.bodies] == [0, 2]
-    assert (limited.running, limited.waiting) == (0, 0)
+from tests.service.scripted_model import ScriptedModel
 
 
 async def test_cancellations_keep_the_slot_count_right() -> None:
     """Calls are cancelled before they run, while they wait, and while they run."""
-    model = NamedModel("one", "a b c")
+    model = ScriptedModel("a b c")
     limited = LimitedModel(model, 3, patience=60)
     most = 0
 

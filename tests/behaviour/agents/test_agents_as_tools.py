@@ -11,8 +11,20 @@ import pytest
 
 from holdfast import ToolContext
 from holdfast.testing import Gate, Reply
-from tests.behaviour.kit import Served, Speakers, answer_of, assistant, gateway, refused, texts, until, user
+from tests.behaviour.kit import (
+    Served,
+    Speakers,
+    World,
+    answer_of,
+    assistant,
+    refused,
+    texts,
+    through,
+    until,
+    user,
+)
 
+pytestmark = through("library", "rest")
 Row = dict[str, Any]
 PAIR = """
 agents:
@@ -33,9 +45,9 @@ def shout(text: str) -> str:
     return text.upper()
 
 
-def pair(lines: Row, config: str = PAIR, **settings: Any) -> tuple[Speakers, Any]:
+def pair(world: World, lines: Row, config: str = PAIR, **settings: Any) -> tuple[Speakers, Any]:
     model = Speakers(lines)
-    return model, gateway(model, config, **{"store": "file", **settings})
+    return model, world.gateway(model, config, **{"store": "file", **settings})
 
 
 async def say(served: Served, text: str = "Go", **fields: Any) -> Any:
@@ -52,11 +64,11 @@ async def results(served: Served) -> list[Row]:
     return [row for row in await served.entries() if row["role"] == "tool"]
 
 
-async def test_a_call_runs_in_a_linked_session_of_its_own() -> None:
+async def test_a_call_runs_in_a_linked_session_of_its_own(world: World) -> None:
     """Its reply is the result. It has its own tools, no greeting and none of the client's tools, and is closed afterwards."""
     helper = [Reply(tool_calls=[("shout", {"text": "kelp"})]), "Kelp."]
     model, opened = pair(
-        {"chief": [ask("Shorten: kelp is a plant."), "In short: kelp."], "helper": helper}, tools=[shout]
+        world, {"chief": [ask("Shorten: kelp is a plant."), "In short: kelp."], "helper": helper}, tools=[shout]
     )
     async with opened as served:
         answer = await say(served, tools=[DOOR])
@@ -73,7 +85,7 @@ async def test_a_call_runs_in_a_linked_session_of_its_own() -> None:
         assert (child["usage"]["calls"], (await served.rest.session().info())["usage"]["calls"]) == (2, 2)
 
 
-async def test_its_state_begins_as_a_copy_and_its_changes_come_back() -> None:
+async def test_its_state_begins_as_a_copy_and_its_changes_come_back(world: World) -> None:
     """Keys of the user are shared; `temp:` keys are only passed down."""
     seen: list[Row] = []
 
@@ -103,7 +115,7 @@ async def test_its_state_begins_as_a_copy_and_its_changes_come_back() -> None:
         "chief": [Reply(tool_calls=[("hint", {})]), ask("Go."), Reply(tool_calls=[("peek", {})]), "Done."],
         "helper": [Reply(tool_calls=[("note", {})]), "Noted."],
     }
-    _, opened = pair(lines, config, tools=[note, hint, peek])
+    _, opened = pair(world, lines, config, tools=[note, hint, peek])
     async with opened as served:
         await served.rest.create("s", state={"kept": "k", "gone": "g", "count": 2, "user:seen": 1})
         await say(served)
@@ -119,8 +131,8 @@ async def test_its_state_begins_as_a_copy_and_its_changes_come_back() -> None:
     [(PAIR, "503"), (PAIR.replace("greeting: Welcome!", "failure_message: Sorry!"), "the agent did not answer")],
     ids=["error", "failure message"],
 )
-async def test_an_agent_that_fails_is_an_error_result(config: str, words: str) -> None:
-    _, opened = pair({"chief": [ask("Go."), "Never mind."], "helper": DOWN}, config)
+async def test_an_agent_that_fails_is_an_error_result(world: World, config: str, words: str) -> None:
+    _, opened = pair(world, {"chief": [ask("Go."), "Never mind."], "helper": DOWN}, config)
     async with opened as served:
         assert answer_of(await say(served)) == "Never mind."
         (made,) = await results(served)
@@ -131,22 +143,22 @@ async def test_an_agent_that_fails_is_an_error_result(config: str, words: str) -
 
 
 @pytest.mark.parametrize("arguments", [{}, {"request": " "}, {"request": 1}, {"wanted": "x"}])
-async def test_a_call_without_a_request_makes_no_session(arguments: Row) -> None:
-    _, opened = pair({"chief": [Reply(tool_calls=[("helper", arguments)]), "Ok."]})
+async def test_a_call_without_a_request_makes_no_session(world: World, arguments: Row) -> None:
+    _, opened = pair(world, {"chief": [Reply(tool_calls=[("helper", arguments)]), "Ok."]})
     async with opened as served:
         await say(served)
         assert "request is missing" in (await results(served))[0]["content"]
         assert await children(served) == []
 
 
-async def test_calls_are_nested_at_most_five_levels_deep() -> None:
+async def test_calls_are_nested_at_most_five_levels_deep(world: World) -> None:
     names = [f"a{at}" for at in range(7)]
     agents: Row = {
         name: {"instruction": f"I am {name}", "agent_tools": [after], "tools": []} for name, after in pairwise(names)
     }
     agents["a6"] = {"instruction": "I am a6", "tools": []}
     lines = {name: [ask("deeper", name=after), f"{name} is done."] for name, after in pairwise(names)}
-    _, opened = pair(lines, f"agents: {json.dumps(agents)}")
+    _, opened = pair(world, lines, f"agents: {json.dumps(agents)}")
     async with opened as served:
         assert answer_of(await say(served, model="a0")) == "a0 is done."
         made = await children(served)
@@ -157,9 +169,9 @@ async def test_calls_are_nested_at_most_five_levels_deep() -> None:
         assert await served.rest.sessions() == []
 
 
-async def test_several_calls_run_at_the_same_time() -> None:
+async def test_several_calls_run_at_the_same_time(world: World) -> None:
     gate = Gate()
-    model, opened = pair({"chief": [ask(*"abcd"), "All."], "helper": Reply(text="Short.", hold=gate)})
+    model, opened = pair(world, {"chief": [ask(*"abcd"), "All."], "helper": Reply(text="Short.", hold=gate)})
     async with opened as served:
         running = asyncio.create_task(say(served))
         await served.upstream.until(lambda: len(model.called) == 5)
@@ -169,9 +181,9 @@ async def test_several_calls_run_at_the_same_time() -> None:
         assert (len(made), {row["metadata"]["child"] for row in await results(served)}) == (4, made)
 
 
-async def test_a_client_that_goes_away_ends_the_call() -> None:
+async def test_a_client_that_goes_away_ends_the_call(world: World) -> None:
     gate = Gate()
-    model, opened = pair({"chief": [ask("Go."), "Never."], "helper": Reply(text="Never.", hold=gate)})
+    model, opened = pair(world, {"chief": [ask("Go."), "Never."], "helper": Reply(text="Never.", hold=gate)})
     async with opened as served:
         running = asyncio.create_task(say(served))
         await served.upstream.until(lambda: len(model.called) == 2)
@@ -187,8 +199,9 @@ async def test_a_client_that_goes_away_ends_the_call() -> None:
         assert "cancelled" in made["content"]
 
 
-async def test_requests_without_a_session_never_find_the_session_of_a_call() -> None:
-    _, opened = pair({"chief": [ask("Hi"), "Ok."], "helper": "Hello!"}, PAIR.replace(", greeting: Welcome!", ""))
+@through("rest")
+async def test_requests_without_a_session_never_find_the_session_of_a_call(world: World) -> None:
+    _, opened = pair(world, {"chief": [ask("Hi"), "Ok."], "helper": "Hello!"}, PAIR.replace(", greeting: Welcome!", ""))
     async with opened as served:
         await say(served)
         (child,) = await children(served)
@@ -199,9 +212,9 @@ async def test_requests_without_a_session_never_find_the_session_of_a_call() -> 
 
 
 @pytest.mark.parametrize("how", ["session", "call", "result"])
-async def test_the_session_of_a_call_is_deleted_with_what_names_it(how: str) -> None:
+async def test_the_session_of_a_call_is_deleted_with_what_names_it(world: World, how: str) -> None:
     """Not with a fork. Erasing the call or its result deletes it, too, because it has the same text."""
-    _, opened = pair({"chief": [ask("Go."), "Ok."], "helper": "Done."})
+    _, opened = pair(world, {"chief": [ask("Go."), "Ok."], "helper": "Done."})
     async with opened as served:
         await say(served)
         (child,) = await children(served)
@@ -217,7 +230,7 @@ async def test_the_session_of_a_call_is_deleted_with_what_names_it(how: str) -> 
             await served.rest.session(child["id"]).info()
 
 
-async def test_a_workflow_can_be_called_too() -> None:
+async def test_a_workflow_can_be_called_too(world: World) -> None:
     config = """
 agents:
   chief: {instruction: I am chief, agent_tools: [panel], tools: []}
@@ -225,7 +238,9 @@ agents:
   friend: {instruction: I am friend}
   critic: {instruction: I am critic}
 """
-    _, opened = pair({"chief": [ask("Kelp?", name="panel"), "Done."], "friend": "Nice.", "critic": "Short."}, config)
+    _, opened = pair(
+        world, {"chief": [ask("Kelp?", name="panel"), "Done."], "friend": "Nice.", "critic": "Short."}, config
+    )
     async with opened as served:
         assert answer_of(await say(served)) == "Done."
         assert [row["content"] for row in await results(served)] == ["**friend**\n\nNice.\n\n**critic**\n\nShort."]

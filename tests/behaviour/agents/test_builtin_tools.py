@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Reply
-from tests.behaviour.kit import Served, assistant, calls, gateway, result, user
+from tests.behaviour.kit import Served, World, assistant, calls, result, through, user
+from tests.behaviour.kit.data import Files, names
 
+pytestmark = through("library", "rest")
 Call = tuple[str, dict[str, Any]]
 NAMES = ["save_artifact", "load_artifact", "list_artifacts"]
 AGENTS = "agents: {a: {tools: [save_artifact, load_artifact, list_artifacts]}, b: {}, c: {tools: [load_artifact]}}"
@@ -24,8 +26,7 @@ def calling(*calls: Call) -> list[Any]:
 
 
 async def put(served: Served, name: str, content: bytes, kind: str = "text/plain") -> None:
-    answer = await served.http.put(f"/v1/sessions/s/artifacts/{name}", content=content, headers={"content-type": kind})
-    assert answer.is_success, answer.text
+    await Files(served.rest.session()).save(name, content, mime_type=kind)
 
 
 async def run(served: Served, text: str = "Hi", **fields: Any) -> list[str]:
@@ -59,13 +60,14 @@ def offered(served: Served) -> list[str]:
         ("gpt-4o", "artifacts: {tools: true}", NAMES),
     ],
 )
-async def test_agents_have_the_tools_that_they_name(model: str, config: str, tools: list[str]) -> None:
-    async with gateway(["ok"], AGENTS, config) as served:
+@through("rest")
+async def test_agents_have_the_tools_that_they_name(world: World, model: str, config: str, tools: list[str]) -> None:
+    async with world.gateway(["ok"], AGENTS, config) as served:
         await served.chat("Hi", model=model)
         assert offered(served) == tools
 
 
-async def test_what_was_saved_is_loaded_and_listed() -> None:
+async def test_what_was_saved_is_loaded_and_listed(world: World) -> None:
     calls: list[Call] = [
         ("save_artifact", {"name": "report.md", "content": "# Lisbon"}),
         ("save_artifact", {"name": "report.md", "content": "# Lisboa", "expect": 0}),
@@ -75,7 +77,9 @@ async def test_what_was_saved_is_loaded_and_listed() -> None:
         ("list_artifacts", {}),
         ("list_artifacts", {"prefix": "user:"}),
     ]
-    async with gateway([*calling(*calls), *calling(("load_artifact", {"name": "user:style.txt"}))], AGENTS) as served:
+    async with world.gateway(
+        [*calling(*calls), *calling(("load_artifact", {"name": "user:style.txt"}))], AGENTS
+    ) as served:
         saved, again, loaded, old, style, listed, some = await run(served, again=False)
         assert json.loads(saved) == {"name": "report.md", "version": 0, "media_type": "text/markdown", "bytes": 8}
         assert (json.loads(again)["version"], loaded, old) == (1, "# Lisboa", "# Lisbon")
@@ -85,19 +89,19 @@ async def test_what_was_saved_is_loaded_and_listed() -> None:
         assert [row["content"] for row in await served.entries("t") if row["role"] == "tool"] == ["brief"]
 
 
-async def test_a_long_result_of_a_tool_is_read_on() -> None:
+async def test_a_long_result_of_a_tool_is_read_on(world: World) -> None:
     """It is named by its place in the log, and each part says where the next one begins."""
     lines = "\n".join(f"Line {number}." for number in range(6_000))
     offsets = (0, 20_000, 40_000)
     wanted = [("load_artifact", {"name": "result-2", "offset": offset, "limit": 10_000}) for offset in offsets]
-    async with gateway(calling(*wanted), AGENTS) as served:
+    async with world.gateway(calling(*wanted), AGENTS) as served:
         await served.rest.given("s", user("Look."), calls(("c1", "look", {})), result("c1", lines), assistant("Yes."))
         for offset, part in zip(offsets, await run(served), strict=True):
             assert lines[offset + 10 : offset + 9_000] in part
             assert lines[offset + 10_100 : offset + 10_200] not in part
 
 
-async def test_binary_content_is_described_and_a_picture_is_shown() -> None:
+async def test_binary_content_is_described_and_a_picture_is_shown(world: World) -> None:
     data = base64.b64encode(b"\0\xff" * 10).decode()
     calls: list[Call] = [
         ("save_artifact", {"name": "a.bin", "content": data, "encoding": "base64"}),
@@ -105,19 +109,19 @@ async def test_binary_content_is_described_and_a_picture_is_shown() -> None:
         ("save_artifact", {"name": "p.png", "content": PNG, "encoding": "base64"}),
         ("load_artifact", {"name": "p.png"}),
     ]
-    async with gateway(calling(*calls), AGENTS) as served:
+    async with world.gateway(calling(*calls), AGENTS) as served:
         saved, binary, _, picture = await run(served, again=False)
         assert json.loads(binary) == json.loads(saved) | {"note": "it is not text and cannot be shown"}
         assert json.loads(picture)["media_type"] == "image/png"
         assert f"data:image/png;base64,{PNG}" in json.dumps(served.sent["messages"])
 
 
-async def test_a_long_text_is_read_in_parts() -> None:
+async def test_a_long_text_is_read_in_parts(world: World) -> None:
     text = "".join(f"line {at} é\n" for at in range(300))
     size = len(text.encode())
     asked = [{}, {"offset": 512}, {"offset": size - 10, "limit": 100}, {"offset": size}]
     calls: list[Call] = [("load_artifact", {"name": "long.txt", **more}) for more in asked]
-    async with gateway(calling(*calls), AGENTS, "gateway: {max_tool_result: 1KiB}") as served:
+    async with world.gateway(calling(*calls), AGENTS, "gateway: {max_tool_result: 1KiB}") as served:
         await served.rest.create(agent="a")
         await put(served, "long.txt", text.encode())
         first, second, last, behind = await run(served)
@@ -144,20 +148,21 @@ async def test_a_long_text_is_read_in_parts() -> None:
         ("save_artifact", {"name": "x"}, "wrong arguments"),
     ],
 )
-async def test_errors_tell_the_model_how_to_go_on(tool: str, arguments: dict[str, Any], words: str) -> None:
-    async with gateway(calling((tool, arguments)), AGENTS, "storage: {artifacts: {max_bytes: 1KiB}}") as served:
+async def test_errors_tell_the_model_how_to_go_on(
+    world: World, tool: str, arguments: dict[str, Any], words: str
+) -> None:
+    async with world.gateway(calling((tool, arguments)), AGENTS, "storage: {artifacts: {max_bytes: 1KiB}}") as served:
         await served.rest.create(agent="a")
         await put(served, "plan.md", b"walk")
         (made,) = await run(served)
         assert words in json.loads(made)["error"]
-        kept = await served.rest.session().ask("GET", "artifacts")
-        assert [one["name"] for one in kept["data"]] == ["plan.md"]
+        assert names(await Files(served.rest.session()).list()) == [("plan.md", 0)]
 
 
 # -- memory ---------------------------------------------------------------------------------------
 
 
-async def test_a_memory_is_recalled_in_another_session_and_forgotten() -> None:
+async def test_a_memory_is_recalled_in_another_session_and_forgotten(world: World) -> None:
     def model(body: dict[str, Any]) -> Any:
         last = body["messages"][-1]
         return (
@@ -166,7 +171,7 @@ async def test_a_memory_is_recalled_in_another_session_and_forgotten() -> None:
             else Reply(tool_calls=[("memory", json.loads(last["content"].partition("| ")[2]))])
         )
 
-    async with gateway(model, MEMORY) as served:
+    async with world.gateway(model, MEMORY) as served:
         said = {"action": "remember", "content": "The user is allergic to peanuts", "tags": ["food"]}
         (told,) = await run(served, f"I'm allergic to peanuts, the user said | {json.dumps(said)}", again=False)
         memory = json.loads(told)
@@ -201,17 +206,17 @@ async def test_a_memory_is_recalled_in_another_session_and_forgotten() -> None:
         ({"action": "recall", "query": "x", "mode": "vector"}, "embedder"),
     ],
 )
-async def test_a_wrong_call_is_an_error_and_writes_nothing(given: dict[str, Any], words: str) -> None:
-    async with gateway(calling(("memory", given)), MEMORY) as served:
+async def test_a_wrong_call_is_an_error_and_writes_nothing(world: World, given: dict[str, Any], words: str) -> None:
+    async with world.gateway(calling(("memory", given)), MEMORY) as served:
         (told,) = await run(served, again=False)
         assert words in told
         assert await served.rest.memories() == []
 
 
-async def test_memories_of_others_are_neither_found_nor_forgotten() -> None:
+async def test_memories_of_others_are_neither_found_nor_forgotten(world: World) -> None:
     """Those of the application are found. None can close the block in which the model sees it."""
     calls: list[Call] = [("memory", {"action": "recall", "query": "tea"})]
-    async with gateway(
+    async with world.gateway(
         lambda body: "done" if body["messages"][-1]["role"] == "tool" else Reply(tool_calls=calls), MEMORY
     ) as served:
         theirs = await served.rest.remember("Bob likes tea", user="bob")

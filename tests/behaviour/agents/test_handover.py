@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Gate, Reply
-from tests.behaviour.kit import Served, Speakers, answer_of, assistant, gateway, result, texts, user
+from tests.behaviour.kit import Served, Speakers, World, answer_of, assistant, result, texts, through, user
 
+pytestmark = through("library", "rest")
 Row = dict[str, Any]
 TEAM = """
 agents:
@@ -31,10 +32,10 @@ def over(name: str, text: str | None = None, **more: Any) -> Reply:
     return Reply(text=text, tool_calls=[("transfer_to_agent", {"agent_name": name, **more})])
 
 
-def team(lines: Row, *config: str, **settings: Any) -> tuple[Speakers, Any]:
+def team(world: World, lines: Row, *config: str, **settings: Any) -> tuple[Speakers, Any]:
     """Return the model, and a gateway with the team."""
     model = Speakers(lines)
-    return model, gateway(model, *(config or (TEAM,)), **settings)
+    return model, world.gateway(model, *(config or (TEAM,)), **settings)
 
 
 async def say(served: Served, text: str | list[Row], model: str = "chief", **fields: Any) -> Row:
@@ -55,9 +56,12 @@ def found_then(finder: Any = (), chief: Any = (), **others: Any) -> Row:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_after_a_handover_the_other_agent_answers(stream: bool) -> None:
+@through("rest")
+async def test_after_a_handover_the_other_agent_answers(world: World, stream: bool) -> None:
     """The client gets one reply; the header names the agent that began it, the body the one that ended it."""
-    model, opened = team({"chief": [over("finder", "One moment.", message="See page 3.")], "finder": ["Found it."]})
+    model, opened = team(
+        world, {"chief": [over("finder", "One moment.", message="See page 3.")], "finder": ["Found it."]}
+    )
     async with opened as served:
         if stream:
             events = await served.openai.chat.completions.create(
@@ -81,8 +85,8 @@ async def test_after_a_handover_the_other_agent_answers(stream: bool) -> None:
         assert rows[-1]["metadata"] == {"preface": "One moment.\n\n"}
 
 
-async def test_the_tool_lists_the_agents_that_can_take_over() -> None:
-    model, opened = team(FOUND, tools=[shout])
+async def test_the_tool_lists_the_agents_that_can_take_over(world: World) -> None:
+    model, opened = team(world, FOUND, tools=[shout])
     async with opened as served:
         await say(served, "Find it")
         first, second = (
@@ -94,20 +98,20 @@ async def test_the_tool_lists_the_agents_that_can_take_over() -> None:
         assert names == ["chief", "writer"]
 
 
-async def test_an_unknown_agent_is_reported_with_the_known_ones() -> None:
-    _, opened = team({"chief": [over("findr"), "Myself then."]})
+async def test_an_unknown_agent_is_reported_with_the_known_ones(world: World) -> None:
+    _, opened = team(world, {"chief": [over("findr"), "Myself then."]})
     async with opened as served:
         assert answer_of(await say(served, "x")) == "Myself then."
         told = (await served.entries())[2]["content"]
         assert "there is no agent 'findr' to transfer to; possible agents: finder, writer" in told
 
 
-async def test_other_calls_of_the_message_run_and_one_agent_takes_over() -> None:
+async def test_other_calls_of_the_message_run_and_one_agent_takes_over(world: World) -> None:
     calls = [
         ("shout", {"text": "x"}),
         *[("transfer_to_agent", {"agent_name": name}) for name in ("nobody", "finder", "writer")],
     ]
-    _, opened = team({"chief": [Reply(tool_calls=calls)], "finder": ["Here."]}, tools=[shout])
+    _, opened = team(world, {"chief": [Reply(tool_calls=calls)], "finder": ["Here."]}, tools=[shout])
     async with opened as served:
         assert answer_of(await say(served, "x")) == "Here."
         told = texts((await served.entries())[2:6])
@@ -115,9 +119,12 @@ async def test_other_calls_of_the_message_run_and_one_agent_takes_over() -> None
         assert any("finder already takes over; only one agent can" in text for text in told)
 
 
-async def test_handovers_of_a_turn_are_limited() -> None:
+async def test_handovers_of_a_turn_are_limited(world: World) -> None:
     model, opened = team(
-        {"chief": [*[over("finder")] * 6, "Enough."], "finder": over("chief")}, TEAM, "gateway: {max_tool_rounds: 50}"
+        world,
+        {"chief": [*[over("finder")] * 6, "Enough."], "finder": over("chief")},
+        TEAM,
+        "gateway: {max_tool_rounds: 50}",
     )
     async with opened as served:
         assert answer_of(await say(served, "x")) == "Enough."
@@ -125,16 +132,18 @@ async def test_handovers_of_a_turn_are_limited() -> None:
         assert len(model.called) == 12
 
 
-async def test_rounds_are_counted_across_agents() -> None:
-    model, opened = team({"chief": over("finder"), "finder": over("chief")}, TEAM, "gateway: {max_tool_rounds: 1}")
+async def test_rounds_are_counted_across_agents(world: World) -> None:
+    model, opened = team(
+        world, {"chief": over("finder"), "finder": over("chief")}, TEAM, "gateway: {max_tool_rounds: 1}"
+    )
     async with opened as served:
         answer = await say(served, "x")
         assert answer["choices"][0]["finish_reason"] == "length"
         assert model.bodies[1]["tool_choice"] == "none"
 
 
-async def test_a_call_of_a_client_tool_goes_to_the_client_and_its_result_to_the_agent() -> None:
-    model, opened = team({"chief": [over("finder")], "finder": [Reply(tool_calls=[("open_door", {})]), "Open."]})
+async def test_a_call_of_a_client_tool_goes_to_the_client_and_its_result_to_the_agent(world: World) -> None:
+    model, opened = team(world, {"chief": [over("finder")], "finder": [Reply(tool_calls=[("open_door", {})]), "Open."]})
     async with opened as served:
         answer = await say(served, "x", tools=[DOOR], tool_choice="required")
         (call,) = answer["choices"][0]["message"]["tool_calls"]
@@ -144,9 +153,9 @@ async def test_a_call_of_a_client_tool_goes_to_the_client_and_its_result_to_the_
         assert model.called[-1] == "finder"
 
 
-async def test_an_agent_that_cannot_serve_the_request_does_not_take_over() -> None:
+async def test_an_agent_that_cannot_serve_the_request_does_not_take_over(world: World) -> None:
     config = TEAM.replace("tools: []", "tools: [typewriter]")
-    _, opened = team({"chief": [over("writer"), "Myself then."]}, config)
+    _, opened = team(world, {"chief": [over("writer"), "Myself then."]}, config)
     async with opened as served:
         assert answer_of(await say(served, "x")) == "Myself then."
         assert "typewriter" in texts(await served.entries())[2]
@@ -160,20 +169,22 @@ async def test_an_agent_that_cannot_serve_the_request_does_not_take_over() -> No
         ("agents: {chief: {sequence: [a, nobody]}, a: {}}", {}, "nobody"),
     ],
 )
+@through("rest")
 async def test_what_a_team_cannot_do_is_refused_before_anything_is_written(
-    config: str, fields: Row, words: str
+    world: World, config: str, fields: Row, words: str
 ) -> None:
-    _, opened = team({}, config)
+    _, opened = team(world, {}, config)
     async with opened as served:
         answer = await served.chat("x", model="chief", **fields)
         assert (answer["status"], words in answer["error"]["message"]) == (400, True), answer
         assert await served.rest.sessions() == []
 
 
-async def test_an_interruption_after_a_handover_leaves_the_conversation_with_the_next_agent() -> None:
+@through("rest")
+async def test_an_interruption_after_a_handover_leaves_the_conversation_with_the_next_agent(world: World) -> None:
     gate = Gate()
     slow = Reply(text="A long story.", hold=gate, hold_after=2)
-    model, opened = team({"chief": [over("finder")], "finder": [slow, "Fine."]})
+    model, opened = team(world, {"chief": [over("finder")], "finder": [slow, "Fine."]})
     async with opened as served:
         running = asyncio.create_task(served.chat("x", model="chief"))
         await served.upstream.until(lambda: len(model.called) == 2)
@@ -186,32 +197,34 @@ async def test_an_interruption_after_a_handover_leaves_the_conversation_with_the
 # -- the next turn --------------------------------------------------------------------------------
 
 
-async def test_the_agent_that_spoke_last_answers_next_unless_another_is_named() -> None:
-    model, opened = team(found_then(["More.", "Again."], writer=["A poem."]))
+async def test_the_agent_that_spoke_last_answers_next_unless_another_is_named(world: World) -> None:
+    model, opened = team(world, found_then(["More.", "Again."], writer=["A poem."]))
     async with opened as served:
         await say(served, "find")
-        assert (await say(served, "and?"))["session"]["agent"] == "finder"
+        await say(served, "and?")
         assert answer_of(await say(served, "a poem", "writer")) == "A poem."
         await say(served, "more", "finder")
         assert model.called == ["chief", "finder", "finder", "writer", "finder"]
 
 
-async def test_an_agent_below_the_named_one_continues() -> None:
+async def test_an_agent_below_the_named_one_continues(world: World) -> None:
     deep = """
 agents:
   root: {instruction: I am root, sub_agents: [middle]}
   middle: {instruction: I am middle, sub_agents: [leaf]}
   leaf: {instruction: I am leaf}
 """
-    model, opened = team({"root": "I.", "middle": [over("leaf"), "Me."], "leaf": ["1", "2", over("middle")]}, deep)
+    model, opened = team(
+        world, {"root": "I.", "middle": [over("leaf"), "Me."], "leaf": ["1", "2", over("middle")]}, deep
+    )
     async with opened as served:
         for text, name in (("a", "middle"), ("b", "middle"), ("c", "root")):
             await say(served, text, name)
         assert model.called == ["middle", "leaf", "leaf", "leaf", "middle"]
 
 
-async def test_speech_from_outside_does_not_change_the_agent() -> None:
-    _, opened = team(found_then(["More."]))
+async def test_speech_from_outside_does_not_change_the_agent(world: World) -> None:
+    _, opened = team(world, found_then(["More."]))
     async with opened as served:
         await say(served, "find")
         session = served.rest.session()
@@ -220,12 +233,13 @@ async def test_speech_from_outside_does_not_change_the_agent() -> None:
         assert answer_of(await say(served, "yes")) == "More."
 
 
-async def test_a_rewind_a_fork_and_an_edit_have_the_agent_of_their_place() -> None:
+async def test_a_rewind_a_fork_and_an_edit_have_the_agent_of_their_place(world: World) -> None:
     _, opened = team(
+        world,
         {
             "chief": ["Hello.", over("finder"), "Fork.", "Edited.", "Rewound."],
             "finder": ["Found.", "Late fork.", "Revived."],
-        }
+        },
     )
     async with opened as served:
         await say(served, "hi")
@@ -241,8 +255,9 @@ async def test_a_rewind_a_fork_and_an_edit_have_the_agent_of_their_place() -> No
         assert answer_of(await say(served, "still you?")) == "Rewound."
 
 
-async def test_a_regenerated_reply_comes_from_the_same_agent() -> None:
-    model, opened = team(found_then(["Found, otherwise."]))
+@through("rest")
+async def test_a_regenerated_reply_comes_from_the_same_agent(world: World) -> None:
+    model, opened = team(world, found_then(["Found, otherwise."]))
     async with opened as served:
         await say(served, "find")
         again = await say(served, "find", session_mode="transcript")
@@ -251,26 +266,29 @@ async def test_a_regenerated_reply_comes_from_the_same_agent() -> None:
 
 
 @pytest.mark.parametrize("store", ["file", "postgres", "mysql"])
-async def test_a_handover_that_was_cut_is_completed_by_another_server(store: str) -> None:
+@through("rest")
+async def test_a_handover_that_was_cut_is_completed_by_another_server(world: World, store: str) -> None:
     model = Speakers({"chief": [over("finder")], "finder": [Reply(status=500), "Found after all.", "More."]})
-    async with gateway(model, TEAM, store=store) as one:
+    async with world.gateway(model, TEAM, store=store) as one:
         assert (await one.chat("find", model="chief"))["status"] == 502
-        async with gateway(model, TEAM, store=one.store) as two:
+        async with world.gateway(model, TEAM, store=one.store) as two:
             assert answer_of(await say(two, "find")) == "Found after all."
             assert answer_of(await say(one, "and?")) == "More."
     assert model.called == ["chief", "finder", "finder", "finder"]
 
 
-async def test_a_keyed_retry_returns_the_same_reply_and_agent() -> None:
-    model, opened = team(FOUND)
+@through("rest")
+async def test_a_keyed_retry_returns_the_same_reply_and_agent(world: World) -> None:
+    model, opened = team(world, FOUND)
     async with opened as served:
         answers = [await say(served, "find", headers={"Idempotency-Key": "k"}) for _ in range(2)]
         assert [(answer_of(one), one["session"]["agent"]) for one in answers] == [("Found.", "finder")] * 2
         assert len(model.called) == 2
 
 
-async def test_a_client_with_its_whole_history_reaches_the_current_agent() -> None:
-    _, opened = team(found_then(["More."]))
+@through("rest")
+async def test_a_client_with_its_whole_history_reaches_the_current_agent(world: World) -> None:
+    _, opened = team(world, found_then(["More."]))
     async with opened as served:
         await say(served, "find", session_id=None)
         history = [user("find"), assistant("Found."), user("and?")]
@@ -282,9 +300,9 @@ async def test_a_client_with_its_whole_history_reaches_the_current_agent() -> No
 # -- state ----------------------------------------------------------------------------------------
 
 
-async def test_replies_are_stored_under_the_output_key_of_their_agent() -> None:
+async def test_replies_are_stored_under_the_output_key_of_their_agent(world: World) -> None:
     """Text next to calls does not count. The next instruction can use it."""
-    model, opened = team({"chief": ["First look.", over("finder", "Ask her.")], "finder": ["Found it."]})
+    model, opened = team(world, {"chief": ["First look.", over("finder", "Ask her.")], "finder": ["Found it."]})
     async with opened as served:
         await say(served, "plan")
         await say(served, "go")
@@ -302,18 +320,18 @@ async def test_replies_are_stored_under_the_output_key_of_their_agent() -> None:
     ],
     ids=["cut", "client tool", "failed", "truncated"],
 )
-async def test_only_complete_replies_are_stored(reply: Reply, fields: Row) -> None:
+async def test_only_complete_replies_are_stored(world: World, reply: Reply, fields: Row) -> None:
     config = "agents: {chief: {instruction: I am chief, output_key: plan, failure_message: Sorry.}}"
-    _, opened = team({"chief": [reply]}, config)
+    _, opened = team(world, {"chief": [reply]}, config)
     async with opened as served:
         await served.chat("x", model="chief", **fields)
         assert await served.rest.session().state() == {}
 
 
-async def test_a_session_begins_with_the_state_of_its_agent() -> None:
+async def test_a_session_begins_with_the_state_of_its_agent(world: World) -> None:
     """Whatever creates it. Shared keys are written only if they are missing, and what a request gives goes first."""
     agents = {"a": {"state": {"topic": "kelp", "user:language": "en"}}, "b": {}}
-    async with gateway(lambda _: "ok", f"agents: {json.dumps(agents)}") as served:
+    async with world.gateway(lambda _: "ok", f"agents: {json.dumps(agents)}") as served:
         await served.chat("x", "chat", model="a")
         await served.rest.change_shared_state({"user:language": "de"}, "default")
         await served.rest.create("rest", agent="a", state={"topic": "fish"})
@@ -323,24 +341,25 @@ async def test_a_session_begins_with_the_state_of_its_agent() -> None:
         assert await served.rest.session("other").state() == {"user:language": "de"}
 
 
-async def test_the_list_of_models_has_the_descriptions_of_agents() -> None:
-    _, opened = team({})
+@through("rest")
+async def test_the_list_of_models_has_the_descriptions_of_agents(world: World) -> None:
+    _, opened = team(world, {})
     async with opened as served:
         rows = {row["id"]: row for row in (await served.http.get("/v1/models")).json()["data"]}
         assert rows["finder"]["description"] == "Looks things up."
         assert "description" not in rows["writer"]
 
 
-async def test_the_conversation_of_an_agent_that_was_removed_returns_to_the_root() -> None:
+async def test_the_conversation_of_an_agent_that_was_removed_returns_to_the_root(world: World) -> None:
     model = Speakers(found_then(chief=["I am back."]))
-    async with gateway(model, TEAM, store="file") as served:
+    async with world.gateway(model, TEAM, store="file") as served:
         await say(served, "find")
-        async with gateway(model, TEAM.replace("[finder, writer]", "[writer]"), store=served.store) as later:
+        async with world.gateway(model, TEAM.replace("[finder, writer]", "[writer]"), store=served.store) as later:
             assert answer_of(await say(later, "thanks")) == "I am back."
 
 
-async def test_a_turn_of_a_program_belongs_to_the_agent_that_has_the_conversation() -> None:
-    _, opened = team(FOUND)
+async def test_a_turn_of_a_program_belongs_to_the_agent_that_has_the_conversation(world: World) -> None:
+    _, opened = team(world, FOUND)
     async with opened as served:
         await say(served, "find")
         session = await served.native.session("s")
@@ -352,9 +371,11 @@ async def test_a_turn_of_a_program_belongs_to_the_agent_that_has_the_conversatio
         assert (await served.entries())[-1]["agent"] == "finder"
 
 
-async def test_a_reply_that_is_too_long_for_the_state_is_in_the_log_only(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_reply_that_is_too_long_for_the_state_is_in_the_log_only(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     long = "x" * 300_000
-    _, opened = team({"chief": [long, "short"]})
+    _, opened = team(world, {"chief": [long, "short"]})
     async with opened as served:
         assert answer_of(await say(served, "x")) == long
         assert "a reply could not be stored under its agent's output_key" in caplog.text
@@ -364,9 +385,9 @@ async def test_a_reply_that_is_too_long_for_the_state_is_in_the_log_only(caplog:
         assert await served.rest.session().state() == {"plan": "short"}
 
 
-async def test_an_ended_session_begins_again_with_the_state_and_greeting_of_its_agent() -> None:
+async def test_an_ended_session_begins_again_with_the_state_and_greeting_of_its_agent(world: World) -> None:
     agents = {"a": {"state": {"name": "Ada"}, "greeting": "Hello {name}."}}
-    async with gateway(lambda _: "ok", f"agents: {json.dumps(agents)}", "sessions: {ttl: 1m}") as served:
+    async with world.gateway(lambda _: "ok", f"agents: {json.dumps(agents)}", "sessions: {ttl: 1m}") as served:
         await served.rest.create(agent="a")
         await served.rest.session().change_state(name="Bob")
         served.clock.now += 60_000

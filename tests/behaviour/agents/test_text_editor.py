@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Reply, ScriptedUpstream
-from tests.behaviour.kit import Served, gateway
+from tests.behaviour.kit import Served, World, gateway, through
 from tests.behaviour.kit.anthropic import AnthropicUpstream
 
 Json = dict[str, Any]
@@ -26,11 +26,10 @@ def edit(*commands: Json, name: str = "text_editor") -> Reply:
 
 
 async def ask(served: Served, **more: Any) -> Any:
-    body = {"model": "writer", "session_id": "s", "user": "ada", **more}
-    body.setdefault("messages", [{"role": "user", "content": "Write the report."}])
-    answer = await served.http.post("/v1/chat/completions", json=body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    messages = more.pop("messages", "Write the report.")
+    answer = await served.chat(messages, model="writer", user="ada", **more)
+    assert answer["status"] == 200, answer
+    return answer
 
 
 def results(upstream: ScriptedUpstream) -> list[str]:
@@ -79,20 +78,23 @@ async def test_the_commands_make_versions_of_an_artifact() -> None:
         assert await load(served) == [first, second, f"{second}Take the tram.\n", second, first]
 
 
-async def test_a_created_file_that_exists_gets_a_new_version() -> None:
+@through("library", "rest")
+async def test_a_created_file_that_exists_gets_a_new_version(world: World) -> None:
     again = {**CREATE, "file_text": "New."}
-    async with gateway([edit(CREATE, again, UNDO), "Done."], WRITER) as served:
+    async with world.gateway([edit(CREATE, again, UNDO), "Done."], WRITER) as served:
         await ask(served)
         assert await load(served) == ["# Lisbon\nThree days.\n", "New.", "# Lisbon\nThree days.\n"]
 
 
-async def test_the_directory_lists_the_artifacts() -> None:
-    async with gateway([edit(CREATE, {"command": "view", "path": "/"}), "Done."], WRITER) as served:
+@through("library", "rest")
+async def test_the_directory_lists_the_artifacts(world: World) -> None:
+    async with world.gateway([edit(CREATE, {"command": "view", "path": "/"}), "Done."], WRITER) as served:
         await ask(served)
         head = "Here're the files and directories up to 2 levels deep in ., excluding hidden items:"
         assert results(served.upstream)[1] == f"{head}\n4K\t.\n21B\t./report.md"
 
 
+@through("library", "rest")
 @pytest.mark.parametrize(
     ("command", "words"),
     [
@@ -110,8 +112,8 @@ async def test_the_directory_lists_the_artifacts() -> None:
         ({"command": "create", "path": "/a", "file_text": "x" * ((1 << 20) + 1)}, "split it"),
     ],
 )
-async def test_what_is_refused_is_said(command: Json, words: str | None) -> None:
-    async with gateway([edit(CREATE), "Done.", edit(command), "Done."], WRITER) as served:
+async def test_what_is_refused_is_said(world: World, command: Json, words: str | None) -> None:
+    async with world.gateway([edit(CREATE), "Done.", edit(command), "Done."], WRITER) as served:
         await ask(served)
         await (await served.native.session("s", user_id="ada")).artifacts.save("map.bin", bytes(9))
         await ask(served, messages=[{"role": "user", "content": "And now?"}])
@@ -119,9 +121,10 @@ async def test_what_is_refused_is_said(command: Json, words: str | None) -> None
         assert len(await load(served)) == (1 if words else 2)
 
 
-async def test_a_concurrent_save_is_not_overwritten() -> None:
+@through("library", "rest")
+async def test_a_concurrent_save_is_not_overwritten(world: World) -> None:
     """An edit between two saves of another program keeps both."""
-    async with gateway([edit(CREATE), "Done.", edit(REPLACE), "Done."], WRITER) as served:
+    async with world.gateway([edit(CREATE), "Done.", edit(REPLACE), "Done."], WRITER) as served:
         await ask(served)
         artifacts = (await served.native.session("s", user_id="ada")).artifacts
         await artifacts.save("report.md", "# Porto\nThree days.\n")

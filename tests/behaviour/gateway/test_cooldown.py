@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Gate, Reply, ScriptedUpstream
-from tests.behaviour.kit import Served, answer_of, gateway, user
+from tests.behaviour.kit import Served, World, answer_of, through, user
 
+pytestmark = through("library", "rest")
 DOWN = Reply(status=503, error="down")
 
 
-def models(*scripts: Any, **fields: Any) -> Any:
+def models(world: World, *scripts: Any, **fields: Any) -> Any:
     """A gateway with the models `default`, `m1`, `m2`…; each is a fallback of the first. `fields` are those of a model, by its name."""
     names = ["default", *(f"m{at}" for at in range(1, len(scripts)))]
     others = {
@@ -22,7 +23,7 @@ def models(*scripts: Any, **fields: Any) -> Any:
         for name, script in zip(names[1:], scripts[1:], strict=True)
     }
     llm = {"fallbacks": names[1:], **fields.get("default", {})}
-    return gateway(scripts[0], models=others, llm=llm)
+    return world.gateway(scripts[0], models=others, llm=llm)
 
 
 def numbers(served: Served) -> list[int]:
@@ -37,8 +38,9 @@ async def say(served: Served, text: str = "Hi", session_id: str = "s", **fields:
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429, 500, 503, 529])
-async def test_a_failure_that_the_request_did_not_cause_goes_to_the_next_model(status: int) -> None:
-    async with models([Reply(status=status)], ["hello"]) as served:
+@through("rest")
+async def test_a_failure_that_the_request_did_not_cause_goes_to_the_next_model(world: World, status: int) -> None:
+    async with models(world, [Reply(status=status)], ["hello"]) as served:
         answer = await say(served)
         assert answer_of(answer) == "hello"
         failed = answer["session"]["upstream"]
@@ -51,27 +53,27 @@ async def test_a_failure_that_the_request_did_not_cause_goes_to_the_next_model(s
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-async def test_a_failure_that_the_request_caused_is_the_clients(status: int) -> None:
-    async with models([Reply(status=status, error="messages: wrong")], ["never"]) as served:
+async def test_a_failure_that_the_request_caused_is_the_clients(world: World, status: int) -> None:
+    async with models(world, [Reply(status=status, error="messages: wrong")], ["never"]) as served:
         assert (await served.chat("Hi"))["status"] == status
         assert numbers(served) == [1, 0]
 
 
-async def test_fallbacks_are_asked_in_order_and_the_error_names_all() -> None:
-    async with models([DOWN], [Reply(status=429, headers={"retry-after": "7"})], [Reply(status=400)]) as served:
+async def test_fallbacks_are_asked_in_order_and_the_error_names_all(world: World) -> None:
+    async with models(world, [DOWN], [Reply(status=429, headers={"retry-after": "7"})], [Reply(status=400)]) as served:
         answer = await served.chat("Hi")
         assert (answer["status"], answer["headers"]["retry-after"]) == (503, "7")
         assert all(name in answer["error"]["message"] for name in ("m1", "m2"))
         assert numbers(served) == [1, 1, 1]
 
 
-async def test_after_the_first_text_no_other_model_is_asked() -> None:
-    async with models([Reply(text="One two three.", cut_after=2)], ["never"]) as served:
+async def test_after_the_first_text_no_other_model_is_asked(world: World) -> None:
+    async with models(world, [Reply(text="One two three.", cut_after=2)], ["never"]) as served:
         assert (await served.chat("Hi"))["status"] == 502
         assert numbers(served) == [1, 0]
 
 
-async def test_a_fallback_that_answers_a_round_answers_the_rest_of_the_turn() -> None:
+async def test_a_fallback_that_answers_a_round_answers_the_rest_of_the_turn(world: World) -> None:
     def shout(text: str) -> str:
         """Shout."""
         return text.upper()
@@ -79,18 +81,22 @@ async def test_a_fallback_that_answers_a_round_answers_the_rest_of_the_turn() ->
     call = Reply(tool_calls=[("shout", {"text": "x"})])
     default, other = ScriptedUpstream([call, DOWN]), ScriptedUpstream([call, "Done."])
     llms = {"fallbacks": ["m1"]}
-    async with gateway((), upstream=default, llm=llms, models={"m1": (other, {})}, tools=[shout]) as served:
+    async with world.gateway((), upstream=default, llm=llms, models={"m1": (other, {})}, tools=[shout]) as served:
         assert answer_of(await say(served)) == "Done."
         assert numbers(served) == [2, 2]
 
 
-async def test_a_fallback_gets_a_prompt_for_its_own_window() -> None:
+async def test_a_fallback_gets_a_prompt_for_its_own_window(world: World) -> None:
     """The view of the first model does not change: its next prompt begins with what it had."""
     long = [
         part for at in range(40) for part in (user(f"{at} " + "word " * 300), {"role": "assistant", "content": "Yes."})
     ]
     async with models(
-        ["a", DOWN, "c"], ["b"], default={"context_window": 60_000}, m1={"context_window": 8_000, "max_tokens": 500}
+        world,
+        ["a", DOWN, "c"],
+        ["b"],
+        default={"context_window": 60_000},
+        m1={"context_window": 8_000, "max_tokens": 500},
     ) as served:
         await served.rest.given("s", *long)
         for text in ("one", "two", "three"):
@@ -102,8 +108,9 @@ async def test_a_fallback_gets_a_prompt_for_its_own_window() -> None:
         assert third[: len(failed)] == failed
 
 
-async def test_a_model_that_failed_is_left_alone_for_longer_and_longer() -> None:
-    async with models([DOWN, DOWN, "back", "stays"], lambda _: "hello") as served:
+@through("rest")
+async def test_a_model_that_failed_is_left_alone_for_longer_and_longer(world: World) -> None:
+    async with models(world, [DOWN, DOWN, "back", "stays"], lambda _: "hello") as served:
         await say(served)
         passed = (await say(served, "again"))["session"]["upstream"]
         assert passed == {"model": "m1", "failed": [{"model": "default", "code": "passed_over", "status": None}]}
@@ -115,9 +122,11 @@ async def test_a_model_that_failed_is_left_alone_for_longer_and_longer() -> None
 
 
 @pytest.mark.parametrize(("seconds", "wait"), [("3600", 3_600), ("90000", 3_600), ("0", 5)])
-async def test_the_time_that_a_provider_names_counts(seconds: str, wait: int) -> None:
+async def test_the_time_that_a_provider_names_counts(world: World, seconds: str, wait: int) -> None:
     """At most an hour."""
-    async with models([Reply(status=429, headers={"retry-after": seconds}), "back"], lambda _: "hello") as served:
+    async with models(
+        world, [Reply(status=429, headers={"retry-after": seconds}), "back"], lambda _: "hello"
+    ) as served:
         await say(served)
         served.clock.now += wait * 1000 - 1
         assert answer_of(await say(served, "early")) == "hello"
@@ -125,23 +134,23 @@ async def test_the_time_that_a_provider_names_counts(seconds: str, wait: int) ->
         assert answer_of(await say(served, "now")) == "back"
 
 
-async def test_models_that_were_left_alone_are_asked_if_no_other_answers() -> None:
-    async with models([DOWN, "back"], ["hello", DOWN]) as served:
+async def test_models_that_were_left_alone_are_asked_if_no_other_answers(world: World) -> None:
+    async with models(world, [DOWN, "back"], ["hello", DOWN]) as served:
         assert answer_of(await say(served)) == "hello"
         assert answer_of(await say(served, "again")) == "back"
 
 
-async def test_a_model_without_fallbacks_is_always_asked() -> None:
-    async with gateway(lambda _: DOWN) as served:
+async def test_a_model_without_fallbacks_is_always_asked(world: World) -> None:
+    async with world.gateway(lambda _: DOWN) as served:
         assert [(await served.chat(f"{at}"))["status"] for at in range(3)] == [503] * 3
         assert len(served.upstream.requests) == 3
 
 
-async def test_one_call_at_a_time_tries_a_model_again() -> None:
+async def test_one_call_at_a_time_tries_a_model_again(world: World) -> None:
     """If its client goes away, the next call tries."""
     gate = Gate()
     script = [DOWN, Reply(text="never", hold=gate), "back"]
-    async with models(script, lambda _: "hello") as served:
+    async with models(world, script, lambda _: "hello") as served:
         await say(served)
         served.clock.now += 5_000
         probe = asyncio.create_task(say(served, "probe", "p"))
@@ -155,8 +164,10 @@ async def test_one_call_at_a_time_tries_a_model_again() -> None:
         assert len(served.upstream.requests) == 3
 
 
-async def test_one_line_of_the_log_names_the_failure_without_the_prompt(caplog: pytest.LogCaptureFixture) -> None:
-    async with models([Reply(status=503, error="the word is kelp")], ["hello"]) as served:
+async def test_one_line_of_the_log_names_the_failure_without_the_prompt(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with models(world, [Reply(status=503, error="the word is kelp")], ["hello"]) as served:
         await say(served, "kelp")
         lines = [record for record in caplog.records if record.name == "holdfast.models"]
         assert len(lines) == 1

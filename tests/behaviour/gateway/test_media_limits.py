@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Reply
-from tests.behaviour.kit import assistant, calls, gateway, result, user
+from tests.behaviour.kit import World, assistant, calls, result, through, user
 from tests.behaviour.kit.anthropic import AnthropicUpstream
 from tests.behaviour.kit.inspector import look
 from tests.behaviour.kit.seams import run_command
 
+pytestmark = through("library", "rest")
 HEAD = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x02\x80\0\0\x01\xe0\x08\x06\0\0\0"
 
 
@@ -58,9 +59,10 @@ def refusing(refuses: Callable[[str], bool], status: int, message: str) -> Calla
         ("audio", 400, "This model does not support audio input"),
     ],
 )  # fmt: skip
-async def test_a_kind_that_a_model_refuses_is_described(kind: str, status: int, message: str) -> None:
+@through("rest")
+async def test_a_kind_that_a_model_refuses_is_described(world: World, kind: str, status: int, message: str) -> None:
     mark = {"image": "image_url", "file": '"file"', "audio": "input_audio"}[kind]
-    async with gateway(
+    async with world.gateway(
         refusing(lambda sent: f'"type": {json.dumps(mark.strip(chr(34)))}' in sent, status, message)
     ) as served:
         reply = await served.chat([seen(PARTS[kind])])
@@ -94,17 +96,19 @@ async def test_a_kind_that_a_model_refuses_is_described(kind: str, status: int, 
         (503, "image input is not supported at the moment"),
     ],
 )
-async def test_an_error_about_one_picture_or_something_else_is_not_learned(status: int, message: str) -> None:
-    async with gateway([Reply(status=status, error=message), "Yes."]) as served:
+async def test_an_error_about_one_picture_or_something_else_is_not_learned(
+    world: World, status: int, message: str
+) -> None:
+    async with world.gateway([Reply(status=status, error=message), "Yes."]) as served:
         assert (await served.chat([seen(picture(0), picture(1))]))["status"] != 200
         assert (await served.chat([seen(picture())], session_id="other"))["status"] == 200
         assert count(served.sent, "data:image/png") == 1
 
 
-async def test_the_oldest_pictures_become_a_line_in_steps() -> None:
+async def test_the_oldest_pictures_become_a_line_in_steps(world: World) -> None:
     refusal = "Too much media: 0 document pages + 101 images > 100"
     script = refusing(lambda sent: sent.count('"type": "image"') > 100, 400, refusal)
-    async with gateway(
+    async with world.gateway(
         None, upstream=AnthropicUpstream(script), llm={"provider": "anthropic", "model": "claude-sonnet-4-5"}
     ) as served:
         session = await served.rest.given(
@@ -124,28 +128,28 @@ async def test_the_oldest_pictures_become_a_line_in_steps() -> None:
         assert count({"messages": shown}, '"type": "image"') == 78
 
 
-async def test_a_number_of_pictures_is_learned() -> None:
+async def test_a_number_of_pictures_is_learned(world: World) -> None:
     refusal = "Too many images provided. This model supports up to 5 images"
-    async with gateway(refusing(lambda sent: sent.count('"image_url"') > 10, 400, refusal)) as served:
+    async with world.gateway(refusing(lambda sent: sent.count('"image_url"') > 10, 400, refusal)) as served:
         for at in range(14):
             assert (await served.chat([seen(picture(at))]))["status"] == 200
         assert sum(one.body["messages"][-1]["content"][1] == picture(5) for one in served.upstream.requests) == 2
         assert {count(one.body, "data:image") for one in served.upstream.requests[-8:]} == {3, 4, 5}
 
 
-async def test_a_number_of_bytes_is_learned() -> None:
+async def test_a_number_of_bytes_is_learned(world: World) -> None:
     script = refusing(lambda sent: len(sent) > 1_500_000, 413, "Request Entity Too Large")
-    async with gateway(script) as served:
+    async with world.gateway(script) as served:
         for at in range(8):
             assert (await served.chat([seen(picture(at, 300_000))]))["status"] == 200
         assert sum(len(json.dumps(one.body)) > 1_500_000 for one in served.upstream.requests) <= 2
 
 
-async def test_a_picture_that_is_too_large_is_refused_once() -> None:
+async def test_a_picture_that_is_too_large_is_refused_once(world: World) -> None:
     script = refusing(
         lambda sent: len(sent) > 5_242_880, 400, "image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes"
     )
-    async with gateway(
+    async with world.gateway(
         None, upstream=AnthropicUpstream(script), llm={"provider": "anthropic", "model": "claude-sonnet-4-5"}
     ) as served:
         assert (await served.chat([seen(picture(0, 4_500_000))]))["status"] == 400
@@ -154,7 +158,7 @@ async def test_a_picture_that_is_too_large_is_refused_once() -> None:
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
-async def test_a_broken_picture_of_a_tool_is_left_out_alone(provider: str) -> None:
+async def test_a_broken_picture_of_a_tool_is_left_out_alone(world: World, provider: str) -> None:
     """The error names the position that the picture has in the provider's own format."""
 
     def answer(body: dict[str, Any]) -> Any:
@@ -170,7 +174,7 @@ async def test_a_broken_picture_of_a_tool_is_left_out_alone(provider: str) -> No
     shots = [{"type": "text", "text": "Two shots."}, picture(6), picture(7)]
     upstream = AnthropicUpstream(answer) if provider == "anthropic" else None
     model = "claude-sonnet-4-5" if provider == "anthropic" else "gpt-4o"
-    async with gateway(
+    async with world.gateway(
         None if upstream else answer, upstream=upstream, llm={"provider": provider, "model": model}
     ) as served:
         await served.rest.given("s", user("Look."), calls(("c1", "shoot", {})), result("c1", shots), assistant("Done."))
@@ -185,9 +189,10 @@ async def test_a_broken_picture_of_a_tool_is_left_out_alone(provider: str) -> No
         assert entry["metadata"]["refused_by"]["default"]["parts"] == [2]
 
 
-async def test_what_was_learned_is_shown() -> None:
+@through("rest")
+async def test_what_was_learned_is_shown(world: World) -> None:
     refusal = "Invalid value: 'file'. Supported values are: 'text', 'image_url'."
-    async with gateway(refusing(lambda sent: '"file"' in sent, 400, refusal)) as served:
+    async with world.gateway(refusing(lambda sent: '"file"' in sent, 400, refusal)) as served:
         await served.chat([seen(PDF, picture())])
         assert count(served.sent, "data:image") == 1
         assert "learned from refusals: takes no file" in (await look(served, "/inspect/agents")).text

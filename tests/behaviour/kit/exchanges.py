@@ -171,7 +171,7 @@ class Exchange:
         ).splitlines():
             words = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", line)).split()).strip("| ")
             self.lines += [f"    {words[:300]}"] * bool(words)
-        return answer.text
+        return str(answer.text)
 
     async def settle(self) -> None:
         """Wait for what goes on in the background, and write down what other servers got."""

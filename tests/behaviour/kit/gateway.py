@@ -15,12 +15,23 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 import holdfast
+from holdfast.errors import HoldfastError
 from holdfast.testing import ScriptedUpstream
 from tests.behaviour.kit.anthropic import AnthropicUpstream
+from tests.behaviour.kit.library import LibraryDriver
 from tests.behaviour.kit.rest import RestDriver
-from tests.behaviour.kit.seams import Clock, count_waiting, create_stored_key, fresh_store, open_library, serve, until
-from tests.behaviour.kit.world import UPSTREAM_KEY, model_fields
+from tests.behaviour.kit.seams import (
+    Clock,
+    count_waiting,
+    create_stored_key,
+    fresh_store,
+    make_failure_reply,
+    open_library,
+    serve,
+    until,
+)
 
+UPSTREAM_KEY: Final = "sk-upstream-0123456789abcdef"
 CLIENT_KEY: Final = "sk-client-of-the-tests"
 OWN: Final = ("session_id", "session_mode", "agent", "temperature", "top_k", "top_p")
 """Fields of the body for which Anthropic's client has no name."""
@@ -31,7 +42,8 @@ class Served:
     """A running gateway, and its clients. They try nothing again by themselves."""
 
     url: str
-    http: httpx2.AsyncClient
+    http: Any
+    """`httpx2.AsyncClient`."""
     openai: Any
     """`AsyncOpenAI`. (Its overloads want literal types; tests pass what may be wrong.)"""
     anthropic: Any
@@ -62,7 +74,7 @@ class Served:
         return self.upstream.requests[-1].body
 
     @property
-    def rest(self) -> RestDriver:
+    def rest(self) -> Any:
         """The REST API of the same server."""
         return RestDriver(self.http)
 
@@ -104,7 +116,26 @@ class Served:
         return {"status": answer.status_code, "headers": answer.headers, **answer.json()}
 
 
-__all__ = ["CLAUDE", "CLIENT_KEY", "UPSTREAM_KEY", "Served", "apis", "gateway"]
+class InProgram(Served):
+    """The library in place of the gateway: `chat` is `SessionHandle.send`, and `rest` is the library's driver. Nothing is served."""
+
+    @property
+    def rest(self) -> Any:
+        return LibraryDriver(self.native, "library")
+
+    async def chat(self, said: str | list[dict[str, Any]], session_id: str | None = "s", **fields: Any) -> Any:
+        """Run one turn; return the completion with the `status` of the gateway's answer, or the error as the gateway writes it."""
+        assert not {"headers", "session_mode"} & fields.keys(), "a call of a program has none"
+        user, agent = fields.pop("user", "default"), fields.pop("model", None)
+        try:
+            session = await self.native.session(session_id, user_id=user, agent=agent)
+            return {"status": 200, **await session.send(said, **fields)}
+        except HoldfastError as exc:
+            answer = make_failure_reply(exc)
+            return {"status": answer.status, "headers": answer.headers, **answer.body}
+
+
+__all__ = ["CLAUDE", "CLIENT_KEY", "UPSTREAM_KEY", "InProgram", "Served", "apis", "gateway"]
 
 
 @asynccontextmanager
@@ -116,6 +147,7 @@ async def gateway(
     env: Mapping[str, str] | None = None,
     llm: Mapping[str, Any] | None = None,
     models: Mapping[str, tuple[Any, Mapping[str, Any]]] | None = None,
+    driver: str = "rest",
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """Run a gateway in front of a model that follows a script.
@@ -128,6 +160,7 @@ async def gateway(
         upstream: another server of `holdfast.testing` to use in place of a Chat Completions one, or a function that makes one.
         llm: more fields of the model `default`, for example `provider`.
         models: more models: a server of `holdfast.testing`, or a function that makes one, and the fields of each, by name.
+        driver: `library` serves nothing, see `InProgram`.
         settings: settings of `holdfast.open` that a file does not have, for example `tools` or `clock`; `retries` of model calls (0).
     """
     clock = settings.setdefault("clock", Clock())
@@ -148,6 +181,10 @@ async def gateway(
         file.write_text("\n".join(config) + "\n")
         url = store if not store or "://" in store else stack.enter_context(fresh_store(store, folder))
         native = await stack.enter_async_context(open_library(file, url, env=env, **settings))
+        common: Any = {"upstream": upstream, "models": running, "store": url, "native": native, "clock": clock}
+        if driver == "library":
+            yield InProgram(url="", http=None, openai=None, anthropic=None, server=None, **common)
+            return
         address, server = await stack.enter_async_context(serve(native, file, env))
         http = await stack.enter_async_context(httpx2.AsyncClient(base_url=address, trust_env=False, timeout=60))
         key: dict[str, Any] = {"api_key": CLIENT_KEY, "max_retries": 0, "http_client": http}
@@ -156,13 +193,16 @@ async def gateway(
             http=http,
             openai=AsyncOpenAI(base_url=f"{address}/v1", **key),
             anthropic=AsyncAnthropic(base_url=address, **key),
-            upstream=upstream,
-            models=running,
-            store=url,
-            native=native,
             server=server,
-            clock=clock,
+            **common,
         )
+
+
+def model_fields(url: str, **more: Any) -> dict[str, Any]:
+    """Return the fields of a model at this address."""
+    # Tests that say nothing else talk to OpenAI, to which every message is sent as it is.
+    profile = {} if {"provider", "api"} & more.keys() else {"profile": "openai"}
+    return {"model": "gpt-4o", "base_url": url, "api_key": UPSTREAM_KEY, "timeout": "20s", **profile, **more}
 
 
 CLAUDE: Final = "claude"

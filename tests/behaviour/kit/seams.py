@@ -30,6 +30,7 @@ from holdfast.faults import inject
 from holdfast.hooks.transcripts import find_transcripts
 from holdfast.models import LimitedModel
 from holdfast.server.inspector import live
+from holdfast.server.replies import make_failure_reply
 from holdfast.sessions.memory_files import open_memory_files
 from holdfast.turns import recall
 from tests.behaviour.kit.command_line import Printed
@@ -54,6 +55,7 @@ __all__ = [
     "fresh_store",
     "hide_mcp",
     "inject",
+    "make_failure_reply",
     "numbered_keys",
     "open_library",
     "read_schema",

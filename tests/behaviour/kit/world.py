@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -16,13 +16,13 @@ import holdfast
 from holdfast.testing import ScriptedUpstream
 from tests.behaviour.kit.command_line import CommandLineDriver
 from tests.behaviour.kit.drivers import DRIVERS
+from tests.behaviour.kit.gateway import Served, gateway, model_fields
 from tests.behaviour.kit.library import LibraryDriver
 from tests.behaviour.kit.rest import RestDriver
 from tests.behaviour.kit.seams import Clock, fresh_store, open_library, run_command, serve, settle
 
 F = TypeVar("F", bound=Callable[..., Any])
 MARK: Final = "through"
-UPSTREAM_KEY: Final = "sk-upstream-0123456789abcdef"
 
 
 def through(*drivers: str) -> Callable[[F], F]:
@@ -46,6 +46,10 @@ class World:
     def __init__(self, driver: str, folder: Path) -> None:
         self.driver, self.folder = driver, folder
         self.clock = Clock()
+
+    def gateway(self, *script: Any, **settings: Any) -> AbstractAsyncContextManager[Served]:
+        """Run a gateway as `kit.gateway.gateway` does; for the library, what has its interface and serves nothing."""
+        return gateway(*script, driver=self.driver, **settings)
 
     @asynccontextmanager
     async def open(
@@ -101,13 +105,6 @@ class World:
             return LibraryDriver(client, "connect")
         http = httpx2.AsyncClient(base_url=address, trust_env=False, timeout=60)
         return RestDriver(await stack.enter_async_context(http))
-
-
-def model_fields(url: str, **more: Any) -> dict[str, Any]:
-    """Return the fields of a model at this address."""
-    # Tests that say nothing else talk to OpenAI, to which every message is sent as it is.
-    profile = {} if {"provider", "api"} & more.keys() else {"profile": "openai"}
-    return {"model": "gpt-4o", "base_url": url, "api_key": UPSTREAM_KEY, "timeout": "20s", **profile, **more}
 
 
 def model_config(url: str, **more: Any) -> str:
