@@ -32,7 +32,7 @@ def assistant(text: str) -> Message:
 
 async def run_and_collect(turn: Turn) -> str:
     """Run the turn and return the reply text."""
-    reply = await collect_reply(turn)
+    reply = (await collect_reply(turn)).build_completion()
     return str(reply["choices"][0]["message"]["content"])
 
 

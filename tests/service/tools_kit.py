@@ -70,7 +70,7 @@ class Bench:
 
     async def ask(self, *messages: str | dict[str, Any], **fields: Any) -> dict[str, Any]:
         """Run a turn and return the completion as a client collects it."""
-        return await collect_reply(self.turn(*messages, **fields))
+        return (await collect_reply(self.turn(*messages, **fields))).build_completion()
 
     async def log(self) -> list[Entry]:
         return list(await self.hf.store.entries(REF))

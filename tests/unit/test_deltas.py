@@ -80,4 +80,4 @@ def test_encoded_chunks_collect_to_the_same_completion(chunks: list[dict[str, An
     for chunk in chunks:
         collector.add(deltas := decoder.decode(chunk))
         passed.add(again.decode(encoder.encode(deltas) or {}))
-    assert passed.build_partial() == collector.build_partial()
+    assert passed.build_completion() == collector.build_completion()

@@ -522,14 +522,12 @@ def join_chunks(texts: Sequence[str], tokens: int, count: TokenCounter) -> list[
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer of a summarizer to one request, with its token usage."""
+    """The answer of a summarizer to one request."""
 
     text: str
     finish_reason: str | None = None
     calls: bool = False
     """True if the model called tools, although the request offers none."""
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
 
 
 _TAG: Final = r"[<\[◁]{}(?:think|thinking|thought|thoughts|reasoning|reflection|analysis|scratchpad)[>\]▷]"

@@ -31,7 +31,6 @@ _PIECES_JOINED: Final = 1_024
 _PIECE_BYTES: Final = 16
 """Bytes that each piece of a text counts in addition to the text."""
 _encode = msgspec.json.Encoder(enc_hook=str).encode
-_EMPTY: Final = "the model's stream ended without an answer in it"
 WORDS: Final = re.compile(r"\s*\S+\s*|\s+")
 
 
@@ -182,7 +181,7 @@ class Collector:
             ModelProtocolError: No choice arrived, or its message is invalid.
         """
         if not self._choices:
-            raise ModelProtocolError(_EMPTY)
+            raise ModelProtocolError("the model's stream ended without an answer in it")
         message = self._choices[min(self._choices)].to_dict(0)["message"]
         if not calls:
             message.pop("tool_calls", None)
@@ -192,17 +191,7 @@ class Collector:
             raise ModelProtocolError(f"the model answered with an invalid message: {exc}") from exc
 
     def build_completion(self) -> dict[str, Any]:
-        """Return the complete answer.
-
-        Raises:
-            ModelProtocolError: No choice arrived.
-        """
-        if not self._choices:
-            raise ModelProtocolError(_EMPTY)
-        return self.build_partial()
-
-    def build_partial(self) -> dict[str, Any]:
-        """Return the answer as far as it has arrived, in the form of a completion.
+        """Return the reply as a completion, as far as it has arrived.
 
         `choices` may be empty, a `finish_reason` may be None, and the arguments of the last tool call may be incomplete JSON.
         """

@@ -268,26 +268,13 @@ async def _call_model(
             if chars > tokens * _RUNAWAY:
                 runaway = True
                 break
-    answer = _parse_answer(collector.build_partial(), runaway=runaway)
+        reply = collector.build_message()
+    usage = read_usage(collector.usage)
     spent.calls += 1
-    spent.prompt_tokens += answer.prompt_tokens
-    spent.completion_tokens += answer.completion_tokens
-    return answer
-
-
-def _parse_answer(completion: Mapping[str, Any], *, runaway: bool) -> Answer:
-    choice: Mapping[str, Any] = next(iter(completion.get("choices") or []), {})
-    message, tokens = choice.get("message") or {}, read_usage(completion.get("usage"))
-    content = message.get("content")
-    if isinstance(content, list):
-        content = "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
-    return Answer(
-        clean_answer(content if isinstance(content, str) else ""),
-        None if runaway else choice.get("finish_reason"),
-        bool(message.get("tool_calls")),
-        tokens.prompt_tokens,
-        tokens.completion_tokens,
-    )
+    spent.prompt_tokens += usage.prompt_tokens
+    spent.completion_tokens += usage.completion_tokens
+    finish = None if runaway else collector.finish_reason
+    return Answer(clean_answer(reply.text), finish, bool(reply.tool_calls))
 
 
 # -- by a function -----------------------------------------------------------

@@ -123,8 +123,8 @@ class Client:
 
     async def _relay_whole(self) -> None:
         try:
-            completion = await collect_reply(self._turn)
-            content = _encoder.encode(self.encoder.convert_reply(completion, self._build_session_fields()))
+            reply = await collect_reply(self._turn)
+            content = _encoder.encode(self.encoder.convert_reply(reply, self._build_session_fields()))
         except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
             await self._refuse(exc)
             return

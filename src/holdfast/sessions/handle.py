@@ -294,7 +294,7 @@ class SessionHandle(SessionLog, PromptedSession):
         request = self._make_request(messages, responder, "auto", interrupt)
         request = msgspec.structs.replace(request, queue=session_queue, body=body)
         await self._engine.ensure_present(self.ref)
-        return await collect_reply(Turn(self._engine, request))
+        return (await collect_reply(Turn(self._engine, request))).build_completion()
 
     def _make_request(
         self,

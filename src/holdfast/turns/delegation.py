@@ -71,15 +71,14 @@ async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -
     inner.root = turn.root or turn.request.ref.id
     inner.temp.update(copy.deepcopy(turn.temp))
     try:
-        completion = await collect_reply(inner)
+        reply = (await collect_reply(inner)).build_message()
         if inner.failure is not None:
             raise InvalidRequest(f"the agent did not answer: {inner.failure['message']}")
     finally:
         await turn.settle(_end_child(turn, child.ref))
     for key, value in _find_changes(child.state, inner.session.state).items():
         context.state[key] = value
-    content = completion["choices"][0]["message"].get("content")
-    return content if isinstance(content, str) and content.strip() else _NOTHING
+    return reply.text if reply.text.strip() else _NOTHING
 
 
 async def _create_child(turn: Turn, context: ToolContext, responder: Responder, agent: str) -> Session:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from holdfast.domain.log import to_sent_message
 from holdfast.domain.session import STEP, Entry
@@ -91,15 +91,15 @@ async def respond(turn: Turn, send: Send) -> None:
             await turn.send(deltas)
 
 
-async def collect_reply(turn: Turn) -> dict[str, Any]:
-    """Answer a turn, and return the reply as a completion. Raises the errors of `respond`."""
+async def collect_reply(turn: Turn) -> Collector:
+    """Answer a turn, and return the reply. Raises the errors of `respond`."""
     collector = Collector()
 
     async def receive(deltas: list[Delta]) -> None:
         collector.add(deltas)
 
     await respond(turn, receive)
-    return collector.build_completion()
+    return collector
 
 
 async def speak(turn: Turn, assembler: ReplyAssembler) -> None:

@@ -100,7 +100,7 @@ class Answer:
         for event in self.events:
             if "error" not in event:
                 collector.add(decoder.decode(event))
-        completion = collector.build_completion() if collector.finished else collector.build_partial()
+        completion = collector.build_completion()
         return dict(completion["choices"][0]["message"]) if completion["choices"] else {}
 
 

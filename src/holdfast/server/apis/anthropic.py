@@ -10,6 +10,7 @@ from starlette.types import Scope
 
 from holdfast.domain.messages import Message as ChatMessage
 from holdfast.log.items import Delta
+from holdfast.models import Collector
 from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.models.codecs.messages.betas import HEADER, check_refused_fields, list_betas
 from holdfast.models.codecs.messages.blocks import decode_messages, decode_system
@@ -105,9 +106,9 @@ class MessageEvents(EventEncoder):
         self._session: Mapping[str, Any] = {}
         self._failed = False
 
-    def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
+    def convert_reply(self, reply: Collector, session: Mapping[str, Any]) -> dict[str, Any]:
         self._session = session
-        return fold_events([*self._reply.add(ChatDecoder().decode(completion)), *self._end()])
+        return fold_events([*self._reply.add(ChatDecoder().decode(reply.build_completion())), *self._end()])
 
     def _make_compaction(self) -> Block | None:
         done = self._turn.compacted

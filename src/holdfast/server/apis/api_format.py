@@ -14,6 +14,7 @@ from holdfast.domain.compaction import CompactionOrder
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Session
 from holdfast.log.items import Delta, Progress
+from holdfast.models import Collector
 from holdfast.server.replies import Reply
 from holdfast.turns.turn import Turn, TurnWarning
 
@@ -79,11 +80,11 @@ class ParsedRequest(NamedTuple):
 class EventEncoder(Protocol):
     """Encodes one reply, as a whole or as a stream. The methods for streams return the bytes to send, which may be empty."""
 
-    def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> Any:
+    def convert_reply(self, reply: Collector, session: Mapping[str, Any]) -> Any:
         """Convert a complete reply to this format, and add the session fields.
 
         Args:
-            completion: the reply as a `chat.completion`.
+            reply: the reply.
             session: the fields `session_id` and `session`.
         """
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.log.items import Delta, Finish, Progress, Text, Usage
+from holdfast.models import Collector
 from holdfast.models.codecs.chat import ChatEncoder
 from holdfast.server.apis.api_format import EventEncoder, ParsedRequest
 from holdfast.server.replies import Reply
@@ -104,8 +105,8 @@ class ChunkEvents(EventEncoder):
         self._beginning: tuple[Mapping[str, Any], bytes] = ({}, b"")
         """The head of the reply, and the beginning of a text event with this head."""
 
-    def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self._convert(completion), **session}
+    def convert_reply(self, reply: Collector, session: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self._convert(reply.build_completion()), **session}
 
     def _convert(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         if not self._has_functions:

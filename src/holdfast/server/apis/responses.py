@@ -10,11 +10,12 @@ import msgspec
 
 from holdfast.domain.compaction import CompactionOrder
 from holdfast.log.items import Delta, Usage
+from holdfast.models import Collector
 from holdfast.models.codecs.responses.encoder import (
     Event,
     ResponseEvents,
     ResponseHead,
-    decode_completion,
+    decode_reply,
     encode_events,
 )
 from holdfast.models.codecs.responses.ids import Place
@@ -146,8 +147,8 @@ class ResponseEncoder(BackgroundEncoder):
             self._recording.add(data)
         return data
 
-    def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        for deltas in decode_completion(completion):
+    def convert_reply(self, reply: Collector, session: Mapping[str, Any]) -> dict[str, Any]:
+        for deltas in decode_reply(reply):
             self._add(deltas)
         response: dict[str, Any] = self._events.end(session)[-1]["response"]
         return response

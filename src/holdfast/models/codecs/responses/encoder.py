@@ -31,8 +31,9 @@ from holdfast.models.codecs.responses.ids import NOWHERE, Place
 from holdfast.models.codecs.responses.items import PREFIXES, Item, get_items, make_input_items, split_reply
 from holdfast.models.codecs.responses.notes import ECHO_DEFAULTS, ECHOED
 from holdfast.models.codecs.responses.tools import ToolNames, find_tool, read_input
+from holdfast.models.collect import Collector
 from holdfast.numbers import is_whole
-from holdfast.wire.openai import convert_parts, parse_message, to_chat_message
+from holdfast.wire.openai import convert_parts, to_chat_message
 
 Event = dict[str, Any]
 Status = Literal["completed", "failed", "in_progress", "cancelled", "queued", "incomplete"]
@@ -615,11 +616,10 @@ class ResponseEvents:
         return {"type": f"response.{status}", "response": {**self._own, **response, **more}}
 
 
-def decode_completion(completion: Mapping[str, Any]) -> Iterator[list[Delta]]:
-    """Yield the deltas of the first choice of a whole completion, in the order in which its provider made them."""
-    choice = completion["choices"][0]
-    if not choice["message"].get(DETAILS):
-        yield ChatDecoder().decode(completion)
-        return
-    yield from decode_message(parse_message({**choice["message"], "role": "assistant"}))
-    yield ChatDecoder().decode({**completion, "choices": [{**choice, "message": None}]})
+def decode_reply(reply: Collector) -> Iterator[list[Delta]]:
+    """Yield the deltas of the first choice of a whole reply, in the order in which its provider made them."""
+    completion, message = reply.build_completion(), reply.build_message()
+    if DETAILS in message.extra:
+        yield from decode_message(message)
+        completion["choices"] = [{**completion["choices"][0], "message": None}]
+    yield ChatDecoder().decode(completion)
