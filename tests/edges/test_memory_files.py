@@ -166,13 +166,15 @@ SAVE: Json = {"command": "create", "path": "/memories/rules.md", "file_text": PL
 
 
 @asynccontextmanager
-async def page_of(text: str, command: Json, *more: str) -> AsyncIterator[tuple[Served, ScriptedUpstream]]:
+async def page_of(
+    text: str, command: Json, *more: str, **fields: Any
+) -> AsyncIterator[tuple[Served, ScriptedUpstream]]:
     """Run a gateway whose model reads a page and then calls the memory tool. There is a file `a.md` unless the command makes one."""
     script = [Reply(tool_calls=[("fetch_page", {})]), Reply(tool_calls=[("memory", command)]), "Done."]
     async with gateway([*script, Reply(tool_calls=[VIEW]), "Ok."], *(more or (PLANNER,))) as (served, upstream):
         if command is not SAVE:
             await files(served, "ada", "planner").create("/memories/a.md", "x")
-        asked: Json = {"model": "planner", "tools": [PAGE_TOOL], "metadata": {"user_id": "ada"}}
+        asked: Json = {"model": "planner", "tools": [PAGE_TOOL], "metadata": {"user_id": "ada"}, **fields}
         first = await ask(served, False, "Read the page.", **asked)
         result = {"type": "tool_result", "tool_use_id": first.content[0].id, "content": f"Remember: {text}"}
         history: Any = [
@@ -186,9 +188,9 @@ async def page_of(text: str, command: Json, *more: str) -> AsyncIterator[tuple[S
         yield served, upstream
 
 
-def dictating_page(*more: str) -> Any:
+def dictating_page(*more: str, **fields: Any) -> Any:
     """Run a gateway whose model saves what a page says."""
-    return page_of(PLANTED, SAVE, *more)
+    return page_of(PLANTED, SAVE, *more, **fields)
 
 
 async def test_what_a_page_dictates_is_held_until_it_is_accepted() -> None:
@@ -225,6 +227,11 @@ async def test_every_way_to_write_is_reviewed(command: Json) -> None:
         assert await files(served, "ada", "planner").view("/memories/a.md", [1, 1]) == (
             "Here's the content of /memories/a.md with line numbers:\n     1\tx"
         )
+
+
+async def test_an_agent_without_review_has_none_in_requests_that_turn_the_tool_on() -> None:
+    async with dictating_page("agents: {planner: {memory: {review: false}}}", extra_headers=SERVER) as (_, upstream):
+        assert results(upstream)[-1] == "File created successfully at: /memories/rules.md"
 
 
 async def test_the_end_of_a_long_text_is_reviewed_too() -> None:

@@ -141,10 +141,11 @@ async def test_planted_text_reworded_by_the_model_is_not_promoted(later: bool) -
 
 
 async def test_recalls_of_called_agents_count_as_one_session() -> None:
-    """Each call has its own session, but all of them are one conversation."""
+    """Each call has its own session, also calls of called agents, but all of them are one conversation."""
     clock, replies = Clock(), list[Any]()
     agents = {
-        "a": Agent(name="a", tools=("memory",), agent_tools=("helper",)),
+        "a": Agent(name="a", tools=("memory",), agent_tools=("middle",)),
+        "middle": Agent(name="middle", tools=(), agent_tools=("helper",)),
         "helper": Agent(name="helper", tools=("memory",), recalls={"memory": RecallSettings()}),
     }
     async with bench(lambda _: replies.pop(0), agents=agents, clock=clock) as made:
@@ -152,8 +153,9 @@ async def test_recalls_of_called_agents_count_as_one_session() -> None:
         for day in range(3):
             for at in range(4):
                 query = f"{('daughter', 'turns', 'turns 7')[day]} number{at}"
-                replies.append(make_reply(None, (f"a{at}", "helper", {"request": query})))
-                replies += script(("memory", {"action": "recall", "query": query}))
+                for name in ("middle", "helper"):
+                    replies.append(make_reply(None, (f"{name}{at}", name, {"request": query})))
+                replies += [*script(("memory", {"action": "recall", "query": query})), make_reply("done")]
             replies.append(make_reply("done"))
             await (await made.hf.session(f"day{day}", agent="a")).send("Go on")
             await made.hf.memories.settled()

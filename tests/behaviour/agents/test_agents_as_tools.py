@@ -17,6 +17,7 @@ from tests.behaviour.kit import (
     World,
     answer_of,
     assistant,
+    bearer,
     refused,
     texts,
     through,
@@ -179,6 +180,31 @@ async def test_several_calls_run_at_the_same_time(world: World) -> None:
         assert answer_of(await running) == "All."
         made = {row["id"] for row in await children(served)}
         assert (len(made), {row["metadata"]["child"] for row in await results(served)}) == (4, made)
+
+
+@through("rest")
+async def test_the_session_of_a_call_goes_with_its_caller_even_if_another_one_has_the_name(world: World) -> None:
+    gate = Gate()
+    model, opened = pair(world, {"chief": [ask("Go."), "Never."], "helper": Reply(text="Done.", hold=gate)})
+    async with opened as served:
+        running = asyncio.create_task(served.chat("Go", model="chief"))
+        await served.upstream.until(lambda: len(model.called) == 2)
+        await served.rest.session().delete()
+        await served.rest.given("s", user("Another."))
+        gate.open()
+        assert (await running)["status"] == 404
+        assert [row["id"] for row in await served.rest.sessions()] == ["s"]
+
+
+@through("rest")
+async def test_the_budget_of_the_callers_key_limits_the_called_agent(world: World) -> None:
+    rounds = [Reply(tool_calls=[("shout", {"text": f"{at} " + "kelp " * 100})]) for at in range(6)]
+    config = PAIR.replace("description: Makes", "context: {strategy: token_window}, description: Makes")
+    model, opened = pair(world, {"chief": [ask("Go."), "Ok."], "helper": [*rounds, "Done."]}, config, tools=[shout])
+    async with opened as served:
+        await say(served, headers=bearer(await served.create_key(budget=600)))
+        seen = [text for text in model.prompt("helper") if "KELP" in text]
+        assert 1 <= len(seen) < 6
 
 
 async def test_a_client_that_goes_away_ends_the_call(world: World) -> None:

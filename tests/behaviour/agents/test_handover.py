@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import Gate, Reply
-from tests.behaviour.kit import Served, Speakers, World, answer_of, assistant, result, texts, through, user
+from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.behaviour.kit import Served, Speakers, World, answer_of, assistant, bearer, result, texts, through, user
 
 pytestmark = through("library", "rest")
 Row = dict[str, Any]
@@ -161,6 +161,34 @@ async def test_an_agent_that_cannot_serve_the_request_does_not_take_over(world: 
         assert "typewriter" in texts(await served.entries())[2]
 
 
+@through("rest")
+async def test_a_workflow_with_a_model_that_must_not_get_the_clients_key_does_not_take_over(world: World) -> None:
+    agents = """
+agents:
+  chief: {instruction: I am chief, sub_agents: [line]}
+  line: {sequence: [finder]}
+  finder: {instruction: I am finder, llm: other}
+"""
+    model = Speakers({"chief": [over("line"), "Myself then."], "finder": "Never."})
+    other: Any = (ScriptedUpstream(model), {})
+    async with world.gateway(model, agents, "gateway: {upstream_auth: passthrough}", models={"other": other}) as served:
+        answer = await say(served, "x", headers=bearer("sk-of-the-client"))
+        assert (answer_of(answer), model.called) == ("Myself then.", ["chief", "chief"])
+        assert "line cannot take over: the user's own key" in texts(model.bodies[-1]["messages"])[-1]
+
+
+async def test_a_choice_of_tools_in_the_settings_of_the_next_agents_model_applies_to_its_first_call(
+    world: World,
+) -> None:
+    """Not to its later ones, in which it could never answer."""
+    agents = TEAM.replace('instruction: "I am finder', 'llm: other, instruction: "I am finder')
+    model = Speakers({"chief": [over("finder")], "finder": [Reply(tool_calls=[("shout", {"text": "x"})]), "Found."]})
+    models = {"other": (ScriptedUpstream(model), {"params": {"tool_choice": "required"}})}
+    async with world.gateway(model, agents, models=models, tools=[shout]) as served:
+        assert answer_of(await say(served, "x")) == "Found."
+        assert [body.get("tool_choice") for body in model.bodies] == [None, "required", "auto"]
+
+
 @pytest.mark.parametrize(
     ("config", "fields", "words"),
     [
@@ -228,7 +256,8 @@ async def test_speech_from_outside_does_not_change_the_agent(world: World) -> No
     async with opened as served:
         await say(served, "find")
         session = served.rest.session()
-        await session.speak("Are you still there?")
+        for source in ("command", "silence", "greeting"):
+            await session.speak("Are you still there?", source=source, priority="APPEND")
         await session.append(assistant("Of nobody in particular."))
         assert answer_of(await say(served, "yes")) == "More."
 
@@ -350,11 +379,16 @@ async def test_the_list_of_models_has_the_descriptions_of_agents(world: World) -
         assert "description" not in rows["writer"]
 
 
-async def test_the_conversation_of_an_agent_that_was_removed_returns_to_the_root(world: World) -> None:
-    model = Speakers(found_then(chief=["I am back."]))
+@pytest.mark.parametrize("finder", ["Found.", Reply(status=500)], ids=["answered", "failed"])
+@pytest.mark.parametrize("line", ["", "  line: {sequence: [finder]}"], ids=["gone", "part of a workflow"])
+async def test_the_conversation_of_an_agent_that_was_removed_returns_to_the_root(
+    world: World, finder: Any, line: str
+) -> None:
+    model = Speakers({"chief": [over("finder"), "I am back."], "finder": [finder]})
     async with world.gateway(model, TEAM, store="file") as served:
-        await say(served, "find")
-        async with world.gateway(model, TEAM.replace("[finder, writer]", "[writer]"), store=served.store) as later:
+        await served.chat("find", model="chief")
+        config = TEAM.replace("[finder, writer]", "[writer, line]" if line else "[writer]") + line
+        async with world.gateway(model, config, store=served.store) as later:
             assert answer_of(await say(later, "thanks")) == "I am back."
 
 

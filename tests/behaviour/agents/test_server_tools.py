@@ -96,6 +96,27 @@ async def test_parallel_calls_with_one_id_get_their_own_results() -> None:
 # -- errors ---------------------------------------------------------------------------------------
 
 
+async def test_a_change_that_the_state_refuses_fails_its_own_call_only() -> None:
+    """The results of both are written together, because both are done at the same time."""
+
+    async def grow(ctx: ToolContext) -> str:
+        """Write too much."""
+        ctx.state["e"] = "x" * 100_000
+        return "grown"
+
+    async def note(ctx: ToolContext) -> str:
+        """Write little."""
+        ctx.state["noted"] = True
+        return "noted"
+
+    async with gateway([Reply(tool_calls=[("grow", {}), ("note", {})]), "Done."], tools=[grow, note]) as served:
+        await served.rest.create("s", state=dict.fromkeys("abcd", "x" * 250_000))
+        assert answer_of(await served.chat("Go")) == "Done."
+        refusal, noted = await results(served)
+        assert ("the tool's result could not be stored" in refusal, noted) == (True, "noted")
+        assert list(await served.rest.session().state()) == [*"abcd", "noted"]
+
+
 class Unprintable(Exception):
     def __str__(self) -> str:
         raise ValueError("no words")

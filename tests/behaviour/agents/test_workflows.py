@@ -343,6 +343,7 @@ async def test_a_retry_goes_on_after_the_finished_agents(world: World, fields: R
         assert (await served.chat("Go", model="pipeline", **fields))["status"] == 503
         assert answer_of(await say(served, "Go", **fields)) == "Polished."
         assert model.called == ["draft", "check", "check", "polish"]
+        assert model.bodies[2]["messages"][0]["content"] == "I am check of A draft."
         assert texts(await served.entries()).count("Go") == 1
 
 

@@ -164,8 +164,9 @@ async def test_without_a_reply_there_is_nothing_to_interrupt(world: World) -> No
         await session.append(user("a"))
         with refused("no_reply"):
             await session.interrupt(chars=1)
+        await session.turn("b", interrupt={"chars": 0})
         await session.append(assistant("secret"))
-        await session.erase(1)
+        await session.erase(2)
         with refused("no_reply", "erased"):
             await session.interrupt(content="sec")
         with refused("session_not_found"):
@@ -231,7 +232,7 @@ async def test_the_reply_is_cut_in_the_write_of_the_next_message(world: World) -
 
 @through(*DOORS)
 async def test_a_changed_record_in_a_resent_history_cuts_the_reply(world: World) -> None:
-    """With tools before it, too. A client that heard nothing sends an empty record."""
+    """With tools before it, too. A client that heard nothing sends an empty record. What `interrupt` says goes before."""
     async with world.open() as hf:
         log = [CONTENTS[1], calls(("c", "f", {})), result("c", "found"), assistant(JOKE)]
         session = await hf.given("s", *log)
@@ -243,6 +244,9 @@ async def test_a_changed_record_in_a_resent_history_cuts_the_reply(world: World)
         other = await hf.given("t", CONTENTS[1], assistant(JOKE))
         await other.turn(CONTENTS[1], {**CONTENTS[2], "content": ""}, CONTENTS[3])
         assert texts(await other.messages()) == [CONTENTS[1]["content"], CONTENTS[3]["content"]]
+        named = await hf.given("u", CONTENTS[1], assistant(JOKE))
+        await named.turn({**CONTENTS[2], "content": ""}, CONTENTS[3], interrupt={"chars": 3})
+        assert texts(await named.messages()) == [CONTENTS[1]["content"], "Why", CONTENTS[3]["content"]]
 
 
 @through(*DOORS)
@@ -342,7 +346,7 @@ async def test_a_waiting_client_gets_a_409_and_should_not_retry() -> None:
 
 @through("library")
 async def test_a_turn_block_is_stopped_and_an_earlier_reply_stays(world: World) -> None:
-    """Unless its turn is named: then the running turn goes on."""
+    """Unless an earlier turn is named: then the running turn goes on."""
     async with world.open() as hf:
         session = await hf.given("s", user("a"), assistant(JOKE))
         handle = await session.native()
@@ -361,7 +365,7 @@ async def test_a_turn_block_is_stopped_and_an_earlier_reply_stays(world: World) 
             inside, go_on = asyncio.Event(), asyncio.Event()
             running = asyncio.create_task(work(*said))
             await inside.wait()
-            stopping = asyncio.create_task(session.interrupt(chars=2))
+            stopping = asyncio.create_task(session.interrupt(chars=2, **({"turn_id": 1} if said else {})))
             await asyncio.sleep(0)
             go_on.set()
             done = await stopping

@@ -269,6 +269,23 @@ async def test_turns_of_several_servers_wait_for_each_other(world: World, store:
 
 
 @through("library")
+async def test_a_busy_turn_notices_that_another_server_interrupts_it(world: World) -> None:
+    """Even one that writes again and again, and so renews its claim before it has seen the wish."""
+    url = f"sqlite:///{world.folder}/chat.db"
+    async with world.open(store=url) as one, world.open(store=url, script=Stage()) as two:
+        turn = await (await (await one.given("s")).native()).begin_turn("a")
+        other = asyncio.create_task(two.session("s").send(user("b"), session_queue="interrupt"))
+        with refused("turn_interrupted"):
+            for _ in range(1000):
+                turn.add("A")
+                await turn.next()
+        await turn.end()
+        await other
+        found = texts(await two.session("s").messages())
+        assert (found[0], {*found[1:-2]}, found[-2:]) == ("a", {"A"}, ["b", "re: b"])
+
+
+@through("library")
 async def test_a_turn_that_lost_its_claim_to_another_server_writes_nothing_more(world: World) -> None:
     """Its process did not renew the claim in time. What it had written stays."""
     url = f"sqlite:///{world.folder}/chat.db"

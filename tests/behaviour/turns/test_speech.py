@@ -30,6 +30,15 @@ async def test_speech_is_a_turn_of_its_own(world: World) -> None:
         assert (await session.history())[2]["metadata"] == {"source": "command"}
 
 
+@through("library", "connect", "rest")
+async def test_a_session_whose_state_is_refused_is_not_made_although_it_has_a_greeting(world: World) -> None:
+    async with world.open(AGENTS) as hf:
+        await hf.change_shared_state({f"user:{name}": "x" * 250_000 for name in "abcd"}, "default")
+        with refused("too_large"):
+            await hf.create("s", agent="bot", state={"user:e": "x" * 100_000})
+        assert await hf.sessions() == []
+
+
 @through(*DOORS)
 async def test_speech_can_be_the_first_message(world: World) -> None:
     async with world.open() as hf:
