@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from holdfast.testing import Reply
-from tests.behaviour.kit import CLIENT_KEY, UPSTREAM_KEY, Served, gateway
+from tests.behaviour.kit import CLIENT_KEY, UPSTREAM_KEY, Served, bearer, gateway
 
 TOOLS: list[Any] = [
     {
@@ -240,13 +240,14 @@ async def test_chunks_without_choices_are_passed_on() -> None:
 
 
 async def test_prompt_cache_key_is_sent_to_the_provider() -> None:
-    """One key per session, which reveals neither session nor user; a client's own key is kept."""
+    """One key per session, also of two tenants. It reveals neither session nor user; a client's own key is kept."""
     async with gateway(lambda _: "ok") as served:
         for session_id in ("one", "one", "two"):
             await served.chat("Hi", session_id)
         await served.chat("Hi", "three", prompt_cache_key="mine")
+        await served.chat("Hi", "one", headers=bearer(await served.create_key(tenant="other")))
         keys = [received.body["prompt_cache_key"] for received in served.upstream.requests]
-        assert keys[0] == keys[1] != keys[2]
+        assert keys[0] == keys[1] not in (keys[2], keys[4])
         assert keys[3] == "mine"
         assert "one" not in keys[0]
 

@@ -60,11 +60,26 @@ async def test_a_failure_that_the_request_caused_is_the_clients(world: World, st
 
 
 async def test_fallbacks_are_asked_in_order_and_the_error_names_all(world: World) -> None:
-    async with models(world, [DOWN], [Reply(status=429, headers={"retry-after": "7"})], [Reply(status=400)]) as served:
+    """The client may try again when the first of them can answer."""
+    down, busy = (Reply(status=status, headers={"retry-after": after}) for status, after in ((503, "9"), (429, "7")))
+    async with models(world, [down], [busy], [Reply(status=400)]) as served:
         answer = await served.chat("Hi")
         assert (answer["status"], answer["headers"]["retry-after"]) == (503, "7")
         assert all(name in answer["error"]["message"] for name in ("m1", "m2"))
         assert numbers(served) == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("window", "asked"), [(16_000, 1), (8_000, 0)])
+async def test_a_prompt_that_is_too_long_goes_to_models_with_a_larger_window(
+    world: World, window: int, asked: int
+) -> None:
+    """Larger than the window that the first model reports, whatever is known of it."""
+    error = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."
+    async with models(
+        world, lambda _: Reply(status=400, error=error), ["hello"], m1={"context_window": window}
+    ) as served:
+        assert (await served.chat("Hi"))["status"] == (200 if asked else 400)
+        assert numbers(served)[1] == asked
 
 
 async def test_after_the_first_text_no_other_model_is_asked(world: World) -> None:

@@ -58,7 +58,7 @@ def text_of(answer: Any) -> str:
 
 async def test_each_model_gets_its_own_key_headers_and_parameters() -> None:
     """Selected by agent, by an agent named as model, by llm, or by model name."""
-    async with two_models(["a", "b", "c"], ["d", "e", "f"]) as (served, gpt, claude):
+    async with two_models(["a", "b", "c"], ["d", "e", "f"], max_tokens=500) as (served, gpt, claude):
         said = [
             text_of(await served.chat("hi", None)),
             text_of(await served.chat("hi", None, agent="bob")),
@@ -70,6 +70,7 @@ async def test_each_model_gets_its_own_key_headers_and_parameters() -> None:
         assert said == ["a", "b", "c", "d", "e", "f"]
         assert [one.body["model"] for one in gpt.requests] == ["gpt-4o", "gpt-4o", "gpt-4.1-mini"]
         assert [one.body.get("seed") for one in gpt.requests] == [7, 7, None]
+        assert [one.body.get("max_tokens") for one in gpt.requests] == [500, 500, None]
         for one in gpt.requests:
             assert (one.headers["authorization"], one.headers["x-team"]) == (f"Bearer {OPENAI_KEY}", "gulls")
         assert claude.violations == []
@@ -140,6 +141,15 @@ async def test_passthrough_key_is_not_sent_to_a_fallback() -> None:
         assert (answer["status"], answer["error"]["code"]) == (503, "upstream_unavailable")
         assert gpt.requests[0].headers["authorization"] == "Bearer sk-the-clients-own-key"
         assert claude.requests == []
+
+
+async def test_key_of_the_client_that_a_provider_refuses_is_not_tried_with_its_other_model() -> None:
+    async with ScriptedUpstream([Reply(status=401), "never"]) as one:
+        other = {"model": "b", "base_url": one.url}
+        llms = {"default": {**other, "model": "a", "fallbacks": ["b"]}, "b": other}
+        async with gateway(None, f"llms: {json.dumps(llms)}", "gateway: {upstream_auth: passthrough}") as served:
+            assert (await served.chat("hi", headers=bearer("sk-the-clients-own-key")))["status"] == 401
+        assert len(one.requests) == 1
 
 
 async def test_call_above_the_concurrency_limit_gets_a_503() -> None:
