@@ -85,6 +85,15 @@ async def test_a_row_describes_a_session() -> None:
         ]
 
 
+async def test_a_session_that_was_one_too_many_is_shown_as_expired(tmp_path: Path) -> None:
+    async with gateway((), "sessions: {max_sessions: 1}", store=f"sqlite:///{tmp_path}/chat.db") as served:
+        for name in ("old", "new"):
+            served.clock.now += HOUR
+            await served.rest.given(name, *make_turns(1))
+        page = (await look(served, LIST)).html
+        assert [cells(page, name)[3] for name in ("old", "new")] == ["expired", "active"]
+
+
 async def test_the_list_tells_states_apart_filters_and_sorts(tmp_path: Path) -> None:
     async with gateway((), "agents: {support: {llm: default}}", store=f"sqlite:///{tmp_path}/chat.db") as served:
         await served.rest.given("old", *make_turns(3), user="ada")

@@ -165,6 +165,8 @@ async def test_at_a_clean_end_of_the_process_a_hook_may_be_called(world: World) 
     async with world.open(store="file") as hf:
         hf.native.on_expire(listener, name="listener", reasons=["shutdown"])
         await hf.given("s", user("One."))
+        await hf.given("expired", user("Two."), ttl=1000)
+        world.clock.now += 1000
         url = hf.url
     assert listener.heard == [("s", "shutdown", ["One."])]
     async with world.open(store=url) as hf:
@@ -213,6 +215,20 @@ async def test_the_end_of_a_session_is_posted_and_signed(world: World) -> None:
     expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
     assert headers["webhook-signature"] == f"v1,{expected}"
     assert headers["webhook-id"] == notice["noticeId"]
+
+
+@through("library")
+async def test_a_webhook_gets_no_secret_that_was_stored_before_there_was_a_rule(world: World) -> None:
+    key = "sk-ant-api03-" + "x7Kq" * 12
+    async with world.open(store="file") as hf:
+        await hf.given("s", user(f"Use {key}."), metadata={"channel": key, "labels": {"key": key}})
+        url = hf.url
+    async with receiver() as served:
+        async with world.open(webhooks(served.url), "redaction: {enabled: true}", store=url) as hf:
+            await hf.session("s").close()
+            await hf.native.sweep()
+        assert key not in str(served.bodies)
+        assert len(served.bodies) == 1
 
 
 @through("library")
@@ -276,6 +292,9 @@ async def test_a_transcript_follows_its_session(world: World) -> None:
     async with world.open(transcripts_in(world), store="file") as hf:
         session = await hf.given("s", user("One."), assistant("Two."), user("Three."))
         await session.replace(2, user("Drei."))
+        await session.fork(0, id="f")
+        await hf.settle()
+        assert read(path.with_name("f.jsonl")) == ["[f]", "One.", "Two."]
         await session.close()
         await world.native.sweep()
         assert read(path) == ["[s]", "One.", "Two.", "(Three.)", "Drei."]
@@ -305,6 +324,7 @@ async def test_names_of_transcripts_are_safe_and_unique(world: World) -> None:
         assert all("/" not in name and not name.startswith(".") for name in names)
         assert Path(transcripts.path("default", "default", "s")).name == "s.jsonl"
         assert await transcripts.forget("default", "default", "s") == 1
+        assert await transcripts.forget_user("other", "ada") == 0
         assert await transcripts.forget_user("default", "ada") == 1
         assert await transcripts.forget_user("default", "nobody") == 0
 
