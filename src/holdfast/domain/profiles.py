@@ -7,6 +7,7 @@ media that a profile does not have, and `holdfast.models.refusals` reads from a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -40,10 +41,14 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Roles are those of a chat template: one system message, which is the first; then user and assistant in turns, beginning with the
     user, where a round of tools belongs to the assistant. A later system message is one of the user that says so. Content that has only
     texts is one string."""
+    system: bool = True
+    """The role `system` is known. Otherwise the user's first message begins with the system prompt."""
+    calls: Literal["several", "single", "none"] = "several"
+    """How many calls a reply may have. If none, calls and results become words."""
     ends_with_user: bool = False
     """A prompt must not end with a reply."""
     nine: bool = False
-    """Ids of calls have nine letters and digits. Otherwise they have at most 40 letters, digits, `_` and `-`."""
+    """Ids of calls have nine letters and digits, as Mistral's chat templates want. Otherwise they have at most 40 letters, digits, `_` and `-`."""
     null: bool = False
     """The content of a message with calls may be null."""
     blank: bool = False
@@ -150,13 +155,13 @@ _ALL: Final = (
         fields=_REASONING | {"reasoning_details", "annotations", "images"},
     ),
     # docs.together.ai, "Chat overview": the templates of open models.
-    Profile(name="together", fields=_REASONING),
+    Profile(name="together", nine=True, fields=_REASONING),
     # github.com/ollama/ollama, docs/openai.md: content must be text or parts, which are texts and images.
-    Profile(name="ollama", fields=_REASONING, inputs=_PICTURES),
+    Profile(name="ollama", nine=True, fields=_REASONING, inputs=_PICTURES),
     # docs.vllm.ai, "OpenAI-compatible server": the model's own chat template decides. "Multimodal inputs": no files.
-    Profile(name="vllm", fields=_REASONING, inputs=_PICTURES | {"audio", "video"}),
+    Profile(name="vllm", nine=True, fields=_REASONING, inputs=_PICTURES | {"audio", "video"}),
     # github.com/ggml-org/llama.cpp, tools/server: the same, without videos.
-    Profile(name="llama.cpp", fields=_REASONING, inputs=_PICTURES | {"audio"}),
+    Profile(name="llama.cpp", nine=True, fields=_REASONING, inputs=_PICTURES | {"audio"}),
     # docs.litellm.ai: converts for each provider; for Bedrock and Anthropic, calls in the history need their tools.
     Profile(
         name="litellm", declares=True, null=True, fields=_REASONING | {"thinking_blocks", "provider_specific_fields"}
@@ -173,7 +178,7 @@ _ALL: Final = (
         max_image_bytes=5 * MEGABYTE,
     ),
     # An unknown address: strict where that costs nothing.
-    Profile(name="generic", fields=_REASONING),
+    Profile(name="generic", nine=True, fields=_REASONING),
 )
 PROFILES: Final[Mapping[str, Profile]] = {profile.name: profile for profile in (*_ALL, ANTHROPIC)}
 _HOSTS: Final[Mapping[str, ProfileName]] = {
@@ -190,6 +195,8 @@ _HOSTS: Final[Mapping[str, ProfileName]] = {
     "api.together.ai": "together",
 }
 _OLLAMA_PORT: Final = 11434
+_GEMMA: Final = re.compile(r"gemma-?[123](?!\d)")
+"""Models without a system prompt, according to their chat templates and the errors of Google's API."""
 
 
 def find_profile(base_url: str, dialect: str = "openai") -> Profile:
@@ -225,6 +232,8 @@ def for_model(
         inputs: Kinds of content in the configuration. None: those of the profile.
         cache_key: Value of the configuration. None: that of the profile.
     """
+    if _GEMMA.search(model.lower()):
+        profile = msgspec.structs.replace(profile, system=False)
     if profile.max_images is None and "claude" in model.lower():
         profile = msgspec.structs.replace(profile, **{name: getattr(ANTHROPIC, name) for name in MEDIA_LIMITS})
     if cache_key is not None:

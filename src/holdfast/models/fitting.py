@@ -34,6 +34,9 @@ SHOWN_AFTER: Final = "[media: shown after the results]"
 """Placeholder in a tool's result for media, which Chat Completions do not allow there."""
 FROM_RESULT: Final = "[media in the result of {id}]"
 """Text before the media of a tool's result. The media are moved to a later message."""
+CALL: Final = "[called {name} with {arguments}]"
+RESULT: Final = "[result] "
+"""Words for a call and its result, if a model knows no tools."""
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _NINE: Final = re.compile(r"[a-zA-Z0-9]{9}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -66,15 +69,17 @@ def fit_messages(
         given = move_media_after_results(messages)
     if profile is None:
         return given
+    given = _fit_rounds(given, profile)
     fitted: list[Sent] = []
     last, leading = "system", True
     each = _fit_each([message for message, _ in given], profile, model, declared)
     for one, (_, sources) in zip(each, given, strict=True):
         message = one
         if profile.template:
-            if message.role == "system" and not leading:
-                message = message.evolve(role="user", content=add_label(message.content, SYSTEM_NOTE.format(tag="")))
             leading = leading and message.role == "system"
+            if message.role == "system" and not (leading and profile.system):
+                content = message.content if leading else add_label(message.content, SYSTEM_NOTE.format(tag=""))
+                message = message.evolve(role="user", content=content)
             if message.role == "assistant" and last == "system":
                 fitted.append((Message(role="user", content=OPENING), ()))
             elif message.role == "user" and last == "tool":
@@ -111,6 +116,37 @@ def move_media_after_results(messages: Iterable[Message]) -> list[Sent]:
             message = message.evolve(content=(*texts, Part("text", SHOWN_AFTER)))  # noqa: PLW2901 - the converted message
         converted.append((message, (at,)))
     return [*converted, (Message(role="user", content=tuple(moved)), results)] if moved else converted
+
+
+def _fit_rounds(messages: list[Sent], profile: Profile) -> list[Sent]:
+    """Return the messages with as many calls in a reply as a model knows. Each of several becomes a reply before its result."""
+    if profile.calls == "none":
+        return [(_write_calls(message), sources) for message, sources in messages]
+    if profile.calls == "several":
+        return messages
+    split: list[Sent] = []
+    waiting: dict[str, Sent] = {}
+    for message, sources in messages:
+        if message.tool_calls:
+            for at, call in enumerate(message.tool_calls):
+                first = {} if at == 0 else {"content": None, "extra": {}}
+                waiting[call.id] = (message.evolve(tool_calls=(call,), **first), sources)
+        else:
+            if message.tool_call_id in waiting:
+                split.append(waiting.pop(message.tool_call_id))
+            split.append((message, sources))
+    return [*split, *waiting.values()]
+
+
+def _write_calls(message: Message) -> Message:
+    """Return a message with words in place of calls, or a result as a message of the user."""
+    if message.role == "tool":
+        return Message(role="user", content=add_label(message.content, RESULT))
+    if not message.tool_calls:
+        return message
+    said = [] if is_blank(message.content) else [message.text]
+    called = [CALL.format(name=call.name, arguments=call.arguments) for call in message.tool_calls]
+    return message.evolve(content="\n\n".join(said + called), tool_calls=())
 
 
 def _fit_each(

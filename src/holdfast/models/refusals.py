@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -29,6 +29,11 @@ _PATH: Final = re.compile(
 )
 """Positions in a request: `messages[3].content[1]` and `messages.[3].content.[1]` (OpenAI), `messages.3.content.1` (Anthropic), and
 lists, such as `['body', 'messages', 3, 'content']` (Pydantic, so vLLM and Mistral)."""
+_CALLS: Final[Mapping[str, Literal["single", "none"]]] = {
+    "only supports single tool-calls": "single",  # templates of Llama 3
+    "roles must alternate": "none",  # templates without tools, such as those of Gemma 2
+}
+"""Errors of chat templates, which are a part of the model: how many calls a reply may have."""
 _STEP: Final = re.compile(r"[a-zA-Z_]+|\d+")
 
 
@@ -66,7 +71,7 @@ def _iter_places(words: str) -> Iterator[tuple[tuple[int, ...], list[str]]]:
 
 
 def learn_rule(profile: Profile, sent: Sequence[Message], error: ModelError) -> Profile | None:
-    """Return the profile without a field of messages, the role `developer` or long ids, or with a field that replies with calls lacked.
+    """Return the profile without a field or role of messages, several calls or long ids, or with a field that replies with calls lacked.
 
     Args:
         profile: The profile with which the request was made.
@@ -78,25 +83,28 @@ def learn_rule(profile: Profile, sent: Sequence[Message], error: ModelError) -> 
     """
     if not _is_about_form(error):
         return None
-    named = set(_WORD.findall(read_words(error)))
+    words = read_words(error)
+    named = set(_WORD.findall(words))
     used = {name for message in sent for name in message.extra} | {"name" for message in sent if message.name}
     calls = [call for message in sent for call in message.tool_calls]
-    if refused := used & named:
-        return msgspec.structs.replace(
-            profile,
-            refused=profile.refused | refused,
-            required=profile.required - refused,
-            names=profile.names and "name" not in refused,
-        )
-    if "developer" in named and any(message.role == "developer" for message in sent):
-        return msgspec.structs.replace(profile, developer=False)
-    if not profile.nine and "9" in named and named & {call.id for call in calls}:
-        return msgspec.structs.replace(profile, nine=True)
+    most = next((most for text, most in _CALLS.items() if text in words), profile.calls)
     known = profile.required | profile.refused  # what was refused once is never tried again, so learning ends
-    if wanted := ({"reasoning_content", "thought_signature"} & named) - known if calls else None:
+    changes: dict[str, Any] = {}
+    if refused := used & named:
+        required, names = profile.required - refused, profile.names and "name" not in refused
+        changes = {"refused": profile.refused | refused, "required": required, "names": names}
+    elif "developer" in named and any(message.role == "developer" for message in sent):
+        changes = {"developer": False}
+    elif profile.template and profile.system and {"system", "role"} <= {word.lower() for word in named}:
+        changes = {"system": False}
+    elif profile.template and calls and most != profile.calls:
+        changes = {"calls": most}
+    elif not profile.nine and "9" in named and named & {call.id for call in calls}:
+        changes = {"nine": True}
+    elif wanted := ({"reasoning_content", "thought_signature"} & named) - known if calls else None:
         fields = profile.fields | wanted | {"extra_content"}
-        return msgspec.structs.replace(profile, required=profile.required | wanted, fields=fields)
-    return None
+        changes = {"required": profile.required | wanted, "fields": fields}
+    return msgspec.structs.replace(profile, **changes) if changes else None
 
 
 # -- media -----------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Reply
-from tests.behaviour.kit import calls, gateway, result, user
+from tests.behaviour.kit import assistant, calls, gateway, result, user
 
 CALL_ID = "call_PTLP8xhu3uwZk4l3nlnrrJha"
 HISTORY: list[dict[str, Any]] = [
@@ -92,7 +92,7 @@ async def test_nothing_is_null_or_blank(profile: str) -> None:
 
 @pytest.mark.parametrize(
     ("profile", "form"),
-    [("mistral", "[a-zA-Z0-9]{9}"), ("bedrock", CALL_ID), ("openai", CALL_ID), ("generic", CALL_ID)],
+    [("mistral", "[a-zA-Z0-9]{9}"), ("bedrock", CALL_ID), ("openai", CALL_ID), ("generic", "[a-f0-9]{9}")],
 )
 async def test_a_call_and_its_result_keep_the_same_id(profile: str, form: str) -> None:
     messages = (await send(profile))["messages"]
@@ -178,12 +178,83 @@ async def test_a_refusal_that_names_a_rule_is_learned_and_the_request_is_sent_ag
         result("call_c1234", "b"),
     ]
     replies = [Reply(status=422, error=error), "one", "two"]
-    async with gateway(replies, llm={"profile": "generic"}) as served:
+    async with gateway(replies, llm={"profile": "litellm"}) as served:
         for answer in ("one", "two"):
             got = await served.chat(history, None)
             assert got["choices"][0]["message"]["content"] == answer
             assert (named in str(served.sent["messages"]).replace("'", '"')) is wanted
         assert len(served.upstream.requests) == 3
+
+
+TEMPLATES = [
+    (
+        "System role not supported",
+        [
+            ("user", "Be brief.\n\na"),
+            ("assistant", "I look."),
+            ("tool", "x"),
+            ("tool", "y"),
+            ("assistant", "Done."),
+            ("user", "b"),
+        ],
+    ),
+    (
+        "This model only supports single tool-calls at once!",
+        [
+            ("system", "Be brief."),
+            ("user", "a"),
+            ("assistant", "I look."),
+            ("tool", "x"),
+            ("assistant", ""),
+            ("tool", "y"),
+            ("assistant", "Done."),
+            ("user", "b"),
+        ],
+    ),
+    (
+        "Conversation roles must alternate user/assistant/user/assistant/...",
+        [
+            ("system", "Be brief."),
+            ("user", "a"),
+            ("assistant", 'I look.\n\n[called find with {"a": 1}]\n\n[called find with {"a": 2}]'),
+            ("user", "[result] x\n\n[result] y"),
+            ("assistant", "Done."),
+            ("user", "b"),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "sent"), TEMPLATES)
+async def test_the_error_of_a_chat_template_is_learned(words: str, sent: list[tuple[str, str]]) -> None:
+    history = [
+        {"role": "system", "content": "Be brief."},
+        user("a"),
+        {**calls(("call_1", "find", {"a": 1}), ("call_2", "find", {"a": 2})), "content": "I look."},
+        *(result("call_1", "x"), result("call_2", "y")),
+        assistant("Done."),
+        user("b"),
+    ]
+    refusal = Reply(status=400, error={"message": f"{words} None"})
+    async with gateway([refusal, "one", "two"], llm={"profile": "vllm"}) as served:
+        for _ in range(2):
+            assert (await served.chat(history, None))["status"] == 200
+            assert [(message["role"], message["content"]) for message in served.sent["messages"]] == sent
+            open_calls: list[str] = []
+            for message in served.sent["messages"]:
+                open_calls += [call["id"] for call in message.get("tool_calls", ())]
+                if message["role"] == "tool":
+                    assert open_calls.pop(0) == message["tool_call_id"]
+                    assert re.fullmatch("[a-zA-Z0-9]{9}", message["tool_call_id"])
+        assert len(served.upstream.requests) == 3
+
+
+@pytest.mark.parametrize(("model", "first"), [("google/gemma-2-9b-it", "user"), ("gemma-4-31b-it", "system")])
+async def test_models_without_a_system_prompt_are_known_by_name(model: str, first: str) -> None:
+    async with gateway(["In Graz."], llm={"profile": "vllm", "model": model}) as served:
+        await served.chat([{"role": "system", "content": "Be brief."}, user("a")], None, model=model)
+        assert roles(served.sent)[0] == first
+        assert "Be brief." in str(served.sent["messages"][0]["content"])
 
 
 async def test_a_refusal_that_names_nothing_that_was_sent_is_the_clients() -> None:
