@@ -38,6 +38,10 @@ from holdfast.tools.memory_files import add_memory_file_tool, has_fact_tool, rem
 from holdfast.tools.tool import Tool, Toolset
 from holdfast.wire.sendable import check_text
 
+_RESPONDERS: Final = 256
+"""Maximum number of responders that a roster keeps for later requests."""
+_KEPT_CHARS: Final = 100
+"""Longest name of a model, which requests choose freely, whose responder is kept."""
 TIMEOUT: Final = 300.0
 """Time limit in seconds for calling another agent as a tool. Such a call is a whole turn, which can use tools itself."""
 _DESCRIPTION: Final = "Another agent, {name!r}, that does what it is asked and answers."
@@ -120,6 +124,7 @@ class Roster:
         self.scorers = dict(scorers or {})
         self.tools = Toolset()
         self._upstreams: dict[int, tuple[Model, Upstream]] = {}
+        self._responders: dict[tuple[str | None, str | None, str | None, int], tuple[Toolset, Responder]] = {}
         for name, llm in self.llms.items():
             self.find_upstream(msgspec.structs.replace(llm, name=name))
 
@@ -135,6 +140,17 @@ class Roster:
         """
         for name, value in (("agent", agent), ("model", model)):
             check_text(value, name, none=True)
+        key = (agent, model, root, self.max_history_turns)
+        tools, responder = self._responders.get(key, (None, None))
+        if responder is None or tools is not self.tools:
+            responder = self._find_responder(agent, model, root)
+            if len(self._responders) >= _RESPONDERS:
+                self._responders.clear()
+            if model is None or len(model) <= _KEPT_CHARS:
+                self._responders[key] = self.tools, responder
+        return responder
+
+    def _find_responder(self, agent: str | None, model: str | None, root: str | None) -> Responder:
         if model == "":  # the call would succeed, but its reply could not be recorded
             raise InvalidRequest("model is empty: name one, or leave it out", param="model")
         if agent is None and model in self.agents:
@@ -335,8 +351,8 @@ class Roster:
         before, known = self._list_clients(), self._upstreams
         self.llms, self.agents, self.context, self.recalls = other.llms, other.agents, other.context, other.recalls
         self.memory_files = other.memory_files
-        # A new table, because turns that began earlier still record in the old one.
-        self._upstreams = {}
+        # New tables, because turns that began earlier still use the old ones.
+        self._upstreams, self._responders = {}, {}
         for name, llm in self.llms.items():
             self.find_upstream(msgspec.structs.replace(llm, name=name))
         self._upstreams |= {at: found for at, found in known.items() if at in self._upstreams}

@@ -245,16 +245,19 @@ def sum_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str]
     cuts = {seq: cut for seq, cut in window.cuts.items() if not cut.whole}
     for unit, decision, _ in _list_sent_units(window, strategy):
         for entry in unit.entries:
-            if entry.seq > frontier and (gap := entry.total - entry.tokens - last) > 0:
+            tokens, total = entry.tokens, entry.total
+            if (gap := total - tokens - last) > 0 and entry.seq > frontier:
                 unseen_within += gap
-            in_log += entry.tokens
-            before += entry.tokens if outside and entry.seq < outside.before else 0
-            last = max(last, entry.total)
-            cut = cuts.get(entry.seq) if cuts else None
-            name = ("cleared" if cut.cleared else "cut") if cut else decision
+            in_log += tokens
+            if outside and entry.seq < outside.before:
+                before += tokens
+            last = max(last, total)
             if refused and entry.seq in refused:
-                name, cut = "refused", None
-            sums[name] += cut.tokens if cut else entry.tokens
+                sums["refused"] += tokens
+            elif cuts and (cut := cuts.get(entry.seq)):
+                sums["cleared" if cut.cleared else "cut"] += cut.tokens
+            else:
+                sums[decision] += tokens
     unseen = outside.total - before if outside else 0
     start = outside.before if outside else 0
     passed = sum(one.tokens for one in window.left_out if start <= one.first < frontier)

@@ -41,6 +41,8 @@ _PLAIN: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _NINE: Final = re.compile(r"[a-zA-Z0-9]{9}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Names of speakers that OpenAI accepts. Any other one is written before the text."""
+_FUNCTION: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+"""Names of functions that all upstreams accept."""
 _OF_CALLS: Final = frozenset({"extra_content", "provider_specific_fields", "thought_signature", "index"})
 """Fields of calls that belong to the upstream that made them."""
 
@@ -156,11 +158,13 @@ def _fit_each(
     # The current round of tools begins after the user's last message.
     current = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "user"), -1) + 1
     for at, message in enumerate(messages):
+        result_of = message.tool_call_id
         if (
             type(message.content) is str
-            and message.role in ("user", "assistant", "system")
+            and message.role in ("user", "assistant", "system", "tool")
             and not (message.tool_calls or message.extra or message.name is not None)
             and (profile.blank or (message.content and not message.content.isspace()))
+            and (result_of is None or fit_id(result_of, nine=profile.nine) == result_of)
         ):
             yield message  # nearly every message of a long prompt
         else:
@@ -195,7 +199,7 @@ def _fit_message(given: Message, profile: Profile, model: Any, declared: Collect
 def _read_content(message: Message, profile: Profile) -> Content:
     """Return the content of a message, with what a reply says in a field that the upstream does not know."""
     content, audio = message.content, message.extra.get("audio")
-    if message.role != "assistant":
+    if message.role != "assistant" or not (message.extra or isinstance(content, tuple)):
         return content
     texts = [] if "audio" in profile.fields or not isinstance(audio, Mapping) else [audio.get("transcript")]
     refusal = message.extra.get("refusal")
@@ -233,17 +237,21 @@ def _has_foreign_details(details: Any, model: Any) -> bool:
 
 def _fit_call(call: ToolCall, profile: Profile, declared: Collection[Any], *, sign: bool) -> ToolCall:
     call = with_id(call, fit_id(call.id, nine=profile.nine))
+    changed: dict[str, Any] = {}
     extra = {name: value for name, value in call.extra.items() if name not in _OF_CALLS or name in profile.fields}
     if sign and "thought_signature" in profile.required and "thought_signature" not in str(extra.get("extra_content")):
         extra["extra_content"] = {"google": {"thought_signature": NO_SIGNATURE}}
-    if call.type == "custom":
-        return msgspec.structs.replace(call, extra=extra)
-    return msgspec.structs.replace(
-        with_object_arguments(call),
-        name=call.name if call.name in declared else to_function_name(to_tool_name(call.name)),
-        extra=extra,
-        function_extra={name: value for name, value in call.function_extra.items() if name not in _OF_CALLS},
-    )
+    if extra != call.extra:
+        changed["extra"] = extra
+    if call.type != "custom":
+        call = with_object_arguments(call)
+        if not (call.name in declared or _FUNCTION.fullmatch(call.name)):
+            changed["name"] = to_function_name(to_tool_name(call.name))
+        if call.function_extra:
+            changed["function_extra"] = {
+                name: value for name, value in call.function_extra.items() if name not in _OF_CALLS
+            }
+    return msgspec.structs.replace(call, **changed) if changed else call
 
 
 def fit_id(call_id: str, *, nine: bool = False, longest: int = 40) -> str:

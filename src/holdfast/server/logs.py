@@ -11,6 +11,8 @@ from typing import Any
 from holdfast.secrets import Guard
 from holdfast.server.replies import request_id
 
+_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
+
 
 class JsonLines(logging.Formatter):
     """Formats each log record as a JSON object on one line, with the id of the request.
@@ -37,7 +39,7 @@ class JsonLines(logging.Formatter):
             line["error"] = self.formatException(record.exc_info)
         if self._guard is not None:
             line = self._guard.mask_value(line)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return _encode(line)
 
 
 def configure_logging(stream: Any, guard: Guard | None = None, level: str = "info") -> None:

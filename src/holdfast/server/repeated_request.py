@@ -36,14 +36,14 @@ async def digest_attempt(
         requester: user of the request, whom a header may name.
         session_id: id of the session that the body or a header names; None: they name none.
     """
+    if key is None and not (requester.identified and call.get_header(RETRY_COUNT) is not None):
+        return None
     principal = call.principal
     caller = [principal.tenant, principal.user_id, principal.key_id, requester.user_id]
     headers = [call.get_header(name) for name in ("authorization", "x-api-key")]
     what = [caller, headers, call.request.url.path, session_id]
     if key is not None:
         return _compute_digest([*what, key])
-    if not requester.identified or call.get_header(RETRY_COUNT) is None:
-        return None
     return await run_cpu(_compute_digest, [*what, sent], long=(get_declared_size(call.request.headers) or 0) > _LONG)
 
 

@@ -108,10 +108,12 @@ class Client:
         streams, turn = self._streams, self._turn
         streams.streams += self._is_streamed
         try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._watch, group.cancel_scope)
-                await (self._relay_stream() if self._is_streamed else self._relay_whole())
-                group.cancel_scope.cancel()
+            with anyio.CancelScope() as scope:
+                watching = asyncio.ensure_future(self._watch(scope))
+                try:
+                    await (self._relay_stream() if self._is_streamed else self._relay_whole())
+                finally:
+                    watching.cancel()
         finally:
             streams.streams -= self._is_streamed
             if self.gone:

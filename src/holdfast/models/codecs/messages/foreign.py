@@ -61,8 +61,9 @@ def are_plain(messages: Iterable[Message]) -> bool:
             return False
         if message.content is None and message.role == "tool":
             return False
-        if message.tool_calls and any(call.extra for call in message.tool_calls):
-            return False
+        for call in message.tool_calls:
+            if call.extra:
+                return False
     return True
 
 
