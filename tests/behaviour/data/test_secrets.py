@@ -43,7 +43,13 @@ def test_other_text_is_left_alone(text: str) -> None:
 
 @through(*HERE)
 async def test_nothing_that_is_stored_has_a_masked_secret(world: World) -> None:
+    """Neither the error of a hook, with which it is called again later."""
+
+    def fail(session: Any, reason: str) -> None:
+        raise RuntimeError(f"{KEY} was refused")
+
     async with world.open(MASK, script=[f"Use {KEY}.", "Again."], store="file") as hf:
+        world.native.on_expire(fail)
         session = await hf.create("s", user="ada", system_messages=[f"Never say {KEY}."], metadata={"k": KEY})
         await session.send(user(f"My key is {KEY}, keep it."))
         await State(hf, "s", "ada").set(a={"b": [KEY]})
@@ -60,7 +66,8 @@ async def test_nothing_that_is_stored_has_a_masked_secret(world: World) -> None:
         assert (await session.messages())[-1]["content"] == f"Use {SHOWN}."
         with refused("invalid_request"):
             await Records(hf, "r", user="ada").put(KEY, 1)
-        await world.native.index.settled()
+        await session.close()
+        await hf.settle()
     files = [path for path in world.folder.rglob("*.db*") if path.is_file()]
     assert [path for path in files if KEY.encode() in path.read_bytes()] == []
 
