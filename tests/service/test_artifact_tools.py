@@ -322,28 +322,6 @@ async def _save(context: ToolContext) -> str:
     return "saved"
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("See artifact:plan.md.", ["plan.md"]),
-        ("See artifact:plan.md, artifact:user:style.txt and artifact:none.md!", ["plan.md", "user:style.txt"]),
-        ("[the plan](artifact:plan.md) and (artifact:map(1).md)", ["plan.md", "map(1).md"]),
-        ("artifact:my%20plan.md `artifact:plan.md`", ["my plan.md", "plan.md"]),
-        ("artifact:plan.md artifact:plan.md", ["plan.md"]),
-        ("an artifact: plan.md, theartifact:plan.md, artifact:../etc artifact:", []),
-    ],
-)
-async def test_reply_lists_artifacts_it_mentions(text: str, named: list[str]) -> None:
-    async with bench([text], agents=AGENTS) as made:
-        for name in ("plan.md", "user:style.txt", "map(1).md", "my plan.md", "other.md"):
-            await made.session.artifacts.save(name, "x")
-        await made.session.artifacts.save("plan.md", "y")
-        told, metadata = await ask(made)
-        versions = [{"name": name, "version": int(name == "plan.md")} for name in named]
-        assert told.get("artifacts", []) == versions
-        assert (metadata or {}).get("artifacts", []) == versions
-
-
 async def test_failure_message_lists_artifacts_saved_before() -> None:
     agents = {"a": Agent(name="a", tools=ALL, failure_message="Sorry.")}
     calls = [make_reply(None, ("c", "save_artifact", {"name": "a.md", "content": "1"})), [ModelUnavailable("down")]]

@@ -159,6 +159,27 @@ async def test_errors_tell_the_model_how_to_go_on(
         assert names(await Files(served.rest.session()).list()) == [("plan.md", 0)]
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("See artifact:plan.md.", ["plan.md"]),
+        ("See artifact:plan.md, artifact:user:style.txt and artifact:none.md!", ["plan.md", "user:style.txt"]),
+        ("[the plan](artifact:plan.md) and (artifact:map(1).md)", ["plan.md", "map(1).md"]),
+        ("artifact:my%20plan.md `artifact:plan.md`", ["my plan.md", "plan.md"]),
+        ("artifact:plan.md artifact:plan.md", ["plan.md"]),
+        ("an artifact: plan.md, theartifact:plan.md, artifact:../etc artifact:", []),
+    ],
+)
+async def test_a_reply_lists_the_artifacts_that_it_names(world: World, text: str, named: list[str]) -> None:
+    async with world.gateway([text], AGENTS) as served:
+        await served.rest.create(agent="a")
+        for name in ("plan.md", "user:style.txt", "map(1).md", "my plan.md", "other.md", "plan.md"):
+            await put(served, name, name.encode())
+        await run(served)
+        versions = [{"name": name, "version": int(name == "plan.md")} for name in named]
+        assert ((await served.entries())[-1].get("metadata") or {}).get("artifacts", []) == versions
+
+
 # -- memory ---------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,7 @@ from holdfast.models import LimitedModel
 from holdfast.server.inspector import live
 from holdfast.server.replies import make_failure_reply
 from holdfast.sessions.memory_files import open_memory_files
+from holdfast.stores import sqlite_nearest
 from holdfast.turns import recall
 from tests.behaviour.kit.command_line import Printed
 from tests.clocks import Clock, Pauses
@@ -50,6 +51,7 @@ __all__ = [
     "count_undelivered",
     "count_waiting",
     "create_stored_key",
+    "early_sketches",
     "fast_updates",
     "forget_attempts",
     "fresh_store",
@@ -244,6 +246,15 @@ def fast_updates() -> Iterator[None]:
         yield
     finally:
         live.PAUSE_SECONDS = before
+
+
+@contextmanager
+def early_sketches() -> Iterator[None]:
+    """Let SQLite compare sketches of vectors from 20 vectors on, as it does from very many on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite_nearest, "LARGE", 20)
+        patch.setattr(sqlite_nearest, "_READ", 15)
+        yield
 
 
 def hide_mcp(patch: pytest.MonkeyPatch) -> None:

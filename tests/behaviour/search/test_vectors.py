@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.settings import GivenEmbedder, IndexSettings
 from tests.behaviour.kit import World, assistant, refused, reranker, through, user
+from tests.behaviour.kit.seams import early_sketches
 
 pytestmark = through("library", "rest")
 MEANINGS = {"boat": 0, "ship": 0, "vessel": 0, "dinner": 1, "meal": 1, "soup": 1, "weather": 2, "rain": 2}
@@ -44,8 +45,9 @@ async def find(hf: Any, query: str, **options: Any) -> list[str]:
     return [f"{hit['session_id']}#{hit['seq']}" for hit in await hf.search(query, user="ada", **options)]
 
 
-async def test_hybrid_finds_meanings_and_words(world: World) -> None:
-    async with world.open(**by_meaning()) as hf:
+@pytest.mark.parametrize("store", ["memory", "pgvector"])
+async def test_hybrid_finds_meanings_and_words(world: World, store: str) -> None:
+    async with world.open(store=store, **by_meaning()) as hf:
         await fill(hf)
         assert (await find(hf, "When does my ship go?"))[0] == "a#0"
         assert (await find(hf, "KELP-77"))[0] == "c#0"
@@ -65,8 +67,27 @@ async def test_users_have_their_own_vectors(world: World) -> None:
         assert await hf.search("When does my ship go?", user="bob") == []
 
 
-async def test_erased_text_has_no_vector(world: World) -> None:
-    async with world.open(**by_meaning()) as hf:
+async def test_sketches_of_very_many_vectors_find_the_same(world: World) -> None:
+    """Also after more messages, and without those that were erased."""
+    with early_sketches():
+        async with world.open(store="file", **by_meaning()) as hf:
+            session = await hf.given(
+                "a", *(user(f"The {word} {at}.") for at in range(20) for word in ("soup", "rain")), user="ada"
+            )
+            ships = [await session.append(user(f"The ship {at}.")) for at in range(3)]
+            for step in range(8):
+                await hf.settle()
+                wanted = {f"a#{row['seq']}" for (row,) in ships}
+                assert set((await find(hf, "vessel", mode="vector"))[: len(ships)]) == wanted
+                if step == 4:
+                    await session.erase(ships.pop()[0]["seq"])
+                if step == 6:
+                    ships.append(await session.append(user("The ship again.")))
+
+
+@pytest.mark.parametrize("store", ["memory", "pgvector"])
+async def test_erased_text_has_no_vector(world: World, store: str) -> None:
+    async with world.open(store=store, **by_meaning()) as hf:
         await fill(hf)
         await hf.session("a", "ada").erase(0)
         await hf.settle()
