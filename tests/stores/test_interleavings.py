@@ -16,12 +16,12 @@ from holdfast.recall.base import Space, Vectored
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.indexes import open_index
+from tests.behaviour.kit.proxy import Proxy
 from tests.contract.artifacts import artifact
 from tests.contract.index_kit import SOURCE, SPACE, digest_of, feed, vector
 from tests.contract.kit import REF, session
 from tests.contract.memory_kit import ANN, memory
 from tests.contract.records import put, read
-from tests.stores.proxy import Proxy
 
 USER = UserRef("ann")
 BLOCKED = 0.5

@@ -60,6 +60,7 @@ __all__ = [
     "make_failure_reply",
     "numbered_keys",
     "open_library",
+    "reach",
     "read_schema",
     "run_command",
     "serve",

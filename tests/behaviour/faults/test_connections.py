@@ -1,0 +1,140 @@
+"""Connections to a database server that break, are missing or busy: what is written, and what the program is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.errors import InvalidRequest, StoreUnavailable
+from tests.behaviour.kit import World, assistant, fresh_store, refused, texts, through, user
+from tests.behaviour.kit.data import State
+from tests.behaviour.kit.proxy import Proxy
+from tests.behaviour.kit.seams import reach
+
+pytestmark = through("library")
+UNKNOWN = "outcome is unknown"
+
+
+@pytest.fixture(params=["postgres", "mysql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with fresh_store(request.param, tmp_path) as made:
+        yield made
+
+
+def get_server(url: str) -> Any:
+    return reach("mysql" if url.startswith("mysql") else "postgres")
+
+
+@pytest.mark.parametrize("key", [None, "k" * 20])
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_write_is_applied_once_after_a_broken_connection(
+    world: World, url: str, key: str | None, done: bool
+) -> None:
+    """It is retried if it was not applied; otherwise the outcome is unknown unless a key tells it."""
+    async with Proxy(url) as proxy, world.open("hooks: {}", store=proxy.url) as hf:
+        session = await hf.given("s")
+        # PostgreSQL commits with the statement that has the message; MySQL is told to, by a statement of its own.
+        proxy.arm(b"COMMIT" if url.startswith("mysql") else b"marked-7f3a", done=done)
+        if done and key is None:
+            with refused("store_unavailable", UNKNOWN):
+                await session.append(user("marked-7f3a"))
+        else:
+            await session.append(user("marked-7f3a"), idempotency_key=key)
+        assert proxy.broke == 1
+        await session.append(assistant("b"))
+        assert texts(await session.messages()) == ["marked-7f3a", "b"]
+        assert await (await session.native()).verify() == 2
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_an_edit_and_shared_state_are_changed_at_most_once_by_a_broken_connection(
+    world: World, url: str, done: bool
+) -> None:
+    async with Proxy(url) as proxy, world.open("hooks: {}", store=proxy.url) as hf:
+        session = await hf.given("s", user("a"), assistant("b"))
+        proxy.arm(b"COMMIT", done=done)
+        await session.replace(1, assistant("c"))
+        assert texts(await session.messages()) == ["a", "c"]
+        proxy.arm(b"COMMIT", done=done)
+        with refused("store_unavailable", UNKNOWN):
+            await State(hf, user="ada").increment("user:n")
+        assert await State(hf, user="ada").all() in ([{}, {"user:n": 1}] if done else [{}])
+        assert proxy.broke == 2
+
+
+async def test_closed_idle_connections_are_replaced(world: World, url: str) -> None:
+    """Reads and writes work after a restart of the server."""
+    async with world.open(store=url) as hf:
+        session = await hf.given("s")
+        await asyncio.gather(*(session.messages() for _ in range(8)))
+        for number in range(3):
+            assert await asyncio.to_thread(get_server(url).end, url) > 0
+            assert len(await session.messages()) == number
+            assert await asyncio.to_thread(get_server(url).end, url) > 0
+            await session.append(user("Hi"))
+
+
+async def test_many_callers_share_few_connections(world: World, url: str) -> None:
+    """Two connections serve many concurrent callers, of whom some are cancelled, and no more are opened."""
+    async with world.open(store=f"{url}{'&' if '?' in url else '?'}pool=2") as hf:
+        sessions = [await hf.given(f"s{at}") for at in range(40)]
+        tasks = [asyncio.create_task(one.append(user(one.id))) for one in sessions]
+        for hops, task in enumerate(tasks[::4]):
+            for _ in range(hops):
+                await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert len(await asyncio.to_thread(get_server(url).connections, url)) <= 3
+        for at, one in enumerate(sessions):
+            assert texts(await one.messages()) in ([[one.id]] if at % 4 else [[one.id], []])
+
+
+async def test_a_message_that_the_server_does_not_take_names_its_setting(world: World, url: str) -> None:
+    async with world.open(store=url) as hf:
+        session, text = await hf.given("s"), "x" * (20 << 20)
+        if url.startswith("mysql") and get_server(url).ask("SELECT @@max_allowed_packet")[0][0] < 21 << 20:
+            with refused("too_large", "max_allowed_packet"):
+                await session.append(user(text))
+        else:
+            await session.append(user(text))
+            assert texts(await session.messages()) == [text]
+
+
+async def test_damaged_rows_are_reported(world: World, url: str) -> None:
+    """Other sessions work."""
+    async with world.open(store=url) as hf:
+        session = await hf.given("s", user("a"))
+        await asyncio.to_thread(get_server(url).in_place, url, "UPDATE entries SET payload = 'no JSON';")
+        with refused("store_corrupt", "damaged"):
+            await session.messages()
+        assert texts(await (await hf.given("t", user("b"))).messages()) == ["b"]
+
+
+async def test_a_missing_database_is_named(url: str) -> None:
+    missing = get_server(url).base.partition("?")[0].rpartition("/")[0] + "/holdfast_test_no_such_place"
+    with pytest.raises(StoreUnavailable, match="the database does not exist"):
+        async with holdfast.open(missing):
+            pass
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "mysql", "mariadb"])
+@pytest.mark.parametrize(
+    ("rest", "says"),
+    [
+        ("ada:secret@host", "names no database"),
+        ("ada:secret@host/", "names no database"),
+        ("ada:secret@host/a/b", "names no database"),
+        ("ada:secret@host:port/db", "port"),
+        ("ada:secret@host/db?sslmode=perhaps", "sslmode must be"),
+    ],
+)
+async def test_an_invalid_url_is_refused_without_its_password(scheme: str, rest: str, says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says) as caught:
+        async with holdfast.open(f"{scheme}://{rest}"):
+            pass
+    assert "secret" not in str(caught.value)
