@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.indexes import lazy_index
 from holdfast.indexes.backfill import Walker
@@ -67,25 +67,6 @@ async def at(tmp_path: Path) -> AsyncIterator[FileBench]:
         yield made
 
 
-@pytest.mark.parametrize("endings", [WHOLE, ("",)], ids=["whole", "without what lies beside it"])
-async def test_next_search_finds_everything_after_the_file_is_removed(
-    at: FileBench, endings: tuple[str, ...], caplog: pytest.LogCaptureFixture
-) -> None:
-    """Messages and memories before and after the removal are found, and the removal is logged."""
-    at.remove(*endings)
-    assert await at.search("kelp") == ["the kelp is in the cellar"]
-    assert len((await at.hf.memories.recall("dulse", user_id="ada")).found) == 1
-    await at.add_message("the dulse is in the attic", "new")
-    assert await at.search("attic") == ["the dulse is in the attic"]
-    assert at.file.exists()
-    assert "the file of the index was removed" in caplog.text
-
-
-async def test_memories_are_recalled_after_the_file_is_removed(at: FileBench) -> None:
-    at.remove()
-    assert len((await at.hf.memories.recall("dulse", user_id="ada")).found) == 1
-
-
 async def test_old_index_does_not_damage_the_new_files(
     at: FileBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,46 +88,6 @@ async def test_old_index_does_not_damage_the_new_files(
     assert await at.search("attic") == ["the dulse is in the attic"]
     async with open_bench(tmp_path) as other:
         assert await other.search("attic kelp") == ["the dulse is in the attic", "the kelp is in the cellar"]
-
-
-async def test_index_rebuilt_by_another_process_is_shared(at: FileBench, tmp_path: Path) -> None:
-    at.remove()
-    async with open_bench(tmp_path) as other:
-        assert await other.search("kelp") == ["the kelp is in the cellar"]
-        await at.add_message("the dulse is in the attic", "new")
-        assert await at.search("attic") == ["the dulse is in the attic"]
-        assert (await other.index.status()).documents == (await at.index.status()).documents == 3
-
-
-async def test_new_file_next_to_old_wal_files_is_rejected_with_instructions(at: FileBench) -> None:
-    """Two databases with one `-shm` damage each other, so neither is used. Writes and recall still work."""
-    at.remove("")
-    at.file.touch()
-    with pytest.raises(
-        StoreUnavailable, match=r"stop all programs that use it, delete chat\.index\.db, chat\.index\.db-wal and"
-    ):
-        await at.search("kelp")
-    await at.add_message("the dulse is in the attic", "new")
-    assert len((await at.hf.memories.recall("dulse", user_id="ada")).found) == 1
-    at.remove()
-    assert await at.search("attic kelp") == ["the dulse is in the attic", "the kelp is in the cellar"]
-
-
-@pytest.mark.parametrize("kept", [0, 4096], ids=["its beginning", "all but its beginning"])
-async def test_damaged_index_error_explains_how_to_fix_it(tmp_path: Path, kept: int) -> None:
-    """Removing the files is enough: the index is rebuilt from the sessions, without a backup or a restart."""
-    async with open_bench(tmp_path) as at:
-        await at.add_message("the kelp is in the cellar")
-        await at.hf.memories.remember("Ada eats dulse", user_id="ada")
-        assert await at.search("kelp") == ["the kelp is in the cellar"]
-    whole = at.file.read_bytes()
-    at.file.write_bytes(whole[:kept] + bytes(range(256)) * ((len(whole) - kept) // 256))
-    async with open_bench(tmp_path) as at:
-        with pytest.raises(StoreError, match=r"the index is damaged.* remove the file with its -wal and -shm"):
-            await at.search("kelp")
-        assert len((await at.hf.memories.recall("dulse", user_id="ada")).found) == 1
-        at.remove(*at.list_suffixes())
-        assert await at.search("kelp") == ["the kelp is in the cellar"]
 
 
 async def test_walk_across_two_indexes_is_not_recorded(at: FileBench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import holdfast
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
@@ -16,104 +13,13 @@ from holdfast.indexes import tombstones
 from holdfast.indexes.tombstones import MARK, UnindexedStore
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN
-from holdfast.recall.base import Lookup, Space
-from holdfast.recall.terms import extract_terms
 from holdfast.stores import open_store
 from holdfast.stores.indexes import open_index
 from tests.service.index_kit import TENANT, Bench, bench
-from tests.stores.conftest import _place
-from tests.words import says
 
 STILL = LifeSettings(session_ttl=0, sweep=False)
 REFS = [SessionRef("ada", f"s{number}") for number in range(4)]
 LATER = INDEX_DEPARTED_WALK + 2 * INDEX_MARGIN
-
-
-@pytest.fixture(params=["sqlite-file", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A store that several processes share."""
-    yield from _place(request.param, tmp_path)
-
-
-async def count_indexed(hf: holdfast.Holdfast, words: str, space: Space) -> int:
-    """Return how many documents of the index contain one of these words."""
-    index = hf.engine.index
-    assert index is not None
-    lookup = Lookup(space=space, terms=tuple(extract_terms(words).counts))
-    return len((await index.index.lookup(lookup)).found)
-
-
-TALK, KEPT = Space("talk", "ada"), Space("user", "ada")
-
-
-async def test_entries_erased_elsewhere_are_not_found_and_leave_the_index(url: str) -> None:
-    """No kind of search shows them. A search that meets them removes them, otherwise the next walk does."""
-    now = 1_700_000_000_000
-    async with (
-        holdfast.open(url, life=STILL, clock=lambda: now) as here,
-        holdfast.open(url, life=STILL, clock=lambda: now, index=None) as elsewhere,
-    ):
-        said = {"s": ["The gate code is 4711.", "The gate is green."], "gone": ["The gate code was 1234."]}
-        for name, texts in said.items():
-            session = await here.session(name, user_id="ada")
-            await session.append([{"role": "user", "content": text} for text in texts])
-        kept = await here.memories.remember("The code of the safe is 9876", user_id="ada")
-        index = here.engine.index
-        assert index is not None
-        await index.walk()
-        assert {hit.id for hit in (await here.search("gate code", "ada")).hits} == {"s#0", "s#1", "gone#0"}
-        now += LATER
-        await index.walk()
-        await elsewhere.erase(SessionRef("ada", "s"), 0)
-        await elsewhere.delete(SessionRef("ada", "gone"))
-        assert await elsewhere.memories.forget(kept.memory.id)
-        assert (
-            await count_indexed(here, "4711", TALK),
-            await count_indexed(here, "1234", TALK),
-            await count_indexed(here, "9876", KEPT),
-        ) == (*(1, 1, 1),)
-        for asked in ({}, {"neighbours": 2}, {"session_level": True}, {"limit": 1}, {"session_id": "s"}):
-            found: Any = await here.search("gate code 4711 1234", "ada", **asked)
-            assert [hit.id for hit in found.hits] == ["s#1"], asked
-            assert not says(str(found), "4711"), asked
-            assert not says(str(found), "1234"), asked
-        assert (await here.memories.recall("code of the safe", user_id="ada")).found == ()
-        await index.settled()
-        assert (
-            await count_indexed(here, "4711", TALK),
-            await count_indexed(here, "1234", TALK),
-            await count_indexed(here, "9876", KEPT),
-        ) == (*(0, 0, 0),)
-
-
-async def test_walk_removes_entries_deleted_elsewhere(url: str) -> None:
-    """The next complete walk is due after an hour."""
-    now = 1_700_000_000_000
-    async with (
-        holdfast.open(url, life=STILL, clock=lambda: now) as here,
-        holdfast.open(url, life=STILL, clock=lambda: now, index=None) as elsewhere,
-    ):
-        for name in ("s", "gone"):
-            session = await here.session(name, user_id="ada")
-            await session.append([{"role": "user", "content": "The gate code is 4711."}])
-        kept = await here.memories.remember("The code of the safe is 9876", user_id="ada")
-        index = here.engine.index
-        assert index is not None
-        await index.walk()
-        now += LATER
-        await elsewhere.erase(SessionRef("ada", "s"), 0)
-        await elsewhere.delete(SessionRef("ada", "gone"))
-        assert await elsewhere.memories.forget(kept.memory.id)
-        assert (await count_indexed(here, "4711", TALK), await count_indexed(here, "9876", KEPT)) == (2, 1)
-        assert (await index.walk()).whole
-        assert (await count_indexed(here, "4711", TALK), await count_indexed(here, "9876", KEPT)) == (0, 0)
-        now += LATER
-        assert (await index.walk()).whole, "the other's clock may be slow"
-        now += LATER
-        assert not (await index.walk()).whole
-
-
-# -- removal marks ---------------------------------------------------------------
 
 
 async def test_removals_by_indexing_processes_need_no_complete_walk() -> None:
