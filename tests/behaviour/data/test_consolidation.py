@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast import Owner
+from holdfast.testing import Reply
 from tests.behaviour.kit import World, refused, texts, through, user
 from tests.behaviour.kit.rest import ask
+from tests.behaviour.kit.seams import sweep_pause
 
 DAY = 86_400_000
 ADA = Owner("user", "ada")
@@ -102,6 +104,15 @@ async def test_sweeps_consolidate_at_the_interval_only(world: World) -> None:
         assert await promoted(hf) == [FACT, "Ada speaks Portuguese"]
 
 
+@pytest.mark.parametrize(("enabled", "pause"), [("true", 15.0), ("false", 60.0)])
+@through("library")
+async def test_without_a_ttl_sweeps_are_as_frequent_as_consolidation_needs(
+    world: World, enabled: str, pause: float
+) -> None:
+    async with world.open("sessions: {ttl: 0}", f"consolidation: {{enabled: {enabled}, interval: 1m}}") as hf:
+        assert sweep_pause(hf.native) == pause
+
+
 @through("library")
 async def test_with_consolidation_off_only_a_request_promotes(world: World) -> None:
     async with world.open("dreaming: {enabled: false}") as hf:
@@ -153,6 +164,20 @@ async def test_promoted_memories_are_written_into_the_workspace(world: World) ->
         assert (await workspace.history(limit=1)).commits[0].subject == "forget: 1 memory"
         (entry,) = await diary(hf)
         assert entry["candidates"][0]["content"] is None
+
+
+@through("library")
+async def test_the_history_of_a_workspace_hides_what_was_promoted_for_others(world: World) -> None:
+    git = f"hooks: {{workspace_git: {{path: {json.dumps(str(world.folder / 'w'))}}}}}"
+    script = [Reply(tool_calls=[("memory_history", {})]), "Ok."] * 2
+    async with world.open(git, "agents: {guide: {tools: [memory_history]}}", script=script) as hf:
+        await hf.remember(FACT, user="ada", agent="guide")
+        await recall(world, hf, *QUESTIONS)
+        await hf.native.sweep()
+        for name in ("ada", "bob"):
+            session = await hf.create(name, user=name, agent="guide")
+            await session.send(user("Show me."))
+            assert (FACT[:20] in str(hf.upstream.requests[-1].body["messages"])) is (name == "ada")
 
 
 @through("cli")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import anthropic
@@ -9,7 +10,8 @@ import httpx2
 import openai
 import pytest
 
-from tests.behaviour.kit import Served, gateway
+from holdfast.testing import Reply
+from tests.behaviour.kit import Served, gateway, until
 
 PAGE = "The quick brown fox jumps over the lazy dog. " * 40
 TOOL: Any = {"name": "read", "input_schema": {"type": "object", "properties": {"page": {"type": "integer"}}}}
@@ -25,6 +27,33 @@ async def list_sessions(served: Served) -> list[Any]:
     """Return all sessions of the server."""
     found: list[Any] = (await served.http.get("/v1/sessions")).json()["data"]
     return found
+
+
+async def test_what_one_server_learns_of_a_window_another_server_knows_a_minute_later() -> None:
+    error = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."
+    refusals = iter([Reply(status=400, error=error)])
+
+    def answer(body: dict[str, Any]) -> Any:
+        return next(refusals, "ok") if "learn" in str(body["messages"]) else "ok"
+
+    async with gateway(answer, store="file") as one:
+        llm = {"model": "gpt-4o", "base_url": one.upstream.url, "api_key": "k"}
+        config = f"llms: {json.dumps({'default': llm})}"
+        async with gateway(None, config, store=one.store, clock=one.clock) as two:
+
+            async def read_budget() -> int:
+                budget: int = (await two.chat("Hi", "two"))["session"]["working_set"]["budget"]
+                return budget
+
+            before = await read_budget()
+            await one.chat("Please learn. " + PAGE, "one")
+            assert await read_budget() == before > 8192
+
+            async def knows() -> bool:
+                one.clock.now += 60_000
+                return await read_budget() < 8192
+
+            await until(knows)
 
 
 async def test_count_equals_the_prompt_that_is_sent() -> None:

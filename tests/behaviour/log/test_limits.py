@@ -44,6 +44,20 @@ async def test_saved_contexts_continue_each_other_like_the_prompts_of_a_turn(wor
         assert (await outside.context()).messages == before
 
 
+@through("library")
+async def test_a_server_shows_nothing_of_a_session_that_another_server_has_replaced(world: World) -> None:
+    """Although the new one has its name and its version, and the old one is in the cache."""
+    url = f"sqlite:///{world.folder}/chat.db"
+    async with world.open(DIGEST, store=url) as one, world.open(DIGEST, store=url) as two:
+        old = await (await one.given("s", user("My salary is 123456."))).native()
+        await old.context(save=True)
+        await two.session("s").delete()
+        await two.given("s", user("Hello."))
+        assert texts((await old.context(save=True)).messages) == ["Hello."]
+        async with old.turn("And now?") as turn:
+            assert texts(turn.messages) == ["Hello.", "And now?"]
+
+
 @through("library", "connect", "rest")
 async def test_a_context_stores_nothing_and_is_the_same_again(world: World) -> None:
     async with world.open() as hf:

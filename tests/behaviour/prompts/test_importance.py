@@ -43,6 +43,6 @@ async def test_a_failing_scorer_fails_no_turn(world: World) -> None:
 
 async def test_the_callers_importance_is_not_rated_again(world: World) -> None:
     async with world.open(RATED, script=lambda _: "aye", scorers={"mine": rate_vault}) as hf:
-        await hf.given("s", user("Of no use: the vault is blue.", importance=0.0))
+        await hf.given("s", user("Of no use: the vault is blue.", importance=0.0), user("Pinned.", pinned=True))
         await run(hf, 4)
-        assert (await hf.session().messages())[0]["importance"] == 0.0
+        assert [row.get("importance") for row in (await hf.session().messages())[:3]] == [0.0, None, 0.1]

@@ -265,6 +265,40 @@ async def test_failures_are_retried_after_growing_pauses(world: World) -> None:
         assert await statuses(hf) == ["failed", "failed", "live"]
 
 
+@through("rest")
+async def test_a_model_that_says_when_it_can_write_again_is_asked_then(world: World) -> None:
+    busy = Reply(status=429, headers={"retry-after": "90"})
+    async with world.open(BUFFER, script=model(busy)) as hf:
+        await run(hf, 10)
+        failed = (await hf.session().context(explain=True))["build"]["summaries"]["failed"]
+        assert (failed["attempts"], failed["retry_at"]) == (1, world.clock.now + 90_000)
+
+
+async def test_a_long_reply_makes_a_summary_due_at_once(world: World) -> None:
+    """Not only when the next message comes."""
+
+    def answer(body: dict[str, Any]) -> str:
+        return TELLING if is_writing(body) else "so it is " * (700 if "at length" in str(body["messages"][-1]) else 15)
+
+    async with world.open(BUFFER.replace("1000", "3000"), script=answer) as hf:
+        await run(hf, 8)
+        assert await statuses(hf) == []
+        await run(hf, 1, first=8, more="at length ")
+        assert await statuses(hf) == ["live"]
+
+
+async def test_a_dropped_summary_is_not_written_again_while_its_messages_fit(world: World) -> None:
+    async with world.open(BUFFER.replace("1000", "3000"), script=model()) as hf:
+        for at in range(40):
+            await run(hf, 1, first=at)
+            if await statuses(hf):
+                break
+        await hf.session().drop_compaction((await hf.session().compactions())[0]["id"])
+        world.clock.now += 60_000
+        await run(hf, 1, first=at + 1)
+        assert await statuses(hf) == ["dropped"]
+
+
 async def test_a_summary_that_is_too_long_is_asked_for_again_and_then_cut(world: World) -> None:
     answers = iter([TOO_LONG, TELLING])
     async with world.open(BUFFER, script=model(lambda _: next(answers, TOO_LONG))) as hf:
