@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from typing import Annotated, Any, ClassVar, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -193,17 +192,6 @@ def mask_url(url: str) -> str:
     name, colon, _ = user.partition(":")
     shown = f"{name}{colon}{MASK if colon else ''}{at}{host}"
     return urlunsplit((parts.scheme, shown, parts.path, MASK if parts.query else "", "")) if at or parts.query else url
-
-
-@lru_cache(maxsize=64)
-def is_loopback(host: str) -> bool:
-    """Return True if `host` is this machine, so that a server that listens on it can be reached only from here."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:  # a host name; only DNS knows which machine it means
-        return False
 
 
 def is_secret_name(name: str) -> bool:

@@ -19,9 +19,10 @@ from holdfast.context.strategies import WITHOUT_MODEL
 from holdfast.distribution import format_install_hint
 from holdfast.domain.budget import describe_unknown_window, window_of
 from holdfast.errors import ConfigError, HoldfastError, InvalidRequest, MissingExtra
+from holdfast.hosts import is_loopback
 from holdfast.numbers import format_count
 from holdfast.secrets.rules import ALL, EXTRA, choose_rules, find_unknown, is_library_installed
-from holdfast.sections import is_loopback, mask_url
+from holdfast.sections import mask_url
 from holdfast.stores.checks import DOT_SEGMENTS
 from holdfast.tools.artifacts import TOOLS as ARTIFACT_TOOLS
 from holdfast.tools.mcp.settings import EXTRA as MCP_EXTRA

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta
 
 from holdfast.context.settings import FREE_STRATEGIES, STRATEGIES
+from holdfast.hosts import is_loopback
 from holdfast.limits import BODY_BYTES, MEDIA_BYTES, MESSAGE_BYTES
 from holdfast.sections import (
     Count,
@@ -21,7 +22,6 @@ from holdfast.sections import (
     Url,
     check_header_names,
     check_url,
-    is_loopback,
 )
 from holdfast.stores.keys import Role
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.domain.medium import KINDS, Kind
-from holdfast.sections import is_loopback
+from holdfast.hosts import is_loopback
 
 ProfileName = Literal[
     "openai", "azure", "gemini", "mistral", "deepseek", "groq", "openrouter",

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.access import Principal
 from holdfast.accounting import Owner, charge_to
 from holdfast.holdfast import Holdfast
-from holdfast.sections import is_loopback
+from holdfast.hosts import is_loopback
 from holdfast.server import mcp
 from holdfast.server.access import Access, deny, is_page, needs_sign_in
 from holdfast.server.apis.anthropic import is_anthropic_request, to_anthropic_error

@@ -32,8 +32,9 @@ from holdfast.config.gateway import Gateway, explain_users
 from holdfast.context.strategies import StrategyFunction, forget_strategies, register_strategies
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
+from holdfast.hosts import is_loopback
 from holdfast.models.client import load_http
-from holdfast.sections import is_loopback, mask_url
+from holdfast.sections import mask_url
 from holdfast.server.access import Access
 from holdfast.server.app import make_app, set_gateway
 from holdfast.server.config_reload import ConfigReloader

@@ -37,7 +37,7 @@ def report_unusable(error: ConfigError) -> Finding:
 def check_host(config: Config) -> Finding:
     """Check that other machines cannot reach the address of `holdfast serve` without a key."""
     from holdfast.config.gateway import explain_users
-    from holdfast.sections import is_loopback
+    from holdfast.hosts import is_loopback
 
     gateway = config.gateway
     where = f"{gateway.host}, port {gateway.port or 'any free one'}"

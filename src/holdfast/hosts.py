@@ -1,0 +1,17 @@
+"""Names and addresses of hosts."""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import lru_cache
+
+
+@lru_cache(maxsize=64)
+def is_loopback(host: str) -> bool:
+    """Return True if `host` is this machine, so that a server that listens on it can be reached only from here."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:  # a host name; only DNS knows which machine it means
+        return False
