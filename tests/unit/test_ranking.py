@@ -401,6 +401,13 @@ def test_a_floor_only_removes_hits(talk: list[list[str]], text: str, data: st.Da
         assert all(hit.parts.keyword for hit in some)
 
 
+def test_a_floor_does_not_change_scores_of_a_list() -> None:
+    """Neighbours of the hits that it removes are still echoes of these."""
+    every, some = (rank_hybrid([[""] * 5], "How many", [1.0, -1.0, 0.0, 0.0, 0.0], floor) for floor in (0.0, 1.0))
+    assert 0 < len(some) < len(every)
+    assert some == [hit for hit in every if hit in some]
+
+
 def has_answer_among(talk: Sequence[Sequence[str]], text: str, near: Sequence[float], floor: float = FLOOR) -> bool:
     """Return True if the hits of a question answer it with confidence."""
     question, everything = parse_question(text, now=NOW), documents(talk)

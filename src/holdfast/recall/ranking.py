@@ -148,12 +148,12 @@ class Ranking:
             if not row.traits:
                 traits(row)
         scores = self._fuse(rows) if self._vector and self._keyword else self._score_single(rows)
-        if self._floor > 0:
+        if self._question.asks_many:
+            scores = self._dampen_echoes(rows, scores)
+        if self._floor > 0:  # last, so that the scores of the other hits do not depend on it
             scores = [
                 score if row.keyword > 0 or self._is_near(row) else 0.0 for row, score in zip(rows, scores, strict=True)
             ]
-        if self._question.asks_many:
-            scores = self._dampen_echoes(rows, scores)
         return order_hits(rows, scores, limit)
 
     def has_answer(self, hits: Sequence[Hit]) -> bool:
