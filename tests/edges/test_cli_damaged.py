@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 import holdfast
 from holdfast.cli import commands
 from holdfast.domain.session import SessionRef
-from tests.stores.damage_kit import NO_JSON, damage_profile, store_with_damaged_text
+from tests.stores.damage_kit import NO_JSON, damage_message, damage_profile, store_with_damaged_text
 
 BAD = SessionRef("ada", "bad")
 
@@ -69,6 +69,18 @@ def test_index_rebuild_skips_the_damaged_session(store: str) -> None:
     assert result.exit_code == 0
     assert "Rebuilt 1 session" in result.stdout
     assert "session bad of user ada is damaged" in result.stderr
+
+
+def test_search_skips_a_session_that_was_damaged_since(store: str) -> None:
+    async def damage() -> None:
+        async with holdfast.open(store) as hf:
+            await (await hf.session("other", user_id="ada")).append("the harbour of other")
+            await damage_message(hf.store, SessionRef("ada", "good"), 0)
+
+    asyncio.run(damage())
+    result = run("search", "harbour", "--user", "ada", "--store", store)
+    assert (result.exit_code, "harbour of other" in result.stdout) == (0, True)
+    assert "session 'good' is damaged: left out" in result.stdout + result.stderr
 
 
 def test_damaged_session_can_be_listed_and_deleted(store: str) -> None:

@@ -12,7 +12,7 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.embedders import EmbedderSettings, endpoint
+from holdfast.embedders import EmbedderSettings, embedder_of, endpoint
 from holdfast.embedders.endpoint import EndpointEmbedder
 from holdfast.errors import EmbeddingFailed
 from holdfast.recall.vectors import Vector, to_vector
@@ -109,4 +109,16 @@ async def test_texts_quoted_by_the_endpoint_are_not_in_the_error(status: int) ->
 # -- cache --------------------------------------------------------------------
 
 
-# -- custom embedders----------------------------------------------------------
+async def test_refused_texts_are_named_by_their_place_among_all_texts() -> None:
+    def trouble(body: dict[str, Any]) -> web.Response | None:
+        return make_error(400) if "BAD" in body["input"] else None
+
+    async with serving(troubles=[trouble]) as stub:
+        embedder = embedder_of(EmbedderSettings(base_url=stub.url, api_key=KEY, model="m"))
+        await embedder.embed(["known"])
+        error = await get_failure(embedder, ["known", "BAD", "new", "BAD"])
+        assert (error.refused, sorted(error.vectors)) == ((1, 3), [0, 2])
+        calls = len(stub.bodies)
+        assert await embedder.embed(["new", "known"]) == [expect_vector("new"), expect_vector("known")]
+        assert len(stub.bodies) == calls, "both are in the cache by now"
+        await embedder.close()

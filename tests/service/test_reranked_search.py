@@ -11,9 +11,8 @@ import pytest
 from holdfast.indexes.settings import IndexSettings
 from holdfast.rerankers import RerankSettings
 from holdfast.search import ranked_search
-from holdfast.search.queries import SearchResults
 from tests.service.rerank_stub import serving
-from tests.service.search_kit import Talks, open_talks
+from tests.service.search_kit import open_talks
 
 LINES = [("user", f"kelp {'soup ' * (at % 3)}number {at}") for at in range(12)]
 
@@ -49,14 +48,6 @@ def make_settings(reranker: Any) -> IndexSettings:
 def rerank_few(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Return a function that lowers the number of hits that a reranker receives."""
     return lambda most: monkeypatch.setattr(ranked_search, "RERANK_TEXTS", most)
-
-
-async def pages(at: Talks, query: str, limit: int, **asked: Any) -> list[SearchResults]:
-    found = [await at.hf.search(query, "ada", limit=limit, **asked)]
-    while found[-1].cursor is not None:
-        found.append(await at.hf.search(query, "ada", limit=limit, after=found[-1].cursor, **asked))
-        assert len(found) < 60
-    return found
 
 
 async def test_best_hits_are_in_the_order_of_the_reranker_and_the_others_follow(

@@ -11,22 +11,10 @@ import pytest
 from aiohttp import web
 
 from holdfast.rerankers import BoundedReranker, RerankSettings
-from holdfast.rerankers.endpoint import make_request
 from tests.service.rerank_stub import serving
 
 KEY = "sk-secret-1234567890"
 SECRET_TEXT = "the combination of the harbour safe is 4711"
-
-
-def test_each_format_requests_scores_for_all_texts() -> None:
-    assert make_request("cohere", "m", "q", ["a", "b"]) == {
-        "model": "m",
-        "query": "q",
-        "documents": ["a", "b"],
-        "top_n": 2,
-    }
-    assert make_request("voyage", "m", "q", ["a"]) == {"model": "m", "query": "q", "documents": ["a"], "top_k": 1}
-    assert make_request("tei", "", "q", ["a"]) == {"query": "q", "texts": ["a"], "truncate": True}
 
 
 async def test_texts_and_keys_quoted_in_an_error_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:

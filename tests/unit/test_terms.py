@@ -193,13 +193,6 @@ def test_terms_are_bounded_and_deterministic(text: str) -> None:
     assert not any(term.isspace() for term in terms.counts)
 
 
-@given(st.lists(st.sampled_from(["dog", "ORD-12345", "会議", "Bücher", "a@b.example"]), max_size=8))
-def test_a_longer_text_keeps_the_terms_of_its_beginning(words: list[str]) -> None:
-    """Their counts do not decrease."""
-    first, both = extract_terms(" ".join(words)), extract_terms(" ".join([*words, "and", "cats"]))
-    assert all(both.counts.get(term, 0) >= often for term, often in first.counts.items())
-
-
 # -- languages -------------------------------------------------------------------
 
 
@@ -258,33 +251,7 @@ def test_synonyms_count_less_than_the_word_itself() -> None:
     assert 0 < weights["pictur"] < 1
 
 
-@pytest.mark.parametrize(
-    "hostile", ['" OR 1=1 --', "NEAR(a b)", "a* AND NOT b", "%_%", "\x00\x01", "\ud800 half", "(((", "{}"]
-)
-def test_query_syntax_has_no_effect(hostile: str) -> None:
-    for term in parse_question(hostile, now=NOW).terms:
-        assert not set(term) & set("\"'*()%;{}\x00")
-
-
-@given(st.text(max_size=300))
-def test_any_text_can_be_parsed_as_a_question(text: str) -> None:
-    question = parse_question(text, now=NOW)
-    assert question == parse_question(text, now=NOW)
-    assert all(
-        concept.variants and all(0 < weight <= 1 for _, weight in concept.variants) for concept in question.concepts
-    )
-
-
 # -- snippets --------------------------------------------------------------------
-
-
-def test_a_snippet_highlights_the_matches() -> None:
-    text = "blah " * 200 + "Then the order ORD-12345 arrived\n\n with the dogs in it. " + "blah " * 200
-    snippet = make_snippet(text, parse_question("Which dog came with ORD-12345?", now=NOW), 80)
-    assert [snippet.text[start:stop] for start, stop in snippet.highlights] == ["ORD-12345", "dogs"]
-    assert snippet.text.startswith(CUT)
-    assert snippet.text.endswith(CUT)
-    assert "\n" not in snippet.text
 
 
 def test_a_short_text_is_shown_whole() -> None:
@@ -314,16 +281,3 @@ def test_extracted_terms_equal_the_terms_of_the_tokens(text: str) -> None:
     found = extract_terms(text)
     assert list(found.counts) == list(dict.fromkeys(terms))
     assert found.length == len(terms)
-
-
-@given(
-    st.lists(
-        st.sampled_from(sorted(set().union(*STOPS.values()))) | st.text(max_size=6).map(str.casefold), max_size=120
-    )
-)
-def test_the_language_has_the_most_stop_words(words: list[str]) -> None:
-    """Among the first 80 words; ties go to English, then to the order of the list."""
-    bare = [word.partition("'")[0].partition("-")[0] for word in words[:80]]
-    hits = {language: sum(word in STOPS[language] for word in bare) for language in LANGUAGES}
-    most = max(hits.values())
-    assert find_language(words) == (next(one for one in LANGUAGES if hits[one] == most) if most else None)

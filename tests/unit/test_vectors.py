@@ -21,18 +21,6 @@ FINITE = st.floats(-1e6, 1e6).filter(lambda number: number == 0 or abs(number) >
 NUMBERS = st.lists(FINITE, min_size=1, max_size=40).filter(any)
 
 
-@pytest.fixture(params=["numpy", "python"])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    name: str = request.param
-    if name == "numpy" and find_spec("numpy") is None:
-        pytest.skip("NumPy is not installed")
-    if name == "python":
-        monkeypatch.setattr(vectors, "import_arrays", lambda: None)
-    else:
-        assert vectors.import_arrays() is not None
-    return name
-
-
 def values(vector: bytes) -> tuple[float, ...]:
     return struct.unpack(f"<{len(vector) // 4}f", vector)
 
@@ -43,15 +31,6 @@ def test_vectors_are_normalized_to_unit_length(numbers: list[float]) -> None:
     assert math.isclose(math.hypot(*vector), 1, rel_tol=1e-6)
     length = math.hypot(*numbers)
     assert all(math.isclose(a, b / length, abs_tol=1e-6) for a, b in zip(vector, numbers, strict=True))
-
-
-@given(NUMBERS)
-def test_normalized_vectors_are_unchanged(numbers: list[float]) -> None:
-    once = values(to_vector(numbers))
-    assert all(
-        math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
-        for a, b in zip(once, values(to_vector(to_vector(numbers))), strict=True)
-    )
 
 
 @pytest.mark.parametrize(
@@ -108,16 +87,6 @@ def engines() -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vectors, "import_arrays", lambda: None)
         yield "python"
-
-
-@pytest.mark.usefixtures("engine")
-def test_dimension_errors_name_both_dimensions() -> None:
-    two, three = to_vector([1, 0]), to_vector([1, 0, 0])
-    for query, block, dimension in ((two, [three], 2), (two, [two], 3), (three, [three, two], 3)):
-        with pytest.raises(EmbeddingFailed, match=r"[23] numbers, expected [23].*rebuild the index"):
-            compute_similarities(query, block, dimension)
-    with pytest.raises(EmbeddingFailed, match="rebuild the index"):
-        compute_similarities(two, three, 2)
 
 
 @given(NUMBERS)

@@ -95,19 +95,39 @@ async def test_a_hit_shows_the_words_and_what_is_around_it(world: World) -> None
         assert around["before"] == []
 
 
-async def test_the_snippet_of_a_long_message_is_its_best_part(world: World) -> None:
+@CALLER
+async def test_results_of_tools_are_not_among_the_neighbours(world: World) -> None:
+    async with world.open() as hf:
+        rounds = [one for at in "ab" for one in (calls((at, "tide", {})), result(at, "low"))]
+        await hf.given("s", user("Kelp is cut at low tide."), *rounds, assistant("I see."), user="ada")
+        hit = (await hf.search("kelp", user="ada", neighbours=1))[0]
+        around = hit.get("neighbours") or hit
+        assert [(one["seq"], one["text"]) for one in around["after"]] == [(5, "I see.")]
+
+
+@pytest.mark.parametrize("place", [0, 13, 19])
+async def test_the_snippet_of_a_long_message_is_its_best_part(world: World, place: int) -> None:
     parts = [
         f"Paragraph {number} tells of the weather, of the wind and of the rain over the bay. " * 6
         for number in range(20)
     ]
-    parts[13] = "The spare key of the boathouse hangs behind the blue lifebelt."
+    parts[place] = "The spare key of the boathouse hangs behind the blue lifebelt."
     async with world.open() as hf:
         await given(hf, "s", "\n\n".join(parts), "I see.")
         await given(hf, "t", "The weather is fine.", "Good.")
         hit = (await hf.search("Where is the boathouse key?", user="ada"))[0]
         assert hit["session_id"] == "s"
         assert "behind the blue lifebelt" in hit["snippet"]
-        assert hit["snippet"].startswith("…")
+        assert [hit["snippet"].startswith("…"), hit["snippet"].endswith("…")] == [place > 0, place < 19]
+        assert [hit["snippet"][start:stop] for start, stop in hit["highlights"]] == ["key", "boathouse"]
+
+
+async def test_the_first_of_equal_parts_is_shown(world: World) -> None:
+    middle = "Extraordinarily unforeseeable circumstances " * 8
+    async with world.open() as hf:
+        await given(hf, "s", f"The boathouse is red. {middle}. The boathouse is old.", "I see.")
+        snippet = (await hf.search("boathouse", user="ada"))[0]["snippet"]
+        assert snippet.startswith("The boathouse is red.")
 
 
 async def test_the_message_with_the_word_is_before_its_neighbours(world: World) -> None:
@@ -198,6 +218,10 @@ async def test_messages_of_an_agent_are_found_by_its_name(world: World) -> None:
         await session.send(user("How long is kelp?"))
         await hf.settle()
         assert await find(hf, "kelp", agent="plain") == ["s#1"]
+        assert {hit["role"]: hit["name"] for hit in await hf.search("kelp", user="ada")} == {
+            "user": None,
+            "assistant": "plain",
+        }
 
 
 # -- pages ---------------------------------------------------------------------------
@@ -217,6 +241,18 @@ async def test_pages_have_each_hit_once(world: World) -> None:
             after = page[-1].get("cursor") or page[-1]["id"]
         assert [(one["session_id"], one["seq"]) for one in found] == [(one["session_id"], one["seq"]) for one in whole]
         assert [one["position"] for one in found] == list(range(1, len(whole) + 1))
+
+
+@CALLER
+async def test_a_page_does_not_have_what_was_written_after_the_first_one(world: World) -> None:
+    async with world.open() as hf:
+        await given(hf, "s", "kelp soup", "kelp", "kelp kelp")
+        first = await hf.search("kelp soup", user="ada", limit=1)
+        world.clock.now = START + 1000
+        await given(hf, "t", "Kelp is, among many other things that grow in the sea, eaten.", at=START + 1000)
+        after = first[-1].get("cursor") or first[-1]["id"]
+        assert set(await find(hf, "kelp soup", limit=10, after=after)) - {"s#0"} == {"s#1", "s#2"}
+        assert "t#0" in await find(hf, "kelp soup")
 
 
 # -- times ---------------------------------------------------------------------------
@@ -292,6 +328,25 @@ async def test_months_are_counted_back_from_every_month(world: World, month: int
         }.items():
             found = await find(hf, f"What did I ask {asked}?", time="filter", limit=50)
             assert sorted(found) == sorted(f"s#{month - count}" for count in back), asked
+
+
+@CALLER
+async def test_last_is_before_today_and_a_range_is_the_latest_one(world: World) -> None:
+    """Each day has one question, and so has an earlier November."""
+    days = {noon(10): "s#0"} | {noon(28, day): f"s#{day}" for day in range(1, 21)}
+    async with world.open("sessions: {ttl: 0}") as hf:
+        await hf.given("s", *({**user(f"Question {at}?"), "timestamp": at} for at in days), user="ada")
+        for now, asked, wanted in (
+            (noon(28, 20), "last weekend", [13, 14]),
+            (noon(28, 20), "on the weekend", [20]),
+            (noon(28, 17), "last weekend", [13, 14]),
+            (noon(28, 17), "between Monday and Friday", [8, 9, 10, 11, 12]),
+            (noon(28, 17), "between Friday and Monday", [12, 13, 14, 15]),
+            (noon(22, 3), "last November", [0]),
+        ):
+            world.clock.now = now
+            found = await find(hf, f"What did I ask {asked}?", time="filter", limit=50)
+            assert sorted(found) == sorted(f"s#{day}" for day in wanted), asked
 
 
 # -- what is there --------------------------------------------------------------------

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from holdfast.settings import GivenEmbedder, IndexSettings
-from tests.behaviour.kit import World, assistant, refused, reranker, through, user
+from tests.behaviour.kit import World, assistant, embedder, refused, reranker, through, user
 from tests.behaviour.kit.seams import early_sketches
 
 pytestmark = through("library", "rest")
@@ -122,6 +124,106 @@ async def test_what_is_recalled_may_have_no_word_in_common(world: World) -> None
         assert "The vessel leaves at nine." in str(hf.upstream.requests[0].body["messages"])
 
 
+async def test_questions_and_messages_are_embedded_with_their_prefixes(world: World) -> None:
+    """A question with the words of a message is another text for such a model."""
+    async with embedder(boat=0) as served:
+        entry = f"{{provider: ollama, model: m, base_url: '{served.url}', query_prefix: 'q: ', passage_prefix: 'p: '}}"
+        async with world.open(
+            f"embedders: {{default: {entry}}}\nstorage: {{index: {{type: hybrid, embedder: default}}}}"
+        ) as hf:
+            await hf.given("s", user("My boat"), user="ada")
+            await hf.settle()
+            for _ in range(2):
+                assert (await find(hf, "My boat", mode="vector"))[0] == "s#0"
+            assert served.texts == ["p: My boat", "q: My boat"]
+
+
+@pytest.mark.parametrize(
+    ("model", "width", "asked", "found"),
+    [
+        ("m", 8, None, ["s#0"]),
+        ("text-embedding-3-small", 8, 8, ["s#0"]),
+        ("m", 9, None, []),
+        ("text-embedding-3-small", 9, 8, []),
+    ],
+)
+async def test_vectors_have_the_dimension_of_the_configuration(
+    world: World, model: str, width: int, asked: int | None, found: list[str]
+) -> None:
+    async with embedder(boat=0, ship=0) as served:
+        served.width = width
+        entry = f"{{provider: openai, model: {model}, base_url: '{served.url}', api_key: k, dimension: 8}}"
+        async with world.open(
+            f"embedders: {{default: {entry}}}\nstorage: {{index: {{type: hybrid, embedder: default}}}}"
+        ) as hf:
+            await hf.given("s", user("My boat"), user="ada")
+            await hf.settle()
+            assert await find(hf, "ship") == found
+            assert {body.get("dimensions") for body in served.bodies} == {asked}
+
+
+@through("library")
+async def test_a_search_says_what_has_no_vector_yet(world: World) -> None:
+    def picky(texts: Sequence[str]) -> list[list[float]]:
+        return broken(texts) if any("yacht" in text for text in texts) else embed(texts)
+
+    async with world.open(**by_meaning(picky)) as hf:
+        await hf.given("s", user("The yacht is in the harbour."), user="ada")
+        records = hf.native.records("r", user_id="ada")
+        await records.put("k", 1, text="A yacht in the harbour")
+        await hf.settle()
+        for found, what in (
+            (await hf.native.search("harbour", "ada"), "messages"),
+            (await records.search("harbour"), "records"),
+        ):
+            note = f"some {what} have no vector yet: they are found by their words alone"
+            assert (len(found.hits), found.mode, found.notes) == (1, "hybrid", (note,))
+
+
+@through("library")
+async def test_objects_that_a_program_gives_are_closed_once(world: World) -> None:
+    class Models:
+        name, dimension, closed = "mine", 53, 0
+
+        def embed(self, texts: Sequence[str]) -> list[list[float]]:
+            return embed(texts)
+
+        def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
+            return [float(len(text)) for text in texts]
+
+        def close(self) -> None:
+            self.closed += 1
+
+    models = Models()
+    async with world.open(index=IndexSettings(mode="hybrid", embedder=models, rerank=models)) as hf:
+        await fill(hf)
+        assert "a#0" in await find(hf, "When does my ship go?")
+        assert models.closed == 0
+    assert models.closed == 2, "once as an embedder, and once as a reranker"
+
+
+@through("library")
+async def test_a_function_reranks_four_searches_at_once(world: World) -> None:
+    begun, released = threading.Semaphore(0), threading.Event()
+
+    def slow(query: str, texts: Sequence[str]) -> list[float]:
+        begun.release()
+        released.wait(60)
+        return [float(len(text)) for text in texts]
+
+    async with world.open(index=IndexSettings(rerank=slow)) as hf:
+        await hf.given("s", user("kelp"), user("kelp soup with ginger"), user="ada")
+        await hf.settle()
+        searches = [asyncio.create_task(hf.native.search("kelp", "ada")) for _ in range(4)]
+        for _ in searches:
+            assert await asyncio.to_thread(begun.acquire, timeout=60)
+        fifth = await hf.native.search("kelp", "ada")
+        assert ([hit.seq for hit in fifth.hits], fifth.notes) == ([0, 1], ("not reranked: the reranker failed",))
+        released.set()
+        for found in [*await asyncio.gather(*searches), await hf.native.search("kelp", "ada")]:
+            assert ([hit.seq for hit in found.hits], found.notes) == ([1, 0], ())
+
+
 @pytest.mark.parametrize(
     ("form", "answer"),
     [
@@ -141,10 +243,22 @@ async def test_scores_of_a_reranker_belong_to_the_texts_by_their_index(
         async with world.open(f"storage: {{index: {{rerank: {given}}}}}") as hf:
             await hf.given("s", *map(user, said), user="ada")
             await hf.settle()
-            hits = await hf.search("kelp", user="ada", limit=100)
+            hits = await hf.search("kelp" + " ?" * 600, user="ada", limit=100)
             best = sorted(range(40), key=lambda at: -len(said[at]))
             assert [(hit["seq"], hit["parts"]["rerank"]) for hit in hits] == [(at, len(said[at]) / 100) for at in best]
+            sizes = [len(body.get("texts") or body["documents"]) for body in endpoint.bodies]
+            assert (sum(sizes), max(sizes), {len(body["query"]) for body in endpoint.bodies}) == (
+                40, 32 if form == "tei" else 40, {1000},
+            )  # fmt: skip
+            extra = {"cohere": ("top_n", 40), "voyage": ("top_k", 40), "tei": ("truncate", True)}[form]
+            assert all(extra in body.items() for body in endpoint.bodies)
             plain = await hf.search("kelp", user="ada", limit=100, rerank=False)
             assert [hit["seq"] for hit in plain] != best
             assert not any("rerank" in hit["parts"] for hit in plain)
+            page, seqs, asked = hits[:7], list[int](), len(endpoint.bodies)
+            while page:
+                seqs += [hit["seq"] for hit in page]
+                after = page[-1].get("cursor") or page[-1]["id"]
+                page = await hf.search("kelp" + " ?" * 600, user="ada", limit=9, after=after)
+            assert (seqs, len(endpoint.bodies)) == (best, asked)
     assert {*endpoint.texts} == {*said}
