@@ -313,7 +313,8 @@ async def test_a_recorded_delivery_is_permanent(store: Store) -> None:
     (found,) = await store.endings(due=90)
     assert found == failed
     assert found.error == "x" * 500
-    assert (await store.settle("end_1", delivered="two")).hooks == ()
+    last = await store.settle("end_1", delivered="two")
+    assert (last.hooks, last.attempts, last.error) == ((), 1, None)
     await store.forget_ending("end_1")
     assert await store.endings(due=DAY) == ()
     with pytest.raises(EndingNotFound):

@@ -15,8 +15,6 @@ from typing import Any
 import msgspec
 import obstore
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from holdfast.artifacts import ArtifactSettings, open_blobs
 from holdfast.artifacts.blobs import (
@@ -25,7 +23,6 @@ from holdfast.artifacts.blobs import (
     DatabaseBlobs,
     DiskBlobs,
     TenantFolder,
-    rechunk,
 )
 from holdfast.artifacts.s3 import S3Blobs
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreUnavailable
@@ -107,14 +104,6 @@ async def test_content_can_be_read(blobs: Blobs, data: bytes) -> None:
     await blobs.put("k1", stream_chunks(data))
     if data:
         assert await read(blobs, "k1", 0, len(data)) == data
-
-
-async def test_range_can_be_read_across_part_boundaries(blobs: Blobs) -> None:
-    await blobs.put("k1", stream_chunks(LARGE))
-    edge = BLOB_PART_BYTES
-    spans = ((0, 1), (edge - 1, edge + 1), (edge, 2 * edge), (5, 3 * edge), (len(LARGE) - 1, len(LARGE)))
-    for start, stop in spans:
-        assert await read(blobs, "k1", start, stop) == LARGE[start:stop]
 
 
 async def test_missing_content_raises_store_corrupt(blobs: Blobs) -> None:
@@ -212,31 +201,6 @@ async def test_reading_may_be_aborted(blobs: Blobs) -> None:
             assert LARGE.startswith(chunk)
             break
     assert [one for one in before.more(patience=0.5) if "k1" in one] == []
-
-
-async def test_concurrent_writes_and_reads_do_not_mix(blobs: Blobs) -> None:
-    data = {f"k{at}": bytes([at]) * (200_000 + at) for at in range(20)}
-    await asyncio.gather(*(blobs.put(key, stream_chunks(content)) for key, content in data.items()))
-    found = await asyncio.gather(*(read(blobs, key, 0, len(content)) for key, content in data.items()))
-    assert found == list(data.values())
-
-
-@given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
-def test_rechunking_keeps_the_bytes(chunks: list[bytes], size: int) -> None:
-    """Every chunk but the last has the given size, and there is at least one."""
-
-    async def make_chunks() -> AsyncGenerator[bytes, None]:
-        for chunk in chunks:
-            yield chunk
-
-    async def rechunk_all() -> list[bytes]:
-        return [chunk async for chunk in rechunk(make_chunks(), size)]
-
-    found = asyncio.run(rechunk_all())
-    assert b"".join(found) == b"".join(chunks)
-    assert all(len(chunk) == size for chunk in found[:-1])
-    assert found
-    assert len(found[-1]) <= size
 
 
 # -- several databases -----------------------------------------------------------

@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.domain.memory import Memory, MemorySource, Owner
-from holdfast.errors import SecretBlocked
 from holdfast.memory.lookup import RecalledMemories
 from holdfast.memory.memories import Memories
-from holdfast.secrets import Guard, make_redactor
 from tests.clocks import Clock
-from tests.fake_secrets import KEY
 from tests.service.memories_kit import open_holdfasts
 
 ANN, BOB, APP = Owner("user", "ann"), Owner("user", "bob"), Owner("app")
@@ -85,16 +82,3 @@ async def test_concurrent_equal_memories_become_one(place: str) -> None:
         assert [one.outcome for one in made].count("new") == 1
         (one,) = (await openings[0].memories.page(ANN)).memories
         assert set(one.tags) == {f"t{n}" for n in range(4)}
-
-
-# -- invalid input -------------------------------------------------------------------
-
-
-async def test_secrets_are_rejected_or_masked_before_any_lookup() -> None:
-    guard = Guard(watch=make_redactor(rules=["aws_access_key"]), action="block")
-    async with open_holdfasts("memory", guard=guard) as (hf,):
-        with pytest.raises(SecretBlocked) as caught:
-            await hf.memories.remember(f"the key is {KEY}", user_id="ann")
-        assert KEY not in str(caught.value)
-        held = await hf.memories.remember(f"the key is {KEY}", user_id="ann", origin="tool")
-        assert KEY not in held.memory.content

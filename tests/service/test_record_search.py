@@ -17,7 +17,6 @@ from holdfast.lifecycle.settings import LifeSettings
 from holdfast.recall.base import Index, Lookup, Space
 from holdfast.sessions.records import Records
 from tests.clocks import Clock
-from tests.service.guard_kit import KEY, desk
 
 STILL = LifeSettings(session_ttl=0, sweep=False)
 PARCEL, SEAT = "The parcel to Oslo arrived late", "Ada prefers a window seat"
@@ -120,13 +119,3 @@ async def test_a_search_agrees_with_the_records(hf: holdfast.Holdfast, clock: Cl
             )
     await records.search("zebra")
     assert await count_documents(hf, "ada") == sum(text is not None for text in known.values())
-
-
-async def test_secrets_are_masked_in_searchable_texts(tmp_path: Path) -> None:
-    async with desk(tmp_path, "secret_guard: {enabled: true, on_secret: redact}") as made:
-        notes = made.hf.records("notes", user_id="ada")
-        await notes.put("a", b"bytes", text=f"the key is {KEY}")
-        one = await notes.get("a")
-        assert one is not None
-        assert KEY not in (one.text or "")
-        assert await find_keys(notes, "key") == ["a"]

@@ -17,8 +17,6 @@ from tests.contract.kit import REF, seqs, session, user
 
 SMALL = 3
 """Of a page, where a test would have to make hundreds."""
-SIZES = [0, SMALL - 1, SMALL, 2 * SMALL + 1]
-"""How many there may be, so that pages end before them, with them and behind them."""
 
 
 @pytest.fixture
@@ -41,23 +39,7 @@ async def _make_sessions(store: Store, count: int) -> None:
         await store.create(session(_ref(at), timestamp=10 * at))
 
 
-async def _walk(store: Store, **asked: Any) -> list[list[str]]:
-    """Ids, page by page."""
-    return [[one.id for one in page] async for page in walk.iterate_session_pages(store, **asked)]
-
-
 # -- sessions ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("count", SIZES)
-async def test_sessions_are_listed_in_pages(store: Store, count: int) -> None:
-    """Oldest or newest change first; no page is empty."""
-    await _make_sessions(store, count)
-    ids = [f"s{at}" for at in range(count)]
-    for descending in (False, True):
-        ordered = ids[::-1] if descending else ids
-        pages = [ordered[at : at + SMALL] for at in range(0, count, SMALL)]
-        assert await _walk(store, size=SMALL, descending=descending) == pages
 
 
 @pytest.mark.parametrize("gone", [[2], [1, 2], [0, 1, 2]])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memory.similarity import compute_similarity, is_newer_value, is_same, parse_fact
+from holdfast.memory.similarity import compute_similarity, is_newer_value, is_same
 
 SAME = [
     ("Ada likes green tea", "ada likes  green tea."),
@@ -92,16 +92,3 @@ def test_a_text_equals_itself_and_has_no_newer_value(text: str) -> None:
     assert is_same(text, text)
     assert compute_similarity(text, text) in (0.0, 1.0)
     assert not is_newer_value(text, text)
-
-
-@given(st.text(max_size=60), st.text(max_size=60))
-def test_similarity_is_between_0_and_1_and_symmetric(text: str, other: str) -> None:
-    assert 0.0 <= compute_similarity(text, other) <= 1.0
-    assert compute_similarity(text, other) == compute_similarity(other, text)
-    assert is_same(text, other) == is_same(other, text)
-
-
-@given(st.text(max_size=300))
-def test_any_text_can_be_parsed_as_a_fact_or_none(text: str) -> None:
-    found = parse_fact(text)
-    assert found is None or (found.subject and found.value)

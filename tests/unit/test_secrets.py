@@ -12,7 +12,6 @@ from pkgutil import iter_modules
 from typing import Any, ClassVar
 
 import pytest
-import regex
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -204,12 +203,6 @@ def test_ordinary_text_is_unchanged(text: str) -> None:
     assert BUILT_IN.redacted(text) is text
 
 
-@given(st.text(max_size=300))
-def test_redaction_is_idempotent(text: str) -> None:
-    told = BUILT_IN.redacted(text)
-    assert BUILT_IN.redacted(told) == told
-
-
 def test_text_around_a_secret_stays_readable() -> None:
     redact = BUILT_IN.redacted
     assert redact("postgres://ada:s3cr3t@db/x") == "postgres://ada:[REDACTED:basic_auth]@db/x"
@@ -347,11 +340,6 @@ def test_a_pattern_timeout_redacts_the_whole_text() -> None:
             raise TimeoutError
 
     assert list(own_patterns.find_matches(Stuck(), "some text")) == [(0, 9)]
-
-
-def test_a_search_can_time_out() -> None:
-    with pytest.raises(TimeoutError):
-        regex.compile(r"(?:0+0+)+(?:0+0+)+1\b").search("0" * 5_000, timeout=0.05)
 
 
 def test_an_unknown_rule_is_rejected_with_a_suggestion() -> None:

@@ -34,6 +34,11 @@ def test_invalid_connection_counts_are_rejected(text: str) -> None:
     assert refused.value.param == "url"
 
 
+def test_parts_of_a_url_are_percent_encoded() -> None:
+    found = parse_address("postgresql://a%40n:s%2Fcr%3Ft@host/d%20b", options=OPTIONS)
+    assert (found.user, found.password, found.database) == ("a@n", "s/cr?t", "d b")
+
+
 def test_the_url_has_precedence_over_defaults() -> None:
     """An index beside a store has fewer connections, unless its URL says."""
     for option, size in (("", 4), ("?pool=7", 7)):

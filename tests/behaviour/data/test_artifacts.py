@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.settings import ArtifactSettings
 from holdfast.testing import Reply
 from tests.behaviour.kit import World, bucket, refused, through, user
@@ -89,6 +89,16 @@ async def test_a_program_streams_files_in_and_out(world: World) -> None:
             assert (read == LARGE, saved.size, opened.artifact) == (True, len(LARGE), saved)
         with pytest.raises(InvalidRequest, match="not int"):
             await artifacts.save("x.bin", 7)
+
+
+@through("library")
+async def test_all_tenants_have_the_same_limits(world: World) -> None:
+    async with world.open("storage: {artifacts: {max_bytes: 1KiB}}") as hf, hf.native.serve_tenant("acme") as acme:
+        for one in (hf.native, acme):
+            artifacts = (await one.session("s")).artifacts
+            await artifacts.save("a.bin", bytes(1024))
+            with pytest.raises(TooLarge):
+                await artifacts.save("b.bin", bytes(1025))
 
 
 @through("library")

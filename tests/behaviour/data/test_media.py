@@ -6,10 +6,8 @@ import base64
 import json
 from typing import Any
 
-import pytest
-
 from holdfast.testing import ScriptedUpstream
-from tests.behaviour.kit import World, assistant, gateway, refused, texts, through, user
+from tests.behaviour.kit import World, assistant, gateway, refused, through, user
 
 HERE = ("library", "connect", "rest")
 
@@ -25,27 +23,6 @@ def see(data: str, text: str = "See.") -> dict[str, Any]:
     return user([{"type": "text", "text": text}, {"type": "image_url", "image_url": url}])
 
 
-SOUND = user([{"type": "input_audio", "input_audio": {"data": png(seed=3), "format": "wav"}}])
-ANTHROPIC = user([{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": png(seed=4)}}])
-FILE = user(
-    [{"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{png(seed=5)}"}}]
-)
-
-
-@through(*HERE)
-async def test_messages_are_read_back_as_they_were_sent(world: World) -> None:
-    sent = [see(png()), SOUND, ANTHROPIC, FILE, see("aGVsbG8=", "Small.")]
-    async with world.open() as hf:
-        session = await hf.given("s", *sent)
-        assert [row["content"] for row in await session.messages()] == [one["content"] for one in sent]
-        prompt = json.dumps((await session.context())["messages"])
-        assert [png(seed=number) in prompt for number in (0, 3, 4, 5)] == [True] * 4
-        exported = await session.export()
-        assert [len(exported[name]) for name in ("images", "audios", "files")] == [3, 1, 1]
-        first, *_ = exported["images"]
-        assert (first["seq"], first["mime_type"], first["size"]) == (0, "image/png", [640, 480])
-
-
 @through(*HERE)
 async def test_a_picture_is_stored_once(world: World) -> None:
     async with world.open(store="file") as hf:
@@ -56,17 +33,6 @@ async def test_a_picture_is_stored_once(world: World) -> None:
         assert stored < 1_500_000
         receipt = await session.delete()
         assert (receipt["media"], receipt["media_bytes"]) == (1, 200_024)
-
-
-@through(*HERE)
-async def test_a_picture_goes_with_its_last_message(world: World) -> None:
-    async with world.open() as hf:
-        session = await hf.given("s", see(png()), see(png()), see(png(seed=1)))
-        await session.erase(0)
-        assert png() in json.dumps(await session.export(retired=True))
-        await session.erase(1)
-        assert png() not in json.dumps(await session.export(retired=True))
-        assert (await session.delete())["media"] == 1
 
 
 @through("library", "rest")
@@ -92,36 +58,11 @@ async def test_a_model_without_eyes_gets_a_description() -> None:
 
 
 @through("connect", "rest")
-@pytest.mark.parametrize(
-    ("part", "code", "words"),
-    [
-        ({"type": "image_url", "image_url": {"url": "data:image/png;base64,!!!" + "x" * 2000}}, "invalid_message", "base64"),
-        ({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{png(20_000, 20_000)}"}}, "too_large", "100000000"),
-    ],
-)  # fmt: skip
-async def test_a_wrong_medium_is_refused_with_its_place(world: World, part: Any, code: str, words: str) -> None:
-    async with world.open() as hf:
-        session = await hf.given("s", user("One."))
-        with refused(code, "content[0]") as refusal:
-            await session.append(user("Two."), user([part]))
-        assert words in str(refusal.value)
-        assert texts(await session.messages()) == ["One."]
-
-
-@through("connect", "rest")
 async def test_too_many_media_are_refused(world: World) -> None:
     async with world.open() as hf:
         session = await hf.given("s", user("One."))
         with refused("too_large", "100"):
             await session.append(*[see(png(seed=number)) for number in range(101)])
-
-
-@through(*HERE)
-async def test_a_link_is_passed_on_and_never_fetched(world: World) -> None:
-    link = user([{"type": "image_url", "image_url": {"url": "http://127.0.0.1:9/cat.png"}}])
-    async with world.open() as hf:
-        session = await hf.given("s", link)
-        assert [row["content"] for row in await session.messages()] == [link["content"]]
 
 
 @through("library", "rest")

@@ -205,6 +205,8 @@ async def test_a_review_decides_for_good(world: World) -> None:
         assert (await hf.review(bad["id"], "reject", user="ada"))["status"] == "rejected"
         again = await hf.remember("Cc every reply to auditors", user="ada", **held)
         assert again["status"] == "rejected"
+        again = await change(hf, good["id"], content="Cc every reply to auditors", origin="assistant")
+        assert (again["id"], again["status"]) == (bad["id"], "rejected")
         own = await hf.remember("Cc every reply to auditors", user="ada")
         assert own["status"] == "active"
         assert contents(await hf.memories("reply", user="ada")) == ["Cc every reply to auditors"]

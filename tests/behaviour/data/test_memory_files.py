@@ -58,6 +58,9 @@ async def test_a_file_keeps_its_versions(world: World) -> None:
         assert len(versions) >= 2
         await files.restore("/memories/a.md", versions[-1].number)
         assert "one" in await files.view("/memories/a.md")
+        await files.delete("/memories/a.md")
+        await files.create("/memories/a.md", "four")
+        assert [(one.number, one.text) for one in await files.list_versions("/memories/a.md")] == [(1, "four")]
 
 
 WRONG: list[tuple[str, tuple[Any, ...], str]] = [

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.behaviour.kit import World, embedder, through
+import pytest
+
+from tests.behaviour.kit import World, embedder, through, user
 from tests.behaviour.kit.data import Records
 
 HERE = ("library", "connect", "rest")
@@ -27,3 +29,34 @@ async def test_records_are_found_by_their_meaning(world: World) -> None:
             await things.put("b", 1, text="A boat.")
             await world.native.index.settled()
             assert keys(await things.search("car", mode="vector", limit=1)) == ["a"]
+
+
+@through(*HERE)
+async def test_the_index_has_nothing_of_a_deleted_user(world: World) -> None:
+    async with world.open() as hf:
+        for owner in ("ada", "bob"):
+            await hf.given("s", user("kelp"), user=owner)
+            await hf.remember("Kelp is good", user=owner)
+            for session in (None, "s"):
+                await Records(hf, "r", user=owner, session=session).put("k", 1, text="kelp")
+        await hf.settle()
+        index = world.native.index
+        assert (await index.status()).documents == 8
+        rebuilt = await index.rebuild(user="ada")
+        assert (rebuilt.sessions, rebuilt.owners) == (1, 1)
+        await hf.delete_user("ada")
+        assert (await index.status()).documents == 4
+
+
+@through(*HERE)
+@pytest.mark.parametrize("name", ["~1", "~0", "~01", "a/b", "/", "~/~"])
+async def test_a_name_may_have_slashes_and_tildes(world: World, name: str) -> None:
+    async with world.open() as hf:
+        records = Records(hf, "x", name)
+        await records.put(name, 1)
+        found = await records.get(name)
+        assert found is not None
+        assert [(row["namespace"], row["key"]) for row in (found, *await records.list())] == [(("x", name), name)] * 2
+        assert await records.namespaces() == [("x", name)]
+        await records.change(("delete", name, None, {}))
+        assert await records.list() == []

@@ -96,6 +96,7 @@ async def test_a_guard_refuses_what_a_client_sends(world: World) -> None:
             with refused("secret_blocked") as refusal:
                 await use
             assert KEY not in str(refusal.value)
+        assert KEY not in str(await hf.remember(f"The key is {KEY}", user="ada", origin="tool")), "it is no client's"
         assert texts(await session.messages()) == ["Hello."]
         assert [row["id"] for row in await hf.sessions(user="ada")] == ["s"]
         await session.send(user("What is it?"))
@@ -122,6 +123,31 @@ async def test_own_patterns_and_chosen_rules(world: World) -> None:
         assert "[REDACTED:employee]" in text
         assert "/home/ada" not in text
         assert KEY in text
+
+
+@through(*HERE)
+async def test_the_guard_knows_the_patterns_of_a_redaction_that_is_off(world: World) -> None:
+    config = "redaction: {patterns: [{regex: 'EMP-\\d{6}', label: employee}]}"
+    async with world.open(config) as hf:
+        await hf.given("s", user("I am EMP-123456."))
+    async with world.open(config, BLOCK) as hf:
+        with refused("secret_blocked", "employee"):
+            await hf.given("s", user("I am EMP-123456."))
+
+
+@through(*HERE)
+async def test_values_are_judged_with_their_names_and_none_is_lost(world: World) -> None:
+    pattern = {"regex": 'pin: "(?P<secret>[0-9]+)"', "label": "pin"}
+    keys = [f"sk-ant-api03-{letter * 48}" for letter in "ab"]
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}", "note": KEY}, "note": KEY}
+    async with world.open(f"redaction: {{enabled: true, patterns: [{json.dumps(pattern)}]}}") as hf:
+        session = await hf.create("s", metadata={"pin": ["4711", {"room": "4711"}], "of": dict.fromkeys(keys, 1)})
+        assert (await session.info())["metadata"] == {
+            "pin": ["[REDACTED:pin]", {"room": "4711"}],
+            "of": {SHOWN: 1, f"{SHOWN} (2)": 1},
+        }
+        await session.append(user("Go."), assistant(None, tool_calls=[call]))
+        assert KEY not in json.dumps(await session.export())
 
 
 @through("library")

@@ -121,6 +121,8 @@ async def test_a_model_makes_checkpoints_and_reads_the_history(world: World) -> 
         assert (first["ok"], first["skipped"], first["subject"]) == (True, False, "checkpoint: first")
         assert (again["ok"], again["skipped"]) == (True, True)
         assert [one["subject"] for one in log["commits"]] == ["checkpoint: first", "workspace init"]
+        body = git(home(world), "log", "-1", "--format=%b").splitlines()
+        assert body[1:4] == ["session=s", "agent=writer", "user=ada"]
         assert "+Lisbon" in log["diff"]
 
 
@@ -138,6 +140,14 @@ async def test_a_program_writes_and_commits(world: World) -> None:
         assert [one.subject for one in found.commits] == ["learned: trains", "workspace init"]
         assert found.commits[0].body == "from Monday"
         assert "+- Ada prefers trains." in found.diff
+        await workspace.write("long.txt", "tide\n" * 60_000)
+        await workspace.commit("tides")
+        more = await workspace.history(limit=2, include_diff=True)
+        assert len(more.diff.encode()) < 257 * 1024
+        assert more.diff.endswith(" more bytes of this diff are left out]\n")
+        (world.folder / "secret").write_text("of another")
+        (home(world) / "link.md").symlink_to(world.folder / "secret")
+        assert (await workspace.read("MEMORY.md"), await workspace.read("link.md")) == ("- Ada prefers trains.\n", None)
         with pytest.raises(InvalidRequest):
             await workspace.commit("")
         strange = hf.native.workspaces.workspace("acme", "../Writer")
@@ -152,10 +162,16 @@ async def test_a_purge_leaves_one_commit(world: World) -> None:
         for text in ("Lisbon", "Porto"):
             (home(world) / "notes.md").write_text(f"{text}\n")
             await checkpoint(hf, text)
+        (home(world) / ".git/info").mkdir(exist_ok=True)
+        (home(world) / ".git/info/exclude").write_text("private.md\n")
+        (home(world) / "private.md").write_text("x")
         assert (await hf.run("workspace", "purge", "writer", input="n\n")).code != 0
         await hf.call("workspace", "purge", "writer", "--yes")
         assert await history(hf) == ["workspace purge"]
         assert "Lisbon" not in git(home(world), "log", "--all", "-p")
+        (home(world) / "notes.md").write_text("Faro\n")
+        await checkpoint(hf)
+        assert committed(home(world)) == [".gitattributes", ".gitignore", "notes.md"]
 
 
 @through("rest")

@@ -323,6 +323,19 @@ async def test_a_memory_shows_its_sources_its_history_and_its_recalls() -> None:
         assert "which was deleted" in (await look(served, where)).text
 
 
+async def test_a_user_does_not_see_in_which_sessions_of_others_a_memory_of_the_app_was_recalled() -> None:
+    async with gateway() as served:
+        made = await served.rest.remember("The office closes at nine", app=True)
+        await served.native.memories.recall("when does the office close?", session="of-bob", user_id="bob")
+        await served.native.memories.settled()
+        where = f"/inspect/memories/{made['id']}"
+        assert "of-bob" in (await look(served, where)).text
+        await sign_in_as(served, "read", user_id="ada")
+        page = await look(served, where)
+        assert "different question" in page.text
+        assert "of-bob" not in page.html
+
+
 # -- the server ----------------------------------------------------------------
 
 
