@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast import __version__, errors
+from holdfast import errors
 from holdfast.cli import commands
 from holdfast.cli.terminal import format_line, format_time, json_line, sanitize
 
@@ -57,10 +57,6 @@ def test_importing_holdfast_imports_nothing_else() -> None:
 def test_help_imports_nothing_slow(args: list[str]) -> None:
     code = f"from holdfast.cli import commands\ntry:\n    commands.main({args!r})\nexcept SystemExit:\n    pass"
     assert not modules_after(code) & (HEAVY | {"asyncio"})
-
-
-def test_version_option() -> None:
-    assert invoke("--version").output == f"holdfast {__version__}\n"
 
 
 def test_runs_as_a_module_with_the_program_name_holdfast() -> None:
@@ -115,12 +111,6 @@ def test_error_is_one_line_and_an_exit_code(
 
 def test_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(run_with_error(ZeroDivisionError(), monkeypatch).exception, ZeroDivisionError)
-
-
-def test_wrong_usage_exits_with_2() -> None:
-    assert invoke("replay").exit_code == 2
-    assert invoke("sessoins").exit_code == 2
-    assert program("sessions", "list", "--limit", "0").returncode == 2
 
 
 # -- terminal output -----------------------------------------------------------

@@ -58,18 +58,6 @@ def read_results(*args: str, **more: Any) -> list[dict[str, Any]]:
     return told
 
 
-def test_json_has_a_row_per_strategy_and_budget_with_exactly_the_keys() -> None:
-    told = read_results("s.jsonl", "--strategy", "token_window,none", "--budget", "500, 1000")
-    assert [(row["strategy"], row["budget"]) for row in told] == [
-        ("token_window", 500),
-        ("none", 500),
-        ("token_window", 1000),
-        ("none", 1000),
-    ]
-    assert all(list(row) == KEYS for row in told)
-    assert all(row["calls"] == 4 and row["refused"] == 0 and row["recall"] == 1.0 for row in told)
-
-
 def test_chain_joins_the_sessions_of_each_file() -> None:
     write("t.jsonl", {"id": "c", "messages": MESSAGES})
     apart, (joined,) = (

@@ -255,12 +255,16 @@ async def test_a_server_that_is_overloaded_is_asked_again_later(status: int) -> 
             return web.json_response(
                 {"error": {"message": "later", "code": "busy"}}, status=status, headers={"retry-after": "2"}
             )
-        return web.json_response({"seat": "12A"})
+        return web.json_response({"seat": "12A", "values": {}})
 
     pauses = Pauses()
     async with serve(handle) as url, connect_without_pauses(url, pauses) as hf:
         assert await hf.app_state().get("app:seat") is None
-    assert pauses == [2, 2]
+        assert pauses == [2, 2]
+        if status == 429:  # the server has not begun to handle it, so a write is repeated too
+            seen = 0
+            await hf.app_state().set("app:seat", "12B")
+            assert pauses == [2] * 4
 
 
 async def test_a_server_that_restarts_is_reached_again() -> None:

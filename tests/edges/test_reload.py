@@ -24,10 +24,13 @@ SECRET = "sk-not-to-be-seen-0123456789"
 READ = "reloaded the configuration"
 
 
-def make_config(upstream: ScriptedUpstream, *, says: str = "Be A.", model: str = "m1", more: str = "") -> str:
-    """Return a configuration with an agent `a`, whose model is at `upstream`."""
-    llm = {"model": model, "base_url": upstream.url, "api_key": SECRET}
-    return f"llms: {json.dumps({'default': llm})}\nagents: {json.dumps({'a': {'instruction': says}})}\n{more}\n"
+def make_config(
+    upstream: ScriptedUpstream, *, says: str = "Be A.", model: str = "m1", more: str = "", **fields: Any
+) -> str:
+    """Return a configuration with an agent `a`, whose model is at `upstream`. `fields` are more fields of the model."""
+    llm = {"model": model, "base_url": upstream.url, "api_key": SECRET, **fields}
+    agent = {"instruction": says, "tools": ["load_artifact"]}
+    return f"llms: {json.dumps({'default': llm})}\nagents: {json.dumps({'a': agent})}\n{more}\n"
 
 
 def make_request(session: str, text: str = "hello", **fields: Any) -> dict[str, Any]:
@@ -74,7 +77,7 @@ async def test_running_turns_keep_their_settings_and_later_ones_get_new_ones(tmp
     gate = Gate()
     async with (
         ScriptedUpstream([Reply(text="one two three", hold=gate, hold_after=2)]) as first,
-        ScriptedUpstream(["second"]) as second,
+        ScriptedUpstream(["second", "third"]) as second,
         running_server(tmp_path, make_config(first)) as served,
     ):
         url = f"{served.server.url}/v1/chat/completions"
@@ -87,6 +90,11 @@ async def test_running_turns_keep_their_settings_and_later_ones_get_new_ones(tmp
             assert (await served.post(make_request("t"))).json()["choices"][0]["message"]["content"] == "second"
             gate.open()
             rest = "".join([line async for line in lines])
+        changed: dict[str, Any] = {"headers": {"x-team": "red"}, "more": "gateway: {max_tool_rounds: 0}"}
+        await served.reload(make_config(second, says="Be B.", model="m2", **changed))
+        assert (await served.post(make_request("t"))).json()["choices"][0]["message"]["content"] == "third"
+    assert ["x-team" in one.headers for one in second.requests] == [False, True]
+    assert ["tools" in one.body for one in second.requests] == [True, False]
     assert told["changed"] == ["llms.default.model", "llms.default.base_url", "agents.a.instruction"]
     assert "three" in rest
     old, new = first.requests[0].body, second.requests[0].body

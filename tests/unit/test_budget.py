@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.domain.budget import UNKNOWN_WINDOW, Budget, ModelWindow, describe_unknown_window, step_down, window_of
+from holdfast.domain.budget import UNKNOWN_WINDOW, Budget, ModelWindow, describe_unknown_window, window_of
 from holdfast.errors import InvalidRequest
 
 
@@ -30,22 +30,6 @@ def test_a_budget_without_input_is_rejected_with_the_numbers() -> None:
     with pytest.raises(InvalidRequest, match=r"8192 - 8000 - 512 - 1024 = -1344") as caught:
         Budget(8_192, max_reply_tokens=8_000)
     assert caught.value.param == "context_window"
-
-
-@given(st.integers(1, 5_000_000))
-def test_a_step_down_reduces_the_input_by_a_tenth_and_keeps_headrooms(window: int) -> None:
-    budget = Budget(window)
-    smaller = budget.cap_input(step_down(budget.input))
-    assert smaller.input == max(1, budget.input * 90 // 100)
-    assert smaller.max_reply_tokens == budget.max_reply_tokens
-    assert smaller.tool_result_headroom == budget.tool_result_headroom
-
-
-@given(st.integers(100, 5_000_000), st.integers(1, 5_000_000))
-def test_a_cap_reduces_the_window(window: int, cap: int) -> None:
-    budget = Budget(window, scale=1.5)
-    assert budget.cap_input(cap).input == min(cap, budget.input)
-    assert (budget.cap_input(cap).scale, budget.cap_input(cap).safety_headroom) == (1.5, budget.safety_headroom)
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,13 @@ import pytest
 
 from holdfast.context.standing_facts import find_corrections
 from holdfast.context.statements import Statement, find_statements
-from holdfast.domain.fact_choices import Choice
 
 
-def state(*said: str, choices: dict[int, Choice] | None = None) -> list[Statement]:
+def state(*said: str) -> list[Statement]:
     """Return the statements of messages that each consist of a remark and one of `said`."""
     found: list[Statement] = []
     for seq, text in enumerate(said):
-        made = find_statements(
-            f"A remark on that.\n{text}", seq, choices={1: choices[seq]} if choices and seq in choices else {}
-        )
+        made = find_statements(f"A remark on that.\n{text}", seq)
         found += [one for one in made if one.place == 1]
     assert len(found) == len(said), "every sentence is a statement"
     return found
@@ -71,9 +68,3 @@ def test_a_correction_replaces_the_most_similar_statement() -> None:
         "The first lorry comes on 3 May.", "The second lorry comes on 9 May.", "The second lorry was moved to 11 May."
     )
     assert find_corrections(statements) == {statements[1].position: statements[2]}
-
-
-def test_a_dropped_statement_does_not_correct_a_pinned_one() -> None:
-    said = ("The van is booked for 12 December.", "We moved the van to 19 December instead.")
-    assert find_corrections(state(*said, choices={1: "dropped"}))
-    assert not find_corrections(state(*said, choices={0: "pinned", 1: "dropped"}))

@@ -13,31 +13,13 @@ from holdfast.domain.interruptions import (
     count_heard_chars,
     cut_reply,
     join_reply_text,
-    parse_heard,
     split_rounds,
 )
 from holdfast.domain.log import extend, to_sent_message
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail
-from tests.behaviour.kit.voice import JOKE
-
-HEARD = "Why did the scarecrow "
-
-
-def get_heard_text(**how: Any) -> str:
-    return JOKE[: count_heard_chars(JOKE, parse_heard(how))]
-
 
 # -- heard length --------------------------------------------------------------------
-
-
-def test_every_measure_gives_the_same_heard_text() -> None:
-    """Each form of report gives the expected text, including the trailing space."""
-    assert get_heard_text(content=HEARD) == HEARD
-    assert get_heard_text(chars=22) == HEARD
-    assert get_heard_text(ms=1500) == HEARD  # 22 characters at 15 a second
-    assert get_heard_text(ms=1600, total_ms=5200) == HEARD  # 23 of 76
-    assert get_heard_text() == JOKE
 
 
 def test_a_script_without_spaces_is_cut_between_its_characters() -> None:

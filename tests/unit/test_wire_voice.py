@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import re
-from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +12,7 @@ from holdfast.domain.session import NewEntry, Tail
 from holdfast.errors import InvalidMetadata
 from holdfast.wire.exports import parse_own_fields
 from holdfast.wire.openai import parse_message
-from holdfast.wire.voice import SOURCES, check_metadata, make_plain_records, make_records
-from tests.behaviour.kit.voice import CONTENTS, PLAIN
+from holdfast.wire.voice import SOURCES, check_metadata, make_records
 
 ALL = ("asr", "message", "command", "llm", "greeting", "llm_failure", "silence")
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -38,13 +33,6 @@ def make_entries(*messages: dict[str, Any]) -> Any:
 
 
 # -- recorded examples ------------------------------------------------------------------
-
-
-def test_recorded_examples_round_trip() -> None:
-    """In both formats."""
-    log = make_entries(*CONTENTS)
-    assert make_records(log) == CONTENTS
-    assert make_plain_records(log) == PLAIN
 
 
 # -- export -----------------------------------------------------------------------
@@ -115,13 +103,3 @@ def test_accepted_metadata_round_trips(role: str, given_: dict[str, Any]) -> Non
         cut = {"interrupted", "interrupt_timestamp", "original"} & set(record["metadata"])
         assert len(cut) in (0, 3)
         assert make_records(make_entries(record))[0]["metadata"] == record["metadata"]
-
-
-def test_recorded_examples_equal_the_original_document() -> None:
-    """Runs only if the document is available."""
-    found = list((Path(__file__).parents[3] / "shared" / "seeds").glob("003_*.txt"))
-    if not found:
-        pytest.skip("the seeds are not here")
-    blocks = [json.loads(one) for one in re.findall(r"```json\n(.*?)```", found[0].read_text(), re.DOTALL)]
-    assert blocks[0] == {"contents": CONTENTS}
-    assert blocks[1] == {"messages": PLAIN}

@@ -184,3 +184,22 @@ async def test_the_text_editor_edits_files(world: World) -> None:
         assert "a.md" in folder
         assert "absent" in absent or "not" in absent
         assert "name" in wrong or "path" in wrong
+
+
+@through("rest")
+async def test_a_range_and_a_condition_hold_for_one_content(world: World) -> None:
+    """After another version with the same number, an ETag of the old one fits neither."""
+    path = "/v1/sessions/s/artifacts/f.txt"
+    async with world.open() as hf:
+        await hf.given("s", user("Hi."))
+        etags = []
+        for text in (b"first one", b"other one"):
+            etags.append((await hf.http.put(path, content=text)).headers["etag"])
+            part = await hf.http.get(path, headers={"range": "bytes=0-4", "if-range": etags[0]})
+            assert (part.status_code, part.content) == ((206, b"first") if text == b"first one" else (200, text))
+            if len(etags) == 1:
+                await hf.session().delete()
+                await hf.given("s", user("Hi."))
+        assert etags[0].partition("-")[0] == etags[1].partition("-")[0]
+        saved = [await hf.http.put(path, content=b"new", headers={"if-match": etag}) for etag in etags]
+        assert [one.status_code for one in saved] == [412, 201]

@@ -126,6 +126,23 @@ async def test_a_model_makes_checkpoints_and_reads_the_history(world: World) -> 
         assert "+Lisbon" in log["diff"]
 
 
+@through("library", "rest")
+async def test_a_model_does_not_see_what_another_user_noted(world: World) -> None:
+    script = [
+        Reply(tool_calls=[("checkpoint", {"note": "meet Mallory"})]),
+        "Ok.",
+        Reply(tool_calls=[("memory_history", {})]),
+        "Done.",
+    ]
+    async with world.open(config(world), store="file", script=script) as hf:
+        (home(world) / "notes.md").write_text("Lisbon\n")
+        for owner in ("bob", "ada"):
+            await (await hf.create(owner, user=owner, agent="writer")).send(user("Go."))
+        (log,) = [row["content"] for row in hf.upstream.requests[-1].body["messages"] if row["role"] == "tool"]
+        assert [one["subject"] for one in json.loads(log)["commits"]] == ["checkpoint", "workspace init"]
+        assert "Mallory" not in log
+
+
 @through("library")
 async def test_a_program_writes_and_commits(world: World) -> None:
     async with world.open(config(world), store="file") as hf:

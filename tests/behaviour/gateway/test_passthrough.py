@@ -433,6 +433,15 @@ async def test_the_upstreams_list_is_asked_once_a_minute_and_never_missed() -> N
             assert [one["id"] for one in (await served.http.get("/v1/models")).json()["data"]] == ["default"]
 
 
+async def test_models_are_listed_with_the_key_of_each_client() -> None:
+    provider = Provider(lambda request: {"data": [{"id": request.headers["authorization"].removeprefix("Bearer sk-")}]})
+    async with passing("gateway: {upstream_auth: passthrough}", provider=provider) as (served, _):
+        for name in ("ada", "bob"):
+            headers = {"authorization": f"Bearer sk-{name}", "x-holdfast-key": await served.create_key(user_id=name)}
+            listed = (await served.http.get("/v1/models", headers=headers)).json()["data"]
+            assert [one["id"] for one in listed] == ["default", name]
+
+
 async def test_models_of_anthropic_have_their_display_names() -> None:
     listed = {"data": [{"type": "model", "id": "claude-x", "display_name": "Claude X", "created_at": "2026-01-01"}]}
     claude = {"provider": "anthropic", "model": "claude-sonnet-4-5"}

@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from holdfast import ToolContext
+from holdfast import Tool, ToolContext
 from holdfast.testing import Reply
 from tests.behaviour.kit import Served, gateway
 
@@ -168,6 +168,21 @@ async def test_tool_errors_and_wrong_arguments_go_to_the_model() -> None:
         errors = {result["tool_call_id"]: json.loads(result["content"])["error"] for result in results}
         words = ["broke", "took longer than", "Expected `int`", "no tool 'nowhere'", "not valid JSON"]
         assert all(word in errors[f"call_1_{at}"] for at, word in enumerate(words))
+
+
+async def test_the_limit_of_a_tools_results_is_its_own_or_that_of_the_server() -> None:
+    async def read(*_: Any) -> str:
+        return "x" * 9_000
+
+    limits = {"short": 2_000, "usual": None, "long": 8_000}
+    tools = [Tool(name=name, call=read, max_result=most) for name, most in limits.items()]
+    script = [Reply(tool_calls=[(name, {}) for name in limits]), "Done."]
+    async with gateway(script, "gateway: {max_tool_result: 4KiB}", tools=tools) as served:
+        await served.chat("Go")
+        sizes = [len(row["content"].encode()) for row in await served.entries() if row["role"] == "tool"]
+        assert [limit - 9 < size <= limit for size, limit in zip(sizes, (2_000, 4_096, 8_000), strict=True)] == [
+            True
+        ] * 3
 
 
 async def test_max_tool_rounds_ends_the_turn() -> None:

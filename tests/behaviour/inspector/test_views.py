@@ -107,7 +107,8 @@ async def test_the_list_tells_states_apart_filters_and_sorts(tmp_path: Path) -> 
             page = (await look(served, LIST)).html
             states = {name: cells(page, name)[3] for name in listed(page)}
         assert states == {"old": "expired", "done": "closed", "running": "busy", "idle": "active"}
-        assert await listing(served, "?user_id=ada&agent=support") == ["done"]
+        for sort in ("", "&sort=turns"):
+            assert await listing(served, f"?user_id=ada&agent=support{sort}") == ["done"]
         assert await listing(served, "?status=closed&user_id=ada&since=2023-11-15&q=") == ["done"]
         assert await listing(served, "?until=2023-11-15") == ["old"]
         assert (await listing(served, "?sort=turns"))[:2] == ["old", "idle"]

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.testing import ScriptedUpstream
+from tests.behaviour.kit import gateway
 from tests.behaviour.kit.seams import run_command
 
 SECRET = "sk-very-secret-0123456789"
@@ -44,6 +46,43 @@ async def test_the_environment_wins_over_dotenv_and_the_file(here: Path) -> None
     assert found["sessions.ttl"] == ("3h", "HOLDFAST_SESSIONS__TTL")
     assert found["gateway.host"][0] == "127.0.0.2"
     assert "holdfast.yaml:1" in found["gateway.host"][1]
+
+
+async def test_the_folder_of_the_file_wins_and_empty_variables_are_not_set(here: Path) -> None:
+    """Variables of a `.env` file in the folder of the file come before those in the current folder."""
+    (here / "conf").mkdir()
+    (here / "conf/holdfast.yaml").write_text("gateway: {port: 1001, host: 127.0.0.2}\n")
+    (here / "conf/.env").write_text("HOLDFAST_SESSIONS__TTL=2h\n")
+    (here / ".env").write_text("HOLDFAST_SESSIONS__TTL=3h\nHOLDFAST_SESSIONS__MAX_SESSIONS=7\n")
+    found = await values("conf/holdfast.yaml", env={"HOLDFAST_PORT": "", "HOLDFAST_HOST": "", "HOLDFAST_STORE": ""})
+    assert [found[f"sessions.{key}"][0] for key in ("ttl", "max_sessions")] == ["2h", 7]
+    assert [found[f"gateway.{key}"][0] for key in ("port", "host")] == [1001, "127.0.0.2"]
+    assert found["store"] == ("sqlite:///holdfast.db", "default")
+
+
+async def test_a_model_that_is_no_entry_has_the_address_but_not_the_parameters_of_the_default() -> None:
+    llm = {"params": {"temperature": 0.5}, "max_tokens": 7}
+    async with gateway(["Yes."] * 2, "agents: {a: {llm: gpt-4.1}}", llm=llm) as served:
+        for model in ("default", "a"):
+            await served.chat("Hi.", model, model=model)
+        sent = [
+            [one.body.get(name) for name in ("model", "temperature", "max_tokens")] for one in served.upstream.requests
+        ]
+        assert sent == [["gpt-4o", 0.5, 7], ["gpt-4.1", None, None]]
+
+
+@pytest.mark.parametrize(("host", "is_sent"), [("res.openai.azure.com", True), ("api.example.com", False)])
+async def test_only_providers_that_know_it_get_a_cache_key(
+    host: str, is_sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy stands for the provider."""
+    async with ScriptedUpstream(["Yes."]) as provider:
+        monkeypatch.setenv("HTTP_PROXY", provider.url.removesuffix("/v1"))
+        async with gateway(
+            None, f"llms: {{default: {{model: gpt-4o, base_url: 'http://{host}/v1', api_key: k}}}}"
+        ) as served:
+            await served.chat("Hi.")
+        assert ("prompt_cache_key" in provider.requests[0].body) is is_sent
 
 
 @pytest.mark.parametrize(

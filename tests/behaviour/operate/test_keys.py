@@ -207,3 +207,20 @@ async def test_a_key_of_one_user_does_not_change_the_state_of_all() -> None:
             answer = await served.http.request(method, path, json=body, headers=bearer(key))
             assert answer.status_code == 403, (method, path, answer.text)
         assert (await served.http.get("/v1/state?scope=tenant", headers=bearer(admin))).json() == {}
+
+
+async def test_a_key_that_only_reads_keeps_no_session_alive() -> None:
+    """A prompt counts as use of its session, except with such a key."""
+    async with gateway((), "sessions: {ttl: 1h}") as served:
+        admin = (await create(served, role="admin"))["key"]
+        keys = {"used": admin, "read": (await create(served, admin, role="read"))["key"]}
+        for name in keys:
+            body = {"id": name, "system_messages": "Be brief."}
+            await served.http.post("/v1/sessions", json=body, headers=bearer(admin))
+        served.clock.now += 50 * 60_000
+        for name, key in keys.items():
+            made = await served.http.post(f"/v1/sessions/{name}/context", json={}, headers=bearer(key))
+            assert made.status_code == 200, made.text
+        served.clock.now += 20 * 60_000
+        listed = (await served.http.get("/v1/sessions?status=active", headers=bearer(admin))).json()["data"]
+        assert [one["id"] for one in listed] == ["used"]

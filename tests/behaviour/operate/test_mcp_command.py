@@ -75,8 +75,11 @@ async def test_the_command_creates_the_database_and_memories_survive_it(store: s
 async def test_the_configuration_can_hold_what_is_remembered(store: str, tmp_path: Path) -> None:
     file = tmp_path / "holdfast.yaml"
     file.write_text("mcp: {remember: held}")
-    async with start(store, "--config", str(file)) as client:
+    async with start(store, "--config", str(file), "--agent", "clerk") as client:
         assert (await call(client, "remember", content="Ada deploys on Fridays"))["status"] == "quarantined"
+    async with holdfast.open(store) as hf:
+        (held,) = (await hf.memories.page(Owner("user", "default"), status="quarantined")).memories
+        assert held.agent == "clerk"
 
 
 async def test_without_the_extra_the_command_names_it(monkeypatch: pytest.MonkeyPatch, store: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from holdfast import Owner
-from tests.behaviour.kit import Served, gateway
+from tests.behaviour.kit import Served, gateway, user
 from tests.behaviour.kit.mcp_client import LEGACY, MODERN, call, connect, fail, get_refusal
 from tests.behaviour.kit.seams import bearer, create_stored_key, hide_mcp
 
@@ -235,6 +235,15 @@ async def test_giant_arguments_are_refused_with_a_clear_message() -> None:
         assert (await call(client, "recall", query="x"))["memories"] == []
 
 
+async def test_a_message_that_is_read_alone_may_take_the_whole_budget() -> None:
+    """Among others, it is cut to a third of it."""
+    async with gateway() as served, connect(served.url) as client:
+        await served.rest.given("s", user("Short."), user("kelp " * 2_000))
+        for options, is_larger in (({}, False), ({"seq": 1}, True)):
+            read = await call(client, "read_session", session_id="s", max_tokens=1_000, **options)
+            assert (read["messages"][-1]["cut"], 500 < read["tokens"] <= 1_000) == (True, is_larger)
+
+
 async def test_unknown_tools_methods_and_resources_are_named() -> None:
     async with gateway() as served, connect(served.url) as client:
         with pytest.raises(MCPError, match="unknown tool 'drop_table'; known: remember"):
@@ -249,9 +258,10 @@ async def test_unknown_tools_methods_and_resources_are_named() -> None:
             assert (response.status_code, response.headers["allow"]) == (405, "POST")
 
 
-async def test_resources_list_sessions_then_memories_in_pages() -> None:
+@pytest.mark.parametrize("count", [MCP_PAGE, MCP_PAGE + 1])
+async def test_resources_list_sessions_then_memories_in_pages(count: int) -> None:
     async with gateway() as served, connect(served.url) as client:
-        ids = [f"talk {number}/ü" for number in range(MCP_PAGE + 1)]
+        ids = [f"talk {number}/ü" for number in range(count)]
         for name in ids:
             await served.native.create(name)
             served.clock.now += 1
@@ -264,7 +274,7 @@ async def test_resources_list_sessions_then_memories_in_pages() -> None:
             cursor = page.next_cursor
             if cursor is None:
                 break
-        assert len(found) == MCP_PAGE + 2
+        assert len(found) == count + 1
         assert found[-1] == f"holdfast://memories/{memory.id}"
         [content] = (await client.read_resource(found[0])).contents
         assert f'session "{ids[-1]}" has 0' in getattr(content, "text", "")

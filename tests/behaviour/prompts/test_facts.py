@@ -80,6 +80,9 @@ async def test_a_correction_takes_the_place_of_what_it_corrects(world: World) ->
         assert new in said
         await session.change_fact(facts[old]["id"], "pin")
         assert f"(earlier: {old})" in await block(session)
+        await session.change_fact(facts[new]["id"], "drop")
+        assert (await by_text(session))[old]["corrected_by"] is None, "what was dropped corrects nothing that is pinned"
+        assert f"- {old}\n" in await block(session)
 
 
 @CALLER

@@ -395,3 +395,15 @@ async def test_what_was_said_after_an_interrupted_reply_stays(world: World) -> N
             else:
                 await session.turn(user("Go on."), interrupt={"content": "It was a dark"}, reply="And then?")
                 assert texts(await session.messages()) == ["Tell me.", "It was a dark", "Wait.", "Go on.", "And then?"]
+
+
+@through(*DOORS)
+async def test_of_a_very_long_reply_the_text_before_its_tools_is_left_out_first(world: World) -> None:
+    """The generated text is kept, as long as the metadata of a message may have it."""
+    before, after = "Let me look. " * 50_000, "It is five. " * 60_000
+    async with world.open() as hf:
+        look = {**calls(("c", "f", {})), "content": before}
+        session = await hf.given("s", user("a"), look, result("c", "done"), assistant(after))
+        await session.interrupt(chars=len(before) + 10)
+        metadata = (await session.messages())[-1]["metadata"]
+        assert (metadata.get("preface"), metadata["original"] == after) == (None, True)

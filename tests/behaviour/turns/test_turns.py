@@ -119,12 +119,13 @@ async def test_the_usage_of_several_calls_is_added_up(world: World) -> None:
     async with world.open() as hf:
         session = await hf.given("s")
         async with (await session.native()).turn("a") as turn:
-            turn.add("b", usage={"prompt_tokens": 70, "completion_tokens": 30})
-            turn.add("c", usage={"prompt_tokens": 700, "completion_tokens": 300})
+            for text, size in (("b", 70), ("c", 700)):
+                cached = {"prompt_tokens_details": {"cached_tokens": size - 50}}
+                turn.add(text, usage={"prompt_tokens": size, "completion_tokens": size - 40, **cached})
             await turn.next()
             turn.add("d", usage={"prompt_tokens": 7, "completion_tokens": 3})
         usage = (await session.info())["usage"]
-        assert (usage["prompt_tokens"], usage["completion_tokens"]) == (777, 333)
+        assert (usage["prompt_tokens"], usage["completion_tokens"], usage["cached_tokens"]) == (777, 693, 670)
 
 
 @through("library", "connect")
