@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from holdfast.agents import Llm
 from holdfast.context import recalled
 from holdfast.context.build import WorkingSet, build
-from holdfast.context.dialects import CLOSING, OPENING, RECEIVED
+from holdfast.context.fitting import CLOSING, OPENING, RECEIVED
 from holdfast.context.settings import STRATEGIES
 from holdfast.context.units import NO_RESULT
 from holdfast.domain.messages import Message

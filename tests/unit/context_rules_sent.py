@@ -12,8 +12,8 @@ from typing import Any
 
 from holdfast.context.build import Request, WorkingSet
 from holdfast.context.cut import MIN_CUT, compute_cut_floor
-from holdfast.context.dialects import CLOSING, OPENING, RECEIVED, SYSTEM_NOTE, is_added
 from holdfast.context.escaping import format_tag
+from holdfast.context.fitting import CLOSING, OPENING, RECEIVED, SYSTEM_NOTE, is_added
 from holdfast.context.units import EMPTY, LATE_RESULT, NO_RESULT
 from holdfast.domain.messages import SYSTEM_ROLES, Message, Part, ToolCall
 from holdfast.domain.session import Entry

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.context.build import Request, WorkingSet
-from holdfast.context.dialects import SYSTEM_NOTE
+from holdfast.context.fitting import SYSTEM_NOTE
 from holdfast.context.units import EMPTY
 from holdfast.domain.messages import SYSTEM_ROLES, Message, Part
 from holdfast.domain.session import Entry

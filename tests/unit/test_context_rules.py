@@ -12,7 +12,7 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build, build_from_view
-from holdfast.context.dialects import CLOSING
+from holdfast.context.fitting import CLOSING
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.strategies import make_strategy
 from holdfast.context.view import FoldedView, ViewState, decode_state, encode_state

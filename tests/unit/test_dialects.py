@@ -14,7 +14,8 @@ from hypothesis.strategies import DrawFn
 from msgspec import UNSET
 
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.dialects import RESERVE, Dialect, adapt_messages, parse_arguments, parse_thoughts
+from holdfast.context.dialects import Dialect, parse_arguments, parse_thoughts
+from holdfast.context.fitting import RESERVE, adapt_messages
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.strategies import make_strategy
 from holdfast.context.units import has_content

@@ -15,7 +15,7 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.dialects import CLOSING
+from holdfast.context.fitting import CLOSING
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.strategies import make_strategy
 from holdfast.context.view import encode_state

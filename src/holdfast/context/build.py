@@ -10,8 +10,9 @@ import msgspec
 
 from holdfast.context import explain
 from holdfast.context.cut import MIN_CUT
-from holdfast.context.dialects import RESERVE, Dialect, adapt_messages, is_added
+from holdfast.context.dialects import Dialect
 from holdfast.context.explain import BuildRecord, CompactionSize, Run
+from holdfast.context.fitting import RESERVE, adapt_messages, is_added
 from holdfast.context.prefix_diff import PromptSnapshot, describe_prefix, find_break
 from holdfast.context.recalled import (
     Introduction,

@@ -16,10 +16,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.dialects import RESERVE
 from holdfast.context.digest.texts import split_text
 from holdfast.context.escaping import escape_inline, escape_lines, to_json_line
 from holdfast.context.explain import BuildRecord, Run
+from holdfast.context.fitting import RESERVE
 from holdfast.context.prefix_diff import UNKNOWN_BEFORE
 from holdfast.context.values import NUMBERED, weigh_value
 from holdfast.context.window import Window

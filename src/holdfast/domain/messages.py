@@ -23,6 +23,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_ROLES = frozenset({"system", "developer"})
 NOTE = "note"
 """Role of a note, which is not a message: no model and no chat client ever receives it. Its payload is its `origin`."""
+CHAT_PARTS = frozenset({"text", "refusal", "image_url", "input_audio", "file", "video_url"})
+"""Types of message parts that exist in Chat Completions."""
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 REASONING_PARTS = frozenset({"thinking", "redacted_thinking"})
 """Types of parts of a reply that contain the model's reasoning."""

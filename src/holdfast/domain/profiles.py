@@ -1,7 +1,7 @@
 """What upstreams accept, as data: one table for all providers.
 
 OpenAI's own rules are the loosest ones. Other providers and chat templates refuse requests that OpenAI accepts, and a refused history makes
-each later request of its session fail. `holdfast.models.fitting` makes a request fit a profile, `holdfast.media.outgoing` describes the
+each later request of its session fail. `holdfast.context.fitting` makes a prompt fit a profile, `holdfast.media.outgoing` describes the
 media that a profile does not have, and `holdfast.models.refusals` reads from a refusal which rule of its profile was wrong.
 """
 
@@ -33,6 +33,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """What one kind of upstream accepts."""
 
     name: ProfileName | Literal["anthropic", "custom"]
+    is_native: bool = False
+    """Its API is not Chat Completions. Roles are as with a `template`, but the codec of the API merges neighbours and converts fields."""
     chosen_by: Literal["default", "base_url", "profile"] = "default"
     """The key of the llm that chose it. `default`: the address is not known."""
     developer: bool = False
@@ -45,10 +47,16 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """The role `system` is known. Otherwise the user's first message begins with the system prompt."""
     calls: Literal["several", "single", "none"] = "several"
     """How many calls a reply may have. If none, calls and results become words."""
+    answers_results: bool = True
+    """With roles of a template, a reply must stand between results of tools and a message of the user."""
     ends_with_user: bool = False
     """A prompt must not end with a reply."""
     nine: bool = False
-    """Ids of calls have nine letters and digits, as Mistral's chat templates want. Otherwise they have at most 40 letters, digits, `_` and `-`."""
+    """Ids of calls have nine letters and digits, as Mistral's chat templates want. Otherwise they have letters, digits, `_` and `-`."""
+    id_length: int = 40
+    """Maximum characters of an id of a call."""
+    distinct_ids: bool = False
+    """Each id of a call occurs once in a prompt."""
     null: bool = False
     """The content of a message with calls may be null."""
     blank: bool = False
@@ -103,11 +111,26 @@ _OPENAI: Final = Profile(
     max_media_bytes=43 * MEGABYTE,
 )
 ANTHROPIC: Final = Profile(
-    # docs.claude.com, "Vision" and "Errors": 100 images of 5 MB, and 32 MB a request. All providers of Claude have these limits.
+    # docs.claude.com, "Handling stop reasons" and "Extended thinking": the user begins and ends; consecutive replies are one turn, which
+    # begins with its signed reasoning; ids are unique. Bedrock, "ToolUseBlock": ids of at most 64 characters.
+    # "Vision" and "Errors": 100 images of 5 MB, and 32 MB a request. All providers of Claude have these limits.
     name="anthropic",
+    is_native=True,
+    answers_results=False,
+    ends_with_user=True,
+    id_length=64,
+    distinct_ids=True,
     max_images=100,
     max_image_bytes=5 * MEGABYTE,
     max_media_bytes=28 * MEGABYTE,
+)
+GEMINI: Final = Profile(
+    # ai.google.dev, "Function calling": turns alternate, and Gemini 3 ignores other parts in the turn of the results.
+    name="gemini",
+    is_native=True,
+    ends_with_user=True,
+    id_length=64,
+    distinct_ids=True,
 )
 _ALL: Final = (
     _OPENAI,

@@ -9,7 +9,7 @@ http      headers, keys, URLs, the proxy
 sse       parser for event streams                    failures          conversion of upstream errors to Holdfast's errors
 overflow  detection of prompts that are too long      health            cool-down of failing upstreams
 limited   a limit on concurrent calls                 count_endpoints   URLs and request formats of providers' token counts
-counting  client for a provider's token count         fitting           prompts that fit what an upstream accepts
+counting  client for a provider's token count
 collect   conversion of deltas to a completion        refusals          what refusals say about a profile
 offline   the model that needs no network             codecs            requests and replies of each API
 """

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from holdfast.context.dialects import Dialect, adapt_messages
+from holdfast.context.dialects import Dialect
+from holdfast.context.fitting import adapt_messages, fit_messages
 from holdfast.domain.messages import Message
 from holdfast.models.anthropic import HOST, make_headers, normalize_path
 from holdfast.models.base import ModelRequest
@@ -22,7 +23,6 @@ from holdfast.models.codecs.messages.blocks import encode_messages
 from holdfast.models.codecs.messages.tools import encode_tools
 from holdfast.models.codecs.responses.items import encode_prompt
 from holdfast.models.codecs.responses.tools import encode_tool
-from holdfast.models.fitting import fit_messages
 from holdfast.models.http import check_api_key
 from holdfast.numbers import is_whole
 from holdfast.wire.openai import split_system

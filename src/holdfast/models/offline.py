@@ -17,13 +17,13 @@ import anyio.lowlevel
 import msgspec
 
 from holdfast.accounting import run_cpu
+from holdfast.context.fitting import fit_messages
 from holdfast.context.recalled import OPENING, SESSION_OPENING
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.log.items import CallArguments, CallStart, Finish, Head, Text, Usage
 from holdfast.models.base import ModelRequest
 from holdfast.models.collect import WORDS
 from holdfast.models.deltas import DeltaModel
-from holdfast.models.fitting import fit_messages
 from holdfast.wire.openai import to_chat_message
 
 if TYPE_CHECKING:

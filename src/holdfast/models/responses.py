@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.accounting import run_cpu
+from holdfast.context.fitting import fit_messages
 from holdfast.errors import ModelProtocolError
 from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.log.items import Delta, Text, Usage
@@ -17,7 +18,6 @@ from holdfast.models.client import PreparedRequest
 from holdfast.models.codecs.responses.decoder import ResponseDecoder
 from holdfast.models.codecs.responses.requests import encode_request
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
-from holdfast.models.fitting import fit_messages
 from holdfast.models.openai import OpenAIModel
 
 if TYPE_CHECKING:

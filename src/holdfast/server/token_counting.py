@@ -11,7 +11,7 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.agents import Llm, Responder
 from holdfast.context.build import build
-from holdfast.context.dialects import adapt_messages
+from holdfast.context.fitting import adapt_messages
 from holdfast.context.settings import CLEARING, ContextSettings
 from holdfast.domain.calibration import Learned, MeasuredCount
 from holdfast.domain.log import extend

@@ -11,6 +11,7 @@ from holdfast.agents import Responder
 from holdfast.context.build import WorkingSet
 from holdfast.context.dialects import Dialect
 from holdfast.context.explain import BuildRecord, Run
+from holdfast.context.fitting import move_media_after_results
 from holdfast.context.presence import Departure
 from holdfast.context.settings import ContextSettings
 from holdfast.context.sources import MessageSource, join_sources, list_message_sources
@@ -20,7 +21,6 @@ from holdfast.domain.session import Entry, ModelCall
 from holdfast.models.codecs import gemini
 from holdfast.models.codecs.messages.blocks import encode_messages, map_blocks
 from holdfast.models.codecs.messages.cache import MARK
-from holdfast.models.fitting import move_media_after_results
 from holdfast.sessions.prompt_sections import DividedPrompt
 from holdfast.wire.openai import to_chat_message
 

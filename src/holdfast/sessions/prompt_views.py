@@ -13,8 +13,9 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
-from holdfast.context.dialects import Dialect, adapt_messages, check_dialect
+from holdfast.context.dialects import Dialect, check_dialect
 from holdfast.context.explain import BuildRecord, CompactionSize, Run, decode_record, describe_strategy
+from holdfast.context.fitting import adapt_messages
 from holdfast.context.presence import (
     WRITTEN_LATER,
     Excerpt,

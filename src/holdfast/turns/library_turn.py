@@ -15,12 +15,12 @@ import msgspec
 
 from holdfast.context.build import WorkingSet
 from holdfast.context.explain import format_table
+from holdfast.context.fitting import Sent, fit_messages
 from holdfast.context.sources import MessageSource, join_sources, list_message_sources
 from holdfast.domain.messages import Message
 from holdfast.domain.session import ModelCall, Session
 from holdfast.domain.state import Change
 from holdfast.errors import HoldfastError, InvalidRequest, StoreError
-from holdfast.models.fitting import Sent, fit_messages
 from holdfast.tools.context import State
 from holdfast.turns.model_call import make_call_record, make_further_call_record
 from holdfast.turns.prompt import build_prompt, to_sendable

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from holdfast.context.fitting import Sent, fit_messages
 from holdfast.context.truncation import find_refused
 from holdfast.domain.profiles import get_profile, list_changes
 from holdfast.domain.refusals import Refusal, read_refusals
@@ -21,7 +22,6 @@ from holdfast.limits import REFUSED_A_TURN
 from holdfast.models import ModelRequest, encode_request
 from holdfast.models.codecs.messages.blocks import find_part, map_blocks
 from holdfast.models.codecs.responses.items import map_items
-from holdfast.models.fitting import Sent, fit_messages
 from holdfast.models.refusals import find_place, learn_media, learn_rule, read_reason, read_words
 from holdfast.turns.prompt import build_prompt
 from holdfast.turns.turn import Turn, TurnWarning

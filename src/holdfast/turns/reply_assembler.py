@@ -12,10 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
-import msgspec
-
 from holdfast.agents import Responder
-from holdfast.context.units import make_distinct_id
+from holdfast.context.units import make_ids_distinct
 from holdfast.domain.artifact import NAMED_ARTIFACTS, check_name, format_versions
 from holdfast.domain.interruptions import APART
 from holdfast.domain.messages import Message, ToolCall
@@ -118,7 +116,7 @@ class ReplyAssembler:
         self._first = False
         self._usage = add_usage(self._usage, usage)
         self.calls = self.returned = ()
-        calls = _make_distinct(message.tool_calls)
+        calls = make_ids_distinct(message.tool_calls)
         if self._at_bound and calls:
             return self._remove_calls(message), self.metadata
         self.returned = tuple(call for call in calls if call.name in self._theirs)
@@ -267,12 +265,6 @@ class ReplyAssembler:
 
 
 # -- helpers ---------------------------------------------------------------------
-
-
-def _make_distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Return the calls with a distinct id each, because results refer to calls by id, in any order."""
-    used: set[str] = set()
-    return tuple(msgspec.structs.replace(call, id=make_distinct_id(call.id, used)) for call in calls)
 
 
 def _renumber_blocks(blocks: Any, rounds: int) -> Any:

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.domain.media.parts import get_frames, mark_origin, mark_part
 from holdfast.domain.medium import DATA_FIELDS, Medium, find_medium
-from holdfast.domain.messages import NOTE, ROLES, SYSTEM_ROLES, TEXT_PARTS, Content, Message, Part, ToolCall
+from holdfast.domain.messages import CHAT_PARTS, NOTE, ROLES, SYSTEM_ROLES, TEXT_PARTS, Content, Message, Part, ToolCall
 from holdfast.domain.session import Entry
 from holdfast.errors import InvalidMessage
 
@@ -36,8 +36,6 @@ _AUDIO_FORMATS: Final = {
     "audio/mpeg": "mp3",
 }
 """Name of the format in Chat Completions for each media type of audio that Chat Completions accept."""
-NATIVE: Final = frozenset({"text", "refusal", "image_url", "input_audio", "file", "video_url"})
-"""Types of message parts that exist in Chat Completions."""
 LEFT_OUT: Final = "[a part of type {type} is left out here: this model does not take it]"
 _KEPT: Final = ("cache_control",)
 """Fields of parts from other APIs. Gateways to models of these APIs also read the fields in Chat Completions."""
@@ -54,7 +52,7 @@ def convert_parts(message: Message) -> Message:
     This applies to Anthropic's images and documents, and to the parts of OpenAI's Responses API. A message without such
     parts is returned as the same object.
     """
-    if not isinstance(message.content, tuple) or all(part.type in NATIVE for part in message.content):
+    if not isinstance(message.content, tuple) or all(part.type in CHAT_PARTS for part in message.content):
         return message
     return message.evolve(content=tuple(made for part in message.content for made in _convert_part(part)))
 
@@ -62,7 +60,7 @@ def convert_parts(message: Message) -> Message:
 def _convert_part(part: Part) -> Iterator[Part]:
     source = part.extra.get("source")
     found = read_medium(part)
-    if part.type in NATIVE:
+    if part.type in CHAT_PARTS:
         yield part
     elif part.text is not None:
         yield msgspec.structs.replace(part, type="text") if part.type in TEXT_PARTS else part

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from holdfast.context.fitting import fit_messages
 from holdfast.domain.messages import Message
 from holdfast.domain.profiles import Profile
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Progress, Reasoning, Text, Usage
 from holdfast.models.base import ModelRequest
-from holdfast.models.fitting import fit_messages
 from holdfast.wire.openai import format_arguments, make_function_id, parse_messages, to_chat_message, to_chat_messages
 
 Json = dict[str, Any]

@@ -1,7 +1,7 @@
 """Google's Gemini API: conversion of messages and tools to a `generateContent` request.
 
 Follows the API reference ("Content", "Part", "FunctionCall", "FunctionResponse", "FunctionDeclaration") and the guides
-"Function calling" and "Thought signatures". The dialect (`holdfast.context.dialects.adapt_messages`) decides the order
+"Function calling" and "Thought signatures". The dialect (`holdfast.context.fitting.adapt_messages`) decides the order
 of messages and adds all necessary text, as for Anthropic.
 
 Roles must alternate, so consecutive turns of one role are merged. Function results have a turn of their own: the API
@@ -16,16 +16,15 @@ from typing import Any
 
 from holdfast.context.dialects import (
     FUNCTION_NAME_LENGTH,
-    RECEIVED,
     THINKING,
     Thought,
     find_call_signature,
     find_signature,
-    is_added,
     parse_arguments,
     parse_thoughts,
     to_function_name,
 )
+from holdfast.context.fitting import NO_SIGNATURE, RECEIVED, is_added
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import InvalidRequest
 from holdfast.wire.openai import Media, describe_left_out, read_medium, split_system
@@ -33,9 +32,6 @@ from holdfast.wire.openai import Media, describe_left_out, read_medium, split_sy
 Block = dict[str, Any]
 RETURNED = "[returned by {name}]"
 """Text before the media of a function result. The media come after the result, because the result itself is JSON."""
-SKIP_SIGNATURE = "skip_thought_signature_validator"
-"""Signature for a call that Gemini did not make, from the guide "Thought signatures". Gemini 3 rejects a first call
-without a signature."""
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"})
 
 
@@ -160,7 +156,7 @@ def _convert_calls(calls: Sequence[ToolCall], found: Sequence[Thought]) -> list[
     for at, call in enumerate(calls):
         signature = find_call_signature(call) or signatures.get(call.id)
         if at == 0 and signature is None:
-            signature = sealed[0].sealed if sealed else SKIP_SIGNATURE
+            signature = sealed[0].sealed if sealed else NO_SIGNATURE
         made = {"id": call.id, "name": to_function_name(call.name), "args": parse_arguments(call.arguments)}
         parts.append({"functionCall": made, **({"thoughtSignature": signature} if signature else {})})
     return parts

@@ -1,7 +1,7 @@
 """Content of Anthropic's messages: conversion to and from Holdfast's messages.
 
 Follows the API reference, "Create a Message", and the guides "Handle tool calls", "Extended thinking", "Vision" and "PDF
-support". `holdfast.context.dialects.adapt_messages` decides the order of messages and adds all necessary text; this
+support". `holdfast.context.fitting.adapt_messages` decides the order of messages and adds all necessary text; this
 module only converts the format of messages. Unknown fields of clients are left out, because the API rejects them. Those
 of Anthropic's own replies are sent back.
 """
@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from holdfast.context.dialects import (
-    NATIVE_PARTS,
     THINKING,
     Thought,
     parse_arguments,
@@ -24,6 +23,7 @@ from holdfast.context.dialects import (
     parse_thought,
     to_tool_name,
 )
+from holdfast.context.fitting import NATIVE_PARTS
 from holdfast.domain.messages import SYSTEM_ROLES, Message, Part, ToolCall
 from holdfast.errors import InvalidMessage
 from holdfast.models.codecs.messages.cache import add_cache_marks

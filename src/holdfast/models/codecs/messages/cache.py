@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from holdfast.context.dialects import CLOSING, THINKING
+from holdfast.context.dialects import THINKING
+from holdfast.context.fitting import CLOSING
 from holdfast.context.recalled import is_recalled
 from holdfast.domain.messages import Message
 

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.context.dialects import THINKING, adapt_messages
+from holdfast.context.dialects import THINKING
+from holdfast.context.fitting import adapt_messages
 from holdfast.domain.budget import Budget
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest

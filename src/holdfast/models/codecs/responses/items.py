@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from holdfast.context.fitting import fit_id
 from holdfast.domain.messages import UNSPOKEN_PARTS, Message, Part, ToolCall
 from holdfast.domain.provider_items import (
     CALLS,
@@ -24,7 +25,6 @@ from holdfast.domain.provider_items import (
 from holdfast.errors import InvalidMessage
 from holdfast.models.codecs.responses.ids import Place, is_reference
 from holdfast.models.codecs.responses.tools import INPUT, fit_name, make_function_name, wrap_input
-from holdfast.models.fitting import fit_id
 from holdfast.numbers import is_whole
 from holdfast.wire.openai import convert_parts, describe_left_out, parse_message
 

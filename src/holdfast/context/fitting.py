@@ -1,6 +1,7 @@
-"""Make the messages of a prompt fit the profile of their upstream. This module does no I/O.
+"""Make the messages of a prompt fit what their upstream accepts. This module does no I/O.
 
-Messages are changed in the same way every time, so that prompts keep their beginning and a provider's cache holds.
+Logs and windows do not depend on upstreams. Messages are changed in the same way every time, so that prompts keep their beginning and a
+provider's cache holds. For Anthropic and Gemini, the prompt is adapted when it is built, so that the tokens of added texts are counted.
 """
 
 from __future__ import annotations
@@ -8,24 +9,57 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from operator import is_
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.context.dialects import (
-    CLOSING,
-    OPENING,
-    RECEIVED,
-    SYSTEM_NOTE,
+    THINKING,
+    Dialect,
+    parse_thoughts,
     to_function_name,
     to_tool_name,
     with_object_arguments,
 )
-from holdfast.context.units import EMPTY, add_label, is_blank, with_id
-from holdfast.domain.messages import Content, Message, Part, ToolCall
-from holdfast.domain.profiles import REPLY_FIELDS, Profile
-from holdfast.wire.openai import NATIVE
+from holdfast.context.escaping import format_tag
+from holdfast.context.units import EMPTY, add_label, is_blank, make_distinct_id, with_id
+from holdfast.domain.medium import KINDS
+from holdfast.domain.messages import (
+    CHAT_PARTS,
+    SERVER_TOOL_PARTS,
+    SYSTEM_ROLES,
+    Content,
+    Message,
+    Part,
+    ToolCall,
+)
+from holdfast.domain.profiles import ANTHROPIC, GEMINI, REPLY_FIELDS, Profile
 
+OPENING = "[the conversation begins with the assistant]"
+"""User message that is added before the conversation if the assistant begins it and the upstream requires the user to begin."""
+CLOSING = "[continue]"
+"""User message that is added after the conversation if the assistant ends it and the upstream requires the user to end. Also added between
+two replies that must not be merged."""
+SYSTEM_NOTE = "[a system message at this place of the conversation{tag}]\n"
+"""Prefix of a system message inside the conversation, for upstreams that accept system messages only at the beginning."""
+UNKNOWN_PART = "[a part of type {type}]\n{json}"
+"""Text that replaces a content part that the dialect does not support."""
+RECEIVED = "[received]"
+"""Assistant message that is added between tool results and a user message, for dialects in which turns must alternate."""
+RESERVE = 48
+"""Tokens of a window that are reserved for messages that a dialect may add. With them the window rarely has to be shrunk again."""
+_NATIVE_IN: dict[str, frozenset[str]] = {
+    **dict.fromkeys(SERVER_TOOL_PARTS, frozenset({"assistant"})),
+    "search_result": frozenset({"user", "tool"}),
+    "container_upload": frozenset({"user", "assistant"}),
+    "tool_reference": frozenset({"tool"}),
+    "browser_state": frozenset({"tool"}),
+}
+"""Block types that only Anthropic has, with the roles of the messages in which Anthropic accepts them."""
+NATIVE_PARTS = frozenset(_NATIVE_IN)
+"""Block types that only Anthropic has. They are sent to Anthropic unchanged."""
 NO_OUTPUT: Final = "(no output)"
 """Text that replaces a blank result of a tool."""
 NO_SIGNATURE: Final = "skip_thought_signature_validator"
@@ -51,50 +85,112 @@ Sent = tuple[Message, tuple[int, ...]]
 """A message of a request, and the indexes of the prompt's messages that it is made of; none if it was added."""
 
 
+_OPENED: Final = Message(role="user", content=OPENING)
+_GO_ON: Final = Message(role="user", content=CLOSING)
+_RECEIVED: Final = Message(role="assistant", content=RECEIVED)
+
+
+def is_added(message: Message) -> bool:
+    """Return True if this module added this message object. A client's message with the same text is not recognised as added."""
+    return message is _OPENED or message is _GO_ON or message is _RECEIVED
+
+
+def adapt_messages(messages: Sequence[Message], dialect: Dialect, marker: str = "") -> list[Message]:
+    """Return a conversation in the form that a provider's own API requires. OpenAI accepts every conversation unchanged.
+
+    Args:
+        messages: The conversation, without the system prompt.
+        dialect: The provider's dialect.
+        marker: As in `fit_messages`.
+    """
+    if dialect == "openai":
+        return list(messages)
+    profile = ANTHROPIC if dialect == "anthropic" else GEMINI
+    return [message for message, _ in fit_messages(messages, profile, marker=marker)]
+
+
 def fit_messages(
-    messages: Sequence[Message], profile: Profile | None, model: Any = None, declared: Collection[Any] = ()
+    messages: Sequence[Message],
+    profile: Profile | None,
+    model: Any = None,
+    declared: Collection[Any] = (),
+    marker: str = "",
 ) -> list[Sent]:
-    """Return the messages that are sent for a prompt to an upstream with Chat Completions.
+    """Return the messages that are sent for a prompt to an upstream.
 
     No text is lost. The same prompt always becomes the same messages, and a longer one begins like the shorter one.
 
     Args:
-        messages: The prompt.
+        messages: The prompt. For a native API, a conversation that has only system messages is one of the user.
         profile: What the upstream accepts. None: all that Chat Completions allow.
         model: Name of the model at the upstream. Routers to Claude accept media in results. Encrypted reasoning of OpenAI goes to no
             other vendor's models.
         declared: Names of the tools of the request. A model may have called others, with names that no upstream accepts.
+        marker: The session's marker, for labels of system messages inside the conversation; see `holdfast.context.escaping`.
     """
-    if "claude" in str(model).lower() or (profile is not None and profile.media_in_results):
+    takes_media = profile is not None and (profile.is_native or profile.media_in_results)
+    if takes_media or "claude" in str(model).lower():
         given: list[Sent] = [(one, (at,)) for at, one in enumerate(messages)]
     else:
         given = move_media_after_results(messages)
     if profile is None:
         return given
     given = _fit_rounds(given, profile)
-    fitted: list[Sent] = []
-    last, leading = "system", True
-    each = _fit_each([message for message, _ in given], profile, model, declared)
-    for one, (_, sources) in zip(each, given, strict=True):
-        message = one
-        if profile.template:
-            leading = leading and message.role == "system"
-            if message.role == "system" and not (leading and profile.system):
-                content = message.content if leading else add_label(message.content, SYSTEM_NOTE.format(tag=""))
-                message = message.evolve(role="user", content=content)
-            if message.role == "assistant" and last == "system":
-                fitted.append((Message(role="user", content=OPENING), ()))
-            elif message.role == "user" and last == "tool":
-                fitted.append((Message(role="assistant", content=RECEIVED), ()))
-            elif fitted and message.role == last != "tool" and not fitted[-1][0].tool_calls:  # results follow calls
-                merged, earlier = fitted.pop()
-                fitted.append((_merge(merged, message), earlier + sources))
-                continue
-            last = message.role
-        fitted.append((message, sources))
+    front = sum(1 for _ in takewhile(lambda sent: sent[0].role in SYSTEM_ROLES, given))
+    if profile.is_native:
+        front = front if front < len(given) else 0
+        each = _fit_each_natively([message for message, _ in given], profile, front)
+    else:
+        each = _fit_each([message for message, _ in given], profile, model, declared)
+    sent = ((one, sources) for one, (_, sources) in zip(each, given, strict=True))
+    fitted = _order_turns(sent, profile, front, marker) if profile.template else list(sent)
     if profile.ends_with_user and fitted and fitted[-1][0].role == "assistant":
-        fitted.append((Message(role="user", content=CLOSING), ()))
+        fitted.append((_GO_ON, ()))
     return fitted
+
+
+def _order_turns(given: Iterable[Sent], profile: Profile, front: int, marker: str) -> list[Sent]:
+    """Return the messages with roles as in a template, and those between them that the upstream requires.
+
+    Anthropic treats consecutive replies as one turn, and requires that a turn with signed reasoning begins with that reasoning.
+
+    Args:
+        given: The messages.
+        profile: What the upstream accepts.
+        front: Number of the system messages at the beginning.
+        marker: As in `fit_messages`.
+    """
+    ordered: list[Sent] = []
+    last = "system"
+    for at, (one, sources) in enumerate(given):
+        message = one
+        if message.role in SYSTEM_ROLES and not (at < front and profile.system):
+            note = SYSTEM_NOTE.format(tag=format_tag(marker))
+            content = message.content if at < front else add_label(message.content, note)
+            message = message.evolve(role="user", content=content)
+        if (added := _find_separator(message, last, profile)) is not None:
+            ordered.append((added, ()))
+        elif not profile.is_native and ordered and message.role == last != "tool" and not ordered[-1][0].tool_calls:
+            merged, earlier = ordered.pop()  # not a reply with calls, because results follow calls
+            ordered.append((_merge(merged, message), earlier + sources))
+            continue
+        ordered.append((message, sources))
+        last = message.role
+    return ordered
+
+
+def _find_separator(message: Message, last: str, profile: Profile) -> Message | None:
+    """Return the message that must stand before a message, after one with the role `last`; None if there is none."""
+    if message.role == "assistant" and last in SYSTEM_ROLES:
+        return _OPENED
+    if message.role == "user" and last == "tool" and profile.answers_results:
+        return _RECEIVED
+    is_second = profile.name == "anthropic" and message.role == last == "assistant"
+    return _GO_ON if is_second and _is_signed(message) else None
+
+
+def _is_signed(message: Message) -> bool:
+    return any(thought.is_signed_by("anthropic") for thought in parse_thoughts(message))
 
 
 def move_media_after_results(messages: Iterable[Message]) -> list[Sent]:
@@ -111,13 +207,82 @@ def move_media_after_results(messages: Iterable[Message]) -> list[Sent]:
             if moved:
                 converted.append((Message(role="user", content=tuple(moved)), results))
                 moved, results = [], ()
-        elif isinstance(message.content, tuple) and (parts := [part for part in message.media if part.type in NATIVE]):
+        elif isinstance(message.content, tuple) and (
+            parts := [part for part in message.media if part.type in CHAT_PARTS]
+        ):
             texts = [part for part in message.content if part not in parts]
             moved += [Part("text", FROM_RESULT.format(id=message.tool_call_id)), *parts]
             results += (at,)
             message = message.evolve(content=(*texts, Part("text", SHOWN_AFTER)))  # noqa: PLW2901 - the converted message
         converted.append((message, (at,)))
     return [*converted, (Message(role="user", content=tuple(moved)), results)] if moved else converted
+
+
+def _fit_ids(messages: Iterable[Message], profile: Profile) -> Iterator[Message]:
+    """Yield the messages with ids of calls that the upstream accepts. A result gets the id of its call.
+
+    Some recorded conversations use an id several times.
+    """
+    used: set[str] = set()
+    known: dict[str, str] = {}
+    for message in messages:
+        if message.tool_calls:
+            known = {call.id: _fit_id(call.id, profile, used) for call in message.tool_calls}
+            calls = tuple(with_id(call, known[call.id]) for call in message.tool_calls)
+            yield message if all(map(is_, calls, message.tool_calls)) else message.evolve(tool_calls=calls)
+        elif message.tool_call_id is not None:
+            found = known.get(message.tool_call_id) or _fit_id(message.tool_call_id, profile, set())
+            yield message if found == message.tool_call_id else message.evolve(tool_call_id=found)
+        else:
+            yield message
+
+
+def _fit_id(call_id: str, profile: Profile, used: set[str]) -> str:
+    if profile.is_native:
+        plain = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:56] or "call"
+        return make_distinct_id(plain if profile.name == "anthropic" else call_id, used)
+    fitted = fit_id(call_id, nine=profile.nine, longest=profile.id_length)
+    if not profile.distinct_ids:
+        return fitted
+    return fit_id(make_distinct_id(fitted, used), nine=profile.nine, longest=profile.id_length)
+
+
+# -- native APIs ---------------------------------------------------------------------
+
+
+def _fit_each_natively(messages: Sequence[Message], profile: Profile, front: int) -> Iterator[Message]:
+    """Yield each message with replacements for what a native API does not support, except for those of the system at the beginning.
+
+    Unsupported parts are converted to text, and arguments of calls to JSON objects.
+    """
+    yield from messages[:front]
+    for message in _fit_ids(messages[front:], profile):
+        role = "user" if message.role in SYSTEM_ROLES else message.role
+        content = message.content
+        if isinstance(content, tuple) and any(_is_unsupported(part, role, profile) for part in content):
+            content = tuple(_to_text_part(part) if _is_unsupported(part, role, profile) else part for part in content)
+        if message.role == "user" and is_blank(content):
+            content = EMPTY
+        calls = tuple(map(with_object_arguments, message.tool_calls)) if message.tool_calls else ()
+        if content is message.content and all(map(is_, calls, message.tool_calls)):
+            yield message
+        else:
+            yield message.evolve(content=content, tool_calls=calls)
+
+
+def _is_unsupported(part: Part, role: str, profile: Profile) -> bool:
+    if part.text is not None or part.type in KINDS:
+        return False
+    if part.type in THINKING:
+        return role != "assistant"
+    return profile.name != "anthropic" or role not in _NATIVE_IN.get(part.type, ())
+
+
+def _to_text_part(part: Part) -> Part:
+    return Part("text", UNKNOWN_PART.format(type=part.type, json=msgspec.json.encode(part.extra).decode()))
+
+
+# -- Chat Completions ------------------------------------------------------------------
 
 
 def _fit_rounds(messages: list[Sent], profile: Profile) -> list[Sent]:
@@ -157,14 +322,12 @@ def _fit_each(
     """Yield each message with the fields, ids and content that the upstream accepts."""
     # The current round of tools begins after the user's last message.
     current = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "user"), -1) + 1
-    for at, message in enumerate(messages):
-        result_of = message.tool_call_id
+    for at, message in enumerate(_fit_ids(messages, profile)):
         if (
             type(message.content) is str
             and message.role in ("user", "assistant", "system", "tool")
             and not (message.tool_calls or message.extra or message.name is not None)
             and (profile.blank or (message.content and not message.content.isspace()))
-            and (result_of is None or fit_id(result_of, nine=profile.nine) == result_of)
         ):
             yield message  # nearly every message of a long prompt
         else:
@@ -191,9 +354,7 @@ def _fit_message(given: Message, profile: Profile, model: Any, declared: Collect
     name = given.name
     if name is not None and not (profile.names and _NAME.fullmatch(name)):
         name, content = None, add_label(content, f"{name}: ")
-    result_of = None if given.tool_call_id is None else fit_id(given.tool_call_id, nine=profile.nine)
-    fields = {"content": content, "tool_calls": calls, "tool_call_id": result_of, "name": name, "extra": extra}
-    return given.evolve(role=role, **fields)
+    return given.evolve(role=role, content=content, tool_calls=calls, name=name, extra=extra)
 
 
 def _read_content(message: Message, profile: Profile) -> Content:
@@ -236,7 +397,6 @@ def _has_foreign_details(details: Any, model: Any) -> bool:
 
 
 def _fit_call(call: ToolCall, profile: Profile, declared: Collection[Any], *, sign: bool) -> ToolCall:
-    call = with_id(call, fit_id(call.id, nine=profile.nine))
     changed: dict[str, Any] = {}
     extra = {name: value for name, value in call.extra.items() if name not in _OF_CALLS or name in profile.fields}
     if sign and "thought_signature" in profile.required and "thought_signature" not in str(extra.get("extra_content")):
