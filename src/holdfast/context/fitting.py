@@ -238,9 +238,6 @@ def _fit_ids(messages: Iterable[Message], profile: Profile) -> Iterator[Message]
 
 
 def _fit_id(call_id: str, profile: Profile, used: set[str]) -> str:
-    if profile.is_native:
-        plain = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:56] or "call"
-        return make_distinct_id(plain if profile.name == "anthropic" else call_id, used)
     fitted = fit_id(call_id, nine=profile.nine, longest=profile.id_length)
     if not profile.distinct_ids:
         return fitted
