@@ -293,7 +293,7 @@ def _fit_rounds(messages: list[Sent], profile: Profile) -> list[Sent]:
     for message, sources in messages:
         if message.tool_calls:
             for at, call in enumerate(message.tool_calls):
-                first = {} if at == 0 else {"content": None, "extra": {}}
+                first: dict[str, Any] = {} if at == 0 else {"content": None, "extra": {}}
                 waiting[call.id] = (message.evolve(tool_calls=(call,), **first), sources)
         else:
             if message.tool_call_id in waiting:
