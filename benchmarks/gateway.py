@@ -30,7 +30,11 @@ CONNECTIONS = 4
 SECONDS = 4.0
 """Duration of each measurement. A session moves its frontier about once in 50 requests here, which takes longer than other
 requests. A shorter run of a faster candidate includes such requests while that of a slower one does not, so p99 is not comparable."""
+FULL_SESSIONS = 20
+"""Sessions of `FULL` entries: few enough to be in the cache after the first requests, and enough to grow slowly."""
 STRATEGY = "digest"
+WHOLE = "none"
+"""Strategy of the gateway that sends the whole log, without recall."""
 DIRECT = "upstream alone"
 NEW = "a new session for each request"
 """Name of the row in which the gateway has no history to add, like a proxy without memory; it still stores every message."""
@@ -50,8 +54,15 @@ async def _measure_table(run: Run, folder: Path, name: str, where: str, notes: t
         text = format_configuration(upstream)
         store = f"sqlite:///{folder}/gateway.db"
         counts = await _fill_store(run, text, store, [SHORT, FULL, run.longest])
-        async with start_gateway(folder, text, store) as gateway, start_proxy(folder, upstream) as proxy:
-            targets = _make_targets(upstream, gateway, proxy, counts)
+        whole, of_whole = folder / WHOLE, format_configuration(upstream, f"strategy: {WHOLE}, recall: false")
+        whole.mkdir()
+        await _fill_store(run, text, f"sqlite:///{whole}/gateway.db", [SHORT, FULL])
+        async with (
+            start_gateway(folder, text, store) as gateway,
+            start_gateway(whole, of_whole, f"sqlite:///{whole}/gateway.db") as whole_gateway,
+            start_proxy(folder, upstream) as proxy,
+        ):
+            targets = _make_targets(upstream, gateway, whole_gateway, proxy, counts)
             rows, drive = await _measure_rows(run, targets)
     delete_files(folder, "gateway*")
     notes = (*notes, _PROXY_NOTE if proxy else format_missing(LITELLM))
@@ -72,7 +83,7 @@ _COLUMNS = [
     Column("requests_ratio", "requests/s vs. LiteLLM", format_ratio),
 ]
 _NOTES = (
-    f"{STRATEGY}, {BUDGET:,} tokens. Each request has a session id and one message; the gateway sends the working set upstream.",
+    f"{STRATEGY}, {BUDGET:,} tokens; {WHOLE}: the whole log, without recall. Each request has a session id and one message.",
     f"{SHORT} entries: each request goes to another session. {FULL} entries: the prompt fills the budget. Sessions grow while measured.",
 )
 _PROXY_NOTE = (
@@ -85,10 +96,13 @@ Target = tuple[str, int, int]
 """URL, session length and number of sessions."""
 
 
-def _make_targets(upstream: str, gateway: str, proxy: str | None, counts: Mapping[int, int]) -> dict[str, Target]:
+def _make_targets(
+    upstream: str, gateway: str, whole_gateway: str, proxy: str | None, counts: Mapping[int, int]
+) -> dict[str, Target]:
     """Return the targets by the names of their rows."""
     targets = {DIRECT: (upstream, 0, 1), NEW: (gateway, 0, sys.maxsize)}
     targets |= {f"{length:,} entries": (gateway, length, counts[length]) for length in counts}
+    targets |= {f"{length:,} entries, {WHOLE}": (whole_gateway, length, counts[length]) for length in (SHORT, FULL)}
     if proxy is not None:
         targets[describe_version()] = (proxy, 0, 1)
     return targets
@@ -101,7 +115,7 @@ async def _measure_rows(run: Run, targets: Mapping[str, Target]) -> tuple[list[d
     all_clients: dict[str, list[Report]] = {name: [] for name in targets}
     start = dict.fromkeys(targets, 0)
     for what, (url, length, sessions) in targets.items():
-        warm_up = await drive(url, length, range(min(sessions, CONNECTIONS)), 1, 0.5)
+        warm_up = await drive(url, length, range(min(sessions, FULL_SESSIONS)), 1, 0.5)
         start[what] = warm_up.requests % max(1, sessions - CONNECTIONS)
         report(f"gateway: {what}")
     for _ in range(1 if run.quick else 2):
@@ -144,17 +158,17 @@ def _make_row(what: str, one_client: list[Report], all_clients: list[Report], ba
 # -- the processes -----------------------------------------------------------
 
 
-def format_configuration(upstream: str) -> str:
-    """Return the configuration file of a gateway in front of an upstream."""
+def format_configuration(upstream: str, context: str = f"strategy: {STRATEGY}, budget: {BUDGET}") -> str:
+    """Return the configuration file of a gateway in front of an upstream, with the settings `context`."""
     llm = f"{{base_url: '{upstream}/v1', model: gpt-4o, api_key: unused, context_window: 2000000}}"
-    return f"llms: {{default: {llm}}}\ncontext: {{strategy: {STRATEGY}, budget: {BUDGET}}}\n"
+    return f"llms: {{default: {llm}}}\ncontext: {{{context}}}\n"
 
 
 async def _fill_store(run: Run, text: str, store: str, lengths: list[int]) -> dict[int, int]:
     """Store sessions of each length with their views; return the number of sessions by length."""
     roster = build_roster(config.load(text, env={}))
     roster.context = make_settings(STRATEGY, BUDGET)
-    counts = dict(zip(lengths, (1_500 if run.quick else 5_000, CONNECTIONS, CONNECTIONS), strict=True))
+    counts = dict(zip(lengths, (1_500 if run.quick else 5_000, FULL_SESSIONS, CONNECTIONS), strict=False))
     async with Holdfast(store, roster=roster) as hf:
         for length, count in counts.items():
             report(f"gateway: {count:,} sessions of {length:,}")

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from benchmarks.corpus import make_roster
 from benchmarks.gateway import format_configuration, start_gateway, start_upstream
 from benchmarks.http import PATH
+from benchmarks.litellm_proxy import describe_version, start_proxy
 from benchmarks.peers import BUDGET
 from benchmarks.run import Run, delete_files
 from benchmarks.tables import Column, Figure, Table, format_count, format_duration
@@ -53,7 +54,7 @@ async def measure(run: Run) -> list[Table]:
         text, store = format_configuration(upstream), f"sqlite:///{run.folder}/gateway.db"
         lengths = run.select_lengths(LENGTHS) + ([run.longest] if run.longest < LENGTHS[1] else [])
         await _fill_store(run, store, lengths)
-        async with start_gateway(run.folder, text, store) as gateway:
+        async with start_gateway(run.folder, text, store) as gateway, start_proxy(run.folder, upstream) as proxy:
             for count in OPEN:
                 direct = await _drive_clients(upstream, 0, count, run)
                 rows.append(_make_row(DIRECT, count, direct, direct))
@@ -64,6 +65,9 @@ async def measure(run: Run) -> list[Table]:
                             f"{length:,} entries", count, await _drive_clients(gateway, length, count, run), direct
                         )
                     )
+                if proxy is not None:
+                    replies = await _drive_clients(proxy, LENGTHS[0], count, run)
+                    rows.append(_make_row(describe_version(), count, replies, direct))
     delete_files(run.folder, "gateway*")
     title = f"Open streams: replies of {CHUNKS} chunks over {SECONDS:g} s, one client per stream"
     longest = max(lengths)

@@ -237,39 +237,63 @@ def list_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str
     return _merge_runs(_iter_decisions(window, strategy, refused))
 
 
+class Tally:
+    """Tokens of the first units of a window, which stay the same while units are only added at its end."""
+
+    def __init__(self) -> None:
+        self.units = 0
+        self.sums = defaultdict[str, int](int)
+        self.in_log = self.last = self.before = self.unseen = 0
+
+    def copy(self) -> Tally:
+        """Return a copy that can count further units."""
+        made = Tally()
+        made.__dict__.update(self.__dict__, sums=self.sums.copy())
+        return made
+
+    def add(self, window: Window, unit: Unit, decision: str, frontier: int, refused: Mapping[int, str]) -> None:
+        """Count the next unit."""
+        self.units += 1
+        outside, cuts = window.outside, window.cuts
+        for entry in unit.entries:
+            if entry.seq > frontier and (gap := entry.total - entry.tokens - self.last) > 0:
+                self.unseen += gap
+            self.in_log += entry.tokens
+            if outside and entry.seq < outside.before:
+                self.before += entry.tokens
+            self.last = max(self.last, entry.total)
+            cut = cuts.get(entry.seq) if cuts else None
+            if refused and entry.seq in refused:
+                self.sums["refused"] += entry.tokens
+            elif cut and not cut.whole:
+                self.sums["cleared" if cut.cleared else "cut"] += cut.tokens
+            else:
+                self.sums[decision] += entry.tokens
+
+
 def sum_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE) -> dict[str, int]:
     """Return the total tokens of each kind of decision. The arguments are those of `list_decisions`."""
-    sums, in_log, last, outside = defaultdict[str, int](int), 0, 0, window.outside
-    before = unseen_within = 0
-    frontier = _find_frontier(window)
-    cuts = {seq: cut for seq, cut in window.cuts.items() if not cut.whole}
-    for unit, decision, _ in _list_sent_units(window, strategy):
-        for entry in unit.entries:
-            tokens, total = entry.tokens, entry.total
-            if (gap := total - tokens - last) > 0 and entry.seq > frontier:
-                unseen_within += gap
-            in_log += tokens
-            if outside and entry.seq < outside.before:
-                before += tokens
-            last = max(last, total)
-            if refused and entry.seq in refused:
-                sums["refused"] += tokens
-            elif cuts and (cut := cuts.get(entry.seq)):
-                sums["cleared" if cut.cleared else "cut"] += cut.tokens
-            else:
-                sums[decision] += tokens
-    unseen = outside.total - before if outside else 0
+    outside, frontier = window.outside, _find_frontier(window)
+    tally = Tally() if refused or window.tally is None else window.tally
+    sent = _list_sent_units(window, strategy, tally.units)
+    for unit, decision, _ in sent[:-1]:
+        tally.add(window, unit, decision, frontier, refused)
+    window.tally = None if refused else tally
+    tally = tally.copy()
+    for unit, decision, _ in sent[-1:]:  # the newest one may still grow
+        tally.add(window, unit, decision, frontier, refused)
+    unseen = outside.total - tally.before if outside else 0
     start = outside.before if outside else 0
     passed = sum(one.tokens for one in window.left_out if start <= one.first < frontier)
-    left = last - in_log - unseen - unseen_within - passed
-    beyond = window.beyond.total - last if window.beyond else 0
+    left = tally.last - tally.in_log - unseen - tally.unseen - passed
+    beyond = window.beyond.total - tally.last if window.beyond else 0
     for name, tokens in (
         ("compacted" if window.compaction or window.summary else "evicted", left),
-        ("evicted", unseen + unseen_within + beyond + passed),
+        ("evicted", unseen + tally.unseen + beyond + passed),
     ):
         if tokens > 0:
-            sums[name] += tokens
-    return dict(sums)
+            tally.sums[name] += tokens
+    return dict(tally.sums)
 
 
 # -- helpers -----------------------------------------------------------------
@@ -375,13 +399,13 @@ SUMMARIZED = "summarized"
 """Reason for entries that a model's summary replaces. Entries that a digest replaces have the reason "condensed"."""
 
 
-def _list_sent_units(window: Window, strategy: Strategy) -> list[tuple[Unit, DecisionKind, str]]:
-    """Return every unit that is sent, with the decision about it and the reason."""
+def _list_sent_units(window: Window, strategy: Strategy, start: int = 0) -> list[tuple[Unit, DecisionKind, str]]:
+    """Return every unit that is sent, from number `start` on, with the decision about it and the reason."""
     anchor = window.anchor if window.anchored else None
     chosen = STRATEGIES[strategy.name].chosen if strategy.choose is not None else ""
     before = len(window.head) if chosen else 0
     decided: list[tuple[Unit, DecisionKind, str]] = []
-    for number, unit in enumerate((*window.head, *window.units)):
+    for number, unit in enumerate([*window.head, *window.units][start:], start):
         entries = unit.entries
         first = entries[0].seq
         if first == anchor:

@@ -196,6 +196,7 @@ class Window:
         left_out: the newest units that no prompt contains, oldest first, at most `LEFT_OUT_EXPLAINED`.
         analysed: cached analyses of units by the `seq` of their first entry. Windows derived from each other share it.
         refused: by `seq` of a refused message, the refusal of each upstream, by the upstream's name.
+        tally: what `holdfast.context.explain` has counted of its first units; None: nothing.
     """
 
     def __init__(self, room: Room, *, anchor: int | None = None, anchored: bool = True) -> None:
@@ -218,6 +219,7 @@ class Window:
         self.refused: Mapping[int, Mapping[str, Refusal]] = {}
         self.analysed: dict[int, Any] = {}
         self._sizes: list[int] = []
+        self.tally: Any = None
         self._said: list[Message] | None = None
         self._front: tuple[list[Message], int] = ([], 0)
         """The messages that are sent before the tail, and how many messages of the tail are already among them."""
@@ -588,5 +590,5 @@ class Window:
 
     def _with(self, **changes: Any) -> Window:
         window = Window(self.room, anchor=self.anchor, anchored=self.anchored)
-        window.__dict__.update(self.__dict__, _said=None, **changes)
+        window.__dict__.update(self.__dict__, _said=None, tally=None, **changes)
         return window

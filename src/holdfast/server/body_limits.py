@@ -79,15 +79,16 @@ async def read_bytes(request: Request, most: int, what: str) -> bytes:
         raise TooLarge(f"the body is larger than {most} bytes, {what}")
     pieces, size = list[bytes](), 0
     seconds = BODY_SECONDS * (1 + declared / _BYTES_OF_TIME)
-    with anyio.move_on_after(seconds) as waiting:
-        async for piece in request.stream():
-            size += len(piece)
-            if size > most:
-                raise TooLarge(f"the body is larger than {most} bytes, {what}")
-            pieces.append(piece)
-    if waiting.cancelled_caught:
+    try:
+        async with asyncio.timeout(seconds):
+            async for piece in request.stream():
+                size += len(piece)
+                if size > most:
+                    raise TooLarge(f"the body is larger than {most} bytes, {what}")
+                pieces.append(piece)
+    except TimeoutError:
         message = f"the body did not arrive within {seconds:.3g} s"
-        raise Refused(408, "request_timeout", message, connection="close")
+        raise Refused(408, "request_timeout", message, connection="close") from None
     return b"".join(pieces)
 
 

@@ -7,6 +7,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
@@ -98,9 +99,16 @@ class Call:
         except UnicodeDecodeError as exc:
             raise errors.InvalidRequest(f"the path contains {value!r}, which is not percent-encoded UTF-8") from exc
 
+    @cached_property
+    def _headers(self) -> dict[bytes, list[str]]:
+        found: dict[bytes, list[str]] = {}
+        for name, value in self.request.scope["headers"]:
+            found.setdefault(name, []).append(value.decode("latin-1"))
+        return found
+
     def get_header(self, name: str) -> str | None:
         """Return the value of a header, or None if the header is missing. Raise `InvalidRequest` if the header is repeated."""
-        values = self.request.headers.getlist(name)
+        values = self._headers.get(name.lower().encode(), ())
         if len(values) > 1:
             raise errors.InvalidRequest(f"the header {name} is sent {len(values)} times; send it once", param=name)
         return values[0] if values else None

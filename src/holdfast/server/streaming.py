@@ -310,8 +310,11 @@ class Client:
     async def _wait_for_disconnect(self) -> None:
         """Wait until the client has disconnected. In a stream, send a keep-alive whenever nothing was sent for a while."""
         every = self._streams.keep_alive if self._is_streamed else 0
+        while not every:
+            if (await self._request.receive())["type"] == "http.disconnect":
+                return
         while True:
-            with anyio.CancelScope(deadline=self._last + every if every else math.inf):
+            with anyio.CancelScope(deadline=self._last + every):
                 while (await self._request.receive())["type"] != "http.disconnect":
                     pass
                 return
