@@ -386,7 +386,7 @@ class _Explained(NamedTuple):
 
 
 _reads: Final = weakref.WeakKeyDictionary[HoldfastSession, Sequence[_Read]]()
-"""What the current runs have read from each session, oldest first."""
+"""Items that the current runs have read from each session, oldest first."""
 
 
 def _remember(session: HoldfastSession, read: _Read) -> None:

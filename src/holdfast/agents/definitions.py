@@ -221,7 +221,7 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     branch: str = ""
     """Path of an agent that answers in parallel with others: names of workflows and agents from the root to this agent, joined by dots."""
     recalls: Mapping[RecalledKind, RecallSettings] = {}
-    """What may be recalled, with or without an agent; see `Agent.recalls`."""
+    """Content that may be recalled, with or without an agent; see `Agent.recalls`."""
     memory_files: MemoryFileSettings = MemoryFileSettings()
 
     @cached_property

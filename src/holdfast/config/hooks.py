@@ -46,7 +46,7 @@ class Redaction(Settings, frozen=True, kw_only=True):
 
 
 class SecretGuard(Settings, frozen=True, kw_only=True):
-    """What happens with a credential that `redaction` has not replaced.
+    """Treatment of a credential that `redaction` has not replaced.
 
     All built-in rules that find credentials apply, and the patterns of `redaction`, even if redaction is disabled.
     """

@@ -54,7 +54,7 @@ class LLM(Settings, frozen=True, kw_only=True):
     api_key: Secret | None = None
     """API key of the provider. Unset: the variable `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`, but only if `base_url` is also unset."""
     profile: ProfileName | None = None
-    """What the upstream accepts (docs/upstreams.md). Unset: the profile of the address, or else `generic`. Only for the API `chat`."""
+    """Rules of the upstream (docs/upstreams.md). Unset: the profile of the address, or else `generic`. Only for the API `chat`."""
     context_window: Tokens | None = None
     """Size of the context window in tokens. Unset: the size that Holdfast knows for this model."""
     count: Literal["local", "provider"] = "local"

@@ -1,4 +1,4 @@
-"""What upstreams accept, as data: one table for all providers.
+"""Rules of upstreams as data: one table for all providers.
 
 OpenAI's own rules are the loosest ones. Other providers and chat templates refuse requests that OpenAI accepts, and a refused history makes
 each later request of its session fail. `holdfast.context.fitting` makes a prompt fit a profile, `holdfast.media.outgoing` describes the
@@ -30,7 +30,7 @@ KINDS_TAKEN: Final[frozenset[Kind]] = frozenset(KINDS.values())
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """What one kind of upstream accepts."""
+    """Rules of one kind of upstream."""
 
     name: ProfileName | Literal["anthropic", "custom"]
     is_native: bool = False

@@ -62,7 +62,7 @@ class ModelRequest(NamedTuple):
     fields: Mapping[str, Any]
     """All other fields of the Chat Completions request, such as `model` and `tools`."""
     profile: Profile | None = None
-    """What the upstream accepts, with what its refusals have shown. None: what its client knows."""
+    """Rules of the upstream, with those learned from its refusals. None: the rules that its client knows."""
 
 
 @asynccontextmanager

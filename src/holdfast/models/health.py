@@ -54,7 +54,7 @@ class Upstream:
         self._until: int | None = None
         self._probe: Call | None = None
         self._learned: dict[str, dict[str, _Lesson]] = {}
-        """What refusals have shown, by model and field of its profile."""
+        """Rules learned from refusals, by model and field of its profile."""
 
     def is_available(self, now: int) -> bool:
         """Return True if the upstream may be called. `now` is in milliseconds since the epoch."""

@@ -17,7 +17,7 @@ OWN_HEADERS: Final = frozenset(
 """Headers that describe a client's own connection or body. They are removed when the other headers of a client are passed on."""
 SECRET_HEADERS: Final = frozenset({"api-key", "authorization", "cookie", "x-api-key", "x-goog-api-key"})
 _EXCESS: Final = re.compile(r"(?:(?<=/v1)(?:/v1)+)?(?:/chat/completions|/responses)?/*$")
-"""What a base URL may have too much at its end: a second `/v1`, the path of a call, and slashes."""
+"""Ends of base URLs that are left out: a second `/v1`, the path of a call, and slashes."""
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 

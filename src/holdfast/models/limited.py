@@ -65,7 +65,7 @@ class LimitedModel(DeltaModel):
 
     @property
     def profile(self) -> Profile | None:
-        """What the model's upstream accepts, or None if its client has no profile."""
+        """Rules of the model's upstream; None if its client has no profile."""
         return get_profile(self.model)
 
     def stream_deltas(

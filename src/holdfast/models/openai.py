@@ -49,7 +49,7 @@ class OpenAIModel(UpstreamClient):
         self.profile = find_profile(base_url)
         if profile:
             self.profile = msgspec.structs.replace(PROFILES[profile], chosen_by="profile")
-        """What the upstream accepts."""
+        """Rules of the upstream."""
         # Most servers have the API below `/v1`, and some at their root: a 404 of an address without a path shows which.
         self._bare, self._versioned = where + self._path, f"{where}/v1{self._path}"
         self._may_lack_version = url == self._bare

@@ -21,7 +21,7 @@ class ErrorDetails(Answer):
     """Details of an error."""
 
     message: str
-    """What is wrong and how to fix it."""
+    """The mistake, and how to fix it."""
     type: str
     """`invalid_request_error`, `rate_limit_error` or `server_error`."""
     param: str | None
@@ -49,7 +49,7 @@ class AnthropicErrorDetails(Answer):
     type: str
     """`invalid_request_error`, `not_found_error`, `overloaded_error`, …, depending on the status."""
     message: str
-    """What is wrong and how to fix it."""
+    """The mistake, and how to fix it."""
     param: str | None
     """Name of the field, parameter or header with the error."""
     details: AnthropicErrorCode
@@ -91,7 +91,7 @@ class ReplyFailure(Answer):
     code: str
     """Error code."""
     message: str
-    """What happened."""
+    """Description of the event."""
 
 
 class FailedModel(Answer):

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from holdfast.agents import Llm
 from holdfast.domain.activity import FINE, HOURLY, ActivityCounts, ActivityFigures
 from holdfast.domain.objects import Answer, Count, Request, Time, json_schema, make_object
 from holdfast.errors import InvalidRequest
@@ -112,7 +113,7 @@ async def read_activity(call: Call, query: ActivityQuery) -> Activity:
 
 
 class ModelStatus(Answer, kw_only=True):
-    """What the upstream of an llm accepts."""
+    """An llm, and the profile of its upstream."""
 
     name: str
     """Name in `llms`."""
@@ -126,19 +127,10 @@ class ModelStatus(Answer, kw_only=True):
     """The changes of the profile that this server has learned from refusals, each with the status and code of the refusal."""
 
 
-def _list_models(call: Call) -> list[ModelStatus]:
+def _describe_model(call: Call, name: str, llm: Llm) -> ModelStatus:
     roster, now = call.hf.roster, call.hf.clock()
-    profiles = {name: roster.find_profile(llm, now) for name, llm in roster.llms.items()}
-    return [
-        ModelStatus(
-            name=name,
-            model=llm.model,
-            profile=profiles[name].name,
-            chosen_by=profiles[name].chosen_by,
-            learned=roster.describe_learned(llm, now),
-        )
-        for name, llm in roster.llms.items()
-    ]
+    profile, learned = roster.find_profile(llm, now), roster.describe_learned(llm, now)
+    return ModelStatus(name=name, model=llm.model, profile=profile.name, chosen_by=profile.chosen_by, learned=learned)
 
 
 class Status(Answer, kw_only=True):
@@ -152,7 +144,7 @@ class Status(Answer, kw_only=True):
     activity: Activity
     """Turns, model calls and tokens over time. Counts of other servers with the same database appear a minute late."""
     models: list[ModelStatus]
-    """What the upstreams of this server accept."""
+    """The llms of this server, with their profiles."""
 
 
 @routes.add("GET", "/v1/status", "shared")
@@ -165,5 +157,5 @@ async def read(call: Call, query: ActivityQuery) -> Status:
         index=None if call.hf.index is None else await call.hf.index.status(),
         retention=await read_retention(call),
         activity=await read_activity(call, query),
-        models=_list_models(call),
+        models=[_describe_model(call, name, llm) for name, llm in call.hf.roster.llms.items()],
     )

@@ -33,7 +33,7 @@ class Compacted(NamedTuple):
     text: str
     """Text about the messages that the item replaces."""
     reference: str
-    """What the client sends back; see `holdfast.models.codecs.responses.ids`."""
+    """Text that the client sends back; see `holdfast.models.codecs.responses.ids`."""
     through: int
     """`seq` of the last message that the item stands for."""
     made: StoredCompaction | None

@@ -584,7 +584,7 @@ class TurnWarning(msgspec.Struct, frozen=True):
     code: str
     """Warning code for programs."""
     message: str
-    """What happened and how to fix it."""
+    """The event, and how to fix it."""
     param: str | UnsetType = UNSET
     """Name of the field or header with the problem."""
 

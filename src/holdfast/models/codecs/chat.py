@@ -183,7 +183,7 @@ class _OpenCall:
         self.started = False
         self.text = ""
         self.extra: Json = {}
-        """What came before its name, as its text did. Clients expect the name in the first fragment of a call."""
+        """Fields that arrived before its name. Clients expect the name in the first fragment of a call."""
 
     def start(self, choice: int) -> Iterator[Delta]:
         self.started = True

@@ -154,7 +154,7 @@ class ModelRow:
     upstream: Upstream
     is_available: bool
     learned: str
-    """What refusals have shown about the model and its upstream, for people."""
+    """Changes of its profile that were learned from refusals, for people."""
 
     @classmethod
     def from_llm(cls, call: Call, llm: Llm) -> ModelRow:

@@ -254,7 +254,7 @@ async def render(call: Call, template: str, *, title: str, status: int = 200, **
 
 
 Values = dict[str, Any] | Reply
-"""What a page returns: the variables of its template, which may also name another `template`, `title` or `status`; or a finished response."""
+"""The result of a page: the variables of its template, which may also name another `template`, `title` or `status`; or a finished response."""
 
 
 class Pages(Routes):

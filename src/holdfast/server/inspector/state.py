@@ -253,7 +253,7 @@ class ValueForm:
     present: Any = None
     """The present value of a key of the state."""
     base: str = ""
-    """What the value must still be when the form is saved: version of a record, or fingerprint of a value of the state."""
+    """Precondition for saving the form: version of a record, or fingerprint of a value of the state."""
     record: Any = None
     """The record as REST returns it; None: there is none."""
     error: str = ""

@@ -61,7 +61,7 @@ _TYPES: Final[Mapping[str, Mapping[str, str]]] = {
         '"key"': "`key`",
     },
 }
-"""What each dialect writes for the types and words of a migration. A type may be followed by its maximum bytes, which only MySQL needs."""
+"""Text of each dialect for the types and words of a migration. A type may be followed by its maximum bytes, which only MySQL needs."""
 _TYPE: Final = re.compile(r'("key"|\{\w+\}|\b[A-Z]+\b)(?:\((\d+)\))?')
 _BASELINES: Final = {
     "sqlite": "8d3ce4c580c55c31e208d9ce3743d7348d226f3804af44d80f5802361554bc95",

@@ -42,9 +42,9 @@ class Dialect(msgspec.Struct, frozen=True):
     each: str
     """The table of a JSON array's elements, in its column `value`. `{}` is the placeholder, `{column}` the type of an element."""
     items: Mapping[str, str]
-    """How an element is read from `value`, by declared type of the parameter. Types that are missing here need no conversion."""
+    """Expression that reads an element from `value`, by declared type of the parameter. Types that are missing here need no conversion."""
     words: Mapping[str, str]
-    """What the dialect writes for `{word}`; `{}` in it is the argument, as in `{use name_of_index}`."""
+    """Text of the dialect for `{word}`; `{}` in it is the argument, as in `{use name_of_index}`."""
     types: Mapping[str, str] = {}
     """Casts by declared type of the parameter; `{}` is its placeholder. Types that are missing here need no cast."""
     has_arrays: bool = False

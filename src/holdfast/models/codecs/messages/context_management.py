@@ -1,4 +1,4 @@
-"""What a request wants to be done with its conversation before a model gets it: edits and compaction.
+"""Changes that a request wants in its conversation before a model gets it: edits and compaction.
 
 Follows the API reference, "Context editing" and "Compaction". `clear_tool_uses_20250919` is served for every upstream by the option
 `clear_tool_results` of Holdfast's strategies, whose keys have the same meaning. An Anthropic model gets the other edits, the field `compaction`
@@ -42,7 +42,7 @@ _MOST: Final = 2**31
 
 
 class ContextWishes(NamedTuple):
-    """What a request wants to be done with its conversation before a model gets it."""
+    """Changes that a request wants in its conversation before a model gets it."""
 
     clearing: dict[str, Any] | None = None
     """Options of `clear_tool_results`; None: the request does not clear tool uses."""
