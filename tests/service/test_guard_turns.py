@@ -18,44 +18,9 @@ from holdfast.secrets import Guard, Sweep, make_redactor
 from holdfast.server.logs import JsonLines
 from holdfast.tokens import STORED
 from tests.service.guard_kit import CANARY, GONE, GUARD, KEY, REDACTION, assistant, desk, user
-from tests.service.scripted_model import REF
 from tests.service.summary_kit import LABEL
 
 # -- redact --------------------------------------------------------------------------
-
-
-async def test_retry_with_a_secret_is_recognized(tmp_path: Path) -> None:
-    answers: list[Any] = [ModelUnavailable("away"), ModelUnavailable("away"), "now"]
-    async with desk(tmp_path, REDACTION, lambda _: [answers.pop(0)] if len(answers) > 1 else answers[0]) as at:
-        session = await at.hf.session("s")
-        for _ in range(2):
-            with pytest.raises(ModelUnavailable):
-                await session.send(f"take {KEY}")
-            # With a cached session, and with one read from the store.
-            at.hf.engine.warm.forget(REF)
-        await session.send(f"take {KEY}")
-        assert await at.texts() == [f"take {GONE}", "now"]
-        assert at.guard.counts == {("anthropic_key", "redact"): 1}
-
-
-async def test_interrupted_reply_is_redacted(tmp_path: Path) -> None:
-    chunks = list(to_chunks({"id": "x", "model": "m", "choices": [{"index": 0, "message": assistant(KEY)}]}))
-    async with desk(tmp_path, REDACTION, lambda _: [chunks[0], ModelUnavailable("gone")]) as at:
-        with pytest.raises(ModelUnavailable):
-            await (await at.hf.session("s")).send("hi")
-        assert await at.texts() == ["hi", GONE]
-        at.check()
-
-
-async def test_idempotency_key_replays_with_secrets(tmp_path: Path) -> None:
-    async with desk(tmp_path, REDACTION, lambda _: f"it is {KEY}") as at:
-        headers = {"idempotency-key": "once"}
-        replies = [await at.chat(user(f"take {KEY}"), headers=headers) for _ in range(2)]
-        assert [reply.status_code for reply in replies] == [200, 200]
-        assert len(at.model.prompts) == 1
-        assert await at.texts() == [f"take {GONE}", f"it is {GONE}"]
-        assert (await at.chat(user("another"), headers=headers)).status_code == 422
-        at.check()
 
 
 async def test_summary_is_redacted_in_the_view(tmp_path: Path) -> None:

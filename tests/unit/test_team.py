@@ -18,33 +18,6 @@ def make_agents(**fields: dict[str, Any]) -> dict[str, Agent]:
     return {name: Agent(name=name, **own) for name, own in fields.items()}
 
 
-FIRM = make_agents(
-    boss={"sub_agents": ("desk", "lab", "line")},
-    desk={"sub_agents": ("clerk",)},
-    clerk={},
-    lab={},
-    line={"sequence": ("draft", "check")},
-    draft={"sub_agents": ("typist",)},
-    typist={},
-    check={},
-)
-
-
-def list_reachable_names(team: Team[Agent], name: str) -> list[str]:
-    return [one.name for one in team.list_reachable(name)]
-
-
-# -- reachable agents ----------------------------------------------------------------
-
-
-def test_a_team_contains_only_agents_below_its_root() -> None:
-    team = Team("desk", FIRM)
-    assert ("clerk" in team, "boss" in team, len(team)) == (True, False, 2)
-    assert list_reachable_names(team, "desk") == ["clerk"]
-    with pytest.raises(KeyError):
-        team["boss"]
-
-
 # -- invalid relations ----------------------------------------------------------
 
 

@@ -81,6 +81,22 @@ async def test_a_conversation_that_is_sent_again_is_recognized(world: World) -> 
         assert texts(await session.messages()) == [f"My key is {SHOWN}.", "Noted.", "What was it?", "A key."]
 
 
+@through("library", "connect")
+async def test_a_turn_with_a_secret_is_recognized_by_its_key_or_its_message(world: World) -> None:
+    """Also after a failure. Of a reply that broke off, the log has the beginning."""
+    async with world.open(MASK, script=[Reply(status=503), Reply(text=f"{KEY} it is", cut_after=2)]) as hf:
+        session, text = hf.session("s"), f"My key is {KEY}."
+        for _ in range(2):
+            with pytest.raises(Refused):
+                await session.send(user(text))
+        assert texts(await session.messages()) == [f"My key is {SHOWN}.", f"{SHOWN} "]
+        for reply in ("Yes.", None):
+            await session.turn(user(f"{KEY}?"), reply=reply, idempotency_key="k")
+        assert texts(await session.messages())[2:] == [f"{SHOWN}?", "Yes."]
+        with refused("idempotency_conflict"):
+            await session.turn(user("Another?"), idempotency_key="k")
+
+
 @through(*HERE)
 async def test_a_guard_refuses_what_a_client_sends(world: World) -> None:
     async with world.open(BLOCK, script=[f"It is {KEY}."]) as hf:

@@ -286,6 +286,32 @@ async def test_a_busy_turn_notices_that_another_server_interrupts_it(world: Worl
 
 
 @through("library")
+@pytest.mark.parametrize("store", ["file", "postgres", "mysql"])
+async def test_speech_and_interruptions_find_a_turn_of_another_server(world: World, store: str) -> None:
+    with fresh_store(store, world.folder) as url:
+        async with world.open(store=url) as one, world.open(store=url) as two:
+            handle, there = await (await one.given("s")).native(), two.session("s")
+            turn = await handle.begin_turn("a")
+            assert not (await there.speak("x", priority="IGNORE"))["spoken"]
+            late = asyncio.create_task(there.speak("y", priority="APPEND"))
+            turn.add("A")
+            await turn.end()
+            assert (await late)["spoken"]
+            turn = await handle.begin_turn("b")
+            turn.add("Well, I think so.")
+            stopping = asyncio.create_task(there.interrupt(content="Well"))
+            with refused("turn_interrupted"):
+                for number in range(1000):
+                    turn.state["number"] = number
+                    await turn.next()
+            await turn.end()
+            done = await stopping
+            assert (done["stopped"], done["interrupted"]) == (True, True)
+            assert texts(await there.messages()) == ["a", "A", "y", "b", "Well"]
+            assert await handle.verify() == 6
+
+
+@through("library")
 async def test_a_turn_that_lost_its_claim_to_another_server_writes_nothing_more(world: World) -> None:
     """Its process did not renew the claim in time. What it had written stays."""
     url = f"sqlite:///{world.folder}/chat.db"
