@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from operator import is_
+from operator import is_, itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -85,6 +85,13 @@ Sent = tuple[Message, tuple[int, ...]]
 """A message of a request, and the indexes of the prompt's messages that it is made of; none if it was added."""
 
 
+_IN_TURN: Final = frozenset(
+    {
+        *(("system", "user"), ("user", "assistant"), ("assistant", "user")),
+        *(("assistant", "tool"), ("tool", "tool"), ("tool", "assistant")),
+    }
+)
+"""Roles of two messages that a template accepts one after the other, whatever they contain."""
 _OPENED: Final = Message(role="user", content=OPENING)
 _GO_ON: Final = Message(role="user", content=CLOSING)
 _RECEIVED: Final = Message(role="assistant", content=RECEIVED)
@@ -142,7 +149,7 @@ def fit_messages(
         each = _fit_each_natively([message for message, _ in given], profile, front)
     else:
         each = _fit_each([message for message, _ in given], profile, model, declared)
-    sent = ((one, sources) for one, (_, sources) in zip(each, given, strict=True))
+    sent = zip(each, map(itemgetter(1), given), strict=True)
     fitted = _order_turns(sent, profile, front, marker) if profile.template else list(sent)
     if profile.ends_with_user and fitted and fitted[-1][0].role == "assistant":
         fitted.append((_GO_ON, ()))
@@ -162,8 +169,12 @@ def _order_turns(given: Iterable[Sent], profile: Profile, front: int, marker: st
     """
     ordered: list[Sent] = []
     last = "system"
-    for at, (one, sources) in enumerate(given):
-        message = one
+    for at, sent in enumerate(given):
+        message, sources = sent
+        if (last, message.role) in _IN_TURN:  # nearly all of a long prompt
+            ordered.append(sent)
+            last = message.role
+            continue
         if message.role in SYSTEM_ROLES and not (at < front and profile.system):
             note = SYSTEM_NOTE.format(tag=format_tag(marker))
             content = message.content if at < front else add_label(message.content, note)
@@ -241,7 +252,8 @@ def _fit_id(call_id: str, profile: Profile, used: set[str]) -> str:
     fitted = fit_id(call_id, nine=profile.nine, longest=profile.id_length)
     if not profile.distinct_ids:
         return fitted
-    return fit_id(make_distinct_id(fitted, used), nine=profile.nine, longest=profile.id_length)
+    distinct = make_distinct_id(fitted, used)
+    return fitted if distinct == fitted else fit_id(distinct, nine=profile.nine, longest=profile.id_length)
 
 
 # -- native APIs ---------------------------------------------------------------------
