@@ -141,57 +141,6 @@ async def test_tenants_do_not_share_contents(tenant_blobs: Sequence[Blobs]) -> N
     assert await list_old_keys(other, now() + HOUR) == ["k2"]
 
 
-async def test_old_contents_are_listed(blobs: Blobs) -> None:
-    """By the time of the last write."""
-    assert await list_old_keys(blobs, now() + HOUR) == []
-    for key in ("k1", "k2"):
-        await blobs.put(key, stream_chunks(b""))
-    assert await list_old_keys(blobs, now() + HOUR) == ["k1", "k2"]
-    assert await list_old_keys(blobs, now() - HOUR) == []
-
-
-class BrokenStream(Exception):
-    """An error raised by the caller's chunks."""
-
-
-@pytest.mark.parametrize("after", [0, 5, 90])
-async def test_content_whose_chunks_fail_is_not_stored(blobs: Blobs, after: int) -> None:
-    """The caller gets its own error."""
-
-    async def breaking() -> AsyncGenerator[bytes, None]:
-        for at in range(after):
-            yield LARGE[at * 100_000 : (at + 1) * 100_000]
-        raise BrokenStream("mine")
-
-    before = HeldResources()
-    with pytest.raises(BrokenStream, match="mine"):
-        await blobs.put("k1", breaking())
-    assert await list_old_keys(blobs, now() + HOUR) == []
-    assert [one for one in before.more(patience=0.5) if "part" in one or "artifacts" in one] == []
-    await blobs.put("k1", stream_chunks(b"whole"))
-    assert await read(blobs, "k1", 0, 5) == b"whole"
-
-
-@pytest.mark.parametrize("after", [0, 1, 40])
-async def test_cancelled_content_is_not_stored(blobs: Blobs, after: int) -> None:
-    """However much was written."""
-    reached = asyncio.Event()
-
-    async def endless() -> AsyncGenerator[bytes, None]:
-        for at in range(after):
-            yield LARGE[at * 100_000 : (at + 1) * 100_000]
-        reached.set()
-        await asyncio.Event().wait()
-        yield b""
-
-    task = asyncio.create_task(blobs.put("k1", endless()))
-    await reached.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await list_old_keys(blobs, now() + HOUR) == []
-
-
 async def test_reading_may_be_aborted(blobs: Blobs) -> None:
     """Its resources are released."""
     await blobs.put("k1", stream_chunks(LARGE))
@@ -370,40 +319,6 @@ async def test_prefix_of_a_bucket_precedes_every_key(bucket_url: str, store: Sto
     assert [path.rpartition("/")[2] for path in found if path.startswith("team/files/")] == ["k1"]
     await below.delete(["k1"])
     assert [key async for key in below.list_old(late)] == []
-
-
-async def test_unfinished_upload_is_aborted(bucket_url: str, store: Store) -> None:
-    """Its invisible parts would be billed. Whether its source fails or it is cancelled."""
-    place = S3Blobs(TenantFolder(store), s3.BUCKET, endpoint=bucket_url, **s3.KEYS)
-    reached = asyncio.Event()
-
-    async def breaking(*, fails: bool) -> AsyncGenerator[bytes, None]:
-        async for chunk in stream_chunks(LARGE):
-            yield chunk
-        if fails:
-            raise BrokenStream("late")
-        reached.set()
-        await asyncio.Event().wait()
-
-    with pytest.raises(BrokenStream):
-        await place.put("k1", breaking(fails=True))
-    task = asyncio.create_task(place.put("k1", breaking(fails=False)))
-    await reached.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert s3.list_unfinished_uploads(bucket_url) == []
-
-
-async def test_unreachable_bucket_error_contains_no_keys(bucket_url: str, store: Store) -> None:
-    """A missing bucket and an address without a server."""
-    for bucket, url in (("nowhere", bucket_url), (s3.BUCKET, "http://127.0.0.1:9")):
-        place = S3Blobs(TenantFolder(store), bucket, endpoint=url, **s3.KEYS)
-        with pytest.raises(StoreUnavailable) as caught:
-            await place.put("k1", stream_chunks(b"x"))
-        assert "test-secret" not in str(caught.value)
-        with pytest.raises(HoldfastError):
-            await read(place, "k1", 0, 1)
 
 
 # -- defaults ------------------------------------------------------------------

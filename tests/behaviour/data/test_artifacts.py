@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,11 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InvalidRequest, TooLarge
-from holdfast.settings import ArtifactSettings
 from holdfast.testing import Reply
 from tests.behaviour.kit import World, bucket, refused, through, user
 from tests.behaviour.kit.data import Files
 
+DAY = 86_400_000
 HERE = ("library", "connect", "rest")
 LARGE = bytes(range(251)) * 13_000
 """More than one part of any backend, and not a whole number of parts."""
@@ -30,17 +32,21 @@ def buckets() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("backend", ["disk", "database", "s3"])
+@pytest.fixture(params=["disk", "database", "s3"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def config(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """The configuration of a backend."""
+    url = request.getfixturevalue("buckets") if backend == "s3" else ""
+    where = {"bucket": f"{bucket.BUCKET}/{tmp_path.name}", "endpoint": url, **bucket.KEYS} if url else {}
+    return f"storage: {{artifacts: {json.dumps({'backend': backend, **where})}}}"
+
+
 @through("library", "rest")
-async def test_contents_survive_in_each_backend(world: World, backend: str, request: pytest.FixtureRequest) -> None:
-    where: dict[str, Any] = {"backend": backend}
-    if backend == "s3":
-        where |= {
-            "bucket": f"{bucket.BUCKET}/{world.folder.name}",
-            "endpoint": request.getfixturevalue("buckets"),
-            **bucket.KEYS,
-        }
-    config = f"storage: {{artifacts: {json.dumps(where)}}}"
+async def test_contents_survive_in_each_backend(world: World, backend: str, config: str) -> None:
     async with world.open(config, store="file") as hf:
         session = await hf.given("s", user("Hi."))
         saved = await Files(session).save("map.bin", LARGE)
@@ -102,17 +108,44 @@ async def test_all_tenants_have_the_same_limits(world: World) -> None:
 
 
 @through("library")
-async def test_an_upload_that_fails_leaves_nothing(world: World) -> None:
-    async def chunks() -> AsyncIterator[bytes]:
-        yield bytes(300_000)
-        raise ZeroDivisionError
+async def test_an_upload_that_breaks_off_leaves_nothing(world: World, config: str) -> None:
+    """Whether its source fails or its caller is cancelled."""
+    reached = asyncio.Event()
 
-    async with world.open(store="file") as hf:
+    async def chunks(*, fails: bool) -> AsyncIterator[bytes]:
+        for _ in range(3):
+            yield LARGE
+        if fails:
+            raise ZeroDivisionError
+        reached.set()
+        await asyncio.Event().wait()
+
+    async with world.open(config, store="file") as hf:
         artifacts = (await hf.native.session("s")).artifacts
         with pytest.raises(ZeroDivisionError):
-            await artifacts.save("a.bin", chunks())
+            await artifacts.save("a.bin", chunks(fails=True))
+        task = asyncio.create_task(artifacts.save("a.bin", chunks(fails=False)))
+        await reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
         assert await artifacts.list() == ()
+        assert await hf.native.artifacts.sweep(time.time_ns() // 1_000_000 + DAY) == 0
         assert [path for path in world.folder.rglob("*.artifacts/**/*") if path.is_file()] == []
+        url = re.search(r'"endpoint": "([^"]+)"', config)
+        assert url is None or bucket.list_unfinished_uploads(url[1]) == []
+
+
+@through("library")
+@pytest.mark.parametrize(("name", "url"), [("nowhere", ""), (bucket.BUCKET, "http://127.0.0.1:9")])
+async def test_a_bucket_that_is_not_there_is_reported_without_keys(
+    world: World, buckets: str, name: str, url: str
+) -> None:
+    where = {"backend": "s3", "bucket": name, "endpoint": url or buckets, **bucket.KEYS}
+    async with world.open(f"storage: {{artifacts: {json.dumps(where)}}}", store="file") as hf:
+        with refused("store_unavailable") as caught:
+            await Files(await hf.given("s")).save("a.txt", "x")
+        assert "test-secret" not in str(caught.value)
 
 
 @through("library")
@@ -131,15 +164,15 @@ async def test_damaged_content_is_noticed(world: World) -> None:
 
 
 @through("library")
-async def test_content_without_a_name_is_swept_when_it_is_an_hour_old(world: World) -> None:
-    settings = ArtifactSettings(backend="database")
-    async with world.open(store="file", artifacts=settings) as hf:
+async def test_content_without_a_name_is_swept_when_it_is_an_hour_old(world: World, config: str) -> None:
+    world.clock.now = time.time_ns() // 1_000_000
+    async with world.open(config, store="file") as hf:
         artifacts = hf.native.artifacts
+        assert await artifacts.sweep(world.clock.now + DAY) == 0
         await Files(await hf.given("s", user("Hi."))).save("a.txt", "x")
         await artifacts.blobs.put("orphan", _once(b"lost"))
-        assert await artifacts.sweep(hf.native.clock()) == 0
-        world.clock.now += 3_600_001
-        assert await artifacts.sweep(hf.native.clock()) == 1
+        assert await artifacts.sweep(world.clock.now) == 0
+        assert await artifacts.sweep(world.clock.now + DAY) == 1
         assert await Files(hf.session("s")).load("a.txt") == b"x"
 
 
