@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import stat
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import anyio
 import apsw
 import pytest
-from click.testing import CliRunner, Result
 
-from holdfast.cli import commands
 from holdfast.domain.session import SessionRef
-from holdfast.errors import StoreUnavailable
 from holdfast.stores import backup as copying
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
@@ -27,28 +22,6 @@ from tests.stores.test_migrations import know_later
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 URL = "sqlite:///holdfast.db"
-
-
-def run(*args: str, **write_more: Any) -> Result:
-    return CliRunner().invoke(commands, list(args), prog_name="holdfast", **write_more)
-
-
-def fill_store(*names: str, url: str = URL) -> None:
-    """Store sessions of one message each."""
-    given = "\n".join(json.dumps({"id": name, "messages": [{"role": "user", "content": name}]}) for name in names)
-    result = run("sessions", "import", "-", "--store", url, input=given)
-    assert result.exit_code == 0, result.stderr
-
-
-def list_session_ids(url: str = URL) -> set[str]:
-    result = run("sessions", "list", "--json", "--store", url)
-    assert result.exit_code == 0, result.stderr
-    return {one["id"] for one in json.loads(result.stdout)}
-
-
-def list_files() -> set[str]:
-    """Return the files of the folder without the index, which is created on demand."""
-    return {path.name for path in Path().iterdir() if ".index.db" not in path.name}
 
 
 def find_files_with(text: bytes) -> set[str]:
@@ -165,242 +138,12 @@ async def test_message_erased_during_a_backup_leaves_the_disk(monkeypatch: pytes
     assert len(steps) > 1
 
 
-# -- backup --------------------------------------------------------------------
-
-
-def test_backup_reports_its_content() -> None:
-    """One file that only its owner can read, complete without any other."""
-    fill_store("a", "b")
-    result = run("backup", "copy.db")
-    assert result.exit_code == 0, result.stderr
-    assert result.stdout.startswith("Copied to copy.db: 2 sessions, 2 messages, ")
-    assert list_files() == {"holdfast.db", "copy.db"}
-    assert stat.S_IMODE(Path("copy.db").stat().st_mode) == 0o600
-    told = json.loads(run("backup", "other.db", "--json").stdout)
-    assert (told["path"], told["sessions"], told["messages"], told["kept"]) == ("other.db", 2, 2, None)
-    assert list_session_ids("sqlite:///copy.db") == {"a", "b"}
-
-
-def test_backup_does_not_replace_a_file_without_force() -> None:
-    fill_store("a")
-    Path("copy.db").write_text("precious")
-    result = run("backup", "copy.db")
-    assert (result.exit_code, result.stderr) == (2, "Error: copy.db exists already; replace it with --force\n")
-    assert Path("copy.db").read_text() == "precious"
-    assert run("backup", "copy.db", "--force").exit_code == 0
-    assert list_session_ids("sqlite:///copy.db") == {"a"}
-
-
-def test_impossible_backups_are_refused() -> None:
-    """The error says what to do instead."""
-    fill_store("a")
-    assert run("backup", "holdfast.db").exit_code == 2
-    assert "is the database itself" in run("backup", "holdfast.db", "--force").stderr
-    for url in ("postgresql://localhost/x", "mysql://localhost/x"):
-        for command in ("backup", "restore"):
-            result = run(command, "holdfast.db", "--store", url)
-            assert result.exit_code == 2
-            assert "docs/operations.md" in result.stderr
-    assert "export its sessions" in run("backup", "copy.db", "--store", "sqlite://:memory:").stderr
-    assert "no such database" in run("backup", "copy.db", "--store", "sqlite:///no.db").stderr
-    assert run("backup", "no/such/folder.db").stderr.startswith("Error: ")
-    assert list_files() == {"holdfast.db"}
-
-
-def test_damaged_database_is_not_backed_up() -> None:
-    """The damage is found before the copy gets its name."""
-    fill_store(*(f"s{at}" for at in range(300)))
-    pages = bytearray(Path("holdfast.db").read_bytes())
-    middle = len(pages) // 4096 // 2 * 4096
-    pages[middle : middle + 4096] = b"\x07" * 4096
-    Path("holdfast.db").write_bytes(pages)
-    result = run("backup", "copy.db")
-    assert result.exit_code == 1
-    assert "damaged" in result.stderr
-    assert list_files() == {"holdfast.db"}
-
-
-def test_failed_backup_leaves_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    fill_store("a")
-    assert run("backup", "copy.db").exit_code == 0
-    before = Path("copy.db").read_bytes()
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("holdfast.stores.backup._verify", full)
-    result = run("backup", "copy.db", "--force")
-    assert result.exit_code == 1
-    assert "No space left on device" in result.stderr
-    assert Path("copy.db").read_bytes() == before
-    assert list_files() == {"holdfast.db", "copy.db"}
-
-
-# -- restore -------------------------------------------------------------------
-
-
-def test_restore_keeps_the_previous_database() -> None:
-    """Under a new name each time; the file mode is preserved."""
-    fill_store("old")
-    assert run("backup", "copy.db").exit_code == 0
-    fill_store("new")
-    Path("holdfast.db").chmod(0o640)
-    result = run("restore", "copy.db")
-    assert result.exit_code == 0, result.stderr
-    assert result.stdout.splitlines()[1].endswith("holdfast.db.before-restore.")
-    assert list_session_ids() == {"old"}
-    assert list_session_ids("sqlite:///holdfast.db.before-restore") == {"old", "new"}
-    assert stat.S_IMODE(Path("holdfast.db").stat().st_mode) == 0o640
-    assert json.loads(run("restore", "copy.db", "--json").stdout)["kept"].endswith(".before-restore.2")
-
-
-def test_restore_without_an_existing_database() -> None:
-    fill_store("a")
-    run("backup", "copy.db")
-    Path("holdfast.db").unlink()
-    result = run("restore", "copy.db")
-    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1)
-    assert list_session_ids() == {"a"}
-    assert list_files() == {"holdfast.db", "copy.db"}
-
-
-async def test_database_in_use_is_not_replaced() -> None:
-    """Also while no client is writing."""
-    store = await open_store(URL, tenant="acme")
-    await store.create(session())
+async def test_restored_older_schema_is_migrated_on_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    await (await open_store(URL, tenant="acme")).close()
     copying.backup(URL, "copy.db")
-    for force in (False, True):
-        with pytest.raises(StoreUnavailable, match="is in use"):
-            copying.restore(URL, "copy.db", force=force)
-    await store.ping()
-    await store.close()
-    assert copying.restore(URL, "copy.db").sessions == 1
-    assert list_files() == {"holdfast.db", "copy.db", "holdfast.db.before-restore"}
-
-
-def _newer(path: str) -> None:
-    raw = apsw.Connection(path)
-    raw.execute("INSERT INTO holdfast_schema VALUES (9999, 'future', '')")
-    raw.close()
-
-
-def _edit(path: str) -> None:
-    raw = apsw.Connection(path)
-    raw.execute("UPDATE holdfast_schema SET checksum = 'x' WHERE number = 1")
-    raw.close()
-
-
-def _foreign(path: str) -> None:
-    Path(path).unlink()
-    raw = apsw.Connection(path)
-    raw.execute("CREATE TABLE invoices (id INTEGER PRIMARY KEY)")
-    raw.close()
-
-
-def _text(path: str) -> None:
-    Path(path).write_text("not a database at all " * 100)
-
-
-def _empty(path: str) -> None:
-    Path(path).write_bytes(b"")
-
-
-def _tear(path: str) -> None:
-    data = Path(path).read_bytes()
-    Path(path).write_bytes(data[: len(data) // 2 // 4096 * 4096])
-
-
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (_newer, "made by a newer release"),
-        (_edit, "migration 1 that differs"),
-        (_foreign, "belongs to another program"),
-        (_text, "not an SQLite database"),
-        (_empty, "is empty"),
-        (_tear, "damaged"),
-    ],
-)
-def test_invalid_backup_is_not_restored(spoil: Any, said: str) -> None:
-    """The database stays unchanged."""
-    fill_store(*(f"s{at}" for at in range(40)))
-    run("backup", "copy.db")
-    spoil("copy.db")
-    result = run("restore", "copy.db")
-    assert result.exit_code == 1
-    assert said in result.stderr
-    assert len(list_session_ids()) == 20
-    assert list_files() == {"holdfast.db", "copy.db"}
-    assert "no such file" in run("restore", "gone.db").stderr
-    assert "is the database itself" in run("restore", "holdfast.db").stderr
-
-
-def test_unreadable_database_is_replaced_only_with_force() -> None:
-    """A damaged header does not show whether the file is in use. The old file is kept."""
-    fill_store("a")
-    run("backup", "copy.db")
-    Path("holdfast.db").write_bytes(b"\0" * 5000)
-    result = run("restore", "copy.db")
-    assert result.exit_code == 1
-    assert "--force" in result.stderr
-    result = run("restore", "copy.db", "--force")
-    assert result.exit_code == 0, result.stderr
-    assert list_session_ids() == {"a"}
-    assert Path("holdfast.db.before-restore").read_bytes() == b"\0" * 5000
-
-
-def make_foreign_wal() -> bytes:
-    """Return the write-ahead log of another database, as a dead process would leave it."""
-    fill_store("x", url="sqlite:///other.db")
-    raw = apsw.Connection("other.db")
-    raw.execute("PRAGMA wal_autocheckpoint=0; UPDATE sessions SET created_at = 7").fetchall()
-    log = Path("other.db-wal").read_bytes()
-    raw.close()
-    Path("other.db").unlink()
-    return log
-
-
-@pytest.mark.parametrize("there", [False, True])
-def test_leftover_wal_is_not_applied_to_the_copy(there: bool) -> None:
-    """SQLite would apply it to whatever file has that name."""
-    log = make_foreign_wal()
-    fill_store("a", *(f"s{at}" for at in range(20)))
-    for name in ("copy.db", "copy.db"):
-        assert run("backup", name, "--force").exit_code == 0
-        Path("copy.db-wal").write_bytes(log)
-    assert run("backup", "copy.db", "--force").exit_code == 0
-    assert not Path("copy.db-wal").exists()
-    if there:
-        Path("holdfast.db").write_bytes(b"\0" * 5000)
-    else:
-        Path("holdfast.db").unlink()
-    Path("holdfast.db-wal").write_bytes(log)
-    result = run("restore", "copy.db", "--force")
-    assert result.exit_code == 0, result.stderr
-    assert not Path("holdfast.db-wal").exists()
-    assert run("sessions", "verify", "--all").stdout == "Verified 21 sessions, 21 entries: no differences.\n"
-
-
-def test_restored_older_schema_is_migrated_on_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    fill_store("a")
-    run("backup", "copy.db")
     know_later(monkeypatch)
-    assert json.loads(run("restore", "copy.db", "--json").stdout)["schema"] == 1
-    assert list_session_ids("sqlite:///holdfast.db") == {"a"}
+    assert copying.restore(URL, "copy.db").schema == 1
+    await (await open_store(URL, tenant="acme")).close()
     raw = apsw.Connection("holdfast.db")
     assert raw.execute("SELECT a FROM later").fetchall() == [(1,)]
     raw.close()
-
-
-# -- the index ---------------------------------------------------------------------
-
-
-def test_restore_deletes_an_index_of_another_state() -> None:
-    fill_store("before")
-    assert run("backup", "copy.db").exit_code == 0
-    fill_store("later")
-    assert run("index", "rebuild").exit_code == 0
-    assert Path("holdfast.index.db").exists()
-    assert run("restore", "copy.db").exit_code == 0
-    assert not list(Path().glob("holdfast.index.db*"))
-    assert "holdfast.index.db: does not exist yet" in run("doctor").stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import Any
 
 import pytest
 
@@ -68,22 +67,6 @@ async def test_more_concurrent_tenants_than_the_limit_are_served() -> None:
         views = [await stack.enter_async_context(hf.serve_tenant(f"t{at}")) for at in range(10)]
         await asyncio.gather(*(say(view, view.tenant) for view in views))
         assert [await texts(view) for view in views] == [[view.tenant] for view in views]
-
-
-async def test_hooks_receive_ends_of_all_tenants() -> None:
-    """With the tenant, and at process shutdown too."""
-    heard: list[tuple[str, str]] = []
-
-    async def note(session: Any, reason: str) -> None:
-        heard.append((session.tenant, reason))
-
-    async with holdfast.open("sqlite://:memory:") as hf:
-        hf.on_expire(note, name="note", reasons=("close", "shutdown"))
-        async with hf.serve_tenant("t1") as one:
-            await say(one, "hi", "closed")
-            await one.close_session(SessionRef("default", "closed"))
-            await say(one, "hi", "open")
-    assert sorted(heard) == [("t1", "close"), ("t1", "shutdown")]
 
 
 async def test_sweep_does_not_end_a_session_of_another_tenant_in_use() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import SessionRef
+from holdfast.settings import LifeSettings
 from tests.behaviour.kit import World, assistant, embedder, refused, texts, through, user
 from tests.behaviour.kit.data import Files, Records, State
 
@@ -90,6 +91,39 @@ async def test_a_session_with_all_its_data_is_written_read_and_deleted(world: Wo
         assert sorted(row["id"] for row in await hf.sessions(user="bob")) == ["copy", "g"]
         with refused("session_not_found"):
             await session.info()
+
+
+async def test_one_object_serves_many_tenants(world: World, store: str) -> None:
+    """Each with data of its own; a sweep ends the sessions of all of them."""
+    heard: list[Any] = []
+
+    async def hook(session: Any, reason: str) -> None:
+        heard.append((session.tenant, session.id, reason))
+
+    life = LifeSettings(session_ttl=3_600_000, all_tenants=True, sweep=False)
+    folder = f"storage: {{artifacts: {{backend: disk, path: {world.folder}}}}}"
+    async with world.open(folder, store=store, life=life, script=lambda _: "Orange."):
+        world.native.on_expire(hook, name="hook", reasons=("ttl", "shutdown"))
+        async with world.native.serve_tenant("one") as one, world.native.serve_tenant("two") as two:
+            for tenant in (one, two):
+                session = await tenant.session("s", user_id="ada")
+                await session.send(f"My parcel {tenant.tenant} is orange")
+                await session.artifacts.save("map.txt", tenant.tenant)
+                await tenant.memories.remember(f"Ada is with {tenant.tenant}", user_id="ada")
+                await tenant.records("r", session=session.ref).put("k", 1, text="orange")
+                await tenant.index.settled()
+                assert tenant.tenant in str((await tenant.search("parcel", "ada")).hits)
+            await (await one.session("s", user_id="ada")).rewind(0)
+            await one.erase(SessionRef("ada", "s"), 0)
+            assert (await one.search("parcel", "ada")).hits == ()
+            assert (await two.search("parcel", "ada")).hits
+            world.clock.now += 1_800_000
+            await (await two.session("t", user_id="ada")).append("Hi")
+            world.clock.now += 1_800_000
+            assert (await world.native.sweep()).expired == 2
+            await one.delete_user("ada")
+            assert (await (await two.session("s", user_id="ada")).artifacts.load("map.txt")).data == b"two"
+    assert sorted(heard) == [("one", "s", "ttl"), ("two", "s", "ttl"), ("two", "t", "shutdown")]
 
 
 async def test_sessions_expire_are_capped_and_retained(world: World, store: str) -> None:

@@ -34,7 +34,7 @@ class Proxy:
         port = self._listening.sockets[0].getsockname()[1]
         user = f"{self._parts.username}:{self._parts.password}" if self._parts.password else self._parts.username
         login = f"{user}@" if user else ""
-        self.url = urlunsplit(self._parts._replace(netloc=f"{login}127.0.0.1:{port}"))
+        self.url = urlunsplit((self._parts.scheme, f"{login}127.0.0.1:{port}", *self._parts[2:]))
         return self
 
     async def __aexit__(

@@ -82,6 +82,26 @@ async def test_in_memory_an_expired_session_is_not_found(world: World) -> None:
 
 
 @through(*HERE)
+@pytest.mark.parametrize("how", ["close", "update", "import"])
+async def test_a_call_after_the_expiry_reports_the_end_first(world: World, how: str) -> None:
+    ends: list[Any] = []
+    async with world.open("sessions: {ttl: 1s}", store="file") as hf:
+        world.native.on_expire(lambda session, reason: ends.append((session.id, reason)), name="hook")
+        session = await hf.given("s", user("One."))
+        exported = await session.export()
+        world.clock.now += 1000
+        if how == "close":
+            assert (await session.close())["end_reason"] == "ttl"
+        elif how == "update":
+            await session.update(metadata={"a": 1})
+        else:
+            await hf.import_session(exported, replace=True)
+            assert await status(hf) == "active"
+        await world.native.sweep()
+        assert ends == [("s", "ttl")]
+
+
+@through(*HERE)
 async def test_writing_and_prompts_delay_expiry_and_reading_does_not(world: World) -> None:
     async with world.open("sessions: {ttl: 1h}", store="file") as hf:
         used: dict[str, Any] = {

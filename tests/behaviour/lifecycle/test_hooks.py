@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import hmac
 import json
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import Transcripts, Webhook
 from holdfast.errors import HookFailed, InvalidRequest
 from tests.behaviour.kit import World, assistant, calls, receiver, refused, result, texts, through, user
@@ -139,6 +141,34 @@ async def test_another_process_takes_over_calls_that_are_due(world: World) -> No
         world.clock.now += HOUR
         await hf.native.sweep()
         assert listener.heard == [("s", "delete", ["One."])]
+
+
+@through("library")
+@pytest.mark.parametrize("gone", ["hook", "session", "name"])
+async def test_an_end_whose_hook_or_session_is_gone_is_dropped(world: World, gone: str) -> None:
+    """Another process deletes the session, and one with its name may follow; or no process has had the hook for a week."""
+    listener = Listener(failing=1)
+    async with world.open(store="file") as hf:
+        hf.native.on_expire(listener, name="listener")
+        await (await hf.given("s", user("One."))).close()
+        await hf.native.sweep()
+        assert len(listener.ids) == 1
+        url = hf.url
+    async with world.open(store=url) as hf:
+        if gone == "hook":
+            hf.native.on_expire(Listener(), name="other")
+        else:
+            await hf.session("s").delete()
+        if gone == "name":
+            await hf.given("s", user("Two."))
+        for _ in range(2):
+            world.clock.now += 8 * 24 * HOUR * (gone == "hook")
+            await hf.native.sweep()
+    async with world.open(store=url) as hf:
+        hf.native.on_expire(listener, name="listener")
+        world.clock.now += HOUR
+        await hf.native.sweep()
+        assert (listener.heard, len(listener.ids)) == ([], 1)
 
 
 @through("library")
@@ -273,9 +303,39 @@ async def test_a_webhook_posts_the_events_that_it_names(world: World) -> None:
         assert [payload["session_id"] for payload in two.payloads] == ["t"]
 
 
+def take(session: Any, reason: str) -> None:
+    """Take an end."""
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "words"),
+    [
+        (5, {}, "must be a function, not int"),
+        (lambda: None, {"name": "h"}, "must accept two arguments"),
+        (lambda session, reason: None, {}, "no stable name"),
+        (take, {"name": "\ud800"}, "1 to 512 bytes of valid Unicode"),
+        (take, {"reasons": "ttl"}, "reasons must be a list, not str"),
+        (take, {"reasons": ["death"]}, "death"),
+        (take, {"name": "h0"}, "a hook named 'h0' is registered already"),
+        (take, {}, "there are 64 hooks already, which is the limit"),
+    ],
+)
+def test_a_wrong_hook_is_refused(function: Any, options: dict[str, Any], words: str) -> None:
+    hf = holdfast.Holdfast()
+    for at in range(64):
+        hf.on_expire(functools.partial(take), name=f"h{at}")
+    with pytest.raises(InvalidRequest, match=words):
+        hf.on_expire(function, **options)
+
+
 @pytest.mark.parametrize(
     ("url", "secret"),
-    [("ftp://x/", "s"), ("not a url", "s"), *(("https://x/", one) for one in ("", "whsec_", "whsec_!!!", "whsec_äöü"))],
+    [
+        ("ftp://x/", "s"),
+        ("not a url", "s"),
+        ("http://[", "s"),
+        *(("https://x/", one) for one in ("", "whsec_", "whsec_!!!", "whsec_äöü")),
+    ],
 )
 def test_a_wrong_webhook_is_refused(url: str, secret: str) -> None:
     """The error does not quote the secret."""

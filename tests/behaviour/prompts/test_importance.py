@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from tests.behaviour.kit import World, texts, through, user
 
 pytestmark = through("library", "rest")
@@ -14,6 +16,15 @@ VITAL = "The vault opens with word 17 of the almanac."
 
 def rate_vault(messages: Sequence[dict[str, Any]]) -> list[float]:
     return [0.9 if "vault" in str(message.get("content")) else 0.1 for message in messages]
+
+
+async def rate_later(messages: Sequence[dict[str, Any]]) -> list[float | None]:
+    return [*rate_vault(messages)]
+
+
+def answer_with(*answers: Any) -> Any:
+    """Return a scorer that gives these answers, one after the other."""
+    return lambda messages, left=[*answers]: left.pop(0) if len(left) > 1 else left[0]
 
 
 def broken(messages: Sequence[dict[str, Any]]) -> list[float]:
@@ -28,16 +39,21 @@ async def run(hf: Any, turns: int) -> list[Any]:
     return texts(hf.upstream.requests[-1].body["messages"])
 
 
-async def test_messages_that_a_scorer_rates_high_stay(world: World) -> None:
-    async with world.open(RATED, script=lambda _: "aye " * 20, scorers={"mine": rate_vault}) as hf:
+@pytest.mark.parametrize("scorer", [rate_vault, rate_later])
+async def test_messages_that_a_scorer_rates_high_stay(world: World, scorer: Any) -> None:
+    async with world.open(RATED, script=lambda _: "aye " * 20, scorers={"mine": scorer}) as hf:
         assert VITAL in await run(hf, 30)
         log = await hf.session().messages()
         assert [one.get("importance") for one in log[:6]] == [0.1, 0.1, 0.1, 0.1, 0.9, 0.1]
 
 
-async def test_a_failing_scorer_fails_no_turn(world: World) -> None:
-    async with world.open(RATED, script=lambda _: "aye " * 20, scorers={"mine": broken}) as hf:
-        assert len(await run(hf, 12)) > 3
+@pytest.mark.parametrize("scorer", [broken, answer_with("high", 5, [], [2, 2], [True, "x"], [None, [0]])])
+async def test_a_failing_scorer_fails_no_turn(world: World, scorer: Any) -> None:
+    """Nor does one whose answers are no numbers from 0 to 1, one for each message."""
+    async with world.open(RATED, script=lambda _: "aye " * 20, scorers={"mine": scorer}) as hf:
+        for _ in range(3):
+            assert len(await run(hf, 4)) > 3
+            world.clock.now += 3_600_000
         assert {one.get("importance") for one in await hf.session().messages()} == {None}
 
 

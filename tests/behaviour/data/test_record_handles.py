@@ -1,4 +1,4 @@
-"""Records through the library: handles, time to live, appends, deletion, redaction."""
+"""Records by handles that a program keeps."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 
 import holdfast
 from holdfast.errors import SessionNotFound
-from holdfast.lifecycle.settings import LifeSettings
-from tests.clocks import Clock
+from holdfast.settings import LifeSettings
+from tests.behaviour.kit import Clock
 
 STILL = LifeSettings(session_ttl=0, sweep=False)
 
 
 @pytest.fixture
-async def hf(clock: Clock, tmp_path: Path) -> AsyncIterator[holdfast.Holdfast]:
-    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db", clock=clock, life=STILL) as hf:
+async def hf(tmp_path: Path) -> AsyncIterator[holdfast.Holdfast]:
+    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db", life=STILL) as hf:
         yield hf
 
 
@@ -48,9 +48,9 @@ async def test_a_handle_does_not_reach_a_later_session_of_the_name(hf: holdfast.
     assert by_name == found
 
 
-async def test_a_handle_follows_a_session_that_lapsed_in_memory(clock: Clock) -> None:
+async def test_a_handle_follows_a_session_that_lapsed_in_memory() -> None:
     """A program with a handle can go on, as with messages; but not in a session that another program created."""
-    life = LifeSettings(session_ttl=1_000, sweep=False)
+    clock, life = Clock(), LifeSettings(session_ttl=1_000, sweep=False)
     async with holdfast.open("sqlite://:memory:", clock=clock, life=life) as hf:
         session = await hf.session("s1", user_id="ada")
         records = session.records("x")
