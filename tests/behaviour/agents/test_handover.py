@@ -98,6 +98,16 @@ async def test_the_tool_lists_the_agents_that_can_take_over(world: World) -> Non
         assert names == ["chief", "writer"]
 
 
+async def test_an_agent_of_two_teams_can_hand_over_to_those_of_its_session(world: World) -> None:
+    agents = "agents: {one: {sub_agents: [clerk]}, two: {sub_agents: [clerk]}, clerk: {instruction: I am clerk}}"
+    model, opened = team(world, {"clerk": "Yes."}, agents)
+    async with opened as served:
+        await served.rest.create("s", agent="two")
+        await say(served, "x", "clerk")
+        (tool,) = model.bodies[0]["tools"]
+        assert tool["function"]["parameters"]["properties"]["agent_name"]["enum"] == ["two"]
+
+
 async def test_an_unknown_agent_is_reported_with_the_known_ones(world: World) -> None:
     _, opened = team(world, {"chief": [over("findr"), "Myself then."]})
     async with opened as served:

@@ -488,7 +488,10 @@ async def test_rewound_session_is_not_continued() -> None:
 
 
 async def test_item_has_no_erased_text() -> None:
-    """After a message of the conversation was erased, another session does not get its text from the item, and a summary of it neither."""
+    """After a message of the conversation was erased, another session does not get its text from the item, and a summary of it neither.
+
+    What was only rewound stays in the item.
+    """
     async with gateway(list(REPLIES)) as served:
         items, _ = await talk(served, 5)
         items += [user("My code is zebra7788."), {"role": "assistant", "content": "I see."}, user("More?")]
@@ -502,6 +505,8 @@ async def test_item_has_no_erased_text() -> None:
 
         assert "zebra7788" in await read_texts("before")
         entries = await served.entries(response.session_id)
+        await served.rest.session(response.session_id).rewind(0)
+        assert "zebra7788" in await read_texts("rewound")
         (entry,) = [one for one in entries if "zebra" in one["content"]]
         await served.http.delete(f"/v1/sessions/{response.session_id}/messages/{entry['seq']}")
         after = await read_texts("after")

@@ -10,6 +10,7 @@ import pytest
 from holdfast.testing import Gate, Reply
 from tests.behaviour.kit import World, refused, texts, through, user
 from tests.behaviour.kit.dialogues import talk
+from tests.behaviour.kit.rest import ask
 
 pytestmark = through("library", "connect", "rest")
 BUFFER = "context: {strategy: summary_buffer, budget: 1000, facts: false, recall: off}"
@@ -300,14 +301,16 @@ async def test_a_dropped_summary_is_not_written_again_while_its_messages_fit(wor
 
 
 async def test_a_summary_that_is_too_long_is_asked_for_again_and_then_cut(world: World) -> None:
-    answers = iter([TOO_LONG, TELLING])
+    """At the second time, an unusable answer leaves the first one."""
+    answers = iter([TOO_LONG, TELLING, TOO_LONG, ""])
     async with world.open(BUFFER, script=model(lambda _: next(answers, TOO_LONG))) as hf:
         await run(hf, 10)
         first = (await hf.session().compactions())[0]
         assert first["text"] == TELLING
         assert [one["role"] for one in written(hf)[1]["messages"]] == ["system", "user", "assistant", "user"]
         await run(hf, 8, first=10)
-        cut = (await hf.session().compactions())[-1]
+        _, cut = await hf.session().compactions()
+        assert len(written(hf)) == 4
         assert cut["text"].startswith("The user asked about order ORD-0000 once more today.")
         assert len(cut["text"]) < len(TOO_LONG)
         assert cut["tokens"] <= 140
@@ -325,6 +328,17 @@ async def test_any_strategy_can_be_summarized_by_hand(world: World, strategy: st
         await session.send(user("And now?"))
         prompt = texts(hf.upstream.requests[-1].body["messages"])
         assert sum(LABEL in str(one) for one in prompt) == 1
+
+
+@through("rest")
+async def test_a_comparison_has_the_messages_of_the_summary_only(world: World) -> None:
+    async with world.open(LARGE, script=model()) as hf:
+        session = await hf.given("s", *orders(10))
+        made = await session.compact(budget=1_000)
+        for after, first in ((-1, made["first"]), (made["first"], made["first"] + 1), (made["last"], None)):
+            path = f"/v1/sessions/s/compactions/{made['id']}"
+            found = await ask(hf.http, "GET", path, compare=True, after=after, limit=1)
+            assert [one["seq"] for one in found["sources"]] == ([] if first is None else [first])
 
 
 async def test_a_preview_stores_nothing(world: World) -> None:
