@@ -112,12 +112,14 @@ class SessionPassages(CacheItem):
     Attributes:
         table: The table of sentences. Other classes must use only the methods of this class.
         gone: `seq` of each entry in the table that was erased or rewound.
+        changed: The texts that the last prompt contained in changed form, and their words. The next prompt mostly has the same ones.
     """
 
     def __init__(self, store: Store, ref: SessionRef, identity: str, cache: TenantCache) -> None:
         self.identity = identity
         self.table = PassageTable(_is_correction)
         self.gone: set[int] = set()
+        self.changed: tuple[list[str], str] = ([], "")
         self._store, self._ref, self._cache = store, ref, cache
         self._lock = threading.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -190,7 +192,7 @@ class SessionPassages(CacheItem):
 
     def note_size(self) -> None:
         """Update the size of the table in the cache."""
-        self._cache.resize(("passages", self._ref), self, self.table.estimate_bytes())
+        self._cache.resize(("passages", self._ref), self, self.table.estimate_bytes() + len(self.changed[1]))
 
 
 class PassageTables:

@@ -224,7 +224,7 @@ async def _find_passages(engine: Engine, session: Session, drafted: Draft, secon
         for seq, entry in entries.items()
         if is_recallable(entry) and not is_refused(entry.metadata) and sees(group_units([entry])[0]) is not None
     }
-    return list(_make_items(ref, found, passage_shown, held, _SentText(window)))
+    return list(_make_items(ref, found, passage_shown, held, _SentText(window, passages)))
 
 
 async def _answer_by_words(search: Search) -> list[Finding]:
@@ -339,12 +339,14 @@ async def _read(engine: Engine, ref: SessionRef, seqs: Collection[int]) -> dict[
 class _SentText:
     """The text that a prompt contains in changed form: digests and summaries of older messages, and messages that are cut."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: Window, passages: SessionPassages) -> None:
         pairs = zip(window.list_messages(), window.list_seqs(), strict=True)
-        texts = (
+        texts = [
             message.text for message, seq in pairs if seq is None or (seq in window.cuts and seq != window.current)
-        )
-        self._text = _fold_words("\n".join(texts))
+        ]
+        if passages.changed[0] != texts:
+            passages.changed = texts, _fold_words("\n".join(texts))
+        self._text = passages.changed[1]
 
     def has(self, text: str) -> bool:
         """Return True if the prompt contains nearly all of a text, compared in pieces of `_STRETCH` characters."""
