@@ -59,14 +59,19 @@ def read_results(*args: str, **more: Any) -> list[dict[str, Any]]:
 
 
 def test_chain_joins_the_sessions_of_each_file() -> None:
-    write("t.jsonl", {"id": "c", "messages": MESSAGES})
-    apart, (joined,) = (
-        read_results("s.jsonl", "--strategy", "none", "--budget", "900"),
-        read_results("s.jsonl", "t.jsonl", "--chain", "--strategy", "none", "--budget", "900"),
-    )
-    assert apart[0]["calls"] == 4
-    assert joined["calls"] == 6
-    assert joined["tokens_per_call"] > apart[0]["tokens_per_call"]
+    """With the system prompt of the first one."""
+    options = ("--strategy", "none", "--budget", "900")
+    (apart,), joined = read_results("s.jsonl", *options), []
+    for others in ([], [{"role": "system", "content": "Be very kind to everyone who asks."}]):
+        write("t.jsonl", {"id": "c", "messages": MESSAGES}, {"id": "d", "messages": [*others, *MESSAGES]})
+        joined += read_results("s.jsonl", "t.jsonl", "--chain", *options)
+    assert [one["calls"] for one in (apart, *joined)] == [4, 8, 8]
+    assert joined[1]["tokens_per_call"] == joined[0]["tokens_per_call"] > apart["tokens_per_call"]
+
+
+def test_a_strategy_may_have_a_budget_of_its_own() -> None:
+    told = read_results("s.jsonl", "--strategy", "token_window@500,none", "--budget", "900,1000")
+    assert [(one["strategy"], one["budget"]) for one in told] == [("token_window", 500), ("none", 900), ("none", 1000)]
 
 
 # -- sessions, comparison --------------------------------------------------------
@@ -152,6 +157,13 @@ def test_configured_llm_writes_summaries(clear_model_environment: None) -> None:
         Path("holdfast.yaml").rename("other.yaml")
         assert replay_summaries("--config", "other.yaml", name="pen")["summaries"] > 0
     assert {one.body["model"] for one in upstream.requests} == {"tiny"}
+
+
+def test_a_summary_that_failed_is_tried_again_after_more_and_more_calls(clear_model_environment: None) -> None:
+    with ScriptedUpstream(lambda body: "").in_thread() as upstream:
+        Path("holdfast.yaml").write_text(f"llms: {{pen: {{model: tiny, base_url: '{upstream.url}'}}}}\n")
+        row = replay_summaries(name="pen")
+    assert (row["calls"], row["summaries_failed"]) == (24, 4)
 
 
 # -- mistakes ------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config import check_config, load
+from holdfast.config import load
 from holdfast.config.build import build_python_settings
 from holdfast.domain.artifact import check_name
 from holdfast.errors import ConfigError, InvalidRequest
@@ -111,14 +110,3 @@ def test_the_tool_is_enabled_by_configuration() -> None:
         load("python: {memory: 1MiB}", env={})
     with pytest.raises(ConfigError, match="a path must not contain a NUL character"):
         load('python: {interpreter: "a\\0b"}', env={})
-
-
-@pytest.mark.parametrize(("enabled", "said"), [("true", []), ("false", ["set python.enabled: true"])])
-def test_config_check_reports_an_agent_with_the_disabled_tool(enabled: str, said: list[str], tmp_path: Path) -> None:
-    """The problem says how to enable it; there is none if it is enabled."""
-    file = tmp_path / "holdfast.yaml"
-    file.write_text(f"python: {{enabled: {enabled}}}\nagents: {{analyst: {{tools: [python]}}}}")
-    warnings = [one for one in check_config(str(file), {}).data["warnings"] if "python" in one]
-    assert len(warnings) == len(said)
-    for warning, words in zip(warnings, said, strict=True):
-        assert words in warning

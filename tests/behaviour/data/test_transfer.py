@@ -89,6 +89,18 @@ async def test_an_import_replaces_a_session_only_if_it_may(world: World) -> None
         assert texts(await session.messages()) == ["One."]
 
 
+@through(*HERE)
+async def test_an_end_that_differs_makes_another_session(world: World) -> None:
+    async with world.open(store="file") as hf:
+        session = await hf.given("s", user("One."))
+        await session.close()
+        exported = await session.export()
+        await hf.import_session(exported, replace=False)
+        for change in ({"end_reason": "ttl"}, {"ended_at": exported["ended_at"] + 1}, {"status": "active"}):
+            with refused("session_exists"):
+                await hf.import_session({**exported, **change}, replace=False)
+
+
 BAD: list[tuple[Any, str]] = [
     ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
     ({"messages": [{"role": "user", "content": "x", "tokens": "many"}]}, "messages[0].tokens"),

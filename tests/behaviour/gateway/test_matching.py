@@ -9,7 +9,7 @@ import pytest
 from openai import AsyncOpenAI, Timeout
 
 from holdfast.testing import Gate, Reply
-from tests.behaviour.kit import Served, count_connections, forget_attempts, gateway, until, user
+from tests.behaviour.kit import Served, assistant, count_connections, forget_attempts, gateway, until, user
 
 Data = dict[str, Any]
 ANYONE = "gateway: {single_user: false}"
@@ -199,7 +199,8 @@ async def test_sdk_retry_joins_the_running_turn(opening: tuple[str, ...]) -> Non
         client = Client(served)
         for text in opening:
             await client.ask(text)
-        body = {"model": "gpt-4o", "messages": [*client.history, user("slow")], "on_disconnect": "finish"}
+        own = {"on_disconnect": "finish", "session_queue": "reject"}  # which is not for its own retry
+        body = {"model": "gpt-4o", "messages": [*client.history, user("slow")], **own}
         before = len(served.upstream.requests)
 
         async def send(count: int) -> Data:
@@ -322,6 +323,20 @@ async def test_equal_requests_without_retry_marks_are_two_turns() -> None:
         assert len(served.upstream.requests) == len(await sessions(served)) == 2
         await Client(served).ask("Hi", headers={"x-stainless-retry-count": "1"})
         assert len(served.upstream.requests) == len(await sessions(served)) == 2
+
+
+@pytest.mark.parametrize(("count", "outcome"), [(63, "edited"), (64, "new")])
+async def test_a_beginning_that_very_many_sessions_have_decides_nothing(count: int, outcome: str) -> None:
+    """Any choice would be a guess. A session that has no more than this beginning is continued all the same."""
+    begin = [user("Hi"), assistant("Hello.")]
+    async with gateway(reply_to) as served:
+        for number in range(count):
+            more = [user(f"What is {number}?"), assistant("A number.")]
+            await served.native.import_({"messages": [*begin, *more]}, session_id=f"s{number}")
+        assert (await served.chat([*begin, user("And now?")], None))["session"]["reconciled"] == outcome
+        await served.native.import_({"messages": begin}, session_id="own")
+        told = await served.chat([*begin, user("Go on.")], None)
+        assert (told["session_id"], told["session"]["reconciled"]) == ("own", "continued")
 
 
 async def test_idempotency_key_finds_its_reply_in_a_continued_session() -> None:

@@ -128,6 +128,15 @@ async def test_the_oldest_pictures_become_a_line_in_steps(world: World) -> None:
         assert count({"messages": shown}, '"type": "image"') == 78
 
 
+@pytest.mark.parametrize(("model", "is_limited"), [("anthropic/claude-sonnet-4.5", True), ("meta/llama-4", False)])
+async def test_a_claude_model_has_its_limits_at_every_provider(world: World, model: str, is_limited: bool) -> None:
+    async with world.gateway(["Yes."] * 2, llm={"model": model, "profile": "openrouter"}) as served:
+        await served.rest.given("s", *(one for at in range(99) for one in (seen(picture(at)), assistant("Yes."))))
+        for at in (99, 100):
+            await served.chat([seen(picture(at))])
+        assert (count(served.sent, "data:image") <= 100) is is_limited
+
+
 async def test_a_number_of_pictures_is_learned(world: World) -> None:
     refusal = "Too many images provided. This model supports up to 5 images"
     async with world.gateway(refusing(lambda sent: sent.count('"image_url"') > 10, 400, refusal)) as served:

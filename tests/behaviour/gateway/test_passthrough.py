@@ -508,6 +508,12 @@ async def test_an_upstreams_base_url_may_have_too_much_at_its_end(end: str) -> N
             assert upstream.requests[0].path == ("/chat/completions" if not end else "/v1/chat/completions")
 
 
+async def test_the_query_of_a_base_url_is_sent_with_other_paths_too() -> None:
+    async with Provider() as provider, gateway(None, LLMS.format(url=f"{provider.url}?v=7", key="sk-x")) as served:
+        await served.http.get("/v1/files", params={"limit": 2})
+        assert provider.requests[0]["path"] == "/v1/files?v=7&limit=2"
+
+
 async def test_an_upstreams_base_url_may_lack_the_version() -> None:
     """The first 404 shows it. A model that is missing is reported, and is no reason to call another address from then on."""
 

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.behaviour.kit import World, assistant, reranker, system, through, user
-from tests.behaviour.kit.seams import run_command
+from tests.behaviour.kit import World, assistant, reranker, through, user
 
 pytestmark = through("cli")
 FILLER = "The weather was mild over the harbour and the boats came in one after the other. " * 6
@@ -75,25 +74,6 @@ async def test_the_whole_key_can_be_given_to_revoke_it(world: World) -> None:
         made = await hf.ask("keys", "create")
         assert (await hf.ask("keys", "revoke", made["key"]))["status"] == "revoked"
         assert [(one["id"], one["status"]) for one in await hf.ask("keys", "list")] == [(made["id"], "revoked")]
-
-
-async def test_bad_lines_of_standard_input_are_skipped_on_request(tmp_path: Path) -> None:
-    given = '{"id": "s"\n' + lines({"id": "t", "messages": [user("Hi."), assistant("Yes.")]})
-    options = ("replay", "-", "--strategy", "none", "--budget", "900", "--json")
-    refused = await run_command(options, given)
-    assert (refused.code, "--skip-bad" in refused.err) == (1, True)
-    played = await run_command([*options, "--skip-bad"], given)
-    assert (json.loads(played.out)[0]["calls"], played.err.startswith("Skipped 1 bad line")) == (1, True)
-
-
-async def test_a_chain_of_sessions_has_the_system_prompt_of_the_first(tmp_path: Path) -> None:
-    said = [user("Hi."), assistant("Yes.")]
-    cost = []
-    for others in ([], [system("Be very kind to everyone who asks.")]):
-        given = lines({"id": "s", "messages": [system("Be brief."), *said]}, {"id": "t", "messages": [*others, *said]})
-        options = ("replay", "-", "--chain", "--strategy", "none", "--budget", "900", "--json")
-        cost.append(json.loads((await run_command(options, given)).out)[0]["tokens_per_call"])
-    assert cost[0] == cost[1]
 
 
 async def test_restore_keeps_an_index_that_is_in_the_database_itself(world: World, tmp_path: Path) -> None:

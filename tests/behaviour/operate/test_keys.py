@@ -224,3 +224,15 @@ async def test_a_key_that_only_reads_keeps_no_session_alive() -> None:
         served.clock.now += 20 * 60_000
         listed = (await served.http.get("/v1/sessions?status=active", headers=bearer(admin))).json()["data"]
         assert [one["id"] for one in listed] == ["used"]
+
+
+async def test_a_key_of_a_user_recalls_no_memories_of_an_agent() -> None:
+    async with gateway() as served:
+        await served.native.memories.remember("Clerks say please", agent="clerk")
+        admin = (await create(served, role="admin"))["key"]
+        found = []
+        for key in (admin, (await create(served, admin, user_id="ada"))["key"]):
+            query = {"q": "what do clerks say", "agent": "clerk"}
+            answer = await served.http.get("/v1/memories", params=query, headers=bearer(key))
+            found.append([one["content"] for one in answer.json()["data"]])
+        assert found == [["Clerks say please"], []]

@@ -93,6 +93,16 @@ async def test_the_next_prompt_and_other_settings_are_shown(world: World) -> Non
         assert len(await session.calls(limit=50)) == TURNS
 
 
+@through("rest")
+async def test_a_past_prompt_is_shown_as_it_would_be_for_another_agent(world: World) -> None:
+    agents = "agents: {a: {llm: default, instruction: Be A.}, b: {llm: default, instruction: Be B.}}"
+    async with world.open(agents, script=reply) as hf:
+        session = await hf.create("trip", agent="a")
+        await session.send(words(1), model="a")
+        shown = [(await session.prompt("0", **other))["messages"][0]["message"] for other in ({}, {"agent": "b"})]
+        assert [one["content"] for one in shown] == ["Be A.", "Be B."]
+
+
 async def test_what_differs_from_the_prompt_before_is_shown(world: World) -> None:
     async with world.open(script=reply) as hf:
         session, sent = await run(hf, 3)
