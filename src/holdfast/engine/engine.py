@@ -407,11 +407,6 @@ class IndexNotifier:
             self._again.pop(ref, None)
             del self._tasks[ref]
 
-    async def wait_until_done(self) -> None:
-        """Wait until all notifications are done."""
-        while self._tasks:
-            await asyncio.wait(tuple(self._tasks.values()))
-
     async def close(self) -> None:
         """Wait a limited time for pending notifications, then cancel them. Closing twice is allowed."""
         self._closed = True

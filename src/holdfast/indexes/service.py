@@ -130,11 +130,6 @@ class IndexService:
 
     # -- reported writes -----------------------------------------------------
 
-    def schedule(self, ref: SessionRef, session: Session) -> None:
-        """Schedule the indexing of a session after a short delay."""
-        self._enqueue(ref, entries=0)
-        del session  # it is read again later: other writes may follow
-
     def record_write(self, session: Session, *, entries: int, cut: int | None = None) -> None:
         """Queue a session for indexing after a write to the session.
 

@@ -40,7 +40,7 @@ class MatchingStore(Handle):
 
         Args:
             user_id: search the logs of this user's sessions.
-            marks: digests, the preferred one last; at most `MARKS`, else `TooLarge`.
+            marks: digests, the preferred one last; at most `MARKS`.
             alias: if True, search for aliases (`Entry.alias`) instead of digests of visible entries.
             session: search only this session of the user. If it does not exist, the result is empty.
             limit: maximum number of results, 1 to `SIGHTINGS`.
@@ -48,7 +48,7 @@ class MatchingStore(Handle):
                 come first. Sessions that contain the digest earlier do not count towards `limit`. Not allowed with `alias` or
                 `session`.
         """
-        checks.check_marks(user_id, marks, session)
+        checks.check_marks(user_id, session)
         checks.check_limit(limit, highest=SIGHTINGS)
         if not marks:
             return ()

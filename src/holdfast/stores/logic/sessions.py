@@ -239,7 +239,7 @@ class SessionStore(RecordStore):
         checks.check_new_session(new, past=True)
         checks.check_media(media)
         if ending is not None:
-            checks.check_ending(ending, of=new.ref)
+            checks.check_ending(ending)
         payloads = checks.encode_payloads(entries)
         changes = await encode_changes_off_loop(records, unlimited=True)
         steps = partial(_replace_session, self.tenant, new, entries, payloads, fresh=fresh, ending=ending)
