@@ -67,23 +67,6 @@ async def test_own_tool_replaces_a_built_in_artifact_tool() -> None:
 # -- saving and loading ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("given_", "kind"),
-    [
-        ({"name": "notes"}, "text/plain"),
-        ({"name": "rows.csv"}, "text/csv"),
-        ({"name": "rows.csv", "media_type": "text/plain"}, "text/plain"),
-        ({"name": "rows.csv", "media_type": None, "expect": None}, None),
-    ],
-)
-async def test_media_type_is_given_or_follows_the_name(given_: dict[str, Any], kind: str | None) -> None:
-    (told,) = await run_in_new_session(("save_artifact", {**given_, "content": "a,b"}))
-    if kind is None:
-        assert "wrong arguments" in told
-    else:
-        assert json.loads(told)["media_type"] == kind
-
-
 async def test_too_large_image_is_described() -> None:
     async with bench(make_script(("load_artifact", {"name": "p.png"})), agents=AGENTS) as made:
         await made.session.artifacts.save("p.png", PNG + bytes(LOADED_IMAGE_BYTES))

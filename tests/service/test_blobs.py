@@ -122,6 +122,7 @@ async def test_contents_are_deleted(blobs: Blobs) -> None:
     await blobs.delete(["k1", "k3", "k9"])
     await blobs.delete([])
     assert await list_old_keys(blobs, now() + HOUR) == ["k2"]
+    assert await list_old_keys(blobs, now() - HOUR) == []
     with pytest.raises(StoreCorrupt):
         await read(blobs, "k1", 0, 5)
 

@@ -91,6 +91,23 @@ async def test_other_texts_get_vectors_despite_rejected_ones(count: int, bad: se
         assert len(stub.bodies) <= -(-count // size) + len(bad) * 2 * size.bit_length() + 1
 
 
+async def test_many_and_long_texts_are_sent_as_an_endpoint_accepts_them() -> None:
+    def trouble(body: dict[str, Any]) -> web.Response | None:
+        longest = max(map(len, body["input"]))
+        words = f"This model's maximum context length is 512 tokens, however you requested {longest} tokens ({longest} in your prompt)"
+        return make_error(400, words, code="context_length_exceeded") if longest > 512 else None
+
+    async with serving() as stub, open_embedder(stub) as embedder:
+        await embedder.embed([f"text {at}" for at in range(150)])
+        assert sorted(map(len, stub.inputs)) == [22, 64, 64]
+        await embedder.embed([long := "word " * 9_000])
+        (sent,) = stub.inputs[-1]
+        assert (long.startswith(sent), len(long) / 2 < len(sent) < len(long)) == (True, True)
+        stub.troubles.append(trouble)
+        assert len(await embedder.embed(["x" * 1_000, "short"])) == 2
+        assert [len(text) for texts in stub.inputs[-2:] for text in texts] == [486, 5]
+
+
 @pytest.mark.parametrize("status", [400, 404, 422, 500])
 async def test_texts_quoted_by_the_endpoint_are_not_in_the_error(status: int) -> None:
     def trouble(body: dict[str, Any]) -> web.Response:

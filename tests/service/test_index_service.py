@@ -59,17 +59,6 @@ def count_calls(one: Bench) -> CountingIndex:
 # -- updates -------------------------------------------------------------------
 
 
-async def test_each_entry_is_indexed_once() -> None:
-    async with bench() as one:
-        index = count_calls(one)
-        await one.make(ADA, "tea", "yes")
-        await one.service.settled()
-        await one.say(ADA, "coffee", "no")
-        await one.say(ADA, "water")
-        await one.service.settled()
-        assert index.put == [0, 1, 2, 3, 4]
-
-
 async def test_edit_drops_retired_entries_and_indexes_only_new_ones() -> None:
     async with bench() as one:
         index = count_calls(one)

@@ -15,7 +15,8 @@ from holdfast.indexes import embeddings
 from holdfast.indexes.throttle import Leases
 from holdfast.recall.base import Lookup, Space
 from holdfast.recall.vectors import to_vector
-from tests.service.index_kit import bench
+from holdfast.stores.log import Append
+from tests.service.index_kit import bench, make_entry
 from tests.waits import until
 
 ADA = SessionRef("ada", "s")
@@ -55,7 +56,7 @@ def _make_vector(text: str) -> bytes:
     return to_vector([text.lower().count(chr(letter)) + 0.01 for letter in range(97, 123)])
 
 
-async def test_every_message_gets_a_vector_and_equal_texts_are_embedded_once() -> None:
+async def test_messages_but_no_tool_results_are_embedded_and_equal_texts_once() -> None:
     embedder = LetterEmbedder()
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "tea", "yes", "tea", "coffee")
@@ -63,23 +64,12 @@ async def test_every_message_gets_a_vector_and_equal_texts_are_embedded_once() -
         assert (await one.index.status()).vectors == {embedder.name: 4}
         assert sorted(embedder.given) == ["coffee", "tea", "yes"]
         await one.say(ADA, "yes", "water")
+        await one.here.append(ADA, Append(entries=[make_entry("tool", "17")], timestamp=one.time))
         await one.service.settled()
         assert sorted(embedder.given) == ["coffee", "tea", "water", "yes"]
         lookup = Lookup(space=SPACE, limit=1)
         (nearest, *_) = await one.index.similar(lookup, embedder.name, _make_vector("coffee"))
         assert nearest.candidate.seq in {2, 3, 4}
-
-
-async def test_tool_results_get_no_vector() -> None:
-    from holdfast.stores.log import Append
-    from tests.service.index_kit import make_entry
-
-    embedder = LetterEmbedder()
-    async with bench(embedder=embedder) as one:
-        await one.make(ADA)
-        await one.here.append(ADA, Append(entries=[make_entry("user", "tea"), make_entry("tool", "17")], timestamp=1))
-        await one.service.settled()
-        assert embedder.given == ["tea"]
 
 
 async def test_next_process_embeds_what_has_no_vector(tmp_path: Path) -> None:
@@ -121,20 +111,6 @@ async def test_unavailable_endpoint_is_retried_while_word_search_works(
         assert embedder.given == ["tea"]
 
 
-async def test_rejected_text_is_skipped_and_others_get_vectors() -> None:
-    embedder = LetterEmbedder()
-    embedder.refused = "poison"
-    async with bench(embedder=embedder) as one:
-        await one.make(ADA, "tea", "poison", "coffee")
-        await one.service.settled()
-        await one.say(ADA, "water")
-        await one.service.settled()
-        status = await one.service.status()
-        assert (status.vectors, status.unembedded) == ({embedder.name: 3}, 1)
-        assert embedder.given.count("poison") == 1
-        assert await one.find("ada", "poison") == [("s", 1)]
-
-
 async def test_erased_text_is_removed_from_the_skipped_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a long-running process would reach the limit and stop embedding."""
     monkeypatch.setattr(embeddings, "EMBEDDING_FAILURES", 1)
@@ -144,11 +120,13 @@ async def test_erased_text_is_removed_from_the_skipped_ones(monkeypatch: pytest.
         await one.make(ADA, "tea", "poison")
         await one.service.settled()
         assert (await one.service.status()).unembedded == 1
+        assert await one.find("ada", "poison") == [("s", 1)]
         await one.here.erase(ADA, 1)
         await one.say(ADA, "water")
         await one.service.settled()
         status = await one.service.status()
         assert (status.vectors, status.unembedded) == ({embedder.name: 2}, 0)
+        assert embedder.given.count("poison") == 1
 
 
 async def test_vectors_of_another_model_are_replaced_and_logged(caplog: pytest.LogCaptureFixture) -> None:

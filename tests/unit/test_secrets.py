@@ -289,15 +289,10 @@ def test_key_names_identify_secret_values() -> None:
     assert mine.redacted_value({"password": "[REDACTED:password]"}) == {"password": "[REDACTED:password]"}
 
 
-def test_numbers_and_keys_are_redacted() -> None:
+def test_numbers_are_redacted() -> None:
     cards = make_redactor(rules=[], patterns=[Pattern(r"\b4\d{15}\b", "card")])
     assert cards.redacted_value({"card": 4111111111111111, "n": 41}) == {"card": "[REDACTED:card]", "n": 41}
     assert cards.redacted_json('{"card":4111111111111111,"n":41}') == '{"card":"[REDACTED:card]","n":41}'
-    both = {"4111111111111111": 1, "4222222222222222": 2}
-    told = {"[REDACTED:card]": 1, "[REDACTED:card] (2)": 2}
-    assert cards.redacted_value(both) == told
-    assert json.loads(cards.redacted_json(json.dumps(both))) == told
-    assert cards.redacted_value(told) is told
 
 
 # -- custom patterns ----------------------------------------------------------

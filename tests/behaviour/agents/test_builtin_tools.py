@@ -146,6 +146,7 @@ async def test_a_long_text_is_read_in_parts(world: World) -> None:
         ("save_artifact", {"name": "result-7", "content": "x"}, "is the name of a tool result"),
         ("save_artifact", {"name": "large", "content": "x" * 2000}, "storage.artifacts.max_bytes"),
         ("save_artifact", {"name": "x"}, "wrong arguments"),
+        ("save_artifact", {"name": "x", "content": "x", "media_type": None}, "wrong arguments"),
     ],
 )
 async def test_errors_tell_the_model_how_to_go_on(

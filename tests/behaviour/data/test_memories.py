@@ -77,6 +77,15 @@ async def test_a_merge_keeps_the_tags_of_both_and_the_greater_importance(world: 
         assert (made["tags"], made["importance"]) == (["taste", "drinks"], 0.8)
 
 
+@through("connect", "rest")
+async def test_a_merge_keeps_the_last_sources(world: World) -> None:
+    async with world.open() as hf:
+        for numbers in (range(50), (50, 51)):
+            sources = [{"session_id": f"s{number}", "seqs": [0], "origin": "user"} for number in numbers]
+            made = await hf.remember("Ada drinks tea", user="ada", sources=sources)
+        assert [one["session_id"] for one in made["sources"]] == [f"s{number}" for number in range(2, 52)]
+
+
 @through(*HERE)
 async def test_a_memory_is_changed_under_a_new_id(world: World) -> None:
     async with world.open() as hf:

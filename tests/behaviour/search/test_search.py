@@ -93,6 +93,17 @@ async def test_a_hit_shows_the_words_and_what_is_around_it(world: World) -> None
         around = hit.get("neighbours") or hit
         assert [one["text"] for one in around["after"]] == ["Noted: the gate."]
         assert around["before"] == []
+        await given(hf, "t", "東京の鍵は赤い。", "はい。")
+        hit = (await hf.search("東京", user="ada"))[0]
+        assert [hit["snippet"][start:stop] for start, stop in hit["highlights"]] == ["東京"]
+
+
+async def test_parts_that_are_not_spoken_are_not_found(world: World) -> None:
+    unspoken = {"type": "server_tool_use", "id": "1", "name": "web", "input": {"caption": "Kelp"}}
+    parts = [unspoken, {"type": "text", "text": "With ginger."}]
+    async with world.open() as hf:
+        await hf.given("s", user("And?"), {"role": "assistant", "content": parts}, user="ada")
+        assert (await find(hf, "kelp"), (await find(hf, "ginger"))[0]) == ([], "s#1")
 
 
 @CALLER
@@ -222,6 +233,22 @@ async def test_messages_of_an_agent_are_found_by_its_name(world: World) -> None:
             "user": None,
             "assistant": "plain",
         }
+
+
+@CALLER
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        (user("kelp", name="mia"), "mia"),
+        ({**user("kelp"), "metadata": {"user": "Mia"}}, "Mia"),
+        ({**assistant("kelp"), "metadata": {"user": "Mia"}}, None),
+    ],
+)
+async def test_a_hit_names_the_speaker(world: World, message: dict[str, Any], name: str | None) -> None:
+    async with world.open() as hf:
+        await hf.given("s", message, user="ada")
+        await hf.settle()
+        assert [hit["name"] for hit in await hf.search("kelp", user="ada")] == [name]
 
 
 # -- pages ---------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.settings import GivenEmbedder, IndexSettings
-from tests.behaviour.kit import World, assistant, embedder, refused, reranker, through, user
+from tests.behaviour.kit import World, assistant, calls, embedder, refused, reranker, result, through, user
 from tests.behaviour.kit.seams import early_sketches
 
 pytestmark = through("library", "rest")
@@ -178,6 +178,23 @@ async def test_a_search_says_what_has_no_vector_yet(world: World) -> None:
         ):
             note = f"some {what} have no vector yet: they are found by their words alone"
             assert (len(found.hits), found.mode, found.notes) == (1, "hybrid", (note,))
+
+
+@through("library")
+async def test_a_search_says_how_it_differs_from_the_request(world: World) -> None:
+    said = [user("When is kelp cut?"), calls(("c", "tide", {})), result("c", "kelp at 04:10"), assistant("Early.")]
+    async with world.open(**by_meaning(broken)) as hf:
+        await hf.given("s", *said, user="ada")
+        cases: list[tuple[dict[str, Any], str]] = [
+            ({}, "keyword only: the embedder failed"),
+            ({"role": "tool"}, "keyword only: tool results have no vectors"),
+            ({"mode": "keyword", "time": "filter"}, "not filtered by time: the query does not ask for messages from some time"),
+        ]  # fmt: skip
+        for options, note in cases:
+            found = await hf.native.search("kelp", "ada", **options)
+            assert (found.mode, found.notes, len(found.hits) > 0) == ("keyword", (note,), True)
+        with refused("invalid_request", "no vectors", param="mode"):
+            await find(hf, "kelp", role="tool", mode="vector")
 
 
 @through("library")
