@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Gate, Reply, ScriptedUpstream
-from tests.behaviour.kit import Served, Speakers, World, answer_of, assistant, bearer, result, texts, through, user
+from tests.behaviour.kit import (
+    Served,
+    Speakers,
+    World,
+    answer_of,
+    assistant,
+    bearer,
+    gateway,
+    result,
+    texts,
+    through,
+    user,
+)
 
 pytestmark = through("library", "rest")
 Row = dict[str, Any]
@@ -438,3 +450,13 @@ async def test_an_ended_session_begins_again_with_the_state_and_greeting_of_its_
         await served.rest.create(agent="a")
         assert await served.rest.session().state() == {"name": "Ada"}
         assert texts(await served.entries()) == ["Hello Ada."]
+
+
+async def test_an_agent_does_not_see_what_another_one_thought() -> None:
+    thought = {"type": "thinking", "thinking": "They will never pay.", "signature": "s"}
+    said = [thought, {"type": "text", "text": "It costs nine."}]
+    async with gateway((), "agents: {seller: {}, clerk: {}}") as served:
+        session = await served.rest.given("s", user("How much?"), assistant(said, agent="seller"), user("Fine."))
+        for agent, knows in (("seller", True), ("clerk", False)):
+            sent = str((await session.context(agent=agent, dialect="anthropic"))["messages"])
+            assert ("It costs nine." in sent, "never pay" in sent) == (True, knows)

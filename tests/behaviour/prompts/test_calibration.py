@@ -112,3 +112,15 @@ async def test_calibration_is_for_one_model(world: World) -> None:
         session = await hf.given("s", user(LONG))
         other = await session.context(strategy="none", model="another-model")
         assert other["provider_count"]["how"] == "estimate"
+
+
+async def test_a_limit_that_a_refusal_taught_is_forgotten_after_a_week(world: World) -> None:
+    script = [Reply(status=400, error="The prompt is too long."), *["Yes."] * 9]
+    async with world.open(script=script, llm={"model": "my-own-model", "context_window": 20_000}) as hf:
+        session = await hf.given("s")
+        budgets = []
+        for days in (0, 6, 2):
+            world.clock.now += days * 86_400_000
+            await session.send(user("Where is my order? " * 500))
+            budgets.append((await session.context(strategy="digest"))["budget"])
+        assert budgets[0] == budgets[1] < budgets[2]
