@@ -397,6 +397,8 @@ def _is_accepted(field: str, value: Any, role: str, profile: Profile, model: Any
     """Return True if a message may have this field."""
     if field in profile.refused or (field == "reasoning_details" and _has_foreign_details(value, model)):
         return False
+    if field in ("reasoning_content", "reasoning") and not isinstance(value, str):
+        return False
     return field in profile.fields if role == "assistant" and field in REPLY_FIELDS else not profile.closed
 
 

@@ -283,7 +283,7 @@ def list_messages(unit: Unit, marker: str = "") -> list[SourcedMessage]:
         return [(entry.seq, entry.message) for entry in unit.entries]
     if first.kind == "result":
         return [(first.seq, _relay_late_result(first.message, marker))]
-    calls = make_ids_distinct(first.message.tool_calls)
+    calls = _make_ids_distinct(first.message.tool_calls)
     head = with_content(first.message)
     head = head if calls == head.tool_calls else head.evolve(tool_calls=calls)
     results = [entry for entry in unit.entries[1:] if entry.unit == first.seq]
@@ -318,7 +318,7 @@ def make_distinct_id(call_id: str, used: set[str]) -> str:
     return name
 
 
-def make_ids_distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+def _make_ids_distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
     """Return the calls with distinct ids. Some models give parallel calls the same id, which providers refuse."""
     used: set[str] = set()
     return tuple(with_id(call, make_distinct_id(call.id, used)) for call in calls)

@@ -13,7 +13,6 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from holdfast.agents import Responder
-from holdfast.context.units import make_ids_distinct
 from holdfast.domain.artifact import NAMED_ARTIFACTS, check_name, format_versions
 from holdfast.domain.interruptions import APART
 from holdfast.domain.messages import Message, ToolCall
@@ -116,7 +115,7 @@ class ReplyAssembler:
         self._first = False
         self._usage = add_usage(self._usage, usage)
         self.calls = self.returned = ()
-        calls = make_ids_distinct(message.tool_calls)
+        calls = message.tool_calls
         if self._at_bound and calls:
             return self._remove_calls(message), self.metadata
         self.returned = tuple(call for call in calls if call.name in self._theirs)
@@ -125,7 +124,7 @@ class ReplyAssembler:
         metadata = self.metadata if self.returned or not calls else None
         if self.calls:
             metadata = {**(metadata or {}), "returned": [at for at, call in enumerate(calls) if call in self.returned]}
-        return message.evolve(tool_calls=calls), metadata
+        return message, metadata
 
     @property
     def metadata(self) -> dict[str, Any] | None:

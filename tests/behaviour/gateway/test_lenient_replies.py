@@ -63,6 +63,7 @@ async def ask(served: Served, api: str, streamed: bool) -> tuple[str, str, list[
         answer = await served.chat("Go", tools=TOOLS)
     message = answer["choices"][0]["message"]
     functions = [one["function"] for one in message.get("tool_calls") or ()]
+    assert len({one["id"] for one in message.get("tool_calls") or ()}) == len(functions)
     made = [(one["name"], json.loads(one["arguments"] or "{}")) for one in functions]
     assert answer["choices"][0]["finish_reason"] == ("tool_calls" if made else "stop")
     return message.get("reasoning_content") or "", message.get("content") or "", made
@@ -91,6 +92,19 @@ CASES: dict[str, tuple[Reply, tuple[str, str, list[tuple[str, Any]]]]] = {
             call(index=0, function={"arguments": "1}"}),
         ),
         ("", "", [("f", {}), ("f", {"x": 1})]),
+    ),
+    "parallel calls with the same id": (
+        stream(
+            call(index=0, id="a", function={"name": "f", "arguments": "{"}),
+            call(index=1, id="a", function={"name": "g", "arguments": '{"y":'}),
+            call(index=0, id="a", function={"name": "f", "arguments": "}"}),
+            call(index=1, id="a", function={"name": "g", "arguments": "2}"}),
+        ),
+        ("", "", [("f", {}), ("g", {"y": 2})]),
+    ),
+    "reasoning that is no text": (
+        stream({"reasoning_content": {"text": "hm"}, "content": [{"type": "thinking", "thinking": " so"}]}),
+        ("hm so", "", []),
     ),
     "calls without numbers": (
         stream(

@@ -125,6 +125,12 @@ async def test_fields_of_replies_go_where_they_are_accepted(profile: str, kept: 
     assert reply.keys() - {"role", "content", "tool_calls"} == kept
 
 
+async def test_reasoning_that_is_no_text_is_not_sent() -> None:
+    reply = {**calls(("c", "find", {})), "reasoning_content": {"a": 1}}
+    sent = await send("deepseek", [user("a"), reply, result("c", "b")])
+    assert sent["messages"][1]["reasoning_content"] == ""
+
+
 async def test_fields_of_a_client_are_left_out_only_where_they_are_refused() -> None:
     history = [user("a", priority=1)]
     assert "priority" in (await send("generic", history))["messages"][0]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from holdfast.context.fitting import fit_messages
+from holdfast.context.units import make_distinct_id
 from holdfast.domain.messages import Message
 from holdfast.domain.profiles import Profile
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Progress, Reasoning, Text, Usage
@@ -139,9 +140,9 @@ class ChatDecoder:
         if isinstance(function := message.get("function_call"), Mapping) and not calls:  # deprecated
             calls = [_convert_function(function)]
             message = {name: value for name, value in message.items() if name != "function_call"}
-        name = next((name for name in _REASONING if message.get(name) and isinstance(message[name], str)), None)
-        if name is not None:
-            deltas.append(Reasoning(message[name], index, name))
+        name = next((name for name in _REASONING if message.get(name)), None)
+        if name is not None and (thought := _read_thought(message[name])):
+            deltas.append(Reasoning(thought, index, name))
         others = message.keys() - {"role", "content", "tool_calls", name}
         deltas += [Opaque(key, message[key], index) for key in message if key in others and message[key] is not None]
         deltas += _decode_content(message.get("content"), index)
@@ -161,7 +162,7 @@ def _decode_content(content: Any, index: int) -> Iterable[Delta]:
     if isinstance(content, str):
         yield Text(content, index)
     elif isinstance(content, list) and all(map(_is_text, content)):
-        if thought := "".join(map(_read_thought, content)):
+        if thought := "".join(_read_thought(part.get("thinking")) for part in content):
             yield Reasoning(thought, index)
         yield Text("".join(str(part.get("text") or "") for part in content), index)
     elif content is not None:
@@ -185,9 +186,10 @@ class _OpenCall:
         self.extra: Json = {}
         """Fields that arrived before its name. Clients expect the name in the first fragment of a call."""
 
-    def start(self, choice: int) -> Iterator[Delta]:
+    def start(self, choice: int, used: set[str]) -> Iterator[Delta]:
         self.started = True
-        yield CallStart(self.number, self.call_id, self.name, choice, self.kind, self.extra)
+        call_id = make_distinct_id(str(self.call_id), used)
+        yield CallStart(self.number, call_id, self.name, choice, self.kind, self.extra)
         if self.text:
             yield CallArguments(self.number, self.text, choice, self.kind)
 
@@ -196,11 +198,13 @@ class _CallDecoder:
     """Decodes the tool calls of one choice, and numbers them as OpenAI does.
 
     Gemini numbers all parallel calls 0, and may leave their ids empty. Some gateways leave the number out. vLLM once
-    gave each fragment an id of its own. Some upstreams repeat name and id in each fragment, or send arguments as an object.
+    gave each fragment an id of its own. Some upstreams repeat name and id in each fragment, or send arguments as an object. Some models
+    give parallel calls the same id, but results refer to calls by id.
     """
 
     def __init__(self) -> None:
         self._calls: list[_OpenCall] = []
+        self._ids: set[str] = set()
 
     def decode(self, item: Mapping[str, Any], choice: int) -> Iterator[Delta]:
         """Yield the deltas of an item of `tool_calls`. A call that has a name but no id gets one."""
@@ -226,14 +230,14 @@ class _CallDecoder:
             return
         call.text, call.extra = call.text + text, {**call.extra, **extra}
         if name:
-            yield from call.start(choice)
+            yield from call.start(choice, self._ids)
 
     def start_nameless(self, choice: int) -> Iterator[Delta]:
         """Yield the deltas of the calls whose name never came. Their empty name lets an agent tell the model that no such tool exists."""
         for call in self._calls:
             if not call.started:
                 call.name, call.call_id = "", call.call_id or f"call_{call.number}"
-                yield from call.start(choice)
+                yield from call.start(choice, self._ids)
 
     def _find(self, position: Any, call_id: Any, name: Any, text: str) -> _OpenCall | None:
         """Return the call that an item continues; None if it starts a new call."""
@@ -266,9 +270,8 @@ def _is_text(part: Any) -> bool:
     )
 
 
-def _read_thought(part: dict[str, Any]) -> str:
-    """Return the reasoning in a part. Mistral sends it as a list of texts."""
-    given = part.get("thinking")
+def _read_thought(given: Any) -> str:
+    """Return reasoning as text. Mistral sends it as a list of texts."""
     pieces = given if isinstance(given, list) else [given]
     return "".join(str(piece.get("text") or "") if isinstance(piece, dict) else str(piece or "") for piece in pieces)
 
