@@ -10,18 +10,15 @@ import pytest
 
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.memory import MemoryDelta
-from holdfast.domain.record import MISSING
-from holdfast.errors import InvalidRequest, StoreUnavailable
+from holdfast.errors import InvalidRequest
 from holdfast.recall.base import Space, Vectored
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.indexes import open_index
-from tests.behaviour.kit.proxy import Proxy
 from tests.contract.artifacts import artifact
 from tests.contract.index_kit import SOURCE, SPACE, digest_of, feed, vector
-from tests.contract.kit import REF, session
 from tests.contract.memory_kit import ANN, memory
-from tests.contract.records import put, read
+from tests.contract.records import put
 
 USER = UserRef("ann")
 BLOCKED = 0.5
@@ -146,29 +143,6 @@ async def test_an_artifact_that_is_being_added_is_dropped_with_its_name(
     assert await _list_blobs(store) == ["b4"]
     for one in (store, other):
         await one.close()
-
-
-@pytest.mark.parametrize("done", [False, True])
-async def test_records_of_a_session_are_changed_once_after_a_broken_connection(server_url: str, *, done: bool) -> None:
-    """A write of records leaves the session's version, so their owner's version shows whether it was committed."""
-    async with Proxy(server_url) as proxy:
-        store = await open_store(proxy.url, tenant="acme")
-        await store.create(session())
-        for value in (1, 2):
-            before = await read(store, "k", REF)
-            change = put("k", value, expect=before.version if before else MISSING)
-            proxy.arm(b"COMMIT", done=done)
-            if done:
-                with pytest.raises(StoreUnavailable, match="outcome is unknown"):
-                    await store.change_records(REF, [change], timestamp=2)
-            else:
-                await store.change_records(REF, [change], timestamp=2)
-            after = await read(store, "k", REF)
-            assert after is not None
-            assert after.value == value
-            assert before is None or after.version == before.version + 1
-        assert proxy.broke == 2
-        await store.close()
 
 
 async def test_vectors_of_a_model_that_another_process_creates_are_checked(

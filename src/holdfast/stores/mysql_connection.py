@@ -24,7 +24,7 @@ from holdfast.errors import (
 from holdfast.stores.logic.network import NAME, PATIENCE
 from holdfast.stores.logic.steps import Row, Rows
 from holdfast.stores.sql.address import Address
-from holdfast.stores.sql.remote import ConnectionLost, OutcomeUnknown, Retryable
+from holdfast.stores.sql.remote import ConnectionLost, Duplicate, OutcomeUnknown, Retryable
 from holdfast.stores.sql.statements import load_statements
 
 try:
@@ -48,7 +48,7 @@ _SETUP: Final = (
 
 # Error numbers. Those from 1900 on exist only in MariaDB or only in MySQL.
 _LOST = {0, 1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2014, 2055, 3169, 4031}
-_RETRYABLE = {1020, 1062, 1213, 1586}
+_RETRYABLE = {1020: Retryable, 1062: Duplicate, 1213: Retryable, 1586: Duplicate}
 _RANGE = {1264, 1367, 1690}
 _CORRUPT = {126, 127, 145, 1034, 1194, 1195, 1712}
 _MESSAGES: Final = (
@@ -78,7 +78,7 @@ def translate_error(exc: Exception, name: str) -> Exception:
     if isinstance(exc, OSError | EOFError) or code in _LOST:
         return ConnectionLost(f"{type(exc).__name__} {code}")
     if code in _RETRYABLE:
-        return Retryable(f"error {code}")
+        return _RETRYABLE[code](f"error {code}")
     if code in _RANGE:
         return InvalidRequest("a number does not fit into 64 bits")
     details = f"MySQL: {type(exc).__name__} {code}"
@@ -155,11 +155,12 @@ class Connection:
     def is_usable(self) -> bool:
         return not (self._broken or self._open) and bool(self._raw.connected)
 
-    async def begin(self, *, writing: bool) -> None:
+    async def begin(self, *, writing: bool, write_id: bytes = b"") -> None:
         self._open, self._writing = True, writing
+        insert = f"; INSERT INTO writes (id) VALUES (x'{write_id.hex()}')" if write_id else ""  # noqa: S608  # hexadecimal
         if not writing:
             await self.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        await self.execute("START TRANSACTION" if writing else "START TRANSACTION READ ONLY")
+        await self.execute(f"START TRANSACTION{insert}" if writing else "START TRANSACTION READ ONLY")
 
     async def query(self, name: str, params: Row) -> Rows:
         return await self.execute(self._statements[name], params)
@@ -228,6 +229,8 @@ class Connection:
                     rows: Rows = await cursor.fetchall()
                 else:
                     rows = ((cursor.lastrowid,),) if cursor.lastrowid else ()
+                while await cursor.nextset():  # raises the error of a later one of several statements
+                    pass
         except Exception as exc:
             raise self._handle_error(exc) from exc
         return rows

@@ -118,10 +118,10 @@ class _Database(RemoteDatabase[Connection]):
 
     async def _run_once(self, connection: Connection, job: Job[T], attempt: int) -> T:
         remembered = self._rows.take(job.queue) if job.queue is not None else None
-        if not job.light or (attempt >= STALE and job.guard is None):
+        if not job.light or attempt >= STALE or job.is_lost:
             return await super()._run_once(connection, job, attempt)
         try:
-            if remembered is not None and job.guard is None:
+            if remembered is not None:
                 try:
                     return await self._append_fused(connection, job, remembered)
                 except (HoldfastError, _NotFusible, Retryable):
@@ -132,10 +132,6 @@ class _Database(RemoteDatabase[Connection]):
             return await super()._run_once(connection, job, attempt)
         except msgspec.MsgspecError as exc:
             raise StoreCorrupt(f"{self._name}: a row is damaged: {exc}") from exc
-        except HoldfastError as exc:
-            if job.unsure:
-                raise OutcomeUnknown from exc
-            raise
 
     async def _append_fused(self, connection: Connection, job: Job[T], remembered: Row | None) -> T:
         """Run the append `job` with a single writing statement, and return its result.
@@ -150,17 +146,14 @@ class _Database(RemoteDatabase[Connection]):
         """
         steps, write = job.steps(), None
         rows: Rows = ()
-        job.begin_attempt()
         try:
             step = next(steps)
             while True:
-                job.check_step(step)
                 if step.name == "session_get" and remembered is not None:
                     write, rows = FusedAppend(remembered), (remembered,)
                 elif step.name in READS and isinstance(step, Query):
                     rows = await connection.query(step.name, step.params)
                     if step.name == "session_get":
-                        job.note_session(rows)
                         write = FusedAppend(rows[0]) if rows else None
                 elif write is None or not write.can_add(step):
                     steps.close()
@@ -170,13 +163,12 @@ class _Database(RemoteDatabase[Connection]):
                     rows = ()
                 step = steps.send(rows)
         except StopIteration as stop:
-            result: T = stop.value
-        job.check_step(None)
+            job.result = stop.value
         if write:
             await self._write_fused(connection, job, write)
         elif remembered is not None:
             raise _NotFusible
-        return result
+        return job.result
 
     async def _write_fused(self, connection: Connection, job: Job[Any], write: FusedAppend) -> None:
         """Write everything with one statement.
@@ -184,13 +176,11 @@ class _Database(RemoteDatabase[Connection]):
         Raises:
             Retryable: the session has changed since it was read.
         """
-        sql, params = write.build("postgres")
+        sql, params = write.build("postgres", job.id)
         try:
             rows = await connection.fetch(sql, encode_params(params))
         except (Retryable, StoreUnavailable) as exc:
             if connection.is_broken:
-                # The server may still execute the statement, but only at this version of the session. So a retry is safe.
-                job.seen = write.guard
                 raise OutcomeUnknown from exc.__cause__
             raise
         if not rows:

@@ -16,7 +16,7 @@ from holdfast.stores.logic.network import NAME, PATIENCE
 from holdfast.stores.logic.steps import Row, Rows
 from holdfast.stores.sql import pgvector
 from holdfast.stores.sql.address import Address
-from holdfast.stores.sql.remote import ConnectionLost, OutcomeUnknown, Retryable
+from holdfast.stores.sql.remote import ConnectionLost, Duplicate, OutcomeUnknown, Retryable
 from holdfast.stores.sql.statements import load_statements
 
 try:
@@ -28,7 +28,7 @@ SCHEMA: Final = "holdfast"
 """Default schema of the tables. It keeps them apart from other programs' tables in a shared database."""
 _LOST = ("08", "57P01", "57P02", "57P03", "25P03", "53300")
 _CORRUPT = ("XX001", "XX002")
-_RETRYABLE = ("40001", "40P01", "23505")
+_RETRYABLE = {"40001": Retryable, "40P01": Retryable, "23505": Duplicate}
 _MESSAGES: Final = (
     ("53100", "its disk is full; nothing was stored. Free some space, then retry"),
     ("53", "it has run out of memory, connections or another resource; nothing was stored. Retry later"),
@@ -66,7 +66,7 @@ def translate_error(exc: Exception, name: str, *, is_disconnected: bool = True) 
     if isinstance(exc, lost) or state.startswith(_LOST):
         return ConnectionLost(f"{type(exc).__name__}")
     if state in _RETRYABLE:
-        return Retryable(type(exc).__name__)
+        return _RETRYABLE[state](type(exc).__name__)
     details = f"PostgreSQL: {type(exc).__name__} {state}"
     message = next((message for begin, message in _MESSAGES if state.startswith(begin)), None)
     if message is not None:
@@ -91,9 +91,10 @@ class Connection:
     def is_usable(self) -> bool:
         return not (self._broken or self._raw.is_closed() or self._raw.is_in_transaction())
 
-    async def begin(self, *, writing: bool) -> None:
+    async def begin(self, *, writing: bool, write_id: bytes = b"") -> None:
         self._writing = writing
-        await self.execute("BEGIN" if writing else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        insert = f"; INSERT INTO writes (id) VALUES ('\\x{write_id.hex()}')" if write_id else ""  # noqa: S608  # hexadecimal
+        await self.execute(f"BEGIN{insert}" if writing else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     async def query(self, name: str, params: Row) -> Rows:
         """Run a named statement and return its rows. Text is sent as bytes, because the server only compares identifiers."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 from urllib.parse import urlsplit, urlunsplit
 
+Loss = Literal["request", "answer", "late"]
+"""What a broken connection loses: the packet, the server's answer, or the packet until the next connection inserts its write's id."""
 ANSWERING = 30.0
 """Seconds that a server may take to answer what the connection breaks behind."""
 
@@ -15,7 +17,7 @@ class Proxy:
     """Passes bytes on, both ways, until a packet to the server holds the marker it was armed with.
 
     Then the connection breaks: before the packet is passed on, or when the server has answered it, so that what was asked
-    is done and nobody knows.
+    is done and nobody knows. Or the packet reaches the server after its sender has given it up.
     """
 
     def __init__(self, url: str) -> None:
@@ -25,7 +27,9 @@ class Proxy:
         self._server = (parts.hostname, parts.port)
         self._parts = parts
         self._marker: bytes | None = None
-        self._passes_on = False
+        self._loss: Loss = "request"
+        self._for_good = False
+        self._late: tuple[_Way, bytes] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.broke = 0
 
@@ -45,9 +49,9 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def arm(self, marker: bytes, *, done: bool) -> None:
-        """Break at the next packet that holds `marker`: behind it if it is to be done, before it if not."""
-        self._marker, self._passes_on = marker, done
+    def arm(self, marker: bytes, loss: Loss, *, for_good: bool = False) -> None:
+        """Break at the next packet that holds `marker`, and, if `for_good`, accept no connection afterwards."""
+        self._marker, self._loss, self._for_good = marker, loss, for_good
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server_reader, server_writer = await asyncio.open_connection(*self._server)
@@ -70,13 +74,19 @@ class Proxy:
                 self._marker = None
                 self.broke += 1
                 way.broken = True
-                if self._passes_on:
-                    way.server.write(data)
-                    async with asyncio.timeout(ANSWERING):
-                        await way.answered.wait()
+                if self._for_good:
+                    self._listening.close()
+                if self._loss == "answer":
+                    await way.pass_on_and_wait(data)
                 way.client.transport.abort()
+                if self._loss == "late":
+                    self._late = way, data
+                    await way.answered.wait()
                 break
             way.server.write(data)
+            if self._late is not None and b"INSERT INTO writes" in data:
+                (late, held), self._late = self._late, None
+                await late.pass_on_and_wait(held)
         way.server.transport.abort()
 
     async def _to_client(self, reader: asyncio.StreamReader, way: _Way) -> None:
@@ -98,3 +108,9 @@ class _Way:
         """Whether the client gets nothing any more."""
         self.answered = asyncio.Event()
         """Whether the server has said something since."""
+
+    async def pass_on_and_wait(self, data: bytes) -> None:
+        """Pass a packet on to the server of a broken connection, and wait for the answer."""
+        self.server.write(data)
+        async with asyncio.timeout(ANSWERING):
+            await self.answered.wait()

@@ -96,7 +96,6 @@ class FusedAppend:
 
     def __init__(self, row: Row) -> None:
         self._row = row
-        self.guard: tuple[int, int] = (row[0], row[_VERSION])
         self._read: Row = (row[_VERSION], *row[_CLAIM])
         self._head: tuple[str, Row] = ("session_guard", (row[0], *self._read))
         self._parts: list[tuple[str, Row]] = []
@@ -126,9 +125,9 @@ class FusedAppend:
         else:
             self._parts.append((step.name, step.params))
 
-    def build(self, dialect: str) -> tuple[str, list[Any]]:
-        """Return the combined statement and its parameters."""
-        parts = [self._head, *self._parts]
+    def build(self, dialect: str, write_id: bytes) -> tuple[str, list[Any]]:
+        """Return the combined statement and its parameters. It also inserts the id of the write."""
+        parts = [self._head, ("write_put", (write_id,)), *self._parts]
         return fuse_statements(dialect, tuple(name for name, _ in parts)), [
             value for _, params in parts for value in params
         ]

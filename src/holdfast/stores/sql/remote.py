@@ -3,31 +3,27 @@
 Each accepted read or write runs in a task of its own. So a cancelled caller never leaves a connection in the middle of a
 statement; the result is discarded, and no other caller can receive it.
 
-A transaction is run again if the server rolled it back (a deadlock or a race), or if the connection broke before the commit. If
-the connection broke during the commit, the transaction may have been committed. Locking and reading the session's row again can show
-whether it was. A write that only changes the session's records shows in the row of their owner instead.
-
-- If the rows still have the versions that the attempt saw, nothing was written, and nothing of that attempt can be written any more. The
-  transaction is run again. A write that changes neither version can be run twice without harm.
-- If a row has another version, the transaction is run again only if it has an idempotency key, because looking up the key also shows
-  the outcome. Without a key, the caller gets the error that the outcome is unknown.
+A transaction is run again if the server rolled it back (a deadlock or a race), or if the connection broke. Each write has an id,
+which every attempt inserts first into the table `writes`. If the connection broke during the commit, the next attempt waits until the
+server has finished the earlier one. If the id is in the table then, the earlier attempt was committed, and the write has its result.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Hashable, Sequence
-from contextlib import AbstractAsyncContextManager
-from time import monotonic
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from itertools import count
+from time import monotonic, time
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, cast
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
-from holdfast.errors import ArtifactNotFound, HoldfastError, StoreClosed, StoreCorrupt, StoreUnavailable
+from holdfast.errors import HoldfastError, StoreClosed, StoreCorrupt, StoreUnavailable
 from holdfast.stores import checks
 from holdfast.stores.base import Store
 from holdfast.stores.logic.network import NAME, PATIENCE, RECONNECTING, Turnstile, check_loop, make_unknown_outcome
@@ -40,6 +36,12 @@ from holdfast.stores.sql.statements import load_statements
 T = TypeVar("T")
 ATTEMPTS: Final = 12
 """Maximum number of times that a transaction is run again after the server rolled it back."""
+KEPT: Final = 3600.0
+"""Seconds for which the ids of writes are kept."""
+CLEANING: Final = 60.0
+"""Seconds between two deletions of older ids."""
+CLEANED: Final = 100_000
+"""Maximum number of ids that are deleted at once."""
 UPGRADING: Final = 3600.0
 """Seconds that one statement of a migration may take."""
 POOL: Final = 10
@@ -50,6 +52,10 @@ INDEX_POOL: Final = 4
 
 class Retryable(Exception):  # not an error: an outcome
     """Raised if the server rolled back the transaction, or if the transaction never began. Running it again may succeed."""
+
+
+class Duplicate(Retryable):
+    """Raised if a row with the same key exists."""
 
 
 class ConnectionLost(Retryable):
@@ -66,8 +72,11 @@ class Connection(PooledConnection, Protocol):
     Its methods raise `HoldfastError`, `Retryable`, `ConnectionLost` or `OutcomeUnknown`, with the driver's error as the cause.
     """
 
-    async def begin(self, *, writing: bool) -> None:
-        """Begin a transaction. If `writing` is False, it is read-only and sees one snapshot."""
+    async def begin(self, *, writing: bool, write_id: bytes = b"") -> None:
+        """Begin a transaction, and insert the id of the write. If `writing` is False, it is read-only and sees one snapshot.
+
+        Raises `Duplicate` if a transaction with this id was committed.
+        """
         ...
 
     async def query(self, name: str, params: Row) -> Rows:
@@ -93,20 +102,7 @@ ConnectionT = TypeVar("ConnectionT", bound=Connection)
 class Job(Generic[T]):
     """A read or write, with data that is kept from one attempt to the next."""
 
-    __slots__ = (
-        "abandoned",
-        "guard",
-        "later_queues",
-        "light",
-        "queue",
-        "records_guard",
-        "records_seen",
-        "seen",
-        "single",
-        "steps",
-        "unsure",
-        "writing",
-    )
+    __slots__ = ("abandoned", "id", "is_lost", "later_queues", "light", "queue", "result", "single", "steps", "writing")
 
     def __init__(
         self,
@@ -117,6 +113,7 @@ class Job(Generic[T]):
         later_queues: Sequence[Hashable] = (),
         light: bool = False,
         single: bool = False,
+        write_id: bytes = b"",
     ) -> None:
         self.steps = steps
         self.writing = writing
@@ -124,55 +121,24 @@ class Job(Generic[T]):
         self.later_queues = later_queues
         self.light = light
         self.single = single
+        self.id = write_id
         self.abandoned = False
         """True if the caller was cancelled."""
-        self.seen: tuple[int, int] | None = None
-        """Primary key and version of the session, as the current attempt read them."""
-        self.guard: tuple[int, int] | None = None
-        """The value of `seen` in an earlier attempt whose outcome is unknown."""
-        self.records_seen: tuple[int, int] | None | UnsetType = UNSET
-        """Primary key and version of the owner of records, as the current attempt first read them; None: it had no row; UNSET: not read."""
-        self.records_guard: tuple[int, int] | None | UnsetType = UNSET
-        """The value of `records_seen` in that earlier attempt."""
-        self.unsure = False
-        """True if the earlier attempt of `guard` may have been committed, because the session or its records have changed since."""
+        self.is_lost = False
+        """True if the connection broke while an attempt was committed."""
+        self.result: T
+        """The result of the last attempt that was to be committed."""
 
-    def begin_attempt(self) -> None:
-        """Forget what the previous attempt has read."""
-        self.seen, self.records_seen, self.unsure = None, UNSET, False
 
-    def keep_guard(self) -> None:
-        """Remember what the current attempt has read, because its outcome is unknown."""
-        self.guard, self.records_guard = self.seen, self.records_seen
+def _make_ids() -> Iterator[bytes]:
+    """Yield unique ids that begin with the time."""
+    origin = os.urandom(6)
+    for number in count():
+        yield _encode_time(time()) + origin + (number & 0xFFFFFFFF).to_bytes(4, "big")
 
-    def note_session(self, rows: Rows) -> None:
-        """Remember the session's primary key and version.
 
-        Set `unsure` if they differ from those in an earlier attempt whose outcome is unknown.
-        """
-        self.seen = (rows[0][0], rows[0][5]) if rows else None
-        self.unsure = self.guard is not None and self.seen != self.guard
-
-    def note_records(self, rows: Rows) -> None:
-        """Remember the primary key and version of the owner of records, which a write may change without changing the session.
-
-        Set `unsure` if they differ from those in an earlier attempt whose outcome is unknown. Only the first read of an attempt counts,
-        because the attempt itself may insert the row.
-        """
-        if self.records_seen is UNSET:
-            self.records_seen = (rows[0][0], rows[0][1]) if rows else None
-            changed = self.records_guard is not UNSET and self.records_seen != self.records_guard
-            self.unsure = self.unsure or (self.guard is not None and changed)
-
-    def check_step(self, step: Query | Many | None) -> None:
-        """Raise `OutcomeUnknown` if an earlier attempt may have been committed, and `step` cannot show the outcome.
-
-        Only the statement that looks up the idempotency key can show the outcome. If `step` is None, no statement follows.
-        """
-        if self.unsure:
-            if step is None or step.name != "idempotency_get":
-                raise OutcomeUnknown
-            self.unsure, self.guard = False, None
+def _encode_time(seconds: float) -> bytes:
+    return int(seconds * 1000).to_bytes(6, "big")
 
 
 class RemoteDatabase(ABC, Generic[ConnectionT]):
@@ -197,6 +163,8 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         self._pool: Pool[ConnectionT] = Pool(self._connect, size)
         self._turnstile = Turnstile()
         self._jobs: set[asyncio.Task[Any]] = set()
+        self._ids = _make_ids()
+        self._clean_at = time() + CLEANING
         self._loop = asyncio.get_running_loop()
         self._closed = False
 
@@ -284,7 +252,10 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         light: bool = False,
     ) -> T:
         """Run `steps` in a transaction and return their result. `scrub` has no effect, since servers clean up their files themselves."""
-        return await self._run_shielded(Job(steps, writing=True, queue=queue, later_queues=later_queues, light=light))
+        job: Job[T] = Job(
+            steps, writing=True, queue=queue, later_queues=later_queues, light=light, write_id=next(self._ids)
+        )
+        return await self._run_shielded(job)
 
     async def close(self) -> None:
         """Finish the accepted reads and writes, then close the connections."""
@@ -314,14 +285,30 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         if self._closed:
             raise StoreClosed
         check_loop(self._loop)
-        task = self._loop.create_task(self._run_in_turn(job, once or self._run_once))
-        self._jobs.add(task)
-        task.add_done_callback(self._jobs.discard)
+        if job.writing and time() >= self._clean_at:
+            self._clean_at = time() + CLEANING
+            self._start(self._clean())
+        task = self._start(self._run_in_turn(job, once or self._run_once))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             job.abandoned = True
             raise
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = self._loop.create_task(work)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+        return task
+
+    async def _clean(self) -> None:
+        """Delete the ids of writes that began more than `KEPT` seconds ago."""
+
+        def steps() -> Steps[None]:
+            yield Query("writes_clean", (_encode_time(time() - KEPT), CLEANED))
+
+        with suppress(HoldfastError):  # the next cleaning tries again
+            await self._run_with_retries(Job(steps, writing=True, write_id=next(self._ids)), self._run_once)
 
     async def _run_in_turn(self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]]) -> T:
         """Wait for the job's turn in its queues, then run it. While writers of one row wait here, they occupy no connections."""
@@ -349,7 +336,10 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
                     return await once(connection, job, attempt)
                 finally:
                     self._pool.release(connection)
-            except ConnectionLost as exc:
+            except (ConnectionLost, OutcomeUnknown) as exc:
+                if isinstance(exc, OutcomeUnknown):
+                    give_up = give_up if job.is_lost else monotonic() + RECONNECTING  # the commit may have taken long
+                    job.is_lost = True
                 self._forget_server_state()
                 if monotonic() > give_up:
                     raise self._make_failure(job, f"cannot be reached: {exc}") from exc.__cause__
@@ -357,16 +347,13 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
                 undone += 1  # attempts to connect do not count
                 if undone > ATTEMPTS:
                     raise self._make_failure(job, f"undid this {undone} times: {exc}") from exc.__cause__
-            except OutcomeUnknown as exc:
-                if job.seen is None or job.unsure or monotonic() > give_up:
-                    raise make_unknown_outcome(self._name) from exc.__cause__
-                job.keep_guard()
-                self._forget_server_state()
+            except StoreUnavailable as exc:
+                raise (make_unknown_outcome(self._name) if job.is_lost else exc) from exc.__cause__
             attempt += 1
             await asyncio.sleep(min(0.002 * 2**attempt, 0.3) * random.uniform(0.3, 1.0))  # noqa: S311  # spreads retries
 
     def _make_failure(self, job: Job[Any], why: str) -> StoreUnavailable:
-        return StoreUnavailable(f"{self._name} {why}") if job.guard is None else make_unknown_outcome(self._name)
+        return StoreUnavailable(f"{self._name} {why}") if not job.is_lost else make_unknown_outcome(self._name)
 
     def _forget_server_state(self) -> None:
         """Discard idle connections and remembered rows. Used after a connection was lost, since the server may have been replaced."""
@@ -384,24 +371,22 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
 
     async def _run_once(self, connection: ConnectionT, job: Job[T], attempt: int) -> T:
         """Make one attempt at `job`: run its statements, in a transaction unless it is a single statement."""
-        job.begin_attempt()
         if job.single:
             return await self._run_steps(connection, job)
-        await connection.begin(writing=job.writing)
+        begun = False
         try:
-            result = await self._run_steps(connection, job)
+            await connection.begin(writing=job.writing, write_id=job.id)
+            begun = True
+            job.result = await self._run_steps(connection, job)
             await connection.commit()
         except (Retryable, HoldfastError) as exc:
             await connection.rollback()
-            # An earlier attempt, whose outcome is unknown, may have deleted what this one misses.
-            job.unsure = job.unsure or (job.guard is not None and isinstance(exc, ArtifactNotFound))
-            if job.unsure and not isinstance(exc, Retryable):
-                raise OutcomeUnknown from exc
-            raise
+            if begun or not isinstance(exc, Duplicate):
+                raise
         except msgspec.MsgspecError as exc:
             await connection.rollback()
             raise StoreCorrupt(f"{self._name}: a row is damaged: {exc}") from exc
-        return result
+        return job.result
 
     async def _run_steps(self, connection: ConnectionT, job: Job[T]) -> T:
         """Run the statements of `job` and return its result. A write locks rows when it reads them."""
@@ -409,7 +394,6 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         try:
             step = next(steps)
             while True:
-                job.check_step(step)
                 if isinstance(step, Many):
                     await connection.many(step.name, list(step.rows))
                     rows = ()
@@ -421,14 +405,9 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
                         rows = await _lock_and_query(connection, name, step.params)
                     else:
                         rows = await connection.query(name, step.params)
-                    if step.name == "session_get":
-                        job.note_session(rows)
-                    elif step.name == "record_owner_get":
-                        job.note_records(rows)
                 step = steps.send(rows)
         except StopIteration as stop:
             result: T = stop.value
-        job.check_step(None)
         return result
 
 

@@ -1031,6 +1031,16 @@ DELETE FROM leases WHERE tenant = :tenant AND name = :name AND holder = :holder
 [postgres] DELETE FROM leases WHERE (tenant, name) IN
 [postgres]   (SELECT tenant, name FROM leases WHERE tenant = :tenant AND expires_at <= :now FOR UPDATE SKIP LOCKED)
 
+-- write_put(id bytes) --
+-- Record the id of a write.
+[postgres] INSERT INTO writes (id) VALUES (:id)
+
+-- writes_clean(before, limit) --
+-- Delete the oldest ids of writes.
+[mysql] DELETE FROM writes WHERE id < :before ORDER BY id LIMIT :limit
+[postgres] DELETE FROM writes WHERE id IN
+[postgres]   (SELECT id FROM writes WHERE id < :before ORDER BY id LIMIT :limit FOR UPDATE SKIP LOCKED)
+
 -- learned_get(tenant, model) --
 -- Return the calibration data of a model.
 SELECT data FROM learned WHERE tenant = :tenant AND model = :model
