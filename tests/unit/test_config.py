@@ -59,11 +59,23 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["", "h", "1w", "30m1h", "1h1h", "-1s", "1 h", "1:30", "inf", "nan", "1e3", "٣s", "5M"]
+)
+def test_invalid_durations(text: str) -> None:
+    assert parse_duration(text) is None
+
+
+@pytest.mark.parametrize(
     ("text", "size"),
     [("0", 0), ("512", 512), ("32MiB", 32 << 20), ("32 mib", 32 << 20), ("1GB", 10**9), ("2kB", 2_000)],
 )
 def test_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "1M", "-1", "1.5MiB", "1TB", "1  MiB"])
+def test_invalid_sizes(text: str) -> None:
+    assert parse_size(text) is None
 
 
 # -- problems with their place -------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -87,22 +86,3 @@ def test_weights_add_up_to_the_size_of_the_whole_json(state: dict[str, Any]) -> 
         sum(compute_weight(key, encode_value(key, value)) for key, value in state.items()) + (1 if state else 2)
         == whole
     )
-
-
-# -- comparing -------------------------------------------------------------------
-
-
-@given(values, values)
-def test_values_are_equal_if_their_json_is(one: Any, other: Any) -> None:
-    def plain(value: Any) -> str:
-        return json.dumps(_normalize_numbers(value), sort_keys=True)
-
-    assert is_same_json(one, other) == is_same_json(other, one) == (plain(one) == plain(other))
-
-
-def _normalize_numbers(value: Any) -> Any:
-    if isinstance(value, float):
-        return int(value) if value == int(value) else value
-    if isinstance(value, list):
-        return [_normalize_numbers(item) for item in value]
-    return {key: _normalize_numbers(item) for key, item in value.items()} if isinstance(value, dict) else value
