@@ -99,17 +99,3 @@ async def test_messages_api_supports_interruptions() -> None:
             answer = await served.http.post("/v1/messages", json=body)
             assert answer.status_code == 200, answer.text
         assert [one["content"] for one in await history(served)] == ["Hi", HEARD, "Hi", "A story."]
-
-
-async def test_transcript_client_can_send_only_new_messages_with_an_interruption() -> None:
-    """It refers to a reply that it does not send, so omitted messages are not retracted."""
-    async with gateway([JOKE, "A story."]) as (served, _):
-        await chat(served, [CONTENTS[0], ASKED])
-        await chat(served, [THEN], interrupt={"chars": 22})
-        assert [one["content"] for one in await history(served)] == [
-            CONTENTS[0]["content"],
-            ASKED["content"],
-            HEARD,
-            THEN["content"],
-            "A story.",
-        ]

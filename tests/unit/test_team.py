@@ -21,13 +21,6 @@ def make_agents(**fields: dict[str, Any]) -> dict[str, Agent]:
 # -- invalid relations ----------------------------------------------------------
 
 
-def test_two_roots_may_share_an_agent_and_call_the_same_tool_agent() -> None:
-    shared = make_agents(
-        a={"sub_agents": ("x",)}, b={"sub_agents": ("x",), "agent_tools": ("y",)}, x={"agent_tools": ("y",)}, y={}
-    )
-    assert find_wrong_relations(shared) == []
-
-
 NAMES = [f"n{at}" for at in range(7)]
 REFERENCES = st.fixed_dictionaries(
     {key: st.lists(st.sampled_from([*NAMES, "nobody"]), max_size=2).map(tuple) for key in (*BELOW, CALLED)}

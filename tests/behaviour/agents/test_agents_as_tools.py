@@ -239,7 +239,7 @@ async def test_requests_without_a_session_never_find_the_session_of_a_call(world
 
 @pytest.mark.parametrize("how", ["session", "call", "result"])
 async def test_the_session_of_a_call_is_deleted_with_what_names_it(world: World, how: str) -> None:
-    """Not with a fork. Erasing the call or its result deletes it, too, because it has the same text."""
+    """Not with a fork or an imported copy. Erasing the call or its result deletes it, too, because it has the same text."""
     _, opened = pair(world, {"chief": [ask("Go."), "Ok."], "helper": "Done."})
     async with opened as served:
         await say(served)
@@ -247,7 +247,9 @@ async def test_the_session_of_a_call_is_deleted_with_what_names_it(world: World,
         session = served.rest.session()
         fork = await session.fork(0, id="f")
         if how == "session":
-            await fork.delete()
+            await served.rest.import_session(await session.export(retired=True, calls=True), session_id="copy")
+            for one in (fork, served.rest.session("copy")):
+                await one.delete()
             assert (await served.rest.session(child["id"]).info())["id"] == child["id"]
             assert (await session.delete())["sessions"] == 2
         else:
