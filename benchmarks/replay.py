@@ -15,19 +15,18 @@ import msgspec
 
 from benchmarks.peers import Trimmer
 from benchmarks.run import Run
+from benchmarks.scripted_summaries import SCRIPTED, make_scripted_llm
 from benchmarks.tables import Column, Figure, Table, format_count, format_decimal, format_duration, format_share
 from benchmarks.timing import report
 from holdfast.context.build import PRIMING, WorkingSet
 from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import Message
 from holdfast.replay import (
-    SCRIPTED,
     Result,
     Spec,
     SummaryWriter,
     Tally,
     chain_sessions,
-    make_scripted_llm,
     parse_spec,
     play,
     read,

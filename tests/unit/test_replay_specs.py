@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.scripted_summaries import make_scripted_llm
 from holdfast.context.settings import CLEARING, STRATEGIES
-from holdfast.replay import Spec, SummaryWriter, make_scripted_llm, parse_spec, play
+from holdfast.replay import Spec, SummaryWriter, parse_spec, play
 from tests.unit.test_replay import rounds
 
 # -- specs ------------------------------------------------------------------------------

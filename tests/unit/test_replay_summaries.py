@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks.scripted_summaries import SCRIPTED, make_scripted_llm
 from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.messages import Message
 from holdfast.holdfast import Holdfast
 from holdfast.models import to_chunks
 from holdfast.replay import (
-    SCRIPTED,
     SummaryWriter,
-    make_scripted_llm,
     parse_spec,
 )
 from holdfast.replay.player import MARKER, Player

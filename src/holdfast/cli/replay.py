@@ -123,7 +123,7 @@ def _split_words(given: Sequence[str], param: click.Parameter) -> list[str]:
     metavar="NAME",
     default=SUMMARIZER,
     show_default=True,
-    help="Summarizer of summary_buffer: digest (no model), scripted (a test double), or the name of a model.",
+    help="Summarizer of summary_buffer: digest (no model), or the name of a model.",
 )
 @click.option(
     "--config",
@@ -280,11 +280,7 @@ def _open_writers(specs: Collection[Spec], summarizer: str, call: Call) -> Itera
 
 
 def _find_llm(name: str, call: Call) -> Llm:
-    """Return the model with a name: the scripted model of the replay, or the model that `holdfast serve` would use."""
-    from holdfast.replay import SCRIPTED, make_scripted_llm
-
-    if name == SCRIPTED:
-        return make_scripted_llm()
+    """Return the model with a name that `holdfast serve` would use."""
     from holdfast.config.build import build_roster
     from holdfast.models import OfflineModel
 

@@ -10,7 +10,7 @@ The recorded reply shows which values the agent needed:
 
 recordings  reads sessions from files                 specs         parses strategies with keys and budgets
 player      replays sessions through a strategy       prompt_checks examines the contents of a prompt
-summaries   makes summaries as the service does       scripted      replaces the model that writes summaries
+summaries   makes summaries as the service does
 comparison  compares two strategies
 """
 
@@ -28,7 +28,6 @@ from holdfast.replay.player import (
 )
 from holdfast.replay.prompt_checks import has_orphan, has_task, list_values
 from holdfast.replay.recordings import chain_sessions, read
-from holdfast.replay.scripted import SCRIPTED, make_scripted_llm
 from holdfast.replay.specs import DIGEST, NOBODY, Run, Spec, parse_spec, parse_specs, parse_tokens, plan_runs
 from holdfast.replay.summaries import SummaryWriter
 
@@ -38,7 +37,6 @@ __all__ = [
     "CACHE_WRITE",
     "DIGEST",
     "NOBODY",
-    "SCRIPTED",
     "SUMMARY_READ",
     "SUMMARY_WRITTEN",
     "UNLIMITED",
@@ -56,7 +54,6 @@ __all__ = [
     "has_orphan",
     "has_task",
     "list_values",
-    "make_scripted_llm",
     "parse_spec",
     "parse_specs",
     "parse_tokens",

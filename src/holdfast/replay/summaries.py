@@ -1,4 +1,4 @@
-"""Make summaries in replay as the service does: between calls, with a model or with the summarizer `scripted`.
+"""Make summaries in replay as the service does: between calls, with a model.
 
     after a call that exceeds the threshold, or before a call that would not fit -> plan -> write -> store
 

@@ -1,4 +1,4 @@
-"""Provide the summarizer `scripted`, which replaces a model in order to measure the cost of summaries, but not their quality.
+"""Write summaries without a model, in order to measure the cost of summaries, but not their quality.
 
 The summarizer gets the same task as a model, and its summaries have about the same length, but it does not understand the text. A summary
 consists of the beginnings of messages, in the order of the conversation. They are selected in three groups, the newest first in each group:
