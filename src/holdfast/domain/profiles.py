@@ -185,14 +185,19 @@ _ALL: Final = (
     Profile(name="vllm", nine=True, fields=_REASONING, inputs=_PICTURES | {"audio", "video"}),
     # github.com/ggml-org/llama.cpp, tools/server: the same, without videos.
     Profile(name="llama.cpp", nine=True, fields=_REASONING, inputs=_PICTURES | {"audio"}),
-    # docs.litellm.ai: converts for each provider; for Bedrock and Anthropic, calls in the history need their tools.
+    # docs.litellm.ai: converts for each provider; for Bedrock and Anthropic, calls in the history need their tools, and ids are unique.
     Profile(
-        name="litellm", declares=True, null=True, fields=_REASONING | {"thinking_blocks", "provider_specific_fields"}
+        name="litellm",
+        declares=True,
+        distinct_ids=True,
+        null=True,
+        fields=_REASONING | {"thinking_blocks", "provider_specific_fields"},
     ),
     # docs.aws.amazon.com, "Converse": blank text is refused, the user begins, calls need their tools. "ImageBlock": 20
     # images of 3.75 MB each.
     Profile(
         name="bedrock",
+        distinct_ids=True,
         ends_with_user=True,
         declares=True,
         closed=True,
@@ -257,8 +262,9 @@ def for_model(
     """
     if _GEMMA.search(model.lower()):
         profile = msgspec.structs.replace(profile, system=False)
-    if profile.max_images is None and "claude" in model.lower():
-        profile = msgspec.structs.replace(profile, **{name: getattr(ANTHROPIC, name) for name in MEDIA_LIMITS})
+    if "claude" in model.lower():
+        names = ("distinct_ids", *(MEDIA_LIMITS if profile.max_images is None else ()))
+        profile = msgspec.structs.replace(profile, **{name: getattr(ANTHROPIC, name) for name in names})
     if cache_key is not None:
         profile = msgspec.structs.replace(profile, cache_key=cache_key)
     return profile if inputs is None else msgspec.structs.replace(profile, inputs=frozenset(inputs))

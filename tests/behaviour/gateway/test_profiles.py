@@ -125,6 +125,15 @@ async def test_fields_of_replies_go_where_they_are_accepted(profile: str, kept: 
     assert reply.keys() - {"role", "content", "tool_calls"} == kept
 
 
+@pytest.mark.parametrize("profile", ["bedrock", "litellm"])
+async def test_an_id_that_two_rounds_have_is_sent_once(profile: str) -> None:
+    one = [calls(("same", "find", {})), result("same", "b")]
+    sent = (await send(profile, [user("a"), *one, *one, user("c")]))["messages"]
+    made = [message["tool_calls"][0]["id"] for message in sent if message.get("tool_calls")]
+    assert made == ["same", "same-2"]
+    assert [message["tool_call_id"] for message in sent if message["role"] == "tool"] == made
+
+
 async def test_reasoning_that_is_no_text_is_not_sent() -> None:
     reply = {**calls(("c", "find", {})), "reasoning_content": {"a": 1}}
     sent = await send("deepseek", [user("a"), reply, result("c", "b")])
