@@ -49,8 +49,6 @@ class ArtifactStore(Handle):
     ) -> Artifact:
         """Add a version of a name, after the content of the version was stored.
 
-        A second call with the same `blob` adds nothing and returns the version that the first call added.
-
         Args:
             scope: the session; the user if the name begins with `user:`.
             new: the version to add.
@@ -220,10 +218,6 @@ def _read_version(place: Row, name: str, version: int) -> Steps[Artifact]:
 def _add_artifact(
     tenant: str, scope: Scope, new: NewArtifact, expect: int | None, room: int | None, *, identity: str | None
 ) -> Steps[Artifact]:
-    # Checked before the session exists: an attempt with an unknown outcome may have succeeded and is run again.
-    done = yield Query("artifact_of_blob", (tenant, new.blob))
-    if done:
-        return decode_artifact(done[0])
     place = yield from _locate_scope(tenant, scope, identity)
     if isinstance(scope, UserRef):
         # As the row of a session, so that no other transaction adds a version before the totals of this one are checked.

@@ -83,8 +83,6 @@ class LifecycleStore(Handle):
 
         def steps() -> Steps[None]:
             session = decode_session((yield from read_session_row(self.tenant, ref)))
-            if (yield Query("ending_get", (self.tenant, ending.id))):
-                return  # an earlier attempt, whose answer was lost, has recorded it
             yield Query("ending_insert", encode_ending(self.tenant, evolve(ending, identity=session.identity)))
 
         await self._write(steps, ref)

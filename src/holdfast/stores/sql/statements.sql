@@ -647,10 +647,6 @@ VALUES (:session, :tenant, :user_id, :folded, :version, :name, :blob_key, :mime_
 -- Return a version.
 SELECT * FROM artifact_rows WHERE session = :session AND tenant = :tenant AND user_id = :user_id AND folded = :folded AND version = :version
 
--- artifact_of_blob(tenant, blob_key) --
--- Return the version with this content.
-SELECT * FROM artifact_rows WHERE tenant = :tenant AND blob_key = :blob_key
-
 -- artifact_versions(session, tenant, user_id, folded, after, limit) --
 -- Return the versions of a name after a given one.
 SELECT * FROM artifact_rows
