@@ -62,3 +62,19 @@ async def test_the_callers_importance_is_not_rated_again(world: World) -> None:
         await hf.given("s", user("Of no use: the vault is blue.", importance=0.0), user("Pinned.", pinned=True))
         await run(hf, 4)
         assert [row.get("importance") for row in (await hf.session().messages())[:3]] == [0.0, None, 0.1]
+
+
+async def test_a_scorer_that_cannot_be_reached_is_asked_after_pauses_that_grow_until_it_answers(world: World) -> None:
+    asked: list[Any] = []
+
+    def moody(messages: Sequence[dict[str, Any]]) -> list[float]:
+        asked.append(messages)
+        if len(asked) in {1, 2, 4}:
+            raise TimeoutError
+        return [0.5] * len(messages)
+
+    async with world.open(RATED, script=lambda _: "aye", scorers={"mine": moody}) as hf:
+        for pause, number in ((0, 1), (2_000, 2), (2_000, 2), (2_000, 3), (0, 4), (2_000, 5)):
+            world.clock.now += pause
+            await run(hf, 1)
+            assert len(asked) == number
