@@ -158,9 +158,8 @@ class Connection:
     async def begin(self, *, writing: bool, write_id: bytes = b"") -> None:
         self._open, self._writing = True, writing
         insert = f"; INSERT INTO writes (id) VALUES (x'{write_id.hex()}')" if write_id else ""  # noqa: S608  # hexadecimal
-        if not writing:
-            await self.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        await self.execute(f"START TRANSACTION{insert}" if writing else "START TRANSACTION READ ONLY")
+        snapshot = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY"
+        await self.execute(f"START TRANSACTION{insert}" if writing else snapshot)
 
     async def query(self, name: str, params: Row) -> Rows:
         return await self.execute(self._statements[name], params)
