@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +41,6 @@ async def list_stored_keys(hf: Holdfast) -> list[str]:
     return sorted([key async for key in hf.artifacts.blobs.list_old(2**60)])
 
 
-# -- saving and loading --------------------------------------------------------
-
-
-# -- names and scopes ----------------------------------------------------------
-
-
-# -- types ---------------------------------------------------------------------
-
-
-# -- limits --------------------------------------------------------------------
-
-
 async def test_content_is_not_stored_if_its_record_is_rejected(hf: Holdfast, session: SessionHandle) -> None:
     """Invalid metadata, an invalid author, or an unknown session."""
     for fields in ({"metadata": {"k": object()}}, {"metadata": {"k": "x" * 20_000}}, {"author": ""}):
@@ -65,9 +52,6 @@ async def test_content_is_not_stored_if_its_record_is_rejected(hf: Holdfast, ses
     with pytest.raises(SessionNotFound):
         await session.artifacts.save("user:a", "x")
     assert await list_stored_keys(hf) == []
-
-
-# -- damage, crashes and sweeps --------------------------------------------------
 
 
 async def test_save_with_an_unknown_outcome_keeps_the_content(
@@ -84,23 +68,6 @@ async def test_save_with_an_unknown_outcome_keeps_the_content(
             await session.artifacts.save("a", "x")
     assert len(await list_stored_keys(hf)) == 1
     assert await hf.artifacts.sweep(2**60) == 1
-
-
-async def test_cancelled_save_leaves_no_artifact(hf: Holdfast, session: SessionHandle) -> None:
-    reached = asyncio.Event()
-
-    async def endless() -> AsyncGenerator[bytes, None]:
-        yield bytes(3 << 20)
-        reached.set()
-        await asyncio.Event().wait()
-
-    task = asyncio.create_task(session.artifacts.save("a.bin", endless()))
-    await reached.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await list_stored_keys(hf) == []
-    assert await session.artifacts.list() == ()
 
 
 def test_repr_does_not_contain_the_secret_key() -> None:
