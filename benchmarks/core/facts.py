@@ -1,7 +1,6 @@
 """Standing facts: a block of the user's instructions and statements that have left the prompt. Pure functions.
 
-Instructions have a tier of their own, which gets its room first. Lines that were chosen stay as long as the block has room, so that the
-block only grows at its end and the provider's cache keeps its beginning; when it is full, the best lines are chosen again.
+Instructions have a tier of their own, which gets its room first. The best other statements for their tokens fill the rest.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ INSTRUCTIONS: Final = (
 )
 STATEMENTS: Final = "[Earlier statements of the user{tag}; newer messages take precedence]"
 INSTRUCTION_SHARE: Final = 1 / 3
-REFILLED: Final = 0.7
-"""Share of the room that is used after the lines were chosen again."""
 POWER: Final = 0.6
 LEAST: Final = math.log(0.03 / 0.97)
 """Minimum log odds of a statement in the block."""
@@ -53,40 +50,22 @@ def add_statements(facts: Facts, new: Sequence[Statement], instructions: Collect
         ranked = sorted(statements, key=lambda one: (one.position not in given, -_rate(one)))
         statements = tuple(sorted(ranked[: CANDIDATES * 3 // 4], key=lambda one: one.position))
     live = _drop_repeats(one for one in statements if one.position not in corrected)
-    held = [one for one in live if one.position in facts.chosen]
-    fresh = [
-        one for one in live if one.position not in facts.chosen and one.position >= (new[0].position if new else (0, 0))
-    ]
-    chosen = _choose(held, fresh, given, room)
-    if chosen is None:
-        chosen = _choose((), live, given, int(room * REFILLED)) or []
+    chosen = _choose(live, given, room) if room >= LEAST_ROOM else []
     return Facts(statements, given, frozenset(one.position for one in chosen), corrected)
 
 
-def _choose(
-    held: Sequence[Statement], fresh: Sequence[Statement], given: Collection[Position], room: int
-) -> list[Statement] | None:
-    """Return the held lines and the best of the fresh ones; None if there is no room for a good one."""
-    if room < LEAST_ROOM:
-        return []
-    left = room - FRAME - sum(one.cost + LINE for one in held)
-    tier = room * INSTRUCTION_SHARE - sum(one.cost + LINE for one in held if one.position in given)
-    chosen = [*held]
-    orders = [one for one in fresh if one.position in given]
-    others = [one for one in fresh if one.position not in given and one.score >= LEAST]
+def _choose(statements: Sequence[Statement], given: Collection[Position], room: int) -> list[Statement]:
+    """Return the newest instructions that fit in their tier, and the best statements for the rest of the room."""
+    left, tier = float(room - FRAME), room * INSTRUCTION_SHARE
+    chosen: list[Statement] = []
+    orders = [one for one in statements if one.position in given]
+    others = [one for one in statements if one.position not in given and one.score >= LEAST]
     for one in (*reversed(orders), *sorted(others, key=_rate, reverse=True)):
         size = one.cost + LINE
-        if one.position in given:
-            if size > min(tier, left):
-                if held:
-                    return None
-                continue
-            tier -= size
-        elif size > left:
-            if held and _rate(one) > min(map(_rate, held)):
-                return None
+        if size > left or (one.position in given and size > tier):
             continue
         left -= size
+        tier -= size if one.position in given else 0
         chosen.append(one)
     return chosen
 

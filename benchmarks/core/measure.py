@@ -190,12 +190,13 @@ def measure_core(conversation: Conversation, judge: Judge, room: Room, *, questi
     ordinary: list[float] = []
     asking: list[float] = []
     due: list[Query] = []
-    for at, (message, time) in enumerate(zip(conversation.messages, conversation.times, strict=True)):
+    analysed = zip(conversation.messages, conversation.times, conversation.log.analyses, strict=True)
+    for at, (message, time, analysis) in enumerate(analysed):
         if message.role == "user":
             prompts = (ask(log, step, query.text, query.asked or time, room) for query in due)
             asking += [compute_price(before, one.messages) for one in prompts]
             due = asked.get(at, [])
-        log.append(message, time)
+        log.append(message, time, analysis)
         if message.role == "user":
             prompt = build(log, step, room)
             ordinary.append(compute_price(before, prompt.messages))

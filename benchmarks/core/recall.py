@@ -1,7 +1,7 @@
 """Recall for one message: how much room it deserves, and which earlier entries fill that room. Pure functions.
 
 The room follows from the *need*: the probability that the message asks for something that only evicted entries hold. Three signs tell it:
-the message asks; some evicted entry covers most of its rare words; and the best evicted entry ranks above the best entry in the prompt.
+the message asks; some evicted entry covers most of its rare words; and many evicted entries rank above the best entry in the prompt.
 The first hits are sent whole as far as possible, further hits as excerpts, so that both likely and less likely answers have a place.
 """
 
@@ -16,15 +16,15 @@ import msgspec
 from benchmarks.core.analysis import Analysis
 from benchmarks.core.ranking import Ranked
 
-NEED_BASE, NEED_ASKS, NEED_COVERED, NEED_AHEAD = -3.2, 1.4, 5.2, 0.94
+NEED_BASE, NEED_ASKS, NEED_COVERED, NEED_AHEAD = -4.0, 1.55, 6.3, 0.12
 """Logistic regression on the tuning kinds: log odds of any message; of one that asks; for the covered share of its rare words; and for
-the logarithm of the best evicted score divided by the best score in the prompt."""
-NONE_BELOW, FULL_FROM = 0.2, 0.6
+each evicted entry that ranks above the best entry in the prompt, up to `LOOKED_AT`."""
+NONE_BELOW, FULL_FROM = 0.15, 0.45
 """The room grows from its least to its most between these needs."""
-LEAST_SHARE, MOST_SHARE = 0.03, 0.4
+LEAST_SHARE, MOST_SHARE = 0.03, 0.5
 LEAST_TOKENS, MOST_TOKENS = 600, 3_000
 """The room as a share of the budget, and its limits in tokens, for the least and the most need."""
-REMARK, QUESTION = 2_048, 512
+REMARK, QUESTION = 2_048, 128
 """Recall ends at the n-th hit that the prompt already contains: the budget divided by a number between these, and at least 1."""
 LOOKED_AT: Final = 20
 FRAME, HEADING = 8, 24
@@ -68,9 +68,9 @@ def estimate_need(ranked: Ranked, sent: Sent, *, asks: bool) -> float:
     evicted = [hit for hit in ranked.hits if hit.seq < sent.start][:LOOKED_AT]
     if not evicted:
         return 0.0
-    held = next((hit.score for hit in ranked.hits if hit.seq >= sent.start), 0.0)
+    ahead = next((at for at, hit in enumerate(ranked.hits) if hit.seq >= sent.start), LOOKED_AT)
     odds = NEED_BASE + NEED_ASKS * asks + NEED_COVERED * max(hit.coverage for hit in evicted)
-    odds += NEED_AHEAD * math.log((evicted[0].score + 0.05) / (held + 0.05))
+    odds += NEED_AHEAD * min(ahead, LOOKED_AT)
     return 1 / (1 + math.exp(-odds))
 
 

@@ -21,7 +21,9 @@ from holdfast.domain.session import Entry
 from holdfast.tokens import STORED
 
 TASK_SHARE, AGENT_TASK_SHARE, LEAST_TASK = 0.08, 0.25, 64
-FACTS_SHARE, MOST_FACTS, LEAST_FACTS_ROOM = 0.12, 1_500, 768
+FACTS_SHARE, LEAST_FACTS_ROOM = 0.3, 768
+"""Share of the digest's usual size that facts may take in a chat, and the smallest budget with facts."""
+AGENT_FACTS_SHARE: Final = 0.12
 RECENT: Final = 0.5
 """The newest units keep at least this share of the target, however large the digest is."""
 CLIPPED, VERBATIM_SHARE = 96, 0.5
@@ -39,7 +41,7 @@ class TokenWindow(msgspec.Struct, frozen=True, tag="token_window"):
 class Digest(msgspec.Struct, frozen=True, tag="digest"):
     """The newest units; what was evicted stays as facts and, after tool calls, as a digest, and is recalled when it is needed."""
 
-    trigger: float = 0.85
+    trigger: float = 0.97
     target: float = 0.33
     condenses = facts = recalls = clips = True
 
@@ -110,12 +112,12 @@ def advance(
         task: the unit of the user's first message; None if it is among `units`, or if there is none.
         room: the budget and the strategy.
     """
-    how, budget = room.strategy, room.budget
+    how, budget, usual = room.strategy, room.budget, compute_reserve(room.budget)
     agentic = step.agentic or any(len(unit.entries) > 1 for unit in units)
-    reserve = compute_reserve(budget) if how.condenses and agentic else 0
+    reserve = usual if how.condenses and agentic else 0
     states = how.facts and budget >= LEAST_FACTS_ROOM * (2 if agentic else 1)
-    facts_room = min(MOST_FACTS, int(budget * FACTS_SHARE)) if states else 0
-    goal = max(int(how.target * budget) - reserve, int(how.target * (budget - reserve) * RECENT))
+    facts_room = int(usual * (AGENT_FACTS_SHARE if agentic else FACTS_SHARE)) if states else 0
+    goal = max(int(how.target * budget) - reserve - facts_room // 2, int(how.target * (budget - reserve) * RECENT))
     must = {current, units[-1].first}
     clips = how.clips and not agentic
     stay = (
