@@ -197,11 +197,9 @@ def _find_separator(message: Message, last: str, profile: Profile) -> Message | 
     if message.role == "user" and last == "tool" and profile.answers_results:
         return _RECEIVED
     is_second = profile.name == "anthropic" and message.role == last == "assistant"
-    return _GO_ON if is_second and _is_signed(message) else None
-
-
-def _is_signed(message: Message) -> bool:
-    return any(thought.is_signed_by("anthropic") for thought in parse_thoughts(message))
+    if is_second and any(thought.is_signed_by("anthropic") for thought in parse_thoughts(message)):
+        return _GO_ON
+    return None
 
 
 def move_media_after_results(messages: Iterable[Message]) -> list[Sent]:
