@@ -239,7 +239,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"importance": 1.5}, "invalid_request", "importance"),
     ({"tags": [str(number) for number in range(33)]}, "too_large", "32"),
     ({"origin": "moon"}, "invalid_request", "origin"),
-    ({"valid_from": 5, "valid_until": 4}, "invalid_request", "valid_until"),
+    ({"valid_from": 5, "valid_until": 5}, "invalid_request", "valid_until"),
 ]
 
 

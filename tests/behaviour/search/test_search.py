@@ -280,6 +280,9 @@ async def test_a_page_does_not_have_what_was_written_after_the_first_one(world: 
         after = first[-1].get("cursor") or first[-1]["id"]
         assert set(await find(hf, "kelp soup", limit=10, after=after)) - {"s#0"} == {"s#1", "s#2"}
         assert "t#0" in await find(hf, "kelp soup")
+        for other in ({"role": "user"}, {"tz": "Asia/Tokyo"}):
+            with refused("invalid_request", "after"):
+                await find(hf, "kelp soup", after=after, **other)
 
 
 # -- times ---------------------------------------------------------------------------
