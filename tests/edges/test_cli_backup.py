@@ -17,7 +17,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 from holdfast.stores.verify import verify
 from tests.contract.kit import session, user
-from tests.stores.test_migrations import know_later
+from tests.stores.test_migrations import LATER, know_later
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -142,7 +142,7 @@ async def test_restored_older_schema_is_migrated_on_open(monkeypatch: pytest.Mon
     await (await open_store(URL, tenant="acme")).close()
     copying.backup(URL, "copy.db")
     know_later(monkeypatch)
-    assert copying.restore(URL, "copy.db").schema == 1
+    assert copying.restore(URL, "copy.db").schema == LATER.number - 1
     await (await open_store(URL, tenant="acme")).close()
     raw = apsw.Connection("holdfast.db")
     assert raw.execute("SELECT a FROM later").fetchall() == [(1,)]
