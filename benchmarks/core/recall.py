@@ -19,10 +19,10 @@ from benchmarks.core.ranking import Ranked
 NEED_BASE, NEED_ASKS, NEED_COVERED, NEED_AHEAD = -4.0, 1.55, 6.3, 0.12
 """Logistic regression on the tuning kinds: log odds of any message; of one that asks; for the covered share of its rare words; and for
 each evicted entry that ranks above the best entry in the prompt, up to `LOOKED_AT`."""
-NONE_BELOW, FULL_FROM = 0.15, 0.45
+NONE_BELOW, FULL_FROM = 0.1, 0.4
 """The room grows from its least to its most between these needs."""
 LEAST_SHARE, MOST_SHARE = 0.03, 0.5
-LEAST_TOKENS, MOST_TOKENS = 600, 3_000
+LEAST_TOKENS, MOST_TOKENS = 600, 6_000
 """The room as a share of the budget, and its limits in tokens, for the least and the most need."""
 REMARK, QUESTION = 2_048, 128
 """Recall ends at the n-th hit that the prompt already contains: the budget divided by a number between these, and at least 1."""
