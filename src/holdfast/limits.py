@@ -144,8 +144,6 @@ REPLACED_BEHIND_BYTES: Final = 32 * MIB
 """Their messages, as JSON."""
 TURNS_WAITING: Final = 256
 """Turns of a session that wait in one process for the running turn; further turns are refused."""
-LEASE_MILLISECONDS: Final = 86_400_000
-"""Longest lease, which is a lock with a time limit."""
 FALLBACKS: Final = 16
 """Fallback models of a model."""
 MODEL_EVENT_BYTES: Final = 16 * MIB

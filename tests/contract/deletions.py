@@ -12,7 +12,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.stores.base import Store
 from holdfast.stores.deletions import Deletion
 
-from .once import REFUSED, RULE, once
+from .once import RULE, once
 
 HASH = b"h" * 16
 
@@ -83,13 +83,3 @@ async def test_deletions_belong_to_a_tenant(store: Store) -> None:
     assert await list_numbers(other) == []
     await other.add_deletion(deletion(2), keep=0)
     assert [await list_numbers(one) for one in (store, other)] == [[1], [2]]
-
-
-@once(REFUSED)
-async def test_invalid_deletions_are_refused(store: Store) -> None:
-    for wrong in ({"id": ""}, {"key_id": ""}, {"user_hash": b"h" * 33}):
-        with pytest.raises(InvalidRequest):
-            await store.add_deletion(deletion(**wrong))
-    with pytest.raises(InvalidRequest):
-        await store.add_deletion(deletion(), keep=-1)
-    assert await list_numbers(store) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,13 +12,12 @@ from holdfast import limits
 from holdfast.domain.history import OldEntry
 from holdfast.domain.messages import DIGEST_SIZE, GENESIS, Message, Part, chain, make_alias, remove_media
 from holdfast.domain.session import Ending, Entry, NewEntry, SessionRef
-from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 from holdfast.stores.matching import Sighting
 
 from .kit import REF, assistant, calls, new, result, session, user
-from .once import REFUSED, RULE, once
+from .once import RULE, once
 from .properties import SHARED_STORE
 
 SECOND, THIRD = SessionRef("ann", "s2"), SessionRef("ann", "s3")
@@ -232,24 +230,6 @@ async def test_an_erased_reply_is_installed_without_an_alias(store: Store) -> No
     assert await _find_places(store, UNKNOWN) == [Place("s1", 0, 0, last=True)]
     for said in (reply, Message(role="assistant", content="[erased]")):
         assert await _find_places(store, make_alias(b"", said) or b"", alias=True) == []
-
-
-# -- limits --------------------------------------------------------------------
-
-
-@once(REFUSED)
-async def test_matches_are_limited(store: Store) -> None:
-    """So many marks, so many places."""
-    (one,) = await _make_session(store, user("a"))
-    most = [one.digest, *(at.to_bytes(DIGEST_SIZE, "big") for at in range(limits.MARKS - 1))]
-    assert await _find_places(store, *most) == [Place("s1", 0, 0, last=True)]
-    with pytest.raises(TooLarge):
-        await store.sightings("ann", [*most, UNKNOWN])
-    for limit in (0, limits.SIGHTINGS + 1):
-        with pytest.raises(InvalidRequest):
-            await store.sightings("ann", [UNKNOWN], limit=limit)
-    with pytest.raises(InvalidRequest):
-        await store.sightings("", [UNKNOWN])
 
 
 # -- against a search of everything --------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from holdfast.domain.artifact import UserRef
-from holdfast.domain.session import Ending, SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.errors import HoldfastError
 from holdfast.limits import ID_BYTES, PAGE
 from holdfast.stores.base import Store
@@ -19,7 +19,6 @@ from .once import REFUSED, once
 
 NOBODY = SessionRef("ada", "")
 LONG = "x" * (ID_BYTES + 1)
-UNNAMED = Ending(id="", user_id="ada", session_id="s", withdrawn=True, reason="ttl", ended_at=0, due_at=0)
 
 Call = Callable[[Store], Awaitable[object]]
 OF_SESSIONS: dict[str, Call] = {
@@ -40,8 +39,6 @@ OF_SESSIONS: dict[str, Call] = {
     "calls": lambda store: store.calls(NOBODY),
     "touch": lambda store: store.touch(NOBODY, timestamp=1),
     "media": lambda store: store.media(NOBODY, [b"h" * 32]),
-    "share": lambda store: store.share(NOBODY, "identity"),
-    "origins": lambda store: store.origins("ada", [""]),
     "records": lambda store: store.records(NOBODY, [], now=1),
     "list_records": lambda store: store.list_records(NOBODY, ("a",), now=1),
     "record_namespaces": lambda store: store.record_namespaces(NOBODY, now=1),
@@ -51,16 +48,9 @@ OF_SESSIONS: dict[str, Call] = {
 }
 """A session without an id."""
 OF_IDS: dict[str, tuple[Call, str]] = {
-    "want": (lambda store: store.want(REF, ""), "holder"),
-    "end": (lambda store: store.end(UNNAMED), "ending_id"),
-    "record_ending": (lambda store: store.record_ending(UNNAMED), "ending_id"),
     "endings_of": (lambda store: store.endings_of(""), "user_id"),
     "settle": (lambda store: store.settle(""), "ending_id"),
     "forget_ending": (lambda store: store.forget_ending(""), "ending_id"),
-    "sightings": (lambda store: store.sightings("", [b"d"]), "user_id"),
-    "sharing": (lambda store: store.sharing("", "identity"), "user_id"),
-    "sharing of nothing": (lambda store: store.sharing("ada", ""), "source"),
-    "share": (lambda store: store.share(REF, ""), "identity"),
     "state": (lambda store: store.state(""), "user_id"),
     "change_state": (lambda store: store.change_state("", {}, timestamp=1), "user_id"),
     "drop_state": (lambda store: store.drop_state(""), "user_id"),
@@ -68,10 +58,6 @@ OF_IDS: dict[str, tuple[Call, str]] = {
     "drop_records": (lambda store: store.drop_records(UserRef("")), "user_id"),
     "revoke_key": (lambda store: store.revoke_key("", timestamp=1), "key_id"),
     "use_key": (lambda store: store.use_key(LONG, timestamp=1), "key_id"),
-    "lease": (lambda store: store.lease("", "h", now=1, until=2), "name"),
-    "leased_by": (lambda store: store.leased_by("", now=1), "name"),
-    "release": (lambda store: store.release("", "h"), "name"),
-    "release for nobody": (lambda store: store.release("n", ""), "holder"),
     "artifacts": (lambda store: store.artifacts(NOBODY), "session_id"),
     "artifact": (lambda store: store.artifact(REF, "user:a.txt"), "name"),
     "artifact_versions": (lambda store: store.artifact_versions(REF, "user:a.txt"), "name"),
@@ -79,28 +65,15 @@ OF_IDS: dict[str, tuple[Call, str]] = {
     "put_blob": (lambda store: store.put_blob("A", 0, b"x", timestamp=1), "blob"),
     "blob": (lambda store: store.blob("A", 0), "blob"),
     "delete_blobs": (lambda store: store.delete_blobs(["A"]), "blob"),
-    "learned": (lambda store: store.learned(""), "model"),
-    "learn": (lambda store: store.learn("", b"", timestamp=1, expect=None), "model"),
 }
 """Something else that has no name."""
 OF_PAGES: dict[str, Callable[[Store, int], Awaitable[object]]] = {
     "list": lambda store, limit: store.list(limit=limit),
     "calls": lambda store, limit: store.calls(REF, limit=limit),
-    "endings": lambda store, limit: store.endings(due=1, limit=limit),
-    "endings_of": lambda store, limit: store.endings_of("ada", limit=limit),
-    "idle": lambda store, limit: store.idle(now=1, ttl=1, limit=limit),
-    "oldest": lambda store, limit: store.oldest(limit=limit),
-    "tenants": lambda store, limit: store.tenants(limit=limit),
-    "sightings": lambda store, limit: store.sightings("ada", [b"d"], limit=limit),
-    "keys": lambda store, limit: store.keys(limit=limit),
     "artifacts": lambda store, limit: store.artifacts(REF, limit=limit),
     "artifact_versions": lambda store, limit: store.artifact_versions(REF, "a.txt", limit=limit),
-    "blobs": lambda store, limit: store.blobs(before=1, limit=limit),
     "list_records": lambda store, limit: store.list_records(UserRef("ada"), ("a",), now=1, limit=limit),
     "record_namespaces": lambda store, limit: store.record_namespaces(UserRef("ada"), now=1, limit=limit),
-    "searchable_records": lambda store, limit: store.searchable_records(UserRef("ada"), now=1, limit=limit),
-    "record_users": lambda store, limit: store.record_users(limit=limit),
-    "sweep_records": lambda store, limit: store.sweep_records(now=1, limit=limit),
 }
 
 
@@ -121,7 +94,7 @@ async def test_a_session_without_an_id_is_refused(store: Store) -> None:
 
 @once(REFUSED)
 async def test_empty_names_are_refused(store: Store) -> None:
-    """Endings, users, keys, artifacts, contents, leases and models."""
+    """Users, keys, endings, artifacts and contents."""
     found = {name: await _find_refused(call(store)) for name, (call, _) in OF_IDS.items()}
     assert found == {name: param for name, (_, param) in OF_IDS.items()}
 

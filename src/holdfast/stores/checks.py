@@ -19,7 +19,7 @@ from holdfast.domain.history import OldEntry
 from holdfast.domain.messages import DIGEST_SIZE, NOTE, ROLES, UNWRITABLE, Message, Part, ToolCall, encode_payload
 from holdfast.domain.origins import is_valid_ranges
 from holdfast.domain.reconcile import Mode
-from holdfast.domain.session import CompactionKind, Ending, ModelCall, NewCompaction, NewEntry, SessionRef
+from holdfast.domain.session import ModelCall, NewCompaction, NewEntry, SessionRef
 from holdfast.domain.state import APP, TEMP, Change, check_delta, encode_value, get_scope
 from holdfast.domain.state import USER as USER_STATE
 from holdfast.domain.state import check_key as check_state_key
@@ -31,7 +31,6 @@ from holdfast.limits import (
     COMPACTION_ERROR_BYTES,
     COMPACTION_REPORT_BYTES,
     ID_BYTES,
-    LEASE_MILLISECONDS,
     MESSAGE_BYTES,
     METADATA_BYTES,
     PAGE,
@@ -39,7 +38,6 @@ from holdfast.limits import (
     STATE_KEYS,
     SYSTEM_BYTES,
 )
-from holdfast.stores.deletions import Deletion
 from holdfast.stores.keys import ApiKey, Role
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
@@ -134,22 +132,6 @@ def check_importances(importances: Mapping[int, float]) -> None:
         raise TooLarge(f"importances has {len(importances)} entries; the limit is {PAGE}", param="importances")
     for seq, importance in importances.items():
         check_importance(importance, f"importances[{seq}]")
-
-
-def check_lease(name: str, holder: str, now: int, until: int) -> None:
-    """Refuse a lease without a name or a holder, a lease that has already expired at `now`, and a lease that is too long."""
-    check_id(name, "name")
-    check_id(holder, "holder")
-    if not 0 < until - now <= LEASE_MILLISECONDS:
-        raise InvalidRequest(f"until must be 1 to {LEASE_MILLISECONDS} ms after now, not {until - now}", param="until")
-
-
-def check_ending(ending: Ending) -> None:
-    """Refuse an ending that cannot be recorded."""
-    check_ref(SessionRef(ending.user_id, ending.session_id))
-    check_id(ending.id, "ending_id")
-    for hook in ending.hooks:
-        check_id(hook, "hook")
 
 
 def check_new_session(new: NewSession, *, past: bool = False) -> None:
@@ -300,13 +282,6 @@ def check_media(media: Mapping[bytes, bytes]) -> None:
         check_size(len(content), "media", MESSAGE_BYTES)
 
 
-def check_marks(user_id: str, session: SessionRef | None) -> None:
-    """Refuse an invalid user id or session reference."""
-    check_id(user_id, "user_id")
-    if session is not None:
-        check_ref(session)
-
-
 def check_key(key: ApiKey) -> None:
     """Refuse an API key that cannot be stored."""
     check_id(key.id, "id")
@@ -328,17 +303,6 @@ def check_key(key: ApiKey) -> None:
             raise InvalidRequest(f"{name} must be at least 1, not {value}", param=name)
 
 
-def check_deletion(deletion: Deletion, keep: int | None) -> None:
-    """Refuse an entry of the journal of deletions that cannot be stored."""
-    check_id(deletion.id, "id")
-    check_int(deletion.deleted_at, "deleted_at")
-    check_int(keep, "keep", none=True, low=0)
-    if deletion.key_id is not None:
-        check_id(deletion.key_id, "key_id")
-    for hash_ in (deletion.user_hash, deletion.session_hash):
-        check_size(len(hash_), "hash", 32)
-
-
 def bound_turns(
     turn_id: int | None, start: int | None, stop: int | None, *, descending: bool
 ) -> tuple[int, int] | None:
@@ -350,17 +314,10 @@ def bound_turns(
     return start or 0, 2**62 if stop is None else stop
 
 
-_NUMBERS_OF_A_CALL: Final = ("timestamp", "prompt_tokens", "completion_tokens", "cached_tokens", "turn_id", "through")
-
-
 def _check_call(call: ModelCall) -> None:
     check_id(call.model, "model")
     if call.view:
         check_id(call.view, "view")
-    tokens = (call.prompt_tokens, call.completion_tokens, call.cached_tokens)
-    for name, value in zip(_NUMBERS_OF_A_CALL, (call.timestamp, *tokens, call.turn_id, call.through), strict=True):
-        if type(value) is not int:
-            check_int(value, name)
     if len(call.hash) not in (0, 16):
         raise InvalidRequest(f"hash must have 16 bytes or none, not {len(call.hash)}", param="hash")
     check_size(len(call.build), "build", CALL_BUILD_BYTES)
@@ -370,21 +327,10 @@ def _check_compaction(new: NewCompaction, param: str) -> None:
     check_id(new.view, f"{param}.view")
     if new.model is not None:
         check_id(new.model, f"{param}.model")
-    if new.kind not in get_args(CompactionKind):
-        raise InvalidRequest(f"{param}.kind must be summary or digest, not {new.kind!r}", param=f"{param}.kind")
-    if not 0 <= new.first <= new.last <= new.through:
-        place = f"first {new.first}, last {new.last}, through {new.through}"
-        raise InvalidRequest(
-            f"{param} has an invalid range ({place}): 0 <= first <= last <= through is needed", param=f"{param}.first"
-        )
-    if min(new.tokens, new.source_tokens, new.total, new.prompt_tokens, new.completion_tokens) < 0:
-        raise InvalidRequest(f"{param} has a negative token count", param=f"{param}.tokens")
     if not new.text and new.error is None:
         raise InvalidRequest(f"{param}.text is empty: a compaction needs a text", param=f"{param}.text")
     check_size(_measure_size(new.text, f"{param}.text"), f"{param}.text", COMPACTION_BYTES)
     check_size(_measure_size(new.error or "", f"{param}.error"), f"{param}.error", COMPACTION_ERROR_BYTES)
-    for name in ("first", "last", "through", "tokens", "source_tokens", "total", "created_at"):
-        check_int(getattr(new, name), f"{param}.{name}")
     if new.report is not None:
         check_kind(new.report, f"{param}.report", dict, "an object")
         check_json(new.report, f"{param}.report", COMPACTION_REPORT_BYTES)

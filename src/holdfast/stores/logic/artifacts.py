@@ -174,7 +174,6 @@ class ArtifactStore(Handle):
 
         `before` is in milliseconds since the epoch.
         """
-        checks.check_limit(limit)
         return await self._select(_decode_key, "blobs_before", before, after, limit)
 
 

@@ -58,7 +58,6 @@ class LifecycleStore(Handle):
         Raises:
             SessionNotFound: no such session.
         """
-        checks.check_ending(ending)
         ref = SessionRef(ending.user_id, ending.session_id)
 
         def steps() -> Steps[bool]:
@@ -78,7 +77,6 @@ class LifecycleStore(Handle):
         Raises:
             SessionNotFound: the session does not exist.
         """
-        checks.check_ending(ending)
         ref = SessionRef(ending.user_id, ending.session_id)
 
         def steps() -> Steps[None]:
@@ -92,13 +90,11 @@ class LifecycleStore(Handle):
 
         `due` is in milliseconds since the epoch.
         """
-        checks.check_limit(limit)
         return await self._select(decode_ending, "endings_due", due, limit)
 
     async def endings_of(self, user_id: str, *, after: str = "", limit: int = 100) -> tuple[Ending, ...]:
         """Return all recorded endings of a user's sessions with ids after `after`, in order of id. Used to delete a user."""
         checks.check_id(user_id, "user_id")
-        checks.check_limit(limit)
         return await self._select(decode_ending, "endings_of_user", user_id, after, limit)
 
     async def settle(
@@ -151,7 +147,6 @@ class LifecycleStore(Handle):
             ttl: milliseconds after which sessions without a ttl of their own expire; None or 0: they never expire.
             limit: maximum number of sessions, 1 to `PAGE`.
         """
-        checks.check_limit(limit)
 
         def steps() -> Steps[tuple[Session, ...]]:
             rows = list((yield Query("sessions_expired", (self.tenant, now, limit))))
@@ -163,7 +158,6 @@ class LifecycleStore(Handle):
 
     async def oldest(self, *, limit: int = 100) -> tuple[Session, ...]:
         """Return active sessions, the least recently used first."""
-        checks.check_limit(limit)
         return await self._select(decode_session, "sessions_oldest", limit)
 
     async def active(self) -> int:

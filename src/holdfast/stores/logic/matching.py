@@ -12,7 +12,6 @@ from functools import partial
 from holdfast.domain.origins import Origin, get_ranges
 from holdfast.domain.session import SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.limits import SIGHTINGS
 from holdfast.stores import checks
 from holdfast.stores.logic.handle import Handle, read_session_row
 from holdfast.stores.logic.rows import decode_session, decode_sighting, decode_text, encode_array
@@ -48,8 +47,6 @@ class MatchingStore(Handle):
                 come first. Sessions that contain the digest earlier do not count towards `limit`. Not allowed with `alias` or
                 `session`.
         """
-        checks.check_marks(user_id, session)
-        checks.check_limit(limit, highest=SIGHTINGS)
         if not marks:
             return ()
         if ends:
@@ -70,7 +67,6 @@ class MatchingStore(Handle):
             SessionNotFound: no such session, or it has another identity.
         """
         checks.check_ref(ref)
-        checks.check_id(identity, "identity")
 
         def steps() -> Steps[None]:
             row = yield from read_session_row(self.tenant, ref)
@@ -82,9 +78,6 @@ class MatchingStore(Handle):
 
     async def origins(self, user_id: str, sessions: Collection[str]) -> Mapping[str, Sequence[Origin]]:
         """Return the origins of the given sessions of a user by session id, in order of `first`. Sessions without origins are left out."""
-        checks.check_id(user_id, "user_id")
-        for id_ in sessions:
-            checks.check_id(id_, "session_id")
         if not sessions:
             return {}
         ids = _encode_ids(sorted(set(sessions)))
@@ -96,8 +89,6 @@ class MatchingStore(Handle):
         `source` is the identity of a session. The search covers all sessions of the user, except withdrawn ones. The cost depends on what
         is returned, not on the number of other sessions.
         """
-        checks.check_id(user_id, "user_id")
-        checks.check_id(source, "source")
         return _group_by_session(await self._select(tuple, "origins_sharing", user_id, source))
 
 

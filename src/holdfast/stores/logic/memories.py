@@ -135,7 +135,6 @@ class MemoryStore(Handle):
         """
         if after is not None:
             memory_checks.check_owner(after)
-        checks.check_limit(limit)
         return await self._select(_decode_owner_time, "memory_owners_after", *(after or ("", "")), limit)
 
     async def drop_memories(self, owner: Owner) -> int:

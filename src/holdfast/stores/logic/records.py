@@ -58,7 +58,6 @@ from holdfast.domain.record import (
 from holdfast.domain.session import SessionRef
 from holdfast.errors import SessionNotFound, StoreCorrupt
 from holdfast.limits import PAGE
-from holdfast.stores import checks
 from holdfast.stores.logic.handle import Handle, read_session_row
 from holdfast.stores.logic.rows import UNDECODABLE, decode_session, decode_text, encode_array
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
@@ -149,7 +148,6 @@ class RecordStore(Handle):
             values: False: return `RecordInfo` without values, which costs less.
         """
         check_owner(owner)
-        checks.check_int(now, "now")
         begin, end = check_list(namespace, prefix, nested=nested, after=after, limit=limit, descending=descending)
         name = "records_backward" if descending else "records_forward"
 
@@ -182,7 +180,6 @@ class RecordStore(Handle):
             limit: maximum number of namespaces, 1 to `PAGE`.
         """
         check_owner(owner)
-        checks.check_int(now, "now")
         check_namespaces(prefix, depth, after, limit)
         first, end = encode_namespace(prefix), end_of_namespace(prefix, nested=True)
         if after is not None:
@@ -220,7 +217,6 @@ class RecordStore(Handle):
             TooLarge: a value, or the whole write, is too large.
         """
         check_owner(owner)
-        checks.check_int(timestamp, "timestamp")
         encoded = await encode_changes_off_loop(changes)
 
         def steps() -> Steps[ChangedRecords]:
@@ -256,8 +252,6 @@ class RecordStore(Handle):
 
         Afterwards, delete a batch of those that an interrupted deletion has left. 0 means that there is nothing left to be deleted.
         """
-        checks.check_int(now, "now")
-        checks.check_limit(limit)
         if not await self._read(partial(_has_records_to_sweep, self.tenant, now)):
             return 0
         return await self._write(partial(_sweep_records, self.tenant, now, limit), scrub=True)
@@ -309,7 +303,6 @@ class RecordStore(Handle):
             after: the last name of the previous page; None: from the beginning.
             limit: maximum number of names, 1 to `PAGE`.
         """
-        checks.check_limit(limit)
         rows = await self._select(tuple, "record_users", after or "", int(after is None), limit)
         return tuple(decode_text(user) for (user,) in rows)
 

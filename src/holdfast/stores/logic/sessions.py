@@ -238,8 +238,6 @@ class SessionStore(RecordStore):
         """
         checks.check_new_session(new, past=True)
         checks.check_media(media)
-        if ending is not None:
-            checks.check_ending(ending)
         payloads = checks.encode_payloads(entries)
         changes = await encode_changes_off_loop(records, unlimited=True)
         steps = partial(_replace_session, self.tenant, new, entries, payloads, fresh=fresh, ending=ending)
@@ -283,7 +281,6 @@ class SessionStore(RecordStore):
             SessionNotFound: no such session.
         """
         checks.check_ref(ref)
-        checks.check_id(holder, "holder")
 
         def steps() -> Steps[None]:
             row = yield from read_session_row(self.tenant, ref)

@@ -31,7 +31,6 @@ class TenantStore(Handle):
 
         This is the only method that sees other tenants. It is for jobs that run once for a whole database.
         """
-        checks.check_limit(limit)
 
         def steps() -> Steps[Sequence[str]]:
             found: list[str] = []
@@ -51,9 +50,8 @@ class TenantStore(Handle):
             name: the lease's name, an identifier.
             holder: an identifier of the caller that no other caller uses.
             now: the caller's time, in milliseconds since the epoch.
-            until: the time when the lease expires; after `now` by at most `LEASE_MILLISECONDS`.
+            until: the time when the lease expires, after `now`.
         """
-        checks.check_lease(name, holder, now, until)
 
         def steps() -> Steps[bool]:
             yield Query("lease_put", (self.tenant, name, holder, until, now))  # has no effect if another holder has it
@@ -65,19 +63,15 @@ class TenantStore(Handle):
 
     async def leased_by(self, name: str, *, now: int) -> str | None:
         """Return the holder of a lease of the tenant; None if nobody holds it, or if it has expired at `now`."""
-        checks.check_id(name, "name")
         row = await self._select_one(tuple, "lease_get", name)
         return decode_text(row[0]) if row is not None and row[1] > now else None
 
     async def release(self, name: str, holder: str) -> None:
         """Release a lease; do nothing if `holder` does not have it."""
-        checks.check_id(name, "name")
-        checks.check_id(holder, "holder")
         await self._execute("lease_delete", name, holder)
 
     async def learned(self, model: str) -> bytes | None:
         """Return the calibration data that the tenant has stored for a model; None if there are none."""
-        checks.check_id(model, "model")
         return await self._select_one(get_first, "learned_get", model)
 
     async def learn(self, model: str, data: bytes, *, timestamp: int, expect: bytes | None) -> bool:
@@ -133,7 +127,6 @@ class KeyStore(Handle):
             limit: maximum number of keys.
             tenant: return only keys that give access to this tenant; None: to any.
         """
-        checks.check_limit(limit)
         return await self._select(decode_key, "keys_after", after, limit, tenant)
 
     async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
@@ -170,7 +163,6 @@ class DeletionStore(Handle):
             keep: number of earlier deletions of the same kind that are kept. The oldest others are dropped, up to `PAGE`; None: none
                 are dropped.
         """
-        checks.check_deletion(deletion, keep)
 
         def steps() -> Steps[None]:
             if keep is not None:
