@@ -348,6 +348,3 @@ async def test_flushing_loses_nothing(service: BaseSessionService) -> None:
     await service.append_event(session, make_event("Hello"))
     await service.flush()
     assert await read(service, session) == session
-
-
-# -- lists -------------------------------------------------------------------------------

@@ -140,9 +140,6 @@ async def test_without_settings_there_is_no_limit(service: Opener) -> None:
     assert service().session_settings.limit is None
 
 
-# -- removing ----------------------------------------------------------------------------------
-
-
 # -- several sessions, objects and tasks ----------------------------------------------------------
 
 

@@ -185,6 +185,3 @@ async def test_the_library_finds_the_same_turns_as_the_ranking_alone() -> None:
                     assert list(through.turns[:50]) == list(own.turns[:50])
                     assert list(through.sessions[:5]) == list(own.sessions[:5])
     assert found[0.93] < found[0.0], "the similarity floor is applied"
-
-
-# -- peers -----------------------------------------------------------------------

@@ -76,10 +76,6 @@ def user(text: str, **more: Any) -> dict[str, Any]:
     return {"role": "user", "content": text, **more}
 
 
-def assistant(text: str, **more: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": text, **more}
-
-
 def read_peak_memory(pid: int) -> int:
     """Return the peak memory of a process, in bytes."""
     status = Path(f"/proc/{pid}/status").read_text()

@@ -22,7 +22,7 @@ from typing import Any, Self
 import httpx2
 import msgspec
 import uvicorn
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI
 
 from holdfast.config import Config, load
 from holdfast.config.build import build_life_settings, build_roster, create_holdfast
@@ -59,11 +59,6 @@ class Served:
     def port(self) -> int:
         """The port that the server listens on."""
         return int(self.url.rpartition(":")[2])
-
-    def sync_client(self) -> OpenAI:
-        """Return the blocking client, for use in a thread."""
-        http = httpx2.Client(trust_env=False)
-        return OpenAI(base_url=f"{self.url}/v1", api_key=CLIENT_KEY, max_retries=0, http_client=http)
 
     async def chat(self, text: str | list[dict[str, Any]], session_id: str | None = "s", **fields: Any) -> Any:
         """Run one turn without streaming; return the decoded answer, with its status as `status`."""

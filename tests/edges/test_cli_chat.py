@@ -59,12 +59,6 @@ def test_interrupted_reply_is_kept() -> None:
     assert export_messages("s")[1]["metadata"]["interrupted"] is True
 
 
-# -- commands ----------------------------------------------------------------------
-
-
-# -- budget display --------------------------------------------------------------------
-
-
 # -- Ctrl-C and terminals --------------------------------------------------------------
 
 
@@ -124,6 +118,3 @@ def test_terminal_shows_a_prompt_and_ctrl_d_ends_the_chat() -> None:
     assert talk.returncode == 0
     assert said == ""
     assert b"You just said" in seen
-
-
-# -- the configuration ---------------------------------------------------------------

@@ -47,9 +47,6 @@ def make_store() -> None:
     assert CliRunner().invoke(commands, ["chat", "--session", "s"], input="Hi\n").exit_code == 0
 
 
-# -- a healthy setup ---------------------------------------------------------------
-
-
 # -- the store ---------------------------------------------------------------------
 
 
@@ -102,9 +99,6 @@ def test_missing_or_outdated_library_fails(monkeypatch: pytest.MonkeyPatch) -> N
     assert told.level == "fail"
     assert "click is missing" in told.message
     assert "anyio 0.1rc1 is older than 4.10" in told.message
-
-
-# -- the configuration -----------------------------------------------------------------
 
 
 # -- the models ------------------------------------------------------------------------

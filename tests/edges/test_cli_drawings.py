@@ -168,6 +168,3 @@ def test_bar_is_legible_on_every_terminal(env: dict[str, str], bar: str, mark: s
     assert bar in plain
     assert f"{mark} in the prompt" in plain
     assert ("\x1b[97;44mS" in shown) == ("NO_COLOR" not in env)
-
-
-# -- the bar -----------------------------------------------------------------------

@@ -106,9 +106,6 @@ def test_wrong_usage_is_reported_before_the_replay(args: list[str], said: str) -
     assert said in result.stderr
 
 
-# -- specs and compositions --------------------------------------------------------
-
-
 # -- summaries -----------------------------------------------------------------
 
 LONG = [
@@ -181,9 +178,3 @@ def test_bad_line_is_named_by_file_and_line(source: str) -> None:
     assert skipped.exit_code == 0
     assert f"Skipped 2 bad lines; the first: {source}:2" in skipped.stderr
     assert json.loads(skipped.stdout)[0]["calls"] == 2
-
-
-# -- a terminal ----------------------------------------------------------------
-
-
-# -- the recorded sessions -------------------------------------------------------

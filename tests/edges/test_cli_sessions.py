@@ -17,9 +17,6 @@ def ids(*args: str) -> list[str]:
     return [one["id"] for one in json.loads(sessions("list", "--json", *args).stdout)]
 
 
-# -- where ---------------------------------------------------------------------
-
-
 # -- list ----------------------------------------------------------------------
 
 
@@ -40,9 +37,6 @@ def test_stored_text_cannot_control_the_terminal_or_imitate_a_heading() -> None:
     assert r"\x1b]0;title\x07 \x9b2J" in shown
     assert "\n        turn 7\n" in shown
     assert "[bold]x[/bold]" in shown
-
-
-# -- which session -------------------------------------------------------------
 
 
 # -- delete --------------------------------------------------------------------

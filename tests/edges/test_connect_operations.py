@@ -44,9 +44,6 @@ async def read_texts(session: Any) -> list[str]:
     return [one["content"] for one in await session.messages()]
 
 
-# -- replacing ---------------------------------------------------------------------
-
-
 # -- records -----------------------------------------------------------------------
 
 
@@ -132,6 +129,3 @@ async def test_the_user_of_the_connection_owns_an_import() -> None:
     async with gateway(lambda _: "ok") as (served, _), holdfast.connect(served.url, user_id="ada") as hf:
         assert (await hf.import_({"messages": [HI]}, session_id="s")).session.user_id == "ada"
         assert (await hf.import_({"messages": [HI], "user_id": "bob"}, session_id="s")).session.user_id == "bob"
-
-
-# -- facts, summaries, speech --------------------------------------------------------

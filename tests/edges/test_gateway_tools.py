@@ -22,12 +22,6 @@ HI: list[Any] = [{"role": "user", "content": "Where is order 7?"}]
 SESSION = {"session_id": "s"}
 
 
-# -- replies -------------------------------------------------------------------
-
-
-# -- progress ------------------------------------------------------------------
-
-
 # -- disconnecting clients and killed servers ------------------------------------
 
 

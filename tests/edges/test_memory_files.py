@@ -59,9 +59,6 @@ def files(served: Served, user: str = "ada", *labels: str) -> holdfast.MemoryFil
     return holdfast.MemoryFiles(served.hf.records(("memory_files", *labels), user_id=user))
 
 
-# -- who runs the calls ----------------------------------------------------------
-
-
 # -- Anthropic's models ------------------------------------------------------------
 
 

@@ -49,9 +49,6 @@ async def list_blob_keys(served: Served) -> list[str]:
     return sorted([key async for key in served.hf.artifacts.blobs.list_old(2**60)])
 
 
-# -- round trips ---------------------------------------------------------------
-
-
 # -- ranges and conditions -----------------------------------------------------
 
 

@@ -21,12 +21,6 @@ from tests.waits import until
 SECRET = "the-secret-of-the-user"
 
 
-# -- hosts and origins -------------------------------------------------------
-
-
-# -- banner ------------------------------------------------------------------
-
-
 # -- request ids and logs ----------------------------------------------------
 
 
@@ -51,9 +45,6 @@ async def test_log_line_has_request_and_session(caplog: pytest.LogCaptureFixture
     assert len({line["request_id"] for line in lines if line["message"] == "request"}) == 6
     for secret in (SECRET, CLIENT_KEY, UPSTREAM_KEY):
         assert secret not in caplog.text
-
-
-# -- health, metrics, description --------------------------------------------
 
 
 # -- the process -------------------------------------------------------------

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from holdfast.domain.session import TRANSFER
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.behaviour.kit.examples import TEAM
 from tests.edges.apis import serve_apis
-from tests.edges.server import TOOL_SERVER, Process, Served, config_text, gateway
+from tests.edges.server import TOOL_SERVER, Process, Served, config_text
 
 
 def find_agent(body: dict[str, Any]) -> str:
@@ -57,20 +55,10 @@ class Three:
         return Reply(text=f"{agent} here, I say.", hold=self.held.get(agent))
 
 
-@asynccontextmanager
-async def three(**options: Any) -> AsyncIterator[tuple[Served, ScriptedUpstream, Three]]:
-    model = Three()
-    async with gateway(model, TEAM, **options) as (served, upstream):
-        yield served, upstream, model
-
-
 async def chat(served: Served, text: str, agent: str = "coordinator", **fields: Any) -> Any:
     reply = await served.chat(text, model=agent, **fields)
     assert reply["status"] == 200, reply
     return reply
-
-
-# -- Hector's example --------------------------------------------------------------------
 
 
 # -- on the wire -------------------------------------------------------------------------
@@ -140,6 +128,3 @@ async def test_transfer_survives_a_killed_server(tmp_path: Path) -> None:
             assert [agent for agent, _ in model.sent] == ["coordinator", "researcher", "researcher"]
             entries = (await asyncio.to_thread(sync.get, "/v1/sessions/s/messages")).json()["data"]
             assert [entry["role"] for entry in entries] == ["user", "assistant", "tool", "assistant"]
-
-
-# -- configuration -----------------------------------------------------------------------

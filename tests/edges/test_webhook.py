@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,13 +25,6 @@ from tests.edges.webhook_receiver import Receiver, receiving
 NOW = 1_760_000_000_000
 REF = SessionRef("ada", "s1")
 SECRET = "whsec_" + base64.b64encode(b"a key of thirty-two bytes, about").decode()
-
-
-def answers(status: int, **headers: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        return web.Response(status=status, headers={key.replace("_", "-"): value for key, value in headers.items()})
-
-    return answer
 
 
 @asynccontextmanager
@@ -117,6 +110,3 @@ async def test_unreachable_receiver_is_a_failure_without_secrets() -> None:
             await webhook(session)
     said = f"{raised.value!r} {webhook!r} {raised.value.__cause__!r}"
     assert not any(secret in said for secret in ("sk-path-secret", SECRET, "4711", "/hook"))
-
-
-# -- end to end ------------------------------------------------------------------------

@@ -19,7 +19,6 @@ MODELS = {
 }
 CHAT = [name for name, provider in PROVIDERS.items() if provider.api == "chat"]
 CALLERS = [name for name in CHAT if name != "mistral"]
-TEXT_ONLY = ["deepseek"]
 SIGNATURE = {"google": {"thought_signature": make_signature("google", "1")}}
 TOOLS = [{"type": "function", "function": {"name": "get", "parameters": {"type": "object", "properties": {}}}}]
 
@@ -408,7 +407,6 @@ WORDS = {"text": "Where?"}
 SIGNED = {"functionCall": {"name": "get", "args": {}}, "thoughtSignature": make_signature("google", "1")}
 UNSIGNED = {"functionCall": {"name": "get", "args": {}}}
 RESPONSE = {"functionResponse": {"name": "get", "response": {"city": "Graz"}}}
-PICTURE = {"inlineData": {"mimeType": "image/png", "data": make_png()}}
 
 
 GEMINI_REFUSALS: list[tuple[str, Body]] = [

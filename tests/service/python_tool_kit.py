@@ -39,7 +39,3 @@ async def results(desk: Bench, ref: SessionRef = REF) -> list[dict[str, Any]]:
     """Return the tool results in the order of the log."""
     entries = await desk.hf.store.entries(ref)
     return [result(entry.message.text) for entry in entries if entry.message.role == "tool"]
-
-
-def bare(found: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in found.items() if key != "seconds"}

@@ -54,11 +54,6 @@ class Desk:
             if self.compactor._running:
                 await self.pen.asked.wait()
 
-    async def until_tried(self) -> None:
-        """Run turns until a summary has been attempted."""
-        while not await self.find():
-            await self.talk(1)
-
     async def find(self, *statuses: str) -> list[StoredCompaction]:
         found = await self.hf.store.compactions(REF)
         return [one for one in found if not statuses or one.status in statuses]

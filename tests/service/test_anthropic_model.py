@@ -67,9 +67,3 @@ async def test_continuations_of_a_paused_reply_are_limited() -> None:
         assert len(upstream.requests) == 11
     assert completion["choices"][0]["finish_reason"] == "stop"
     assert completion["choices"][0]["native_finish_reason"] == "pause_turn"
-
-
-# -- connections --------------------------------------------------------------------------------
-
-
-# -- the reader -----------------------------------------------------------------------------------

@@ -86,18 +86,3 @@ async def test_session_may_be_deleted_during_a_compaction() -> None:
         at.pen.gate.set()
         await at.compactor.wait_until_idle()
         assert at.compactor.outcomes["error"] == 0
-
-
-# -- inline ------------------------------------------------------------------
-
-
-# -- functions ---------------------------------------------------------------
-
-
-# -- a summarizer that is late or small ---------------------------------------
-
-
-# -- longer than allowed -----------------------------------------------------
-
-
-# -- the summarizer's own window ---------------------------------------------

@@ -116,6 +116,3 @@ async def test_failing_count_endpoint_is_paused(counted: int | Reply, pause: int
         clock.now = pause + 1
         assert await counter.count_prompt(decode_request(HI)) is None
         assert len(upstream.counted) == (2 if pause else 3)
-
-
-# -- the upstream that counts like a provider --------------------------------------------------

@@ -22,9 +22,6 @@ from tests.service.expiry_kit import (
 __all__ = ["_place"]
 
 
-# -- settings ------------------------------------------------------------------
-
-
 # -- expiry --------------------------------------------------------------------
 
 
@@ -84,6 +81,3 @@ async def test_use_by_another_server_prevents_expiry(tmp_path: Path, clock: Cloc
         await session.send("still here")
         assert (await session.info()).messages == 4
         assert ear.calls == []
-
-
-# -- use -----------------------------------------------------------------------

@@ -18,9 +18,6 @@ from tests.service.expiry_kit import (
     talk,
 )
 
-# -- registering ---------------------------------------------------------------
-
-
 # -- order, isolation, time ----------------------------------------------------
 
 

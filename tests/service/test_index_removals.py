@@ -11,13 +11,11 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.indexes import tombstones
 from holdfast.indexes.tombstones import MARK, UnindexedStore
-from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN
 from holdfast.stores import open_store
 from holdfast.stores.indexes import open_index
 from tests.service.index_kit import TENANT, Bench, bench
 
-STILL = LifeSettings(session_ttl=0, sweep=False)
 REFS = [SessionRef("ada", f"s{number}") for number in range(4)]
 LATER = INDEX_DEPARTED_WALK + 2 * INDEX_MARGIN
 

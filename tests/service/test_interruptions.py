@@ -62,6 +62,3 @@ async def test_concurrent_append_is_not_lost(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(store, "entries", meanwhile, raising=False)
         await session.interrupt(HEARD)
         assert [text for _, _, text, *_ in await describe_log(session)] == ["a", HEARD, "b"]
-
-
-# -- random operations ------------------------------------------------------------

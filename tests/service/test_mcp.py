@@ -47,12 +47,6 @@ def call_script(tool: str, **arguments: Any) -> list[Any]:
     return [make_reply(None, ("c", f"stub_{tool}", arguments)), "answered"]
 
 
-# -- which agents have the tools ----------------------------------------------------
-
-
-# -- what the model receives --------------------------------------------------------
-
-
 # -- unavailable servers ------------------------------------------------------------
 
 
@@ -86,9 +80,6 @@ async def test_cancelled_turns_leave_the_server_usable() -> None:
         first, last = [entry.message.text for entry in await desk.log() if entry.message.role == "tool"]
         assert "the caller cancelled the turn" in first
         assert last == "B"
-
-
-# -- over HTTP -----------------------------------------------------------------
 
 
 # -- settings ------------------------------------------------------------------

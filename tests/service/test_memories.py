@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from holdfast.domain.memory import Memory, MemorySource, Owner
-from holdfast.memory.lookup import RecalledMemories
 from holdfast.memory.memories import Memories
 from tests.clocks import Clock
 from tests.service.memories_kit import open_holdfasts
@@ -23,10 +22,6 @@ async def memories(request: pytest.FixtureRequest) -> AsyncIterator[Memories]:
     clock = Clock()
     async with open_holdfasts(request.param, clock=clock) as (hf,):
         yield hf.memories
-
-
-def contents(found: RecalledMemories) -> list[str]:
-    return [one.memory.content for one in found.found]
 
 
 def source(session: str, *seqs: int, user: str = "ann") -> MemorySource:

@@ -92,12 +92,3 @@ async def test_concurrent_writers_lose_nothing() -> None:
             *(answer(one, {"command": "create", "path": "/memories/b", "file_text": str(at)}) for at in range(6))
         )
         assert [kind for kind, _ in made].count("ok") == 1
-
-
-# -- held changes ----------------------------------------------------------------
-
-
-# -- limits and wrong arguments ----------------------------------------------------
-
-
-# -- stores ------------------------------------------------------------------------

@@ -99,6 +99,3 @@ def test_interrupted_call_is_cancelled(portal: holdfast.Portal, interrupt: Any) 
     with pytest.raises(KeyboardInterrupt):
         portal.call(work)
     assert ended.is_set()
-
-
-# -- many callers, and iterators -------------------------------------------------------

@@ -41,9 +41,6 @@ async def run_code(made: Kernels, key: tuple[str, str, str], code: str = "x", id
         return (await kernel.run(code)).result
 
 
-# -- ownership --------------------------------------------------------------------
-
-
 # -- limit of processes -----------------------------------------------------------
 
 
@@ -58,9 +55,6 @@ async def test_busy_process_is_never_evicted(tmp_path: Path) -> None:
         await asyncio.gather(*held)
         assert await run_code(made, C) == "1"
         assert stage.alive == 2
-
-
-# -- ends ----------------------------------------------------------------------
 
 
 # -- folders -------------------------------------------------------------------

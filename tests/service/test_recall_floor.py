@@ -47,9 +47,6 @@ def index_with(mode: Any, floor: float = 0.5) -> IndexSettings:
     return IndexSettings(embedder=Themes(floor), mode=mode)
 
 
-# -- a search --------------------------------------------------------------------
-
-
 # -- a prompt --------------------------------------------------------------------
 
 
@@ -108,6 +105,3 @@ async def test_one_common_word_recalls_no_memory_into_the_prompt() -> None:
             assert await facts(at, many) == ["We drank from a tin cup"]
             assert (await recall_for(at, many) == ["We drank from a tin cup"]) is brings
             assert await recall_for(at, "Whose was the cup?") == ["We drank from a tin cup"]
-
-
-# -- with the real weights -------------------------------------------------------

@@ -122,6 +122,3 @@ async def test_unreachable_reranker_keeps_the_order() -> None:
         results = await at.hf.search("kelp", "ada")
         assert len(results.hits) == 10
         assert results.notes[0].startswith("not reranked: the reranker")
-
-
-# -- prompts --------------------------------------------------------------------

@@ -30,9 +30,6 @@ async def test_texts_and_keys_quoted_in_an_error_are_not_logged(caplog: pytest.L
         await bounded.close()
 
 
-# -- custom rerankers -----------------------------------------------------------
-
-
 # -- timeouts -------------------------------------------------------------------
 
 

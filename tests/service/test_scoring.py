@@ -21,9 +21,3 @@ async def test_importance_given_during_scoring_is_kept() -> None:
         rig.scorer = scorer
         assert await rig.score() == 1
         assert await rig.importances() == [0.05, 0.9]
-
-
-# -- failures ----------------------------------------------------------------------
-
-
-# -- in the background -------------------------------------------------------------

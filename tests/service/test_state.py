@@ -9,12 +9,6 @@ from holdfast.engine.scoped_state import Scopes
 from holdfast.overlays.session_cache import SessionCache
 from holdfast.stores.state import ScopedState
 
-# -- handles -----------------------------------------------------------------
-
-
-# -- turns -------------------------------------------------------------------
-
-
 # -- cache --------------------------------------------------------------------
 
 

@@ -72,6 +72,3 @@ async def test_arguments_are_converted_to_their_annotations() -> None:
     said = await call_outcome(order, {"number": 2, "kind": "large", "to": {"street": "x"}, "by": "2026-01-02"})
     assert said.content == "2 large Place(street='x', number=1) post 5 2026-01-02 s"
     assert (await call_outcome(order, {"number": 2})).content == "2 small None post 5 None s"
-
-
-# -- state -----------------------------------------------------------------------

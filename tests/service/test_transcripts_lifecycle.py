@@ -69,12 +69,6 @@ async def test_text_that_is_erased_during_an_update_is_in_no_file(tmp_path: Path
         assert describe_file(tmp_path / "t" / "s1.jsonl") == ["[s1]", "[erased]", "noted"]
 
 
-# -- ends ----------------------------------------------------------------------
-
-
-# -- integration -----------------------------------------------------------------
-
-
 # -- failures ------------------------------------------------------------------
 
 

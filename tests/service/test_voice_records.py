@@ -103,12 +103,3 @@ def test_each_message_has_the_fields_of_its_entry(name: str, data: st.DataObject
     except BudgetTooSmall:
         return
     check(built, entries)
-
-
-# -- messages without an entry, and cut ones -----------------------------------------
-
-
-# -- the request ---------------------------------------------------------------------
-
-
-# -- in a turn -------------------------------------------------------------------------

@@ -85,6 +85,3 @@ async def test_committed_files_equal_the_files_on_disk(versions: list[dict[str, 
         there = files(workspace) - {".gitignore", ".gitattributes"}
         got = {name: content(workspace, name) for name in there}
         assert got == expected
-
-
-# -- commit messages -----------------------------------------------------------------

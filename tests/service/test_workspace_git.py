@@ -112,6 +112,3 @@ async def test_git_program_inside_the_workspace_is_not_run(
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}{os.pathsep}.")
     assert await one.commit("x")
     assert not (tmp_path / "ran").exists()
-
-
-# -- missing git ----------------------------------------------------------------------

@@ -119,6 +119,3 @@ async def test_history_hides_promotions_of_other_users(tmp_path: Path) -> None:
         assert "dream" in result
         assert "peanuts" not in result
         assert "marie" not in result.lower()
-
-
-# -- configuration -------------------------------------------------------------------

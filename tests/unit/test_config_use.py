@@ -57,17 +57,3 @@ def test_invalid_environment_variables_are_rejected() -> None:
 def test_the_environment_key_is_not_sent_to_a_configured_url() -> None:
     found = load("llms: {a: {base_url: 'https://elsewhere.example/v1'}}", OPENAI_API_KEY=SECRET)
     assert config.resolve_llm(found, "a").api_key is None
-
-
-# -- the store ---------------------------------------------------------------------------
-
-
-# -- flags, environment, file ---------------------------------------------------------
-
-
-# -- warnings and output ---------------------------------------------------------
-
-# -- blocks written for other systems ------------------------------------------
-
-
-# -- the documentation page ----------------------------------------------------------------------

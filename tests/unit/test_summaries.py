@@ -13,7 +13,7 @@ from holdfast.context.summaries import (
 )
 from holdfast.context.units import group_units
 from holdfast.domain.log import extend
-from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.tokens import STORED
 
@@ -28,10 +28,6 @@ def entries_of(*messages: Message, pinned: Sequence[int] = ()) -> list[Entry]:
 
 def user(text: str) -> Message:
     return Message(role="user", content=text)
-
-
-def assistant(text: str, *calls: ToolCall) -> Message:
-    return Message(role="assistant", content=text, tool_calls=calls)
 
 
 # -- the prompt ---------------------------------------------------------------

@@ -13,8 +13,6 @@ from holdfast import ToolContext, tool_from
 from holdfast.testing import Reply
 from tests.behaviour.kit import Served, answer_of, gateway, refused, texts
 
-Row = dict[str, Any]
-
 
 def shout(text: str) -> str:
     """Shout."""

@@ -22,7 +22,6 @@ DAY = 86_400_000
 HERE = ("library", "connect", "rest")
 LARGE = bytes(range(251)) * 13_000
 """More than one part of any backend, and not a whole number of parts."""
-PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 
 
 @pytest.fixture(scope="module")

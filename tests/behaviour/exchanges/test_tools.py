@@ -19,7 +19,6 @@ DOOR: Final = {
     "type": "function",
     "function": {"name": "open_door", "parameters": {"type": "object", "properties": {}}},
 }
-HOSTED: Final = {"type": "web_search"}
 PNG: Final = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAIAAAACUFjqAAAAEklEQVR42mPgzgrFgxhGpbEhAK2HTukF5GUzAAAAAElFTkSuQmCC"
 )

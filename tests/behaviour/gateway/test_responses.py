@@ -13,7 +13,6 @@ from pydantic import BaseModel
 
 from holdfast.testing import Gate, Reply
 from tests.behaviour.kit import (
-    Served,
     count_connections,
     count_tasks,
     count_undelivered,
@@ -575,10 +574,6 @@ async def test_pages_of_items_cover_all_items_of_a_message(order: Any) -> None:
         assert len(whole) == 5
         for limit in (1, 2, 3):
             assert [item.id async for item in items.list(made.id, order=order, limit=limit)] == whole
-
-
-async def _count_sessions(served: Served) -> int:
-    return len(await served.rest.sessions())
 
 
 # -- background ------------------------------------------------------------------------

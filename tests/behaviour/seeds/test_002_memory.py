@@ -18,10 +18,6 @@ TALK = [(user, assistant)[at % 2](f"Message {at}.") for at in range(100)]
 LONG = [(user, assistant)[at % 2](f"Message {at}: " + "word " * 60) for at in range(80)]
 
 
-def agent(context: str) -> str:
-    return f"agents: {{assistant: {{context: {context}}}}}"
-
-
 async def prompt(world: World, context: str, *messages: Any) -> Any:
     """Return the prompt of a session with these messages."""
     async with world.open(f"context: {context}") as hf:
