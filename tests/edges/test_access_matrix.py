@@ -10,11 +10,9 @@ import pytest
 from starlette.routing import Route
 
 from holdfast.config.gateway import Inspector
-from holdfast.domain.session import SessionRef
 from holdfast.server.app import make_app
 from holdfast.server.http import Call
 from holdfast.server.permissions import REST
-from tests.clocks import Clock
 from tests.edges.access_kit import (
     CHAT,
     LOG,
@@ -25,14 +23,12 @@ from tests.edges.access_kit import (
     TURN,
     append_response,
     ask,
-    auth,
     callers,
     create_objects,
     load_everything,
     normalize_session_name,
     server,
 )
-from tests.edges.server import gateway
 
 IN, NO_KEY, NO_ROLE, NOT_THERE = "in", "401", "403", "404"
 ALL: Final = dict.fromkeys(("shared", "shared write"), IN)
@@ -270,40 +266,6 @@ async def test_tenant_key_finds_a_session_id_that_only_one_user_has(tmp_path: Pa
         assert (await served.http.get("/v1/sessions/s", headers=known["bob"])).status_code == 404
         answer = await served.http.post("/v1/sessions", json={"id": "s"}, headers=known["bob"])
         assert (answer.status_code, answer.json()["user_id"]) == (201, "bob")
-
-
-async def test_idempotency_keys_are_separate_per_caller(tmp_path: Path) -> None:
-    """The same idempotency key of two users, or of two tenants, means two requests."""
-    async with server(tmp_path) as served:
-        known = await callers(served)
-        found = set()
-        for caller in ("write of ada", "bob", "ada of another tenant", "other tenant"):
-            headers = {**known[caller], "idempotency-key": "the-same-for-everyone"}
-            answer = await served.http.post("/v1/chat/completions", json=TURN, headers=headers)
-            again = await served.http.post("/v1/chat/completions", json=TURN, headers=headers)
-            assert answer.json()["session_id"] == again.json()["session_id"]
-            assert again.json()["session"]["reconciled"] == "replayed"
-            found.add((caller, answer.json()["session_id"]))
-        assert len(found) == 4
-        async with served.hf.serve_tenant("t2") as other:
-            assert {one.user_id for one in (await other.sessions()).sessions} == {"ada", "default"}
-        assert {one.user_id for one in (await served.hf.sessions()).sessions} == {"ada", "bob"}
-
-
-async def test_read_only_key_does_not_extend_the_session(tmp_path: Path) -> None:
-    """A working set without a call records a use of the session, but not for a read-only key."""
-    clock = Clock()
-    async with gateway(lambda _: "ok", auth(tmp_path), clock=clock) as (served, _):
-        known = await callers(served)
-        await create_objects(served)
-        ref = SessionRef("ada", "s")
-        before = (await served.hf.store.get(ref)).accessed_at
-        clock.now += 3_600_000
-        route = ("POST", "/v1/sessions/{session_id}/context")
-        assert (await ask(served, route, known["read"])).status_code == 200
-        assert (await served.hf.store.get(ref)).accessed_at == before
-        assert (await ask(served, route, known["write"])).status_code == 200
-        assert (await served.hf.store.get(ref)).accessed_at > before
 
 
 def test_call_without_authentication_has_read_role_only() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.session import SessionRef
 from holdfast.models.codecs.responses.ids import Place
 from holdfast.server.body_limits import BodyLimits
 from tests.edges.server import Served, gateway
@@ -50,55 +49,6 @@ async def test_response_of_another_user_is_not_found() -> None:
             assert (refused.status_code, refused.json()["error"]["code"]) == (400, "previous_response_not_found")
         assert len(upstream.requests) == 2
         assert [len(await served.log("s", user)) for user in ("ada", "bob")] == [2, 2]
-
-
-# -- metadata --------------------------------------------------------------------
-
-
-async def test_metadata_of_a_conversation_cannot_replace_what_is_not_text() -> None:
-    """A client of this API sees only texts, so it changes only texts."""
-    async with gateway() as (served, _):
-        made = (await served.http.post("/v1/conversations", json={"metadata": {"topic": "rome"}})).json()
-        path = f"/v1/conversations/{made['id']}"
-        (session,) = (await served.hf.sessions()).sessions
-        changes = {"metadata": {**session.metadata, "people": ["bob"], "tags": [1]}}
-        assert (await served.http.patch(f"/v1/sessions/{session.id}", json=changes)).status_code == 200
-        for name in ("people", "tags"):
-            refused = await served.http.post(path, json={"metadata": {name: "carl"}})
-            assert (refused.status_code, refused.json()["error"]["param"]) == (400, f"metadata.{name}")
-        assert (await served.http.post(path, json={"metadata": {"topic": "oslo"}})).json()["metadata"] == {
-            "topic": "oslo"
-        }
-        after = await served.hf.store.get(SessionRef("default", session.id))
-        assert after.metadata == {"topic": "oslo", "people": ["bob"], "tags": [1]}
-
-
-# -- compaction items ----------------------------------------------------------------
-
-
-async def test_erased_text_does_not_come_back_through_a_compaction_item() -> None:
-    """The text of an item is read from its session, so it has nothing that was erased since it was made."""
-    async with gateway(lambda _: "Flight LH123 costs 200 euros.") as (served, upstream):
-        items: list[Any] = [{"role": "user", "content": "My code is zebra."}]
-        first = (await create(served, input=items, store=False)).json()
-        compacted = await served.http.post(
-            "/v1/responses/compact", json={"model": "gpt-4o", "input": [*items, *first["output"]]}
-        )
-        item = compacted.json()["output"][-1]
-        assert item["type"] == "compaction"
-        question = [item, {"role": "user", "content": "And now?"}]
-        answered = await create(served, input=question, store=False, session_id="before")
-        assert (answered.status_code, "zebra" in str(await served.log("before"))) == (200, True)
-        path = f"/v1/sessions/{first['session_id']}/messages/0"
-        assert (await served.http.delete(path)).status_code == 200
-        for route in ("/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"):
-            body = {"model": "gpt-4o", "input": question, "store": False, "session_id": "elsewhere"}
-            assert (await served.http.post(route, json=body)).status_code == 200, route
-        log = str(await served.log("elsewhere"))
-        assert ("zebra" in log, "LH123" in log) == (False, True)
-        goes_on = await create(served, input=question, store=False)
-        assert goes_on.json()["session_id"] == first["session_id"]
-        assert "zebra" not in str(upstream.requests[-1].body)
 
 
 # -- notes -----------------------------------------------------------------------

@@ -71,27 +71,6 @@ async def test_range_of_a_large_content_reads_only_that_part(served: Served, mon
 # -- browser safety ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("a.html", "text/html"),
-        ("a.svg", "image/svg+xml"),
-        ("a.js", "text/javascript"),
-        ("a.xhtml", "application/xhtml+xml"),
-    ],
-)
-async def test_stored_content_does_not_run_in_a_browser(served: Served, name: str, kind: str) -> None:
-    """It is downloaded, not shown; if shown, nothing in it runs, and its type is not sniffed."""
-    await put(served, name, b"<script>alert(1)</script>", content_type=kind)
-    for headers in ({}, {"range": "bytes=1-2"}, {"range": "bytes=99-"}):
-        loaded = await get(served, name, **headers)
-        assert loaded.headers["x-content-type-options"] == "nosniff"
-        assert loaded.headers["content-security-policy"].startswith("sandbox")
-        if loaded.status_code < 300:
-            assert loaded.headers["content-disposition"].startswith("attachment;")
-            assert loaded.headers["content-type"] == kind
-
-
 @given(st.text(max_size=30))
 def test_name_cannot_break_out_of_its_header(name: str) -> None:
     """The header is always one line of characters that every client accepts."""

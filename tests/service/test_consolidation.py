@@ -14,7 +14,6 @@ from holdfast.consolidation.sweeps import ConsolidationSettings
 from holdfast.domain.memory import Memory, MemoryDelta, Owner, Signal
 from holdfast.errors import InvalidRequest, StaleMemories, StoreUnavailable
 from holdfast.lifecycle.settings import LifeSettings
-from holdfast.memory.ranking import DAY
 from tests.clocks import Clock
 from tests.service.memories_kit import ANN, Days, open_holdfasts
 
@@ -138,49 +137,7 @@ async def test_repeated_write_conflicts_raise_an_error(here: Days, monkeypatch: 
         await here.hf.consolidation.consolidate(ANN)
 
 
-# -- what is not promoted --------------------------------------------------------------
-
-
-async def test_superseded_and_expired_memories_are_not_promoted(here: Days) -> None:
-    old = await keep_and_recall_on_three_days(here, "Ann's favourite colour is blue")
-    new = (await here.hf.memories.update(old.id, content="Ann's favourite colour is green")).memory
-    over = await keep_and_recall_on_three_days(
-        here, "The train leaves at nine", valid_until=here.clock.now + 3 * DAY + 1
-    )
-    here.pass_(1)
-    await here.hf.consolidation.consolidate(ANN)
-    assert [await here.is_promoted(one) for one in (old, new, over)] == [False, False, False]
-
-
 # -- bounds and forgetting -------------------------------------------------------------------
-
-
-async def test_promotions_above_the_cap_wait_for_the_next_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr("holdfast.consolidation.promotion.MAX_PROMOTIONS", 2)
-    async with open_holdfasts("memory", clock=clock) as (hf,):
-        days = Days(hf, clock)
-        kept = [await days.keep(f"Code word {word}") for word in ("zephyr", "quartz", "walnut")]
-        for ask in ("the word {}", "{} it is", "what is {}"):
-            days.pass_()
-            await days.ask(*(ask.format(one.content.split()[-1]) for one in kept))
-        await hf.sweep()
-        assert sum([await days.is_promoted(one) for one in kept]) == 2
-        days.pass_(1.1)
-        await hf.sweep()
-        assert all([await days.is_promoted(one) for one in kept])
-
-
-async def test_old_signals_are_deleted_by_the_next_sweep() -> None:
-    clock = Clock()
-    async with open_holdfasts("memory", clock=clock) as (hf,):
-        days = Days(hf, clock)
-        one = await keep_and_recall_on_three_days(days)
-        days.pass_(181)
-        await days.ask("peanuts, still?")
-        await hf.consolidation.consolidate(ANN)
-        assert not await days.is_promoted(one)
-        assert len(await hf.store.signals(ANN)) == 1
 
 
 async def test_report_of_many_memories_is_bounded(here: Days) -> None:

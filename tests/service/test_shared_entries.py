@@ -11,18 +11,16 @@ import pytest
 
 import holdfast
 from holdfast.domain.memory import MemorySource, Owner
-from holdfast.domain.origins import EntryOrigin, Origin, copy_origins, find_copies, find_origin
-from holdfast.domain.session import NewCompaction, SessionRef
+from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
 from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import SearchOptions
 from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.forks import fork_for_request
 from holdfast.sessions.handle import SessionHandle
-from holdfast.stores.log import Append, SavedView
+from holdfast.stores.log import Append
 from tests.service.search_kit import Talks, open_talks
 
-PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SECRET = "my card is kelp-4711"
 
 
@@ -34,29 +32,6 @@ async def make_fork(at: Talks, name: str, new: str, at_turn: int | None = None) 
     fork = await at.hf.fork(at.ref(name), at_turn=at_turn, id=new)
     await at.settled()
     return fork
-
-
-# -- origins of entries -------------------------------------------------------------
-
-
-def test_origin_ranges_name_where_each_entry_was_first_written() -> None:
-    """A fork of a fork keeps the first origin, even if its parents were edited in between."""
-    parent = (Origin(0, "p", 0),)
-    child = copy_origins(parent, [0, 1, 4, 5], "c")
-    assert child == (Origin(0, "p", 0), Origin(2, "p", 4), Origin(4, "c", 4))
-    grandchild = copy_origins(child, [0, 1, 2, 3, 4], "g")
-    assert [find_origin(grandchild, seq) for seq in range(7)] == [
-        *(EntryOrigin("p", seq) for seq in (0, 1, 4, 5)),
-        EntryOrigin("c", 4),
-        *(EntryOrigin("g", seq) for seq in (5, 6)),
-    ]
-    for origins in (parent, child, grandchild):
-        for seq in range(8):
-            assert seq in find_copies(origins, find_origin(origins, seq))
-    assert find_copies(child, EntryOrigin("p", 2)) == []
-    assert find_copies(child, EntryOrigin("c", 3)) == []
-    assert copy_origins(parent, [], "c") == ()
-    assert copy_origins(parent, [0, 1], "p") == parent
 
 
 # -- search results ------------------------------------------------------------------
@@ -89,58 +64,6 @@ async def test_excluded_message_is_excluded_in_every_session_that_shares_it() ->
 
 
 # -- erasure -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("named", ["one", "two", "three"])
-async def test_erased_message_is_erased_in_every_session_that_shares_it(named: str) -> None:
-    """Whichever copy is named: text, index, media, views, compactions and retired copies. Merely similar messages
-    stay.
-    """
-    async with open_talks() as at:
-        hf = at.hf
-        one = await hf.session("one", user_id="ada")
-        image = {"type": "image_url", "image_url": {"url": PIXEL}}
-        content = [{"type": "text", "text": SECRET}, image]
-        await one.append([{"role": "user", "content": content}, {"role": "assistant", "content": "Noted."}])
-        await at.add_messages("other", SECRET)
-        await make_fork(at, "one", "two")
-        three = await make_fork(at, "two", "three")
-        await three.rewind(0)
-        await hf.store.append(three.ref, Append(retire_from=0, timestamp=hf.clock()))
-        for name in ("one", "two"):
-            ref = at.ref(name)
-            laid = make_summary(f"The user said: {SECRET}", hf.clock())
-            await hf.store.append(ref, Append(timestamp=hf.clock(), compactions=[laid]))
-            await hf.store.append(ref, Append(timestamp=hf.clock(), views={"v": SavedView(0, SECRET.encode())}))
-        done = await erase_everywhere(hf.engine, at.ref(named), 0)
-        await at.settled()
-        assert done.entry.erased
-        assert sorted((named, *(name for name, _ in done.copies))) == ["one", "three", "two"]
-        assert {seq for _, seq in done.copies} == {0}
-        for name in ("one", "two", "three"):
-            export = await hf.export(at.ref(name), retired=True)
-            assert SECRET not in str(export)
-            assert PIXEL not in str(export)
-            assert SECRET not in str(await hf.store.compactions(at.ref(name)))
-            assert (await hf.store.window(at.ref(name), "v")).view is None
-            assert await (await hf.session(name, user_id="ada")).verify() == 2
-        assert await at.find("card kelp", limit=20) == ["other#0"]
-
-
-def make_summary(text: str, now: int) -> NewCompaction:
-    """Return a new summary of the first two entries."""
-    return NewCompaction(
-        view="v",
-        first=0,
-        last=1,
-        kind="summary",
-        text=text,
-        tokens=3,
-        source_tokens=9,
-        total=9,
-        created_at=now,
-        through=1,
-    )
 
 
 async def test_matching_fork_shares_entries_too() -> None:

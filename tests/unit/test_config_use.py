@@ -6,7 +6,6 @@ import pytest
 
 from holdfast import config
 from holdfast.config import Config
-from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
 
 SECRET = "sk-not-to-be-seen"
@@ -17,14 +16,6 @@ def load(text: str, **env: str) -> Config:
 
 
 # -- defaults --------------------------------------------------------------------
-
-
-def test_without_a_file_sqlite_and_the_offline_model_are_used() -> None:
-    found = config.load("", env={})
-    upstream = config.resolve_llm(found)
-    assert config.resolve_store_url(found) == "sqlite:///holdfast.db"
-    assert (upstream.provider, upstream.model, upstream.origin) == ("offline", "offline", "built-in")
-    assert found.context == ContextSettings("digest")
 
 
 def test_anthropic_entries_use_only_anthropic_variables() -> None:
