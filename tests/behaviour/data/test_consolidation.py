@@ -88,6 +88,19 @@ async def test_many_recalls_of_one_session_count_once_a_day(world: World) -> Non
         assert await promoted(hf) == []
 
 
+@through("rest")
+@pytest.mark.parametrize("session", ["s", "other"])
+async def test_recalls_in_its_own_session_do_not_promote_a_memory_on_the_first_day(world: World, session: str) -> None:
+    async with world.open() as hf:
+        await hf.given("s", user(FACT), user="ada")
+        made = {"content": FACT, "user_id": "ada", "sources": [{"session_id": "s", "seqs": [0]}]}
+        await ask(hf.http, "POST", "/v1/memories", made)
+        await world.native.memories.recall(QUESTIONS[0], user_id="ada", session=session)
+        await recall(world, hf, *QUESTIONS[1:])
+        await consolidate(hf)
+        assert await promoted(hf) == [FACT] * (session == "other")
+
+
 @through("library")
 async def test_sweeps_consolidate_at_the_interval_only(world: World) -> None:
     async with world.open("consolidation: {interval: 24h}") as hf:

@@ -71,6 +71,14 @@ async def test_a_model_that_is_no_entry_has_the_address_but_not_the_parameters_o
         assert sent == [["gpt-4o", 0.5, 7], ["gpt-4.1", None, None]]
 
 
+async def test_a_key_of_the_environment_is_never_sent_to_an_address_of_the_file() -> None:
+    async with ScriptedUpstream(["Yes."]) as upstream:
+        config = f"llms: {{default: {{model: gpt-4o, base_url: '{upstream.url}'}}}}"
+        async with gateway(None, config, env={"OPENAI_API_KEY": SECRET}) as served:
+            await served.chat("Hi.")
+        assert SECRET not in str(upstream.requests[0].headers)
+
+
 @pytest.mark.parametrize(("host", "is_sent"), [("res.openai.azure.com", True), ("api.example.com", False)])
 async def test_only_providers_that_know_it_get_a_cache_key(
     host: str, is_sent: bool, monkeypatch: pytest.MonkeyPatch

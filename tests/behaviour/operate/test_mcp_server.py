@@ -165,9 +165,11 @@ async def test_a_user_gets_nothing_of_another_user() -> None:
                         await client.read_resource(uri)
                 for cursor in (None, "holdfast://memories/"):
                     assert (await client.list_resources(cursor=cursor)).resources == []
+        await served.native.memories.remember("The app feeds every cat", app=True)
         async with connect(served.url, ada) as client:
             assert (await call(client, "read_session", session_id="s"))["total"] == 4
-            assert (await call(client, "recall", query="Ada's cat"))["memories"][0]["id"] == memory.id
+            found = (await call(client, "recall", query="Ada's cat"))["memories"]
+            assert [one["content"] for one in found] == [memory.content, "The app feeds every cat"]
         assert "'ada'" in await get_refusal(served.url, bob, "?user_id=ada")
 
 

@@ -48,8 +48,10 @@ async def test_facts_are_listed_pinned_dropped_and_reset(world: World) -> None:
         assert (found["dropped"], found["in_prompt"]) == (True, False)
         await session.change_fact("4.1", "pin")
         assert (await by_text(session))[OAK]["pinned"] is True
-        await session.change_fact("2.1", "reset")
-        assert (await by_text(session))[NUTS]["source"] == "block"
+        for fact in ("2.1", "4.1"):
+            await session.change_fact(fact, "reset")
+        found = await by_text(session)
+        assert (found[NUTS]["source"], found[OAK]["pinned"]) == ("block", False)
 
 
 @CALLER
