@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from holdfast.domain.messages import Message
-from holdfast.domain.session import SessionRef
+from holdfast.domain.session import NewCompaction, SessionRef
 from holdfast.sessions.forks import fork_for_request
 from holdfast.stores.log import Append
 from tests.clocks import Clock
 from tests.service.expiry_kit import MEMORY, RecordingHook, life
 from tests.service.expiry_kit import state as status
-from tests.service.test_shared_entries import make_summary
 
 CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 LOG = [
@@ -31,7 +30,17 @@ async def test_matching_fork_copies_only_messages_and_the_system_prompt() -> Non
         session = await hf.session("s")
         await session.append(LOG)
         await session.artifacts.save("card.txt", b"4711")
-        laid = make_summary("The card is 4711.", hf.clock())
+        tokens = {"tokens": 3, "source_tokens": 9, "total": 9}
+        laid = NewCompaction(
+            view="v",
+            first=0,
+            last=1,
+            kind="summary",
+            text="The card is 4711.",
+            created_at=hf.clock(),
+            through=1,
+            **tokens,
+        )
         await hf.store.append(session.ref, Append(timestamp=hf.clock(), compactions=[laid]))
         before = await hf.export(session.ref, retired=True)
         fork = await fork_for_request(hf.engine, await hf.store.get(session.ref), 4, new_id="fork")
