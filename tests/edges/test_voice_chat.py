@@ -66,26 +66,6 @@ async def test_resent_transcript_of_records_continues(named: bool) -> None:
         assert found[6] == ANSWER
 
 
-@pytest.mark.parametrize(
-    ("record", "param"),
-    [
-        ({**ANSWER, "metadata": {"source": "llm"}}, "messages[0].metadata.source"),
-        ({**ANSWER, "metadata": {"interrupted": True}}, "messages[0].metadata.interrupted"),
-        ({**ANSWER, "metadata": "asr"}, "messages[0].metadata"),
-        ({**ANSWER, "metadata": {"x": "y" * 1_100_000}}, "messages[0].metadata"),
-        ({**ANSWER, "timestamp": "today"}, "messages[0].timestamp"),
-        ({**ANSWER, "turn_id": -1}, "messages[0].turn_id"),
-    ],
-)
-async def test_invalid_record_is_refused_without_a_session(record: dict[str, Any], param: str) -> None:
-    async with gateway([]) as (served, upstream):
-        answer = await served.chat([record])
-        assert answer["status"] in (400, 413, 422)
-        assert answer["error"]["param"] == param
-        assert not (await served.hf.sessions()).sessions
-        assert not upstream.requests
-
-
 async def test_turns_out_of_order_are_refused() -> None:
     async with gateway([]) as (served, _):
         answer = await served.chat([CONTENTS[3], CONTENTS[2], ANSWER])
@@ -147,21 +127,6 @@ async def test_tokens_of_records_are_counted() -> None:
 
 
 # -- contents ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("way", ["chat", "append", "import"])
-async def test_messages_and_contents_together_are_refused(way: str) -> None:
-    both = {"messages": [ANSWER], "contents": [ANSWER]}
-    async with gateway([]) as (served, _):
-        await served.http.post("/v1/sessions", json={"id": "s"})
-        if way == "chat":
-            answer = await served.http.post("/v1/chat/completions", json={**both, "session_id": "s"})
-        elif way == "append":
-            answer = await served.http.post(f"{ONE}/messages", json=both)
-        else:
-            answer = await served.http.put("/v1/sessions/other", json=both)
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "contents")
-        assert await history(served) == []
 
 
 async def test_idempotency_key_covers_contents() -> None:

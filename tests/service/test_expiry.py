@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import AmbiguousSession, SessionExists, StaleSession
-from holdfast.stores.sessions import NewSession, SessionPatch
+from holdfast.errors import AmbiguousSession, SessionExists
+from holdfast.stores.sessions import NewSession
 from tests.clocks import Clock
 from tests.service.expiry_kit import (
     MEMORY,
@@ -16,7 +16,6 @@ from tests.service.expiry_kit import (
     file,
     life,
     ref,
-    rows,
 )
 
 __all__ = ["_place"]
@@ -41,26 +40,6 @@ async def test_id_of_an_expired_session_is_free_in_memory(clock: Clock) -> None:
         clock.now += 1000
         installed = await hf.store.replace(NewSession(id="a", user_id="bob", timestamp=clock.now), [])
         assert installed.version == 0
-
-
-async def test_expected_version_of_an_expired_session_still_matches(tmp_path: Path, clock: Clock) -> None:
-    """The end that a write causes is not another client's write. An older version is still stale."""
-    async with life(file(tmp_path), clock, session_ttl=1000) as hf:
-        session = await hf.session("a")
-        await session.append("one")
-        clock.now += 1000
-        seen = await session.info()
-        assert seen.status == "closed"
-        with pytest.raises(StaleSession):
-            await session.append("two", expect=seen.version - 1)
-        assert (await rows(hf))["a"].status == "active", "a refused write ends nothing"
-        assert (await session.append("two", expect=seen.version)).reopened
-        clock.now += 1000
-        seen = await session.info()
-        changed = await hf.store.update(
-            ref("a"), SessionPatch(metadata={"a": 1}), timestamp=clock.now, expect=seen.version
-        )
-        assert (changed.status, changed.end_reason) == ("closed", "ttl")
 
 
 async def test_use_by_another_server_prevents_expiry(tmp_path: Path, clock: Clock) -> None:

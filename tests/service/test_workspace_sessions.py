@@ -11,7 +11,6 @@ import pytest
 from holdfast.agents import Agent, Roster
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.memory.ranking import DAY
 from holdfast.tools.workspace import HISTORY, TOOLS
 from holdfast.workspace import Workspace, WorkspaceSettings
 from holdfast.workspace.files import make_user_file_name
@@ -97,25 +96,3 @@ async def test_history_hides_the_sessions_of_other_users(tmp_path: Path) -> None
         subjects = [commit["subject"] for commit in json.loads(result)["commits"]]
         assert subjects == ["dream", "dream: 1 promotion(s)", "session-close", "checkpoint", "workspace init"]
         assert "marie" not in result
-
-
-async def test_history_hides_promotions_of_other_users(tmp_path: Path) -> None:
-    """Neither the message of a consolidation commit nor the user's own files are shown."""
-    script = [make_reply(None, ("c", HISTORY, {"include_diff": True})), make_reply("done")]
-    clock, kept = Clock(), WorkspaceSettings(path=str(tmp_path / "ws"))
-    async with bench(script, agents=AGENTS, workspaces=kept, clock=clock) as one:
-        await one.hf.memories.remember("Marie is allergic to peanuts", user_id="marie", type="user", agent="writer")
-        for question in ("which allergies?", "are peanuts fine?", "allergic to what, peanuts or milk?"):
-            clock.now += DAY
-            await one.hf.memories.recall(question, user_id="marie")
-        await one.hf.memories.settled()
-        await one.hf.sweep()
-        history = await workspace_of(one.hf, "writer").history(include_diff=True)
-        assert "peanuts" in str(history.diff)
-        assert any("peanuts" in commit.body for commit in history.commits)
-        await one.hf.session("s", agent="writer")  # the first one has ended in these days
-        await one.ask("Hi", agent="writer")
-        [result] = [entry.message.text for entry in await one.log() if entry.message.role == "tool"]
-        assert "dream" in result
-        assert "peanuts" not in result
-        assert "marie" not in result.lower()

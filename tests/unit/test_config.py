@@ -199,12 +199,3 @@ def test_messages_about_strategies_never_show_values_of_variables(keys: str) -> 
     assert found
     assert "${S}" in "\n".join(found)
     assert SECRET not in "\n".join(found)
-
-
-def test_variables_that_are_not_utf_8_are_rejected() -> None:
-    assert problems("agents: {a: {instruction: '${S}'}}", S="\udcff") == [
-        "holdfast.yaml:1: agents.a.instruction: contains bytes that are not UTF-8, or half of a surrogate pair"
-    ]
-    assert problems("", HOLDFAST_AGENTS__A__INSTRUCTION="\udcff") == [
-        "HOLDFAST_AGENTS__A__INSTRUCTION: contains bytes that are not UTF-8, or half of a surrogate pair"
-    ]
