@@ -30,16 +30,17 @@ async def test_matching_fork_copies_only_messages_and_the_system_prompt() -> Non
         session = await hf.session("s")
         await session.append(LOG)
         await session.artifacts.save("card.txt", b"4711")
-        tokens = {"tokens": 3, "source_tokens": 9, "total": 9}
         laid = NewCompaction(
             view="v",
             first=0,
             last=1,
             kind="summary",
             text="The card is 4711.",
+            tokens=3,
+            source_tokens=9,
+            total=9,
             created_at=hf.clock(),
             through=1,
-            **tokens,
         )
         await hf.store.append(session.ref, Append(timestamp=hf.clock(), compactions=[laid]))
         before = await hf.export(session.ref, retired=True)
