@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -104,13 +103,3 @@ def require_weights() -> None:
         weights.find()
     except EmbeddingFailed:
         pytest.skip("the weights of the local embedder are not installed")
-
-
-def test_help_imports_nothing_slow() -> None:
-    code = (
-        "import sys\nfrom holdfast.cli import commands\n"
-        "try:\n    commands.main(['embeddings', 'install', '--help'])\nexcept SystemExit:\n    pass\n"
-        "print([name for name in ('numpy', 'aiohttp', 'asyncio', 'holdfast.recall') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("[]\n")

@@ -18,7 +18,6 @@ import holdfast
 from holdfast.errors import (
     ServerError,
     ServerUnavailable,
-    SessionBusy,
     SessionNotFound,
     StoreClosed,
     WrongEventLoop,
@@ -119,20 +118,6 @@ async def test_without_a_user_another_users_session_is_not_found() -> None:
 
 
 # -- turns of several clients ---------------------------------------------------------
-
-
-async def test_a_turn_that_runs_on_the_server_is_refused_or_waited_for() -> None:
-    async with gateway(lambda _: "ok") as (served, _), holdfast.connect(served.url) as hf:
-        session = await hf.session("s")
-        local = await served.hf.get("s")
-        running = await local.begin_turn("a")
-        with pytest.raises(SessionBusy):
-            await session.begin_turn("b", session_queue="reject")
-        waiting = asyncio.create_task(session.begin_turn("b"))
-        running.add("answer")
-        await running.end()
-        turn = await waiting
-        assert [one["content"] for one in turn.messages] == ["a", "answer", "b"]
 
 
 async def test_only_what_is_new_is_read_for_each_prompt_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:

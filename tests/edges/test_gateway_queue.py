@@ -71,23 +71,6 @@ async def start_stream(served: Served) -> Any:
 # -- waiting and refusing --------------------------------------------------------
 
 
-@pytest.mark.parametrize("by", ["configuration", "request"])
-@pytest.mark.parametrize("stream", [False, True])
-async def test_reject_mode_refuses_at_once(by: str, stream: bool) -> None:
-    """409 with a retry time; nothing of it is in the log."""
-    gate, lines = Gate(), ["gateway: {session_queue: reject}"] if by == "configuration" else []
-    fields = {"session_queue": "reject"} if by == "request" else {}
-    async with gateway(script(gate), *lines) as (served, upstream):
-        first = await start_request(served, upstream, "a")
-        refused = await served.chat("b", stream=stream, **fields)
-        assert (refused["status"], refused["error"]["code"]) == (409, "session_busy")
-        assert refused["headers"]["retry-after"] == "1"
-        assert refused["headers"]["x-session-id"] == "s"
-        gate.open()
-        await first
-        assert [content for _, content in await served.log()] == ["a", "one two three"]
-
-
 async def test_disconnected_client_leaves_the_queue() -> None:
     """Later requests do not wait for it, and its message is not in the log."""
     gate = Gate()

@@ -64,18 +64,6 @@ async def test_each_user_has_a_file_of_their_own(days: Days) -> None:
     assert await read_items(days, "MEMORY.md", "desk") == []
 
 
-@NEEDS_GIT
-async def test_forgotten_memory_is_removed_from_the_diary_file(days: Days) -> None:
-    one = (await days.hf.memories.remember("Tea is at five", user_id="default")).memory
-    await days.hf.memories.recall("when is tea", user_id="default")
-    await days.hf.memories.settled()
-    await days.hf.consolidation.consolidate(NOBODY)
-    assert await read_items(days, "DREAMS.md") == ["Tea is at five"]
-    await days.hf.memories.forget(one.id)
-    assert await read_items(days, "DREAMS.md") == ["(forgotten)"]
-    assert (await list_commits(days))[0][0] == "forget: 1 memory"
-
-
 async def test_next_sweep_writes_what_a_crash_left_out(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
     await keep_promotable(days, "Tea is at five")
     callbacks, days.hf.consolidation.on_swept = days.hf.consolidation.on_swept, []

@@ -66,18 +66,6 @@ async def test_excluded_message_is_excluded_in_every_session_that_shares_it() ->
 # -- erasure -----------------------------------------------------------------------
 
 
-async def test_matching_fork_shares_entries_too() -> None:
-    """It copies no pins, and its entries are found once and erased with the parent's."""
-    async with open_talks() as at:
-        await at.add_messages("one", "the kelp harvest is in May", "Noted.", "later", "ok")
-        parent = await at.hf.store.get(at.ref("one"))
-        fork = await fork_for_request(at.hf.engine, parent, 2, new_id="two")
-        await at.settled()
-        assert sorted(one[-2:] for one in await at.find("kelp harvest")) == ["#0", "#1", "#2"]
-        await at.hf.erase(at.ref("one"), 0)
-        assert (await at.hf.store.entries(fork.ref))[0].erased
-
-
 async def test_memories_from_a_copy_alone_are_deleted_too() -> None:
     async with open_talks() as at:
         await at.add_messages("one", SECRET, "ok")
