@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.messages import Message, Part, ToolCall
-from holdfast.domain.session import ModelCall, Usage
+from holdfast.domain.session import Ending, ModelCall, SessionRef, Usage
 from holdfast.errors import (
     InvalidMessage,
     InvalidRequest,
@@ -19,7 +19,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
 from holdfast.stores.verify import verify
 
-from .kit import REF, assistant, live, new, seqs, session, texts, user
+from .kit import REF, assistant, live, new, note, seqs, session, texts, user
 from .once import RULE, once
 
 
@@ -146,6 +146,46 @@ async def test_entries_are_read_by_range(store: Store) -> None:
     assert seqs(await store.entries(REF, limit=0)) == []
     with pytest.raises(InvalidRequest):
         await store.entries(REF, limit=-1)
+
+
+async def _list_found(store: Store, *places: tuple[str, int], around: int = 0) -> dict[Any, tuple[str, list[int]]]:
+    """Identity of the session and `seq` of the entries, by place."""
+    found = await store.entries_at(REF.user_id, places, around=around)
+    return {place: (one.identity, sorted(one.entries)) for place, one in found.items()}
+
+
+async def test_entries_of_several_sessions_are_read_at_once(store: Store) -> None:
+    """Live ones, also one place twice; what has gone, or is another user's, is left out. An erased entry is still there."""
+    odd, gone, stranger = SessionRef("ann", "s2 \0 ü"), SessionRef("ann", "gone"), SessionRef("bob", "s1")
+    for ref in (REF, odd, gone, stranger):
+        await store.create(session(ref, identity=f"of {ref.id}"))
+        await store.append(ref, Append(entries=[user(f"{ref.id} {at}") for at in range(3)], timestamp=2))
+    await store.append(REF, Append(entries=[user("again")], retire_from=2, timestamp=3))
+    await store.erase(REF, 0)
+    ending = Ending(id="e", user_id="ann", session_id="gone", withdrawn=True, reason="delete", ended_at=9, due_at=9)
+    await store.end(ending)
+    places = [("s1", 0), ("s1", 2), ("s1", 3), ("s1", 4), (odd.id, 1), (odd.id, 1), ("gone", 0), ("nowhere", 0)]
+    found = await store.entries_at("ann", places)
+    assert await _list_found(store, *places) == {
+        ("s1", 0): ("of s1", [0]),
+        ("s1", 3): ("of s1", [3]),
+        (odd.id, 1): (f"of {odd.id}", [1]),
+    }
+    assert found[odd.id, 1].entries[1] == (await store.entries(odd, start=1))[0]
+    await store.replace(session(identity="new"), [user("b")])
+    assert await _list_found(store, *places) == {("s1", 0): ("new", [0]), (odd.id, 1): (f"of {odd.id}", [1])}
+
+
+async def test_entries_are_read_with_those_around_them(store: Store) -> None:
+    """Live ones whose `seq` is close; also of a place that is none itself."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a"), user("retired"), user("retired")], timestamp=2))
+    await store.append(REF, Append(entries=[user("b"), note(), user("c")], retire_from=1, timestamp=2))
+    places = [("s1", at) for at in range(8)]
+    found = await _list_found(store, *places, around=2)
+    wanted = {0: [0], 1: [0, 3], 2: [0, 3], 3: [3, 5], 4: [3, 5], 5: [3, 5], 6: [5], 7: [5]}
+    assert {at: numbers for (_, at), (_, numbers) in found.items()} == wanted
+    assert {one.end for one in (await store.entries_at("ann", places)).values()} == {6}
 
 
 async def test_pages_cover_the_whole_log(store: Store) -> None:

@@ -87,6 +87,7 @@ OF_A_SESSION: dict[str, Call] = {
     "rate": lambda store, ref: store.rate(ref, {0: 0.5}),
     "drop_compaction": lambda store, ref: store.drop_compaction(ref, 1, timestamp=50),
     "entries": lambda store, ref: store.entries(ref, retired=True),
+    "entries_at": lambda store, ref: store.entries_at(ref.user_id, [(ref.id, 0)], around=1),
     "window": lambda store, ref: store.window(ref, "v"),
     "compactions": lambda store, ref: store.compactions(ref),
     "calls": lambda store, ref: store.calls(ref),

@@ -161,6 +161,9 @@ async def test_a_damaged_message_is_named(hf: holdfast.Holdfast) -> None:
         with pytest.raises(StoreCorrupt, match=r"session 'bad' of user 'ada': message 0 is damaged"):
             await call
     assert [entry.message.text for entry in await hf.store.entries(BAD, start=1)] == ["second"]
+    found = await hf.store.entries_at("ada", [("good", 0), ("bad", 0), ("bad", 1)])
+    assert "session 'bad' of user 'ada': message 0 is damaged" in str(found["bad", 0].damage)
+    assert [(sorted(one.entries), bool(one.damage)) for one in found.values()] == [([0], 0), ([], 1), ([1], 0)]
     assert len((await hf.sessions()).sessions) == 2
     assert await hf.delete(BAD)
 

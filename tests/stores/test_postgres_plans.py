@@ -41,6 +41,7 @@ async def _go_on(store: Store, name: str) -> None:
     await store.append(ref, Append(entries=[user("a"), assistant("b")], timestamp=2))
     for user_id in ("ann", None):
         await store.list(user_id=user_id, limit=5)
+    assert len(await store.entries_at("ann", [(name, 0), (name, 1)], around=1)) == 2
     await find_landing(store, "ann", [new.message for new in (*OPENING, user("something else"))])
 
 

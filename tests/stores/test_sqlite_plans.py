@@ -56,7 +56,7 @@ def test_no_statement_scans() -> None:
         raw.execute(migration.sql)
     index = [name for name in load_statements("sqlite") if name.startswith("index_")]
     assert len(index) > 40
-    for name in (*ON_A_TURNS_PATH, *LISTS, "log_forward", "log_backward"):
+    for name in (*ON_A_TURNS_PATH, *LISTS, "log_forward", "log_backward", "entries_at"):
         assert list_steps(raw, name) == [], name
     for name in (*READS, *index):
         assert [step for step in list_steps(raw, name) if step.startswith("SCAN")] == [], name

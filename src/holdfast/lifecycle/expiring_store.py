@@ -5,7 +5,7 @@ It shows an expired session as closed or, with a store in memory, not at all.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -17,7 +17,7 @@ from holdfast.domain.session import NewEntry, Receipt, Session, SessionRef
 from holdfast.errors import AmbiguousSession, SessionExists, SessionExpired, SessionNotFound
 from holdfast.lifecycle.expiry import SessionLifecycle
 from holdfast.stores.base import Store
-from holdfast.stores.log import Append, Appended, WindowRows
+from holdfast.stores.log import Append, Appended, FoundEntries, WindowRows
 from holdfast.stores.matching import Sighting
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 from holdfast.stores.wrapper import StoreWrapper
@@ -78,6 +78,13 @@ class ExpiringStore(StoreWrapper):
         if not self._life.durable:
             await self._expire_all()
         return await self.inner.sightings(user_id, marks, **options)
+
+    async def entries_at(
+        self, user_id: str, places: Collection[tuple[str, int]], **options: int
+    ) -> Mapping[tuple[str, int], FoundEntries]:
+        if not self._life.durable:
+            await self._expire_all()
+        return await self.inner.entries_at(user_id, places, **options)
 
     async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
         rows = await self.inner.window(ref, view)

@@ -9,9 +9,8 @@ its place. Filters always apply. If several sessions contain copies of the same 
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
@@ -23,13 +22,10 @@ from holdfast.domain.origins import EntryOrigin, Origin, find_copies, find_origi
 from holdfast.domain.refusals import is_refused
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.errors import InvalidRequest, SessionNotFound, StoreCorrupt
+from holdfast.errors import InvalidRequest
 from holdfast.indexes.documents import extract_words
 from holdfast.limits import SEARCH_INLINE_CHARS
-from holdfast.recall.base import (
-    Candidate,
-    Space,
-)
+from holdfast.recall.base import Space
 from holdfast.recall.questions import Question
 from holdfast.recall.scoring import Hit, Parts
 from holdfast.recall.snippets import Snippet, SnippetBudget, make_chunk_snippet, shorten_text
@@ -44,7 +40,7 @@ from holdfast.search.queries import (
 )
 from holdfast.search.ranked_search import HitOrder, RankedSearch, begin_search, continue_after, rerank
 from holdfast.stores.base import Store
-from holdfast.stores.walk import group_ranges
+from holdfast.stores.log import FoundEntries
 
 LeaveOut = Callable[[str, int], bool]
 """Function that returns True if an entry must not be among the hits. It is called with the entry's session id and `seq`."""
@@ -162,7 +158,7 @@ async def search_conversations(
     order = continue_after(ranked, place) if place else await reading.rerank(ranked)
     wanted: list[_Read] = []
     has_more = False
-    async for read in reading.read(order.hits, options.limit + (not options.bare)):
+    async for read in reading.read(order.hits, options.limit + (not options.bare), neighbours=options.neighbours):
         if len(wanted) == options.limit:
             has_more = True
             break
@@ -223,15 +219,12 @@ class _Text(NamedTuple):
 
 
 class _Read(NamedTuple):
+    """A hit, its text, and the texts of the messages before and after it."""
+
     hit: Hit
     text: _Text
-
-
-class _Surroundings(NamedTuple):
-    """The messages before and after a hit."""
-
-    before: Sequence[_Text] = ()
-    after: Sequence[_Text] = ()
+    before: Sequence[_Text]
+    after: Sequence[_Text]
 
 
 class _HitReader:
@@ -257,55 +250,53 @@ class _HitReader:
         service, search, reads = self._service, self._search, self.read(ranked, _READ_AT_ONCE)
         return await rerank(service.reranker, search.question, self._options, ranked, reads=reads, notes=search.notes)
 
-    async def read(self, ranked: Sequence[Hit], at_once: int) -> AsyncIterator[_Read]:
+    async def read(self, ranked: Sequence[Hit], at_once: int, *, neighbours: int = 0) -> AsyncIterator[_Read]:
         """Yield the hits whose entries still exist in the log, in order.
+
+        If the log does not contain a hit's entry, its session is added to the sessions that the index must check again.
 
         Args:
             ranked: the hits.
             at_once: number of hits to read at once, up to `_READ_AT_ONCE`.
+            neighbours: number of messages to return before and after each hit.
         """
-        size = min(at_once, _READ_AT_ONCE)
+        size, user_id = min(at_once, _READ_AT_ONCE), self._search.space.name
         for at in range(0, len(ranked), size):
-            part = ranked[at : at + size]
-            found: dict[tuple[str, int], Entry] = {}
-            sessions: dict[str, list[Candidate]] = {}
-            for hit in part:
-                sessions.setdefault(hit.candidate.session, []).append(hit.candidate)
-            await asyncio.gather(*(self._read(name, those, found) for name, those in sessions.items()))
-            for hit in part:
-                entry = found.pop((hit.candidate.session, hit.candidate.seq), None)
-                if entry is None or (self._options.sure and is_refused(entry.metadata)):
-                    continue  # a model's provider has refused this before and may do so again
-                yield _Read(hit, _make_text(entry))
+            part = [((hit.candidate.session, hit.candidate.seq), hit) for hit in ranked[at : at + size]]
+            found = await self._engine.store.entries_at(user_id, dict(part), around=neighbours * _AROUND)
+            damaged = {place[0]: one.damage for place, one in found.items() if one.damage is not None}
+            for session_id, error in damaged.items():
+                _log.error("left out of a search: %s", error)
+                self._search.notes.append(f"session {session_id!r} is damaged: left out")
+            intact = [(hit, found.get(place)) for place, hit in part if place[0] not in damaged]
+            for read in [await self._make_read(hit, one, neighbours) for hit, one in intact]:
+                if read is not None:
+                    yield read
 
-    async def _read(
-        self, session_id: str, candidates: Sequence[Candidate], found: dict[tuple[str, int], Entry]
-    ) -> None:
-        """Read the entries of candidates in one session, and add them to `found`.
-
-        If the log does not contain one of the entries, the session is added to the sessions that the index must check again.
-        """
-        ref, store = SessionRef(self._search.space.name, session_id), self._engine.store
-        ranges = group_ranges(sorted(candidate.seq for candidate in candidates))
-        try:
-            session, read = await asyncio.gather(
-                store.get(ref),
-                asyncio.gather(*(store.entries(ref, start=start, stop=stop) for start, stop in ranges)),
-            )
-        except SessionNotFound:
+    async def _make_read(self, hit: Hit, found: FoundEntries | None, neighbours: int) -> _Read | None:
+        """Return a hit with its texts; None if it must not be shown."""
+        one, ref = hit.candidate, SessionRef(self._search.space.name, hit.candidate.session)
+        entries = found.entries if found and found.identity == one.identity else {}
+        entry = entries.get(one.seq)
+        if not found or not entry or entry.message.role != one.role or not (text := _make_text(entry)).words:
             self._stale.add(ref)
-            return
-        except StoreCorrupt as exc:
-            _log.error("left out of a search: %s", exc)
-            self._search.notes.append(f"session {session_id!r} is damaged: left out")
-            return
-        entries = {entry.seq: entry for run in read for entry in run}
-        for candidate in candidates:
-            entry = entries.get(candidate.seq) if candidate.identity == session.identity else None
-            if entry is None or entry.message.role != candidate.role or not extract_words(entry):
-                self._stale.add(ref)
-            else:
-                found[session_id, candidate.seq] = entry
+            return None
+        if self._options.sure and is_refused(entry.metadata):
+            return None  # a model's provider has refused this before and may do so again
+        assert isinstance(found, FoundEntries), "it has an entry"
+        entries, count, store = found.entries, neighbours * _AROUND, self._engine.store
+        earlier, later = (
+            range(max(one.seq - count, 0), one.seq),
+            range(one.seq + 1, min(one.seq + count + 1, found.end)),
+        )
+        before = _select_talk([entries[seq] for seq in reversed(earlier) if seq in entries], neighbours)
+        after = _select_talk([entries[seq] for seq in later if seq in entries], neighbours)
+        # Where entries were retired, the messages may be farther away.
+        if len(before) < neighbours and not all(seq in entries for seq in earlier):
+            before = _select_talk(await store.entries(ref, stop=one.seq, limit=count, descending=True), neighbours)
+        if len(after) < neighbours and not all(seq in entries for seq in later):
+            after = _select_talk(await store.entries(ref, start=one.seq + 1, limit=count), neighbours)
+        return _Read(hit, text, before[::-1], after)
 
     async def refresh_index(self) -> None:
         """Ask the index to compare those sessions again whose log did not match the index."""
@@ -321,13 +312,8 @@ class _HitReader:
             reads: the hits, as read from the log.
             position: the number of the last hit of the previous page; 0 for the first page.
         """
-        around = (
-            [await self._read_around(read) for read in reads]
-            if self._options.neighbours
-            else [_Surroundings()] * len(reads)
-        )
         pieces: list[tuple[str, tuple[int, int] | None]] = [(read.text.words, read.hit.chunk) for read in reads]
-        pieces += [(one.words, None) for near in around for one in (*near.before, *near.after)]
+        pieces += [(one.words, None) for read in reads for one in (*read.before, *read.after)]
         marked = 0 if self._options.bare else len(reads)
         cut = partial(_make_snippets, pieces, self._search.question, self._options.width, marked)
         snippets = iter(await run_cpu(cut, long=sum(len(text) for text, _ in pieces) > SEARCH_INLINE_CHARS))
@@ -336,11 +322,11 @@ class _HitReader:
             self._make_hit(
                 read,
                 snippet,
-                [_make_neighbour(one.entry, next(snippets).text) for one in near.before],
-                [_make_neighbour(one.entry, next(snippets).text) for one in near.after],
+                [_make_neighbour(one.entry, next(snippets).text) for one in read.before],
+                [_make_neighbour(one.entry, next(snippets).text) for one in read.after],
                 position + at,
             )
-            for at, (read, near, snippet) in enumerate(zip(reads, around, own, strict=True), 1)
+            for at, (read, snippet) in enumerate(zip(reads, own, strict=True), 1)
         ]
 
     def _make_hit(
@@ -368,16 +354,6 @@ class _HitReader:
             before=tuple(before),
             after=tuple(after),
         )
-
-    async def _read_around(self, read: _Read) -> _Surroundings:
-        """Read the messages before and after a hit, as many on each side as requested."""
-        ref, seq = SessionRef(self._search.space.name, read.hit.candidate.session), read.text.entry.seq
-        most, count = self._options.neighbours, self._options.neighbours * _AROUND
-        store = self._engine.store
-        earlier = await store.entries(ref, stop=seq, limit=count, descending=True)
-        later = await store.entries(ref, start=seq + 1, limit=count)
-        before, after = ([_make_text(one) for one in some if _is_talk(one)][:most] for some in (earlier, later))
-        return _Surroundings(sorted(before, key=lambda one: one.entry.seq), after)
 
 
 def _make_text(entry: Entry) -> _Text:
@@ -415,8 +391,10 @@ def _make_neighbour(entry: Entry, text: str) -> SearchNeighbour:
     )
 
 
-def _is_talk(entry: Entry) -> bool:
-    return entry.message.role in ("user", "assistant") and bool(extract_words(entry))
+def _select_talk(entries: Iterable[Entry], count: int) -> list[_Text]:
+    """Return the first `count` messages of the user or an assistant that have a text."""
+    texts = (_make_text(one) for one in entries if one.message.role in ("user", "assistant"))
+    return list(islice((text for text in texts if text.words), count))
 
 
 def _make_parts(parts: Parts) -> dict[str, float]:

@@ -83,6 +83,7 @@ from holdfast.domain.session import (
     Session,
     StoredCompaction,
 )
+from holdfast.errors import StoreCorrupt
 
 
 class SavedView(msgspec.Struct, frozen=True, gc=False):
@@ -180,3 +181,16 @@ class WindowRows(msgspec.Struct, frozen=True, gc=False):
     """The entries of the live path whose `seq` is at least the `frontier` of the saved state."""
     compaction: StoredCompaction | None = None
     """The view's live compaction. The saved view may be older and not include it."""
+
+
+class FoundEntries(msgspec.Struct):
+    """Live entries of a session that were found by one place in its log."""
+
+    identity: str
+    """The session's identity."""
+    end: int
+    """The `seq` that the session's next entry will have."""
+    entries: dict[int, Entry] = {}
+    """The entries by `seq`."""
+    damage: StoreCorrupt | None = None
+    """The error of an entry that is missing because it is damaged."""

@@ -391,11 +391,13 @@ async def test_a_message_is_found_at_once_and_not_after_it_is_gone(world: World)
         assert set(await find(hf, "kelp")) == {"s#1", "s#2", "s#3"}
         await session.rewind(0)
         assert await find(hf, "kelp") == ["s#1"]
+        session = await session.move(user_id="bob")
+        assert (await find(hf, "kelp"), await find(hf, "kelp", user="bob")) == ([], ["s#1"])
         await session.delete()
-        assert await find(hf, "kelp") == []
-        await given(hf, "s", "dulse of today")
-        assert await find(hf, "dulse") == ["s#0"]
-        assert await find(hf, "kelp") == []
+        assert await find(hf, "kelp", user="bob") == []
+        await given(hf, "s", "dulse of today", owner="bob")
+        assert await find(hf, "dulse", user="bob") == ["s#0"]
+        assert await find(hf, "kelp", user="bob") == []
 
 
 @CALLER

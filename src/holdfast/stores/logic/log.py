@@ -20,9 +20,9 @@ from holdfast.domain.log import rewind
 from holdfast.domain.messages import GENESIS, encode_payload
 from holdfast.domain.refusals import with_refusals
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction, Tail
-from holdfast.errors import EntryNotFound, IdempotencyConflict, SessionNotFound
+from holdfast.errors import EntryNotFound, IdempotencyConflict, SessionNotFound, StoreCorrupt
 from holdfast.stores import checks
-from holdfast.stores.log import Append, Appended, SavedView, WindowRows
+from holdfast.stores.log import Append, Appended, FoundEntries, SavedView, WindowRows
 from holdfast.stores.logic import media as media_steps
 from holdfast.stores.logic import state as state_steps
 from holdfast.stores.logic.compactions import (
@@ -33,7 +33,7 @@ from holdfast.stores.logic.compactions import (
     update_after_erasure,
     update_after_retirement,
 )
-from holdfast.stores.logic.handle import Handle, read_session_row
+from holdfast.stores.logic.handle import Handle, add_session, read_session_row
 from holdfast.stores.logic.matching import add_origins
 from holdfast.stores.logic.records import plan_record_changes, write_record_plan
 from holdfast.stores.logic.rows import (
@@ -44,6 +44,7 @@ from holdfast.stores.logic.rows import (
     decode_entry,
     decode_intact_session,
     decode_seqs,
+    decode_text,
     encode_array,
     encode_call,
     encode_claim,
@@ -128,6 +129,32 @@ class LogStore(Handle):
             return tuple(decode_entry(found) for found in rows)
 
         return await self._read(steps, ref=ref)
+
+    async def entries_at(
+        self, user_id: str, places: Collection[tuple[str, int]], *, around: int = 0
+    ) -> Mapping[tuple[str, int], FoundEntries]:
+        """Return live entries of several sessions of a user by place, in one statement. Places without any are left out.
+
+        Args:
+            user_id: the user of the sessions. Withdrawn sessions are not read.
+            places: session id and `seq` of the entries.
+            around: live entries are also returned if their `seq` differs by at most this number.
+        """
+        wanted = encode_array((id_.encode().hex(), seq) for id_, seq in places)
+        params = (self.tenant, user_id, wanted, encode_array(range(-around, around + 1)))
+
+        def steps() -> Steps[Mapping[tuple[str, int], FoundEntries]]:
+            found: dict[tuple[str, int], FoundEntries] = {}
+            for id_, seq, identity, end, *row in (yield Query("entries_at", params)):
+                ref = SessionRef(user_id, decode_text(id_))
+                one = found.setdefault((ref.id, seq), FoundEntries(decode_text(identity), end))
+                try:
+                    one.entries[row[1]] = decode_entry(row)
+                except StoreCorrupt as exc:
+                    one.damage = add_session(exc, ref)
+            return found
+
+        return await self._read(steps, single=True)
 
     async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
         """Return all data that is needed to build a working set, as of one moment.

@@ -298,17 +298,33 @@ SELECT * FROM entry_rows WHERE session = :session AND seq = :seq AND retired_by 
 
 -- entry_columns --
 -- Used by other statements: the columns of entry_rows.
-session, seq, turn_id, unit_back, timestamp, tokens, total, digest, agent, importance, pinned, retired_by, erased, metadata, payload
+e.session, e.seq, e.turn_id, e.unit_back, e.timestamp, e.tokens, e.total, e.digest, e.agent, e.importance, e.pinned, e.retired_by, e.erased, e.metadata, e.payload
 
 -- live_forward(session, start, stop, limit) --
 -- Return a range of the live path.
-SELECT {entry_columns} FROM entries {use entries_live}
+SELECT {entry_columns} FROM entries AS e {use entries_live}
 WHERE session = :session AND retired_by IS NULL AND seq >= :start AND seq < :stop ORDER BY seq LIMIT :limit
 
 -- live_backward(session, start, stop, limit) --
 -- Return a range of the live path, newest first.
-SELECT {entry_columns} FROM entries {use entries_live}
+SELECT {entry_columns} FROM entries AS e {use entries_live}
 WHERE session = :session AND retired_by IS NULL AND seq >= :start AND seq < :stop ORDER BY seq DESC LIMIT :limit
+
+-- entries_at(tenant, user_id, places, steps ints) --
+-- Return live entries of a user's sessions. Places are a JSON array of pairs: the session's id in hexadecimal, and a `seq`. Steps are added
+-- to each `seq`; they are listed because MySQL cannot use an index for a range that begins at a column's value.
+SELECT s.id, place.seq, s.identity, s.next_seq, {entry_columns}
+[sqlite] FROM (SELECT CAST(unhex(value ->> 0) AS TEXT) AS id, value ->> 1 AS seq FROM json_each(:places)) AS place
+[postgres] FROM (SELECT decode(value ->> 0, 'hex') AS id, (value ->> 1)::bigint AS seq FROM jsonb_array_elements(convert_from(:places, 'UTF8')::jsonb)) AS place
+[mysql] FROM JSON_TABLE(CONVERT(:places USING utf8mb4), '$[*]' COLUMNS (name VARCHAR(2048) PATH '$[0]', seq BIGINT PATH '$[1]')) AS place
+[sqlite] CROSS JOIN sessions AS s ON s.id = place.id AND {live_session}
+[postgres] CROSS JOIN LATERAL (SELECT pk, id, identity, next_seq FROM sessions AS s WHERE s.id = place.id AND {live_session} OFFSET 0) AS s
+[mysql] STRAIGHT_JOIN sessions AS s FORCE INDEX (sessions_name) ON s.id = UNHEX(place.name) AND {live_session}
+CROSS JOIN EACH :steps AS step
+[sqlite] CROSS JOIN entries AS e INDEXED BY entries_live ON e.session = s.pk AND e.retired_by IS NULL AND e.seq = place.seq + step.value
+[postgres] CROSS JOIN LATERAL
+[postgres]      (SELECT * FROM entries WHERE session = s.pk AND retired_by IS NULL AND seq = place.seq + step.value::bigint OFFSET 0) AS e
+[mysql] STRAIGHT_JOIN entries AS e FORCE INDEX (PRIMARY) ON e.session = s.pk AND e.retired_by IS NULL AND e.seq = place.seq + step.value
 
 -- log_rows(session, start, stop) --
 -- Used by other statements: a range of the whole log, live and retired entries merged. Each of the two has an index of its own.
