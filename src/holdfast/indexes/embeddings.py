@@ -16,20 +16,16 @@ from itertools import groupby
 from typing import Final
 
 from holdfast.domain.memory import Owner
-from holdfast.domain.session import SessionRef
 from holdfast.embedders import Embedder
-from holdfast.errors import EmbeddingFailed, SessionNotFound
+from holdfast.errors import EmbeddingFailed
 from holdfast.indexes.documents import compute_digest, extract_words
 from holdfast.indexes.records import RecordFeeder
 from holdfast.indexes.throttle import Leases
 from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_FAILURES, EMBEDDING_TRIES, INDEX_PAUSE_SECONDS
 from holdfast.recall.base import Index, Pending, Source, Space, Vectored
 from holdfast.stores.base import Store
-from holdfast.stores.walk import group_ranges
 
 _log: Final = logging.getLogger("holdfast.indexing")
-_NEAR: Final = 16
-"""Maximum number of other entries between two entries that are read in one range."""
 _BACKLOG_LIMIT: Final = 1000
 
 
@@ -151,17 +147,13 @@ class BatchEmbedder:
         return found
 
     async def _read_entries(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, str]:
-        ref = SessionRef(space.name, source.id)
-        found: dict[int, str] = {}
-        try:
-            if (await self._store.get(ref)).identity != source.identity:
-                return found
-            for start, stop in group_ranges(seqs, gap=_NEAR):
-                for one in await self._store.entries(ref, start=start, stop=stop):
-                    found[one.seq] = extract_words(one)
-        except SessionNotFound:
-            return {}
-        return found
+        found = await self._store.entries_at(space.name, [(source.id, seq) for seq in seqs])
+        for one in found.values():
+            if one.damage is not None:
+                raise one.damage
+        return {
+            seq: extract_words(one.entries[seq]) for (_, seq), one in found.items() if one.identity == source.identity
+        }
 
     async def _read_records(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, str]:
         found = await self._records.read_texts(space, source.id, seqs)
