@@ -70,15 +70,3 @@ async def test_unpromoted_or_invalid_memories_are_left_out(fields: dict[str, Any
     async with open_bench(Clock()) as made:
         await store_memories(made, make_promoted(1, "Ann is allergic to peanuts", **fields))
         assert await ask(made) == []
-
-
-async def test_forgotten_and_superseded_memories_are_removed() -> None:
-    async with open_bench(Clock()) as made:
-        await store_memories(
-            made, make_promoted(1, "Ann is allergic to peanuts"), make_promoted(2, "Ann's favourite colour is blue")
-        )
-        assert len(await ask(made)) == 2
-        await made.hf.memories.forget(f"mem_{1:032x}")
-        assert await ask(made) == ["Ann's favourite colour is blue"]
-        await made.hf.memories.update(f"mem_{2:032x}", content="Ann's favourite colour is green")
-        assert await ask(made) == []
