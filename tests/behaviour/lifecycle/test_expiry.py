@@ -128,6 +128,15 @@ async def test_writing_and_prompts_delay_expiry_and_reading_does_not(world: Worl
 
 
 @through("library")
+async def test_an_expired_session_in_memory_is_not_found(world: World) -> None:
+    async with world.open("sessions: {ttl: 1h}", store="memory") as hf:
+        await hf.given("s", user("Kelp soup."))
+        assert len(await hf.search("kelp")) == 1
+        world.clock.now += 2 * HOUR
+        assert await hf.search("kelp") == []
+
+
+@through("library")
 @STORES
 async def test_a_running_turn_keeps_its_session(world: World, store: str) -> None:
     async with world.open("sessions: {ttl: 1s, max_sessions: 1}", store=store) as hf:
