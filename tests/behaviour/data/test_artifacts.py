@@ -235,3 +235,16 @@ async def test_a_range_and_a_condition_hold_for_one_content(world: World) -> Non
         assert etags[0].partition("-")[0] == etags[1].partition("-")[0]
         saved = [await hf.http.put(path, content=b"new", headers={"if-match": etag}) for etag in etags]
         assert [one.status_code for one in saved] == [412, 201]
+
+
+@through("rest")
+async def test_a_page_of_artifacts_says_that_shared_ones_follow(world: World) -> None:
+    async with world.open() as hf:
+        session = await hf.create("s", user="ada")
+        for name in ("a.txt", "b.txt", "user:c.txt"):
+            await Files(session).save(name, "x")
+        pages = [
+            (await hf.http.get("/v1/sessions/s/artifacts", params={"user_id": "ada", "limit": at})).json()
+            for at in (2, 3)
+        ]
+        assert [(len(page["data"]), page["has_more"]) for page in pages] == [(2, True), (3, False)]

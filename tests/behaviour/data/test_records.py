@@ -60,3 +60,13 @@ async def test_a_name_may_have_slashes_and_tildes(world: World, name: str) -> No
         assert await records.namespaces() == [("x", name)]
         await records.change(("delete", name, None, {}))
         assert await records.list() == []
+
+
+@through("library", "connect", "rest")
+async def test_an_expired_record_counts_as_missing_for_writes(world: World) -> None:
+    async with world.open() as hf:
+        records = Records(hf, "notes", user="ada")
+        await records.put("k", 1, ttl=60_000)
+        world.clock.now += 60_001
+        await records.put("k", 2, expect=0)
+        assert ((await records.get("k")) or {})["value"] == 2

@@ -281,3 +281,23 @@ async def test_an_instruction_takes_texts_of_artifacts(world: World) -> None:
         assert [texts(request.body["messages"])[0] for request in hf.upstream.requests] == [
             "Plan: walk. Style: ", "Plan: swim. Style: brief",
         ]  # fmt: skip
+
+
+@through("library", "connect", "rest")
+async def test_only_null_counts_as_missing_in_an_instruction(world: World) -> None:
+    agent = "agents: {a: {instruction: '{zero}, {no}, ({text}), ({gone?})'}}"
+    async with world.open(agent, script=["Yes."]) as hf:
+        session = await hf.create("s", user="ada", agent="a")
+        await session.change_state(zero=0, no=False, text="", gone=None)
+        await session.send(user("Go."))
+        assert texts(hf.upstream.requests[0].body["messages"])[0] == "0, false, (), ()"
+
+
+@through(*NATIVE)
+async def test_a_shared_key_is_gone_after_it_was_read_and_deleted(world: World) -> None:
+    async with world.open() as hf:
+        state = hf.native.user_state("ada")
+        await state.set("user:a", 1)
+        assert await state.all() == {"user:a": 1}
+        await state.delete("user:a")
+        assert await state.get("user:a") is None

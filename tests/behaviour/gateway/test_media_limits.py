@@ -128,6 +128,13 @@ async def test_the_oldest_pictures_become_a_line_in_steps(world: World) -> None:
         assert count({"messages": shown}, '"type": "image"') == 78
 
 
+async def test_pictures_of_the_newest_message_are_never_left_out(world: World) -> None:
+    async with world.gateway(["Yes."] * 2, llm={"profile": "mistral"}) as served:
+        await served.chat([seen(picture())])
+        await served.chat([seen(*map(picture, range(1, 10)))])
+        assert (count(served.sent, "data:image"), served.sent["messages"][-1]["content"][-1]) == (9, picture(9))
+
+
 @pytest.mark.parametrize(("model", "is_limited"), [("anthropic/claude-sonnet-4.5", True), ("meta/llama-4", False)])
 async def test_a_claude_model_has_its_limits_at_every_provider(world: World, model: str, is_limited: bool) -> None:
     async with world.gateway(["Yes."] * 2, llm={"model": model, "profile": "openrouter"}) as served:

@@ -84,3 +84,11 @@ async def test_restore_keeps_an_index_that_is_in_the_database_itself(world: Worl
         await hf.call("backup", copy)
         await hf.call("restore", copy)
         assert [one["id"] for one in await hf.sessions()] == ["s"]
+
+
+async def test_state_of_a_session_id_that_several_users_have(world: World) -> None:
+    async with world.open() as hf:
+        for owner in ("ada", "bob"):
+            session = await hf.given("s", user("Hi."), user=owner)
+            await session.change_state(owner=owner)
+        assert [(await hf.session("s", owner).state())["owner"] for owner in ("ada", "bob")] == ["ada", "bob"]
