@@ -16,7 +16,6 @@ from holdfast.recall.base import (
     Candidate,
     Candidates,
     Document,
-    Filters,
     IndexStatus,
     Lookup,
     Pending,
@@ -79,7 +78,6 @@ class LogicIndex:
         self, space: Space, source_id: str, *, start: int = 0, limit: int = 1000
     ) -> Sequence[tuple[int, bytes]]:
         _check_source(space, source_id)
-        checks.check_limit(limit, highest=None)
         return await self._read(partial(index_reads.list_stored, self.tenant, space, source_id, start, limit))
 
     async def drop(self, space: Space, source_id: str, *, identity: str | None = None) -> int:
@@ -108,7 +106,6 @@ class LogicIndex:
     ) -> Sequence[tuple[Space, str, Progress]]:
         if space is not None:
             _check_space(space)
-        checks.check_limit(limit, highest=None)
         steps = partial(index_reads.list_sources, self.tenant, space, after, limit, incomplete=incomplete)
         return await self._read(steps)
 
@@ -125,15 +122,12 @@ class LogicIndex:
         return await self._read(partial(index_reads.read_near, self.tenant, lookup, places))
 
     async def pending(self, model: str, *, space: Space | None = None, limit: int = 100) -> Sequence[Pending]:
-        checks.check_id(model, "model")
         if space is not None:
             _check_space(space)
-        checks.check_limit(limit, highest=None)
         return await self._read(partial(index_vectors.list_pending, self.tenant, model, space, limit))
 
     async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
         _check_source(space, source.id)
-        checks.check_id(model, "model")
         for one in vectors:
             _check_vector(one.vector, len(vectors[0].vector))
         # An engine that compares vectors reads only uncompressed ones.
@@ -142,13 +136,11 @@ class LogicIndex:
         return await self._write(steps, space)
 
     async def vectors(self, model: str, digests: Sequence[bytes], *, space: Space) -> Mapping[bytes, bytes]:
-        checks.check_id(model, "model")
         _check_space(space)
         return await self._read(partial(index_vectors.read_vectors, self.tenant, model, digests, space))
 
     async def similar(self, lookup: Lookup, model: str, vector: bytes) -> Sequence[Similar]:
         _check_lookup(lookup)
-        checks.check_id(model, "model")
         _check_vector(vector, len(vector))
         engine = self._engine not in SCANNING
         return await self._read(partial(index_vectors.find_similar, self.tenant, lookup, model, vector, engine=engine))
@@ -160,11 +152,9 @@ class LogicIndex:
         return count
 
     async def note(self, name: str) -> bytes | None:
-        checks.check_id(name, "name")
         return await self._read(partial(index_reads.read_note, self.tenant, name))
 
     async def keep_note(self, name: str, data: bytes | None, *, new: bool = False) -> None:
-        checks.check_id(name, "name")
         if data is not None and len(data) > NOTE_BYTES:
             raise TooLarge(f"a note has {len(data)} bytes; the limit is {NOTE_BYTES}", param="data")
         await self._write(partial(index_reads.keep_note, self.tenant, name, data, new=new))
@@ -220,13 +210,8 @@ def _check_source(space: Space, source_id: str) -> None:
 
 def _check_lookup(lookup: Lookup) -> None:
     _check_space(lookup.space)
-    if lookup.channel not in CHANNELS:
-        raise InvalidRequest(f"channel must be one of {', '.join(CHANNELS)}", param="channel")
-    if lookup.limit is not None:
-        checks.check_limit(lookup.limit, highest=None)
-    filters: Filters = lookup.filters
     for name in ("since", "until"):
-        value = getattr(filters, name)
+        value = getattr(lookup.filters, name)
         if value is not None and not -_NUMBER <= value <= _NUMBER:
             raise InvalidRequest(f"{name} must be milliseconds since the epoch", param=name)
 
