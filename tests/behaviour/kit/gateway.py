@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import httpx2
 from anthropic import AsyncAnthropic
@@ -42,8 +42,7 @@ class Served:
     """A running gateway, and its clients. They try nothing again by themselves."""
 
     url: str
-    http: Any
-    """`httpx2.AsyncClient`."""
+    http: httpx2.AsyncClient
     openai: Any
     """`AsyncOpenAI`. (Its overloads want literal types; tests pass what may be wrong.)"""
     anthropic: Any
@@ -183,7 +182,7 @@ async def gateway(
         native = await stack.enter_async_context(open_library(file, url, env=env, **settings))
         common: Any = {"upstream": upstream, "models": running, "store": url, "native": native, "clock": clock}
         if driver == "library":
-            yield InProgram(url="", http=None, openai=None, anthropic=None, server=None, **common)
+            yield InProgram(url="", http=cast("Any", None), openai=None, anthropic=None, server=None, **common)
             return
         address, server = await stack.enter_async_context(serve(native, file, env))
         http = await stack.enter_async_context(httpx2.AsyncClient(base_url=address, trust_env=False, timeout=60))
