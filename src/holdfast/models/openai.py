@@ -46,9 +46,8 @@ class OpenAIModel(UpstreamClient):
     ) -> None:
         url, where = parse_base_url(base_url, lambda path: path + self._path)
         own = {"authorization": f"Bearer {check_api_key(api_key)}"} if api_key else {}
-        self.profile = find_profile(base_url)
-        if profile:
-            self.profile = msgspec.structs.replace(PROFILES[profile], chosen_by="profile")
+        chosen = msgspec.structs.replace(PROFILES[profile], chosen_by="profile") if profile else None
+        self.profile = chosen or find_profile(base_url)
         """Rules of the upstream."""
         # Most servers have the API below `/v1`, and some at their root: a 404 of an address without a path shows which.
         self._bare, self._versioned = where + self._path, f"{where}/v1{self._path}"

@@ -276,19 +276,16 @@ class _HitReader:
     async def _make_read(self, hit: Hit, found: FoundEntries | None, neighbours: int) -> _Read | None:
         """Return a hit with its texts; None if it must not be shown."""
         one, ref = hit.candidate, SessionRef(self._search.space.name, hit.candidate.session)
-        entries = found.entries if found and found.identity == one.identity else {}
+        entries = {} if found is None or found.identity != one.identity else found.entries
         entry = entries.get(one.seq)
-        if not found or not entry or entry.message.role != one.role or not (text := _make_text(entry)).words:
+        if found is None or entry is None or entry.message.role != one.role or not (text := _make_text(entry)).words:
             self._stale.add(ref)
             return None
         if self._options.sure and is_refused(entry.metadata):
             return None  # a model's provider has refused this before and may do so again
-        assert isinstance(found, FoundEntries), "it has an entry"
-        entries, count, store = found.entries, neighbours * _AROUND, self._engine.store
-        earlier, later = (
-            range(max(one.seq - count, 0), one.seq),
-            range(one.seq + 1, min(one.seq + count + 1, found.end)),
-        )
+        count, store = neighbours * _AROUND, self._engine.store
+        earlier = range(max(one.seq - count, 0), one.seq)
+        later = range(one.seq + 1, min(one.seq + count + 1, found.end))
         before = _select_talk([entries[seq] for seq in reversed(earlier) if seq in entries], neighbours)
         after = _select_talk([entries[seq] for seq in later if seq in entries], neighbours)
         # Where entries were retired, the messages may be farther away.
