@@ -1,7 +1,7 @@
 """Numbered migrations of the SQL stores. Opening a database applies the pending ones.
 
 The first migration creates all tables. A later change of the schema is a new file with the next number in the folder `migrations`.
-After a migration was released, what it does never changes. The files have the syntax of `statements.sql` for lines and words of a dialect.
+After a migration was released, what it does never changes. The files have the syntax of the statements for lines and words of a dialect.
 """
 
 from __future__ import annotations

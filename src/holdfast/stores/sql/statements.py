@@ -1,8 +1,18 @@
 """Named statements of the SQL stores. They are compiled for a dialect when the first store of the dialect is opened.
 
-`statements.sql` contains the text of every statement, with named parameters and with the lines in which dialects differ. Compiling selects
-the lines of the dialect, replaces each `:name` with the driver's placeholder, and each `{word}` with what the dialect writes for it.
-Callers pass the values as a tuple in the order of the declared parameters.
+The folder `statements` contains their texts, in a file for each subject: `-- name(parameters) --`, what the statement does, and its SQL.
+Compiling selects the lines of the dialect, replaces each `:name` with the driver's placeholder, and each `{word}` with what the dialect
+writes for it. Callers pass the values as a tuple in the order of the declared parameters.
+
+A line that begins with names of dialects, such as `[sqlite mysql]`, belongs only to the statement's text in these dialects.
+
+A parameter may have a type, for the dialects that need one: int, float, bytes or text. A JSON array is one parameter: ints, texts, ids
+(texts of up to 64 characters), names (texts in hexadecimal), hashes or places (bytes in hexadecimal). It follows IN, or = ANY where
+PostgreSQL needs an array to use an index; and `EACH :ids AS wanted` is a table of its elements, in the column `value`.
+
+`{name}` is replaced with the text of another statement, or with what a dialect writes for a join in this order (`{then}`), the use of an
+index (`{use …}`, `{use_key}`), a lock (`{lock}`) and the type of whole numbers (`{int}`). `ON CONFLICT`, and "key" in double quotes, are
+written as in SQLite and PostgreSQL. `holdfast.stores.logic.rows` decodes the columns of session_rows and entry_rows, in their order.
 """
 
 from __future__ import annotations
@@ -108,11 +118,12 @@ class Declaration(msgspec.Struct, frozen=True):
 
 @cache
 def _read_declarations() -> Mapping[str, Declaration]:
-    parts = _HEADER.split((Path(__file__).parent / "statements.sql").read_text("utf-8"))[1:]
-    return {
-        name: Declaration(_parse_parameters(signature or ""), _COMMENT.sub("", body).strip())
-        for name, signature, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-    }
+    declared = {}
+    for file in sorted((Path(__file__).parent / "statements").glob("*.sql")):
+        parts = _HEADER.split(file.read_text("utf-8"))[1:]
+        for name, signature, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+            declared[name] = Declaration(_parse_parameters(signature or ""), _COMMENT.sub("", body).strip())
+    return declared
 
 
 def _parse_parameters(signature: str) -> dict[str, str]:

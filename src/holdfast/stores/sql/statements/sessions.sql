@@ -1,0 +1,162 @@
+-- Sessions and lists of them.
+
+-- session_get(tenant, id, user_id, withdrawn) --
+-- Return a session by name. A withdrawn session has the id of its end in `withdrawn`; for others it is empty.
+SELECT * FROM session_rows WHERE tenant = :tenant AND id = :id AND user_id = :user_id AND withdrawn = :withdrawn
+
+-- session_get_lock(tenant, id, user_id, withdrawn) --
+-- Lock a session, so that no other transaction writes to it. This is a separate statement, so that later reads see the state after the
+-- lock. In PostgreSQL, a single statement that waited for the lock would join the newest session with an old profile.
+[postgres] SELECT 1 FROM sessions WHERE tenant = :tenant AND id = :id AND user_id = :user_id AND withdrawn = :withdrawn {lock}
+
+-- session_get_locked(tenant, id, user_id, withdrawn) --
+-- Like session_get, and lock the row until the transaction ends.
+[mysql] SELECT * FROM session_rows WHERE tenant = :tenant AND id = :id AND user_id = :user_id AND withdrawn = :withdrawn {lock}
+
+-- session_guard(pk, version, claim_holder, claim_until, claim_wanted) --
+-- Return the session if its version and claim are still those that a write was computed from.
+[postgres] SELECT pk FROM sessions
+[postgres] WHERE pk = :pk AND version = :version AND claim_holder = :claim_holder AND claim_until = :claim_until AND claim_wanted = :claim_wanted {lock}
+
+-- session_find(tenant, id) --
+-- Return up to two sessions with this id among all users of a tenant; two show that the id is ambiguous.
+SELECT * FROM session_rows WHERE tenant = :tenant AND id = :id AND withdrawn = '' LIMIT 2
+
+-- session_insert(tenant, user_id, id, agent, version, created_at, accessed_at int, status text, ttl int, messages, bytes, calls, prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq, last_kind, unit, open_calls, anchor, identity) --
+-- Insert a session.
+INSERT INTO sessions (tenant, user_id, id, agent, version, created_at, updated_at, status, ttl, messages, bytes, calls,
+                      prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq,
+                      last_kind, unit, open_calls, anchor, accessed_at, expires_at, identity)
+VALUES (:tenant, :user_id, :id, :agent, :version, :created_at, :accessed_at, :status, :ttl, :messages, :bytes, :calls, :prompt_tokens, :completion_tokens, :cached_tokens, :next_seq, :turn_id, :total, :digest, :last_seq, :last_kind, :unit, :open_calls, :anchor, :accessed_at,
+        :accessed_at + nullif(:ttl, 0), :identity)
+[sqlite postgres] RETURNING pk
+
+-- session_advance(pk, version, accessed_at int, status text, messages, bytes, calls, prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq, last_kind, unit, open_calls, anchor, claim_holder, claim_until, claim_wanted) --
+-- Update all columns of a session that an append changes.
+UPDATE sessions
+SET version = :version, updated_at = :accessed_at, status = :status, messages = :messages, bytes = :bytes, calls = :calls, prompt_tokens = :prompt_tokens,
+    completion_tokens = :completion_tokens, cached_tokens = :cached_tokens, next_seq = :next_seq, turn_id = :turn_id, total = :total, digest = :digest,
+    last_seq = :last_seq, last_kind = :last_kind, unit = :unit, open_calls = :open_calls, anchor = :anchor, accessed_at = :accessed_at, expires_at = :accessed_at + nullif(ttl, 0),
+    ended_at = CASE WHEN :status = 'active' THEN NULL ELSE ended_at END,
+    end_reason = CASE WHEN :status = 'active' THEN NULL ELSE end_reason END,
+    claim_holder = :claim_holder, claim_until = :claim_until, claim_wanted = :claim_wanted
+WHERE pk = :pk
+
+-- session_claim(pk, claim_holder, claim_until, claim_wanted) --
+-- Set who holds a session's open turn, for a write that changes nothing else of the session.
+UPDATE sessions SET claim_holder = :claim_holder, claim_until = :claim_until, claim_wanted = :claim_wanted WHERE pk = :pk
+
+-- claim_want(pk, claim_holder) --
+-- Record that another caller wants the holder of a turn to stop.
+UPDATE sessions SET claim_wanted = 1 WHERE pk = :pk AND claim_holder = :claim_holder
+
+-- session_patch(pk, version, accessed_at int, agent, ttl int) --
+-- Update a session's own fields.
+UPDATE sessions
+SET version = :version, updated_at = :accessed_at, agent = :agent, ttl = :ttl, accessed_at = :accessed_at,
+    expires_at = :accessed_at + nullif(:ttl, 0)
+WHERE pk = :pk
+
+-- session_touch(pk, version, total, bytes) --
+-- Update a session after a change of one of its entries.
+UPDATE sessions SET version = :version, total = :total, bytes = :bytes WHERE pk = :pk
+
+-- session_used(pk, accessed_at int) --
+-- Record the use of a session without a write.
+UPDATE sessions SET accessed_at = :accessed_at, expires_at = :accessed_at + nullif(ttl, 0) WHERE pk = :pk AND accessed_at < :accessed_at
+
+-- session_end(pk, version, ended_at, end_reason) --
+-- End a session that keeps its name.
+UPDATE sessions SET version = :version, status = 'closed', ended_at = :ended_at, end_reason = :end_reason WHERE pk = :pk
+
+-- session_withdraw(pk, version, ended_at, end_reason, withdrawn) --
+-- End a session and withdraw its name.
+UPDATE sessions SET version = :version, status = 'closed', ended_at = :ended_at, end_reason = :end_reason, withdrawn = :withdrawn WHERE pk = :pk
+
+-- sessions_idle(tenant, idle_since, limit) --
+-- Return active sessions without a ttl of their own that were not used since a time, longest idle first.
+SELECT * FROM session_rows
+WHERE tenant = :tenant AND status = 'active' AND accessed_at <= :idle_since AND ttl IS NULL ORDER BY accessed_at LIMIT :limit
+
+-- sessions_expired(tenant, now, limit) --
+-- Return active sessions whose own ttl is over.
+SELECT * FROM session_rows
+WHERE tenant = :tenant AND status = 'active' AND expires_at IS NOT NULL AND expires_at <= :now ORDER BY expires_at LIMIT :limit
+
+-- sessions_oldest(tenant, limit) --
+-- Return active sessions, longest idle first.
+SELECT * FROM session_rows WHERE tenant = :tenant AND status = 'active' ORDER BY accessed_at LIMIT :limit
+
+-- sessions_active(tenant) --
+-- Count active sessions.
+SELECT count(*) FROM sessions WHERE tenant = :tenant AND status = 'active'
+
+-- session_holds(session) --
+-- Count what belongs to a session: compactions, views, model calls, idempotency keys, artifacts and media, with their bytes.
+SELECT (SELECT count(*) FROM compactions WHERE session = :session), (SELECT count(*) FROM saved_views WHERE session = :session),
+       (SELECT count(*) FROM model_calls WHERE session = :session), (SELECT count(*) FROM idempotency WHERE session = :session),
+       (SELECT count(*) FROM artifacts WHERE session = :session),
+       (SELECT CAST(coalesce(sum(size), 0) AS {int}) FROM artifacts WHERE session = :session),
+       (SELECT count(*) FROM media WHERE session = :session),
+       (SELECT CAST(coalesce(sum(size), 0) AS {int}) FROM media WHERE session = :session)
+
+-- session_delete(pk) --
+-- Delete a session's row. The statements `*_delete(session)` below delete what belongs to it.
+DELETE FROM sessions WHERE pk = :pk
+
+-- profile_put(session int, system_messages bytes, state bytes, metadata bytes) --
+-- Set the large fields of a session.
+INSERT INTO profiles (session, system_messages, state, metadata) VALUES (:session, :system_messages, :state, :metadata)
+ON CONFLICT (session) DO UPDATE
+SET system_messages = excluded.system_messages, state = excluded.state, metadata = excluded.metadata
+
+-- profile_delete(session) --
+-- Delete the large fields of a session.
+DELETE FROM profiles WHERE session = :session
+
+-- listed(agent bytes, status text, now int, idle_since int) --
+-- Used by other statements: the condition for sessions of a list, which are named `w` there.
+(:agent IS NULL OR w.agent = :agent) AND w.withdrawn = ''
+  AND (:status IS NULL OR :status = CASE
+       WHEN w.status = 'active' AND (w.expires_at <= :now OR w.ttl IS NULL AND w.accessed_at <= :idle_since) THEN 'closed'
+       ELSE w.status END)
+
+-- list_newest(tenant, at, user_id, id, agent bytes, status text, limit, now int, idle_since int) --
+-- Return a tenant's sessions, newest first, after a given one.
+[sqlite postgres] SELECT * FROM session_rows AS w
+[sqlite postgres] WHERE w.tenant = :tenant AND (w.updated_at, w.user_id, w.id) < (:at, :user_id, :id)
+[mysql] SELECT r.* FROM sessions AS w FORCE INDEX (sessions_recent) STRAIGHT_JOIN session_rows AS r ON r.pk = w.pk
+[mysql] WHERE w.tenant = :tenant AND (w.updated_at < :at OR w.updated_at = :at AND w.user_id < :user_id OR w.updated_at = :at AND w.user_id = :user_id AND w.id < :id)
+  AND {listed}
+ORDER BY w.updated_at DESC, w.user_id DESC, w.id DESC LIMIT :limit
+
+-- list_oldest(tenant, at, user_id, id, agent bytes, status text, limit, now int, idle_since int) --
+-- Return a tenant's sessions, oldest first, after a given one.
+[sqlite postgres] SELECT * FROM session_rows AS w
+[sqlite postgres] WHERE w.tenant = :tenant AND (w.updated_at, w.user_id, w.id) > (:at, :user_id, :id)
+[mysql] SELECT r.* FROM sessions AS w FORCE INDEX (sessions_recent) STRAIGHT_JOIN session_rows AS r ON r.pk = w.pk
+[mysql] WHERE w.tenant = :tenant AND (w.updated_at > :at OR w.updated_at = :at AND w.user_id > :user_id OR w.updated_at = :at AND w.user_id = :user_id AND w.id > :id)
+  AND {listed}
+ORDER BY w.updated_at, w.user_id, w.id LIMIT :limit
+
+-- list_newest_of_user(tenant, at, user_id, id, agent bytes, status text, limit, now int, idle_since int) --
+-- Return a user's sessions, newest first, after a given one.
+[sqlite postgres] SELECT * FROM session_rows AS w
+[sqlite postgres] WHERE w.tenant = :tenant AND w.user_id = :user_id AND (w.updated_at, w.id) < (:at, :id)
+[mysql] SELECT r.* FROM sessions AS w FORCE INDEX (sessions_recent_of_user) STRAIGHT_JOIN session_rows AS r ON r.pk = w.pk
+[mysql] WHERE w.tenant = :tenant AND w.user_id = :user_id AND (w.updated_at < :at OR w.updated_at = :at AND w.id < :id)
+  AND {listed}
+ORDER BY w.updated_at DESC, w.id DESC LIMIT :limit
+
+-- list_oldest_of_user(tenant, at, user_id, id, agent bytes, status text, limit, now int, idle_since int) --
+-- Return a user's sessions, oldest first, after a given one.
+[sqlite postgres] SELECT * FROM session_rows AS w
+[sqlite postgres] WHERE w.tenant = :tenant AND w.user_id = :user_id AND (w.updated_at, w.id) > (:at, :id)
+[mysql] SELECT r.* FROM sessions AS w FORCE INDEX (sessions_recent_of_user) STRAIGHT_JOIN session_rows AS r ON r.pk = w.pk
+[mysql] WHERE w.tenant = :tenant AND w.user_id = :user_id AND (w.updated_at > :at OR w.updated_at = :at AND w.id > :id)
+  AND {listed}
+ORDER BY w.updated_at, w.id LIMIT :limit
+
+-- live_session(tenant, user_id) --
+-- Used by other statements: the condition for sessions of a user that have their name.
+s.tenant = :tenant AND s.user_id = :user_id AND s.withdrawn = ''
