@@ -15,6 +15,7 @@ contract consists of one class per subject. The docstring of a module describes 
 | records | `holdfast.stores.logic.records` |
 | API keys | `holdfast.stores.keys` |
 | the journal of deletions | `holdfast.stores.deletions` |
+| what is to be done after a write | `holdfast.stores.logic.due` |
 | matching: find the sessions that contain a message, or that share entries | `holdfast.stores.matching` |
 | the tenant: leases, data about models, the handle | `holdfast.stores.tenants` |
 
@@ -42,6 +43,7 @@ from typing import Final
 
 from holdfast.errors import StoreClosed
 from holdfast.stores.logic.artifacts import ArtifactStore
+from holdfast.stores.logic.due import DueStore
 from holdfast.stores.logic.lifecycle import LifecycleStore
 from holdfast.stores.logic.log import LogStore
 from holdfast.stores.logic.matching import MatchingStore
@@ -64,6 +66,7 @@ class Store(
     MemoryStore,
     KeyStore,
     DeletionStore,
+    DueStore,
     MatchingStore,
     TenantStore,
 ):

@@ -22,6 +22,7 @@ from holdfast.domain.session import Ending, Session, SessionRef
 from holdfast.errors import EndingNotFound
 from holdfast.limits import ENDING_ERROR_CHARS
 from holdfast.stores import checks
+from holdfast.stores.logic.due import note_removed_session
 from holdfast.stores.logic.handle import Handle, get_first, read_session_row
 from holdfast.stores.logic.rows import decode_ending, decode_session, encode_ending
 from holdfast.stores.logic.steps import Query, Steps
@@ -169,5 +170,7 @@ def write_end(pk: int, session: Session, ending: Ending) -> Steps[None]:
     """Close or withdraw a session, as `ending` says. If hooks must be notified, also record the ending."""
     ended = (pk, session.version + 1, ending.ended_at, ending.reason)
     yield Query("session_withdraw", (*ended, ending.id)) if ending.withdrawn else Query("session_end", ended)
+    if ending.withdrawn:
+        yield from note_removed_session(session.tenant, session.ref)
     if ending.hooks:
         yield Query("ending_insert", encode_ending(session.tenant, evolve(ending, identity=session.identity)))

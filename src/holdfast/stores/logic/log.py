@@ -19,8 +19,9 @@ from holdfast.domain.log import erase_content as erased_message
 from holdfast.domain.log import rewind
 from holdfast.domain.messages import GENESIS, encode_payload
 from holdfast.domain.refusals import with_refusals
-from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction, Tail
+from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction, Tail, is_child
 from holdfast.errors import EntryNotFound, IdempotencyConflict, SessionNotFound, StoreCorrupt
+from holdfast.recall.base import Space
 from holdfast.stores import checks
 from holdfast.stores.log import Append, Appended, FoundEntries, SavedView, WindowRows
 from holdfast.stores.logic import media as media_steps
@@ -33,6 +34,7 @@ from holdfast.stores.logic.compactions import (
     update_after_erasure,
     update_after_retirement,
 )
+from holdfast.stores.logic.due import note_removals
 from holdfast.stores.logic.handle import Handle, add_session, read_session_row
 from holdfast.stores.logic.matching import add_origins
 from holdfast.stores.logic.records import plan_record_changes, write_record_plan
@@ -404,7 +406,7 @@ def _append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, 
         yield from _write_session(pk, session, after)
     if plans:
         yield from state_steps.write_plans(plans, write.timestamp)
-    changed = (yield from write_record_plan(records)) if records is not None else None
+    changed = (yield from write_record_plan(tenant, ref, records)) if records is not None else None
     laid = (yield from record_compactions(pk, write.compactions, after.version)) if write.compactions else ()
     if write.views:
         yield from save_views(pk, write, 0 if gone else row[-1], laid)
@@ -441,6 +443,8 @@ def _erase_entry(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> 
     yield Query("session_touch", (pk, session.version + 1, session.tail.total + (shift if live else 0), size))
     yield from update_after_erasure(pk, seq, session.version + 1, shift if live else 0)
     yield from media_steps.forget_media(pk, seq)
+    if not ref.withdrawn and not is_child(ref):
+        yield from note_removals(tenant, Space("talk", ref.user_id), ref.id, [seq], session.version + 1)
     return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)
 
 

@@ -17,7 +17,9 @@ import msgspec
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, OwnerKind, Signal
 from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories, StoreCorrupt, TooLarge
 from holdfast.limits import DIARY_KEPT, MEMORIES, PAGE, SIGNALS_KEPT
+from holdfast.recall.base import Space
 from holdfast.stores import checks, memory_checks
+from holdfast.stores.logic.due import note_removals
 from holdfast.stores.logic.handle import Handle
 from holdfast.stores.logic.rows import (
     ENDLESS,
@@ -150,6 +152,7 @@ class MemoryStore(Handle):
             # The tenant's row keeps the highest version or number that was used.
             yield Query("floor_raise", (self.tenant, owner_row.highest_used))
             yield Query("memory_owner_delete", (owner_row.pk,))
+            yield from note_removals(self.tenant, Space(owner.kind, owner.id), "")
             return owner_row.memories
 
         return await self._write(steps, queue=(self.tenant, owner), scrub=True)
@@ -275,6 +278,7 @@ def _change_memories(
     if plan.gone:
         yield Many("signals_delete", [(owner_row.pk, number) for number in plan.gone])
         yield Many("memory_delete", [(owner_row.pk, number) for number in plan.gone])
+        yield from note_removals(tenant, Space(owner.kind, owner.id), "")
     signals = yield from _write_signals(plan, delta)
     yield from _write_diary(owner_row, delta.diary)
     new = sum(not memory.number for memory in delta.put)

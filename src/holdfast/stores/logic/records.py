@@ -58,6 +58,7 @@ from holdfast.domain.record import (
 from holdfast.domain.session import SessionRef
 from holdfast.errors import SessionNotFound, StoreCorrupt
 from holdfast.limits import PAGE
+from holdfast.stores.logic.due import note_removed_records
 from holdfast.stores.logic.handle import Handle, read_session_row
 from holdfast.stores.logic.rows import UNDECODABLE, decode_session, decode_text, encode_array
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
@@ -222,7 +223,7 @@ class RecordStore(Handle):
         def steps() -> Steps[ChangedRecords]:
             key, _ = yield from _locate_owner(self.tenant, owner, identity)
             plan = yield from plan_record_changes(key, encoded, timestamp)
-            return (yield from write_record_plan(plan))
+            return (yield from write_record_plan(self.tenant, owner, plan))
 
         return await self._write(steps, _get_scope(owner), scrub=not all(change.put for change in encoded))
 
@@ -442,7 +443,7 @@ def plan_record_changes(key: Row, changes: Sequence[EncodedChange], timestamp: i
     return RecordPlan(owner.pk, ChangedRecords(version, existed, freed), numbers, put, gone)
 
 
-def write_record_plan(plan: RecordPlan) -> Steps[ChangedRecords]:
+def write_record_plan(tenant: str, owner: RecordOwner, plan: RecordPlan) -> Steps[ChangedRecords]:
     """Write the rows that `plan_record_changes` computed, and return the result of the changes."""
     if plan.gone:
         yield Many("record_delete", plan.gone)
@@ -450,6 +451,8 @@ def write_record_plan(plan: RecordPlan) -> Steps[ChangedRecords]:
         yield Many("record_put", plan.put)
     if plan.gone or plan.put:
         yield Query("record_owner_put", (plan.owner, plan.result.version, plan.numbers))
+    if plan.result.unsearchable:
+        yield from note_removed_records(tenant, owner, plan.result.unsearchable)
     return plan.result
 
 
@@ -460,6 +463,7 @@ def _drop_records(tenant: str, owner: RecordOwner, identity: str | None) -> Step
     if row is None:
         return DroppedRecords()
     dropped = yield from drop_owner(row.pk)
+    yield from note_removed_records(tenant, owner)
     if not isinstance(owner, SessionRef):
         yield Query("record_floor_raise", (tenant, row.version))
     elif row.version:

@@ -20,6 +20,7 @@ from holdfast.errors import AmbiguousSession, SessionExists, SessionNotFound
 from holdfast.stores import checks
 from holdfast.stores.log import Appended
 from holdfast.stores.logic import state as state_steps
+from holdfast.stores.logic.due import note_removed_session
 from holdfast.stores.logic.handle import read_session_row
 from holdfast.stores.logic.lifecycle import write_end
 from holdfast.stores.logic.log import drop_aliases, rewind_tail, save_profile
@@ -316,6 +317,7 @@ def _remove_session(
     refuse_other_contents(ref, owner[0][1] if owner else 0, held[1], "changes of records")
     dropped = (yield from drop_owner(owner[0][0])) if owner else DroppedRecords()
     yield from _delete_session(pk)
+    yield from note_removed_session(tenant, ref)
     counted = Receipt(
         sessions=1,
         messages=session.messages,
@@ -368,6 +370,8 @@ def _replace_session(
         owner = yield Query("record_owner_get", (tenant, new.user_id, rows[0][0]))
         dropped = (yield from drop_owner(owner[0][0])) if owner else dropped
         yield from _delete_session(rows[0][0])
+    if old is not None or new.past is not None:  # a backfill does not find a session with an old time by itself
+        yield from note_removed_session(tenant, new.ref)
     size = sum(map(len, payloads))
     session = install_session(tenant, new, past, old, tail, live=live, size=size)
     pk = yield from _insert_session(session)
@@ -377,7 +381,7 @@ def _replace_session(
     yield from keep_origins(pk, new.origins)
     if records:
         key = (tenant, new.user_id, pk)
-        yield from write_record_plan((yield from plan_record_changes(key, records, new.timestamp)))
+        yield from write_record_plan(tenant, new.ref, (yield from plan_record_changes(key, records, new.timestamp)))
     if past.calls:
         yield Many("call_insert", [encode_call(pk, call) for call in past.calls])
     if session.accessed_at > past.updated_at:

@@ -10,8 +10,9 @@ import msgspec
 from holdfast.errors import InvalidRequest, KeyNotFound
 from holdfast.limits import LEARNED_BYTES, LEARNED_MODELS, PAGE
 from holdfast.stores import checks
-from holdfast.stores.deletions import Deletion, DeletionKind
+from holdfast.stores.deletions import Deletion, DeletionKind, Job
 from holdfast.stores.keys import ApiKey
+from holdfast.stores.logic.due import finish_job
 from holdfast.stores.logic.handle import Handle, get_first
 from holdfast.stores.logic.rows import ENDLESS, decode_key, decode_text, encode_key
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
@@ -155,13 +156,14 @@ class KeyStore(Handle):
 class DeletionStore(Handle):
     """Store the journal of deletions. `holdfast.stores.deletions` describes what all methods promise."""
 
-    async def add_deletion(self, deletion: Deletion, *, keep: int | None = None) -> None:
+    async def add_deletion(self, deletion: Deletion, *, keep: int | None = None, job: Job | None = None) -> None:
         """Store a deletion, unless one with the same time and id is stored already.
 
         Args:
             deletion: the deletion.
             keep: number of earlier deletions of the same kind that are kept. The oldest others are dropped, up to `PAGE`; None: none
                 are dropped.
+            job: the job that has deleted the data, and is finished with this write; None: no job.
         """
 
         def steps() -> Steps[None]:
@@ -170,8 +172,10 @@ class DeletionStore(Handle):
                 if surplus:
                     yield Many("deletion_delete", [(self.tenant, at, decode_text(id_)) for at, id_ in surplus])
             yield Query("deletion_insert", (self.tenant, *_encode_deletion(deletion)))
+            if job is not None:
+                yield from finish_job(job)
 
-        await self._write(steps)
+        await self._write(steps, scrub=job is not None)
 
     async def deletions(
         self,

@@ -63,12 +63,6 @@ _TYPES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """Text of each dialect for the types and words of a migration. A type may be followed by its maximum bytes, which only MySQL needs."""
 _TYPE: Final = re.compile(r'("key"|\{\w+\}|\b[A-Z]+\b)(?:\((\d+)\))?')
-_BASELINES: Final = {
-    "sqlite": "8d3ce4c580c55c31e208d9ce3743d7348d226f3804af44d80f5802361554bc95",
-    "postgres": "19e1364894745d1915a43d748019528bf3e674bdc3184d4461dd6e5acf1610ea",
-    "mysql": "7b4208a80138b4d8c5afac941bf3cccc31c00cfbceaee4cd87624df1287cf675",
-}
-"""Checksums of the first migration. They are those of its first text, which was a file of each dialect; it makes the same tables."""
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -91,8 +85,7 @@ def load_migrations(dialect: str) -> tuple[Migration, ...]:
 def _read_migration(file: Path, dialect: str) -> Migration:
     number, _, name = file.stem.partition("_")
     sql = _TYPE.sub(partial(_write_type, dialect), select_lines(file.read_text("utf-8"), dialect))
-    checksum = _BASELINES[dialect] if int(number) == 1 else hashlib.sha256(sql.encode()).hexdigest()
-    return Migration(int(number), name, sql, checksum)
+    return Migration(int(number), name, sql, hashlib.sha256(sql.encode()).hexdigest())
 
 
 def _write_type(dialect: str, found: re.Match[str]) -> str:

@@ -592,3 +592,30 @@ CREATE TABLE deletions (
     counts       BLOB NOT NULL,
     PRIMARY KEY (tenant, deleted_at, id)
 ) {clustered};
+
+-- What is to be done after a write, recorded in the transaction of the write.
+
+-- The search indexes of a tenant, and when each was last in use.
+CREATE TABLE search_indexes (
+    tenant  ID NOT NULL,
+    name    ID NOT NULL,
+    seen_at INT NOT NULL,
+    PRIMARY KEY (tenant, name)
+) {clustered};
+
+-- For an index, `target`: data that was removed from the store; `kind` and `name` are the space. For the target '': an erasure
+-- or deletion of a user that was begun; `name` is the user. Numbers are never used again, since several processes delete rows.
+CREATE TABLE due (
+[sqlite] pk      INTEGER PRIMARY KEY AUTOINCREMENT,
+[postgres mysql] pk      SERIAL,
+    tenant  ID NOT NULL,
+    target  ID NOT NULL,
+    kind    ID NOT NULL,
+    name    ID NOT NULL,
+    source  ID NOT NULL,
+    seq     INT,
+    version INT NOT NULL,
+    data    LONGBLOB NOT NULL
+) {table};
+
+CREATE INDEX due_of_target ON due (tenant, target, pk);

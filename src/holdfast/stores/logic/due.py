@@ -1,0 +1,165 @@
+"""Store what is still to be done after a write, in the transaction of the write, so that no crash loses it.
+
+There are two kinds:
+
+- A **removal** is data that was erased or deleted and may still be in a search index, which is usually in another file. Each index that a
+  process has used is registered, and gets a row for each removal. A process with this index applies the removals and then finishes them.
+  An index that no process has used for `INDEX_WHOLE_WALK` is dropped with its removals; a full backfill then compares it with the store.
+- A **job** is an erasure or the deletion of a user. It is recorded first, consists of idempotent steps, and is finished last. If a process
+  dies in between, the next sweep of any process does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, cast
+
+import msgspec
+from msgspec.structs import replace as evolve
+
+from holdfast.domain.record import RecordOwner
+from holdfast.domain.session import Receipt, SessionRef, is_child
+from holdfast.limits import INDEX_WHOLE_WALK
+from holdfast.recall.base import Space, SpaceKind
+from holdfast.stores.deletions import Job, JobKind
+from holdfast.stores.logic.handle import Handle
+from holdfast.stores.logic.rows import decode_text
+from holdfast.stores.logic.steps import Many, Query, Row, Steps
+
+_JOBS: Final = ""
+"""The target of jobs, in the place of an index's name."""
+_SEEN: Final = INDEX_WHOLE_WALK // 7
+"""Milliseconds after which an index is registered again as in use."""
+_NO_DATA: Final = b""
+
+
+class Removal(NamedTuple):
+    """Data that was removed from the store and may still be in an index."""
+
+    id: int
+    space: Space
+    source: str
+    """The source of the index. If its session, its records or its memories were removed as a whole, `seq` is None."""
+    seq: int | None
+    """The `seq` of the document that was removed."""
+    version: int
+    """The version of the session after the entry was erased."""
+
+
+def note_removals(
+    tenant: str, space: Space, source: str, seqs: Iterable[int | None] = (None,), version: int = 0
+) -> Steps[None]:
+    """Record for each registered index that documents of a source were removed, or with None the source as a whole."""
+    indexes = yield Query("search_indexes", (tenant,))
+    rows = [(tenant, name, *space, source, seq, version, _NO_DATA) for name, _ in indexes for seq in seqs]
+    if rows:
+        yield Many("due_insert", rows)
+
+
+def note_removed_session(tenant: str, ref: SessionRef) -> Steps[None]:
+    """Record that a session was removed, or replaced by another one with the same name."""
+    if not ref.withdrawn and not is_child(ref):
+        yield from note_removals(tenant, Space("talk", ref.user_id), ref.id)
+
+
+def note_removed_records(tenant: str, owner: RecordOwner, numbers: Iterable[int | None] = (None,)) -> Steps[None]:
+    """Record that records of an owner were removed: some numbers, or with None all."""
+    session = owner if isinstance(owner, SessionRef) else None
+    if session is None or not session.withdrawn:
+        space = Space("record", getattr(owner, "user_id", ""))
+        yield from note_removals(tenant, space, session.id if session else "", numbers)
+
+
+class DueStore(Handle):
+    """Store what is still to be done after writes. The module docstring describes what all methods promise."""
+
+    async def register_index(self, name: str, *, now: int) -> None:
+        """Record from now on what is removed, for an index that is in use. Drop indexes that were not in use for long.
+
+        Args:
+            name: the random name of the index.
+            now: milliseconds since the epoch.
+        """
+        known = {decode_text(one): seen_at for one, seen_at in await self._select(tuple, "search_indexes")}
+        if now - known.get(name, now - _SEEN) < _SEEN:
+            return
+
+        def steps() -> Steps[None]:
+            yield Query("search_index_put", (self.tenant, name, now))
+            for other, seen_at in known.items():
+                if other != name and now - seen_at > INDEX_WHOLE_WALK:
+                    yield from _forget_index(self.tenant, other)
+
+        await self._write(steps)
+
+    async def forget_index(self, name: str) -> None:
+        """Record no more removals for an index that is gone."""
+        await self._write(lambda: _forget_index(self.tenant, name))
+
+    async def removals(self, index: str, *, limit: int = 100) -> Sequence[Removal]:
+        """Return removals that were not applied to an index yet, the oldest first."""
+        return await self._select(_decode_removal, "due_first", index, limit)
+
+    async def finish_removals(self, ids: Sequence[int]) -> None:
+        """Drop removals that were applied to their index."""
+
+        def steps() -> Steps[None]:
+            yield Many("due_delete", [(id_,) for id_ in ids])
+
+        await self._write(steps)
+
+    async def start_job(self, job: Job) -> Job:
+        """Record a job before its first step, and return it with its id. If the same job was started before, return that one."""
+
+        def steps() -> Steps[Job]:
+            place = (self.tenant, _JOBS, job.kind, job.user_id, job.session_id, job.seq)
+            rows = yield Query("due_same", place)
+            if not rows:
+                yield Query("due_insert", (*place, 0, msgspec.json.encode(job)))
+                rows = yield Query("due_same", place)
+            return _decode_job(rows[0])
+
+        return await self._write(steps)
+
+    async def jobs(self, *, limit: int = 100) -> Sequence[Job]:
+        """Return jobs that are not finished, the oldest first."""
+        return await self._select(_decode_job, "due_first", _JOBS, limit)
+
+    async def add_to_job(self, job: Job, receipt: Receipt) -> Job:
+        """Add to a job's receipt what a step has deleted, and return the job."""
+
+        def steps() -> Steps[Job]:
+            rows = yield Query("due_get", (job.id,))
+            now = _decode_job(rows[0]) if rows else job  # another process may have finished the job
+            now = evolve(now, receipt=now.receipt + receipt)
+            yield Query("due_put", (job.id, msgspec.json.encode(now)))
+            return now
+
+        return await self._write(steps)
+
+    async def finish_job(self, job: Job) -> None:
+        """Drop a job whose steps are done. The files of the database then do not have its ids any more."""
+        await self._write(lambda: finish_job(job), scrub=True)
+
+
+def finish_job(job: Job) -> Steps[None]:
+    """Drop a job whose steps are done."""
+    yield Query("due_delete", (job.id,))
+
+
+def _forget_index(tenant: str, name: str) -> Steps[None]:
+    yield Query("search_index_delete", (tenant, name))
+    yield Query("due_clear", (tenant, name))
+
+
+def _decode_removal(row: Row) -> Removal:
+    id_, kind, name, source, seq, version, _ = row
+    space = Space(cast(SpaceKind, decode_text(kind)), decode_text(name))
+    return Removal(id_, space, decode_text(source), seq, version)
+
+
+def _decode_job(row: Row) -> Job:
+    id_, kind, name, source, seq, _, data = row
+    job = msgspec.json.decode(data, type=Job)
+    names = {"user_id": decode_text(name), "session_id": decode_text(source)}
+    return evolve(job, id=id_, kind=cast(JobKind, decode_text(kind)), seq=seq, **names)
