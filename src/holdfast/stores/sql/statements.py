@@ -4,6 +4,9 @@ The folder `statements` contains their texts, in a file for each subject: `-- na
 Compiling selects the lines of the dialect, replaces each `:name` with the driver's placeholder, and each `{word}` with what the dialect
 writes for it. Callers pass the values as a tuple in the order of the declared parameters.
 
+A plain statement on one table has no SQL, but a word in its first line: `-- name(columns): delete table --`. Its parameters are columns, and
+their types those of the table (`_derive`). `select … locked` also makes a statement `name_locked`, with which writers read.
+
 A line that begins with names of dialects, such as `[sqlite mysql]`, belongs only to the statement's text in these dialects.
 
 A parameter may have a type, for the dialects that need one: int, float, bytes or text. A JSON array is one parameter: ints, texts, ids
@@ -24,8 +27,9 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace as evolve
 
-_HEADER: Final = re.compile(r"^-- (\w+)(?:\((.*)\))? --$", re.MULTILINE)
+_HEADER: Final = re.compile(r"^-- (\w+)(?:\((.*)\))?(?:: (\w.*))? --$", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 _LINE_OF: Final = re.compile(r"^\[([a-z ]+)\] ?(.*\n?)", re.MULTILINE)
 _WORD: Final = re.compile(r"\{(\w+)(?: (\w+))?\}")
@@ -33,6 +37,13 @@ _PARAMETER: Final = re.compile(r"(?P<before>\bIN\s+|= ANY\s+|\bEACH\s+)?(?<!:):(
 _UPSERT: Final = re.compile(r"ON CONFLICT \((\w+)[^)]*\) DO (?:NOTHING|UPDATE\s+SET (.*))$", re.DOTALL)
 _EXCLUDED: Final = re.compile(r"\bexcluded\.(\w+)")
 _QUOTED: Final = re.compile(r'"(\w+)"')
+_TABLE: Final = re.compile(r"^CREATE TABLE (\w+) \(\n(.*?)^(?:\[[a-z ]+\] )?\)", re.MULTILINE | re.DOTALL)
+_COLUMN: Final = re.compile(
+    r'^(?:\[[a-z ]+\])? +("?(\w+)"?) +(SERIAL|INT|FLAG|FLOAT|WORD|ID|[A-Z]*B(?:LOB|INARY))\b', re.MULTILINE
+)
+_PRIMARY_KEY: Final = re.compile(r"PRIMARY KEY \((.*)\)|(\w+) +(?:SERIAL|[A-Z() 0-9]+ PRIMARY KEY)")
+_PLAIN: Final = re.compile(r"(insert|add|put|update|delete|select)(?: (.*) from)? (\w+)( locked)?")
+_PARAMETER_TYPES: Final = {**dict.fromkeys(("SERIAL", "INT", "FLAG"), "int"), "FLOAT": "float", "WORD": "text"}
 _COLUMNS: Final = {
     "ints": "BIGINT",
     "texts": "VARCHAR(1024)",
@@ -116,14 +127,73 @@ class Declaration(msgspec.Struct, frozen=True):
     """The SQL text in all dialects."""
 
 
+class Table(msgspec.Struct, frozen=True):
+    """A table as the first migration declares it."""
+
+    columns: Mapping[str, tuple[str, str]] = {}
+    """By name: the column as SQL writes it, and the type of a parameter with its value."""
+    key: Sequence[str] = ()
+    """Columns of the primary key."""
+
+
 @cache
 def _read_declarations() -> Mapping[str, Declaration]:
     declared = {}
     for file in sorted((Path(__file__).parent / "statements").glob("*.sql")):
         parts = _HEADER.split(file.read_text("utf-8"))[1:]
-        for name, signature, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
-            declared[name] = Declaration(_parse_parameters(signature or ""), _COMMENT.sub("", body).strip())
+        for name, signature, plain, body in zip(*(parts[at::4] for at in range(4)), strict=True):
+            parameters = _parse_parameters(signature or "")
+            if plain is None:
+                declared[name] = Declaration(parameters, _COMMENT.sub("", body).strip())
+            else:
+                verb, columns, table, lock = _PLAIN.fullmatch(plain).groups()  # type: ignore[union-attr]  # ours
+                declared[name] = one = _derive(verb, table, tuple(parameters), columns)
+                if lock:
+                    declared[f"{name}_locked"] = evolve(one, text=f"[postgres mysql] {one.text} {{lock}}")
     return declared
+
+
+@cache
+def _read_tables() -> Mapping[str, Table]:
+    text = (Path(__file__).parent / "migrations" / "0001_baseline.sql").read_text("utf-8")
+    return {name: _read_table(body) for name, body in _TABLE.findall(text)}
+
+
+def _read_table(body: str) -> Table:
+    columns = {name: (quoted, _PARAMETER_TYPES.get(kind, "bytes")) for quoted, name, kind in _COLUMN.findall(body)}
+    names, name = _PRIMARY_KEY.findall(body)[-1]
+    return Table(columns, names.replace('"', "").split(", ") if names else [name])
+
+
+def _derive(verb: str, name: str, parameters: Sequence[str], wanted: str) -> Declaration:
+    """Return a plain statement on one table, whose parameters are columns.
+
+    Args:
+        verb: `insert`; `add`, which keeps a row with the same primary key, and `put`, which replaces it; `update`, of the row with the
+            primary key; `delete` and `select`, of all rows with these values.
+        name: the table or view.
+        parameters: the columns whose values are given.
+        wanted: the columns that are selected.
+    """
+    table = _read_tables().get(name, Table())
+    columns = {one: table.columns.get(one, (one, "")) for one in parameters}
+    same = {one: f"{column} = :{one}" for one, (column, _) in columns.items()}
+    where = " AND ".join(text for one, text in same.items() if verb != "update" or one in table.key)
+    changes = ", ".join(text for one, text in same.items() if one not in table.key)
+    new = f"INSERT INTO {name} ({', '.join(column for column, _ in columns.values())})\nVALUES (:{', :'.join(columns)})"
+    replaced = ", ".join(
+        f"{column} = excluded.{column}" for one, (column, _) in columns.items() if one not in table.key
+    )
+    conflict = f"ON CONFLICT ({', '.join(table.columns[one][0] for one in table.key)}) DO"
+    text = {
+        "insert": new,
+        "add": f"{new}\n{conflict} NOTHING",
+        "put": f"{new}\n{conflict} UPDATE SET {replaced}",
+        "update": f"UPDATE {name} SET {changes} WHERE {where}",  # noqa: S608  # our own names, here and below
+        "delete": f"DELETE FROM {name} WHERE {where}",  # noqa: S608
+        "select": f"SELECT {wanted} FROM {name} WHERE {where}",  # noqa: S608
+    }[verb]
+    return Declaration({one: kind for one, (_, kind) in columns.items()}, text)
 
 
 def _parse_parameters(signature: str) -> dict[str, str]:

@@ -25,17 +25,13 @@ WHERE session = :session
   AND "key" NOT IN (SELECT "key" FROM (SELECT "key" FROM saved_views WHERE session = :session
                                        ORDER BY saved_at DESC, frontier DESC, "key" LIMIT :kept) AS saved_last)
 
--- views_stale(pk, views_from) --
+-- views_stale(pk, views_from): update sessions --
 -- Set a version; views that were built before it are not saved from now on.
-UPDATE sessions SET views_from = :views_from WHERE pk = :pk
 
--- compactions_stale(pk, compactions_from) --
+-- compactions_stale(pk, compactions_from): update sessions --
 -- Set a version; compactions that are based on an earlier one get the status "dead" when they are recorded.
-UPDATE sessions SET compactions_from = :compactions_from WHERE pk = :pk
 
--- views_delete(session) --
--- Delete all views of a session.
-DELETE FROM saved_views WHERE session = :session
+-- views_delete(session): delete saved_views --
 
 -- compaction_next(pk) --
 -- Return the id of a session's next compaction, and the version that `compactions_stale` sets.
@@ -46,19 +42,13 @@ FROM sessions WHERE pk = :pk
 -- Return the range of a view's live compaction, and the session's version when it was recorded.
 SELECT first_seq, last_seq, laid_at FROM compactions WHERE session = :session AND view_key = :view_key AND status = 'live'
 
--- compaction_insert(session, id, status text, view_key, laid_at, first_seq, last_seq, kind text, tokens, source_tokens, total, model, created_at, through, prompt_tokens, completion_tokens, error, report, text) --
--- Insert a compaction.
-INSERT INTO compactions (session, id, status, view_key, laid_at, first_seq, last_seq, kind, tokens, source_tokens, total,
-                         model, created_at, through, prompt_tokens, completion_tokens, error, report, text)
-VALUES (:session, :id, :status, :view_key, :laid_at, :first_seq, :last_seq, :kind, :tokens, :source_tokens, :total, :model, :created_at, :through, :prompt_tokens, :completion_tokens, :error, :report, :text)
+-- compaction_insert(session, id, status, view_key, laid_at, first_seq, last_seq, kind, tokens, source_tokens, total, model, created_at, through, prompt_tokens, completion_tokens, error, report, text): insert compactions --
 
 -- compaction_supersede(session, view_key) --
 -- Mark a view's live compaction as superseded by a new one.
 UPDATE compactions SET status = 'superseded' WHERE session = :session AND view_key = :view_key AND status = 'live'
 
--- compaction_get(session, id) --
--- Return a compaction.
-SELECT * FROM compaction_rows WHERE session = :session AND id = :id
+-- compaction_get(session, id): select * from compaction_rows --
 
 -- compaction_drop(session, id) --
 -- Mark a compaction as dropped, so that it is not used any more.
@@ -107,6 +97,4 @@ WHERE session = :session AND status = 'failed'
   AND id <= (SELECT id FROM (SELECT id FROM compactions WHERE session = :session AND status = 'failed'
              ORDER BY id DESC LIMIT 1 OFFSET :kept) AS last_to_go)
 
--- compactions_delete(session) --
--- Delete the compactions of a session.
-DELETE FROM compactions WHERE session = :session
+-- compactions_delete(session): delete compactions --

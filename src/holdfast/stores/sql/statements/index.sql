@@ -14,14 +14,7 @@
 [sqlite] (:first_name IS NULL OR (CAST(d.name AS BLOB) >= :first_name AND CAST(d.name AS BLOB) < :end_name))
 [postgres mysql] (:first_name IS NULL OR (d.name >= :first_name AND d.name < :end_name))
 
--- index_space_get(tenant, kind, name) --
--- Return a space of an index, and its totals in each channel.
-SELECT number, talk_documents, talk_length, tool_documents, tool_length FROM index_spaces
-WHERE tenant = :tenant AND kind = :kind AND name = :name
-
--- index_space_get_lock(tenant, kind, name) --
--- Lock a space, so that its writers take turns.
-[postgres mysql] SELECT 1 FROM index_spaces WHERE tenant = :tenant AND kind = :kind AND name = :name {lock}
+-- index_space_get(tenant, kind, name): select number, talk_documents, talk_length, tool_documents, tool_length from index_spaces locked --
 
 -- index_space_new(tenant, kind, name) --
 -- Insert an empty space. Two that are inserted at the same time conflict.
@@ -35,13 +28,10 @@ SET talk_documents = talk_documents + :more_talk_documents, talk_length = talk_l
     tool_documents = tool_documents + :more_tool_documents, tool_length = tool_length + :more_tool_length
 WHERE number = :number
 
--- index_space_rename(number, kind, name) --
+-- index_space_rename(number, kind, name): update index_spaces --
 -- Rename a space that is going to be deleted, so that it is not found any more.
-UPDATE index_spaces SET kind = :kind, name = :name WHERE number = :number
 
--- index_space_delete(number) --
--- Delete a space that has no sources.
-DELETE FROM index_spaces WHERE number = :number
+-- index_space_delete(number): delete index_spaces --
 
 -- index_spaces(tenant, kind bytes, limit) --
 -- Return spaces of a tenant, of one kind or of all.
@@ -52,10 +42,8 @@ WHERE tenant = :tenant AND (:kind IS NULL OR kind = :kind) ORDER BY kind, name L
 -- Lock several spaces.
 [postgres mysql] SELECT 1 FROM index_spaces WHERE tenant = :tenant AND (:kind IS NULL OR kind = :kind) ORDER BY kind, name LIMIT :limit {lock}
 
--- index_source_get(space, id) --
+-- index_source_get(space, id): select number, identity, version, next_seq, talk, tool, epoch, complete, documents from index_sources --
 -- Return the progress of a source in a space.
-SELECT number, identity, version, next_seq, talk, tool, epoch, complete, documents FROM index_sources
-WHERE space = :space AND id = :id
 
 -- index_source_new(space, id, identity) --
 -- Insert a source without documents.
@@ -68,9 +56,7 @@ UPDATE index_sources
 SET version = :version, next_seq = :next_seq, talk = :talk, tool = :tool, epoch = :epoch, complete = :complete, documents = documents + :more_documents
 WHERE number = :number
 
--- index_source_delete(number) --
--- Delete a source that has no documents.
-DELETE FROM index_sources WHERE number = :number
+-- index_source_delete(number): delete index_sources --
 
 -- index_sources_named(space, ids names) --
 -- Return numbers and document counts of the sources of a space with these ids, in hexadecimal.
@@ -257,18 +243,16 @@ SELECT {candidate}
 [mysql]      {then} index_sources AS s {use_key} ON s.number = d.source
 ORDER BY d.id
 
--- index_models(tenant) --
+-- index_models(tenant): select number, name, dimensions from index_models --
 -- Return the models of a tenant's vectors. The model without a name is that of documents without a vector.
-SELECT number, name, dimensions FROM index_models WHERE tenant = :tenant
 
 -- index_models_lock(tenant) --
 -- Lock models, so that none is deleted while documents get vectors of it.
 [postgres] SELECT 1 FROM index_models WHERE tenant = :tenant FOR KEY SHARE
 [mysql] SELECT 1 FROM index_models WHERE tenant = :tenant LOCK IN SHARE MODE
 
--- index_model_new(tenant, name, dimensions) --
+-- index_model_new(tenant, name, dimensions): insert index_models --
 -- Insert a model. Two that are inserted at the same time conflict.
-INSERT INTO index_models (tenant, name, dimensions) VALUES (:tenant, :name, :dimensions)
 
 -- index_model_delete(number) --
 -- Delete a model that no document has any more.
@@ -298,10 +282,7 @@ WHERE d.model = :model AND d.space BETWEEN :first_space AND :last_space AND p.ki
 [sqlite postgres] UPDATE index_documents SET model = :model WHERE id IN :ids
 [mysql] UPDATE EACH :ids AS wanted {then} index_documents AS d {use_key} ON d.id = wanted.value SET d.model = :model
 
--- index_vector_put(id, mark, data) --
--- Insert or replace the vector of a document.
-INSERT INTO index_vectors (id, mark, data) VALUES (:id, :mark, :data)
-ON CONFLICT (id) DO UPDATE SET mark = excluded.mark, data = excluded.data
+-- index_vector_put(id, mark, data): put index_vectors --
 
 -- index_vectors_delete(ids ints) --
 -- Delete the vectors of documents.
@@ -337,19 +318,7 @@ FROM index_documents AS d {use index_documents_model} {then} index_vectors AS v 
 WHERE d.model = :model AND d.space = :space AND d.channel = :channel AND {filters}
 ORDER BY near DESC, d.id DESC LIMIT :limit
 
--- index_note_get(tenant, name) --
--- Return a tenant's note of a name.
-SELECT data FROM index_notes WHERE tenant = :tenant AND name = :name
-
--- index_note_put(tenant, name, data) --
--- Replace a note.
-INSERT INTO index_notes (tenant, name, data) VALUES (:tenant, :name, :data)
-ON CONFLICT (tenant, name) DO UPDATE SET data = excluded.data
-
--- index_note_new(tenant, name, data) --
--- Insert a note, unless there is one.
-INSERT INTO index_notes (tenant, name, data) VALUES (:tenant, :name, :data)
-ON CONFLICT (tenant, name) DO NOTHING
-
--- index_note_delete(tenant, name) --
-DELETE FROM index_notes WHERE tenant = :tenant AND name = :name
+-- index_note_get(tenant, name): select data from index_notes --
+-- index_note_put(tenant, name, data): put index_notes --
+-- index_note_new(tenant, name, data): add index_notes --
+-- index_note_delete(tenant, name): delete index_notes --

@@ -1,10 +1,7 @@
 -- The log: entries, idempotency keys and model calls.
 
--- entry_insert(session int, seq int, turn_id int, unit_back int, timestamp int, tokens int, total int, kind int, digest bytes, agent bytes, importance float, pinned int, metadata bytes, payload bytes, mark int, alias int, retired_by int, erased int) --
+-- entry_insert(session, seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned, metadata, payload, mark, alias, retired_by, erased): insert entries --
 -- Insert an entry. An imported one may be retired or erased.
-INSERT INTO entries (session, seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned,
-                     retired_by, erased, metadata, payload, mark, alias)
-VALUES (:session, :seq, :turn_id, :unit_back, :timestamp, :tokens, :total, :kind, :digest, :agent, :importance, :pinned, :retired_by, :erased, :metadata, :payload, :mark, :alias)
 
 -- entry_annotate(session, seq, pinned, importance, metadata) --
 -- Set pin, importance and metadata of a live entry.
@@ -176,23 +173,10 @@ WHERE session = :session AND seq < :before AND retired_by IS NULL AND kind <> 4 
 SELECT digest FROM entries {use entries_live}
 WHERE session = :session AND seq < :before AND retired_by IS NULL AND kind < 3 ORDER BY seq DESC LIMIT 1
 
--- idempotency_get(session, key) --
--- Return the result of the write with an idempotency key.
-SELECT fingerprint, version, first_seq, entries FROM idempotency WHERE session = :session AND "key" = :key
-
--- idempotency_put(session int, key bytes, fingerprint bytes, version int, first_seq int, entries int) --
--- Record an idempotency key and the result of its write.
-INSERT INTO idempotency (session, "key", fingerprint, version, first_seq, entries) VALUES (:session, :key, :fingerprint, :version, :first_seq, :entries)
-
--- idempotency_delete(session) --
--- Delete the idempotency keys of a session.
-DELETE FROM idempotency WHERE session = :session
-
--- call_insert(session int, timestamp int, model bytes, prompt_tokens int, completion_tokens int, cached_tokens int, turn_id int, through int, view_key bytes, hash bytes, build bytes) --
--- Insert a model call.
-INSERT INTO model_calls (session, timestamp, model, prompt_tokens, completion_tokens, cached_tokens, turn_id, through,
-                         view_key, hash, build)
-VALUES (:session, :timestamp, :model, :prompt_tokens, :completion_tokens, :cached_tokens, :turn_id, :through, :view_key, :hash, :build)
+-- idempotency_get(session, key): select fingerprint, version, first_seq, entries from idempotency --
+-- idempotency_put(session, key, fingerprint, version, first_seq, entries): insert idempotency --
+-- idempotency_delete(session): delete idempotency --
+-- call_insert(session, timestamp, model, prompt_tokens, completion_tokens, cached_tokens, turn_id, through, view_key, hash, build): insert model_calls --
 
 -- calls_newest(session, limit) --
 -- Return a session's model calls, newest first.
@@ -209,6 +193,4 @@ FROM model_calls WHERE session = :session AND turn_id >= :start AND turn_id < :s
 SELECT model, timestamp, prompt_tokens, completion_tokens, cached_tokens, turn_id, through, view_key, hash, build
 FROM model_calls WHERE session = :session AND turn_id >= :start AND turn_id < :stop ORDER BY turn_id, pk LIMIT :limit
 
--- calls_delete(session) --
--- Delete the model calls of a session.
-DELETE FROM model_calls WHERE session = :session
+-- calls_delete(session): delete model_calls --

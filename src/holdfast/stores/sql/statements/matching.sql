@@ -78,13 +78,11 @@ SELECT s.id, s.identity, s.updated_at, s.digest, s.last_seq, s.digest, NULL
 [postgres] FROM (SELECT * FROM sessions WHERE digest || tenant || user_id = :digest || :tenant || :user_id ORDER BY updated_at DESC OFFSET 0) AS s
 [postgres] WHERE {live_session} LIMIT :limit
 
--- origin_insert(session, first, source, source_first) --
+-- origin_insert(session, first, source, source_first): insert entry_origins --
 -- Record the origin of a session's entries, up to the next range.
-INSERT INTO entry_origins (session, first, source, source_first) VALUES (:session, :first, :source, :source_first)
 
--- origin_delete(session, first) --
+-- origin_delete(session, first): delete entry_origins --
 -- Delete the range of a session that begins at an entry.
-DELETE FROM entry_origins WHERE session = :session AND first = :first
 
 -- origins_named(tenant, user_id, ids names) --
 -- Return the origins of some sessions of a user, by a JSON array of ids in hexadecimal.
@@ -100,6 +98,4 @@ WHERE s.tenant = :tenant AND s.user_id = :user_id AND s.withdrawn = '' AND o.ses
       (SELECT session FROM entry_origins WHERE source = :source)
 ORDER BY s.pk, o.first
 
--- origins_delete(session) --
--- Delete the origins of a session.
-DELETE FROM entry_origins WHERE session = :session
+-- origins_delete(session): delete entry_origins --

@@ -10,13 +10,8 @@ SELECT sha256 FROM media WHERE session = :session AND sha256 IN
 SELECT sha256, data FROM media WHERE session = :session AND sha256 IN
       :sha256s
 
--- media_put(session, sha256, size, data) --
--- Insert a content that the session did not have.
-INSERT INTO media (session, sha256, size, data) VALUES (:session, :sha256, :size, :data)
-
--- media_use(session, seq, sha256) --
--- Record that an entry refers to a content.
-INSERT INTO media_uses (session, seq, sha256) VALUES (:session, :seq, :sha256)
+-- media_put(session, sha256, size, data): insert media --
+-- media_use(session, seq, sha256): insert media_uses --
 
 -- media_copy(target int, session int, stop int) --
 -- Copy the contents to which entries before a `seq` refer to another session.
@@ -29,23 +24,13 @@ SELECT :target, sha256, size, data FROM media WHERE session = :session AND sha25
 INSERT INTO media_uses (session, seq, sha256)
 SELECT :target, seq, sha256 FROM media_uses WHERE session = :session AND seq < :stop
 
--- media_of(session, seq) --
--- Return the contents that an entry refers to.
-SELECT sha256 FROM media_uses WHERE session = :session AND seq = :seq
-
--- media_uses_drop(session, seq) --
--- Delete an entry's references to contents.
-DELETE FROM media_uses WHERE session = :session AND seq = :seq
+-- media_of(session, seq): select sha256 from media_uses --
+-- media_uses_drop(session, seq): delete media_uses --
 
 -- media_drop_unused(session, sha256) --
 -- Delete a content that no entry refers to any more.
 DELETE FROM media WHERE session = :session AND sha256 = :sha256
   AND NOT EXISTS (SELECT 1 FROM media_uses WHERE session = :session AND sha256 = :sha256)
 
--- media_uses_delete(session) --
--- Delete all references to contents in a session.
-DELETE FROM media_uses WHERE session = :session
-
--- media_delete(session) --
--- Delete the contents of a session.
-DELETE FROM media WHERE session = :session
+-- media_uses_delete(session): delete media_uses --
+-- media_delete(session): delete media --

@@ -42,9 +42,8 @@ SET version = :version, updated_at = :accessed_at, status = :status, messages = 
     claim_holder = :claim_holder, claim_until = :claim_until, claim_wanted = :claim_wanted
 WHERE pk = :pk
 
--- session_claim(pk, claim_holder, claim_until, claim_wanted) --
+-- session_claim(pk, claim_holder, claim_until, claim_wanted): update sessions --
 -- Set who holds a session's open turn, for a write that changes nothing else of the session.
-UPDATE sessions SET claim_holder = :claim_holder, claim_until = :claim_until, claim_wanted = :claim_wanted WHERE pk = :pk
 
 -- claim_want(pk, claim_holder) --
 -- Record that another caller wants the holder of a turn to stop.
@@ -57,9 +56,8 @@ SET version = :version, updated_at = :accessed_at, agent = :agent, ttl = :ttl, a
     expires_at = :accessed_at + nullif(:ttl, 0)
 WHERE pk = :pk
 
--- session_touch(pk, version, total, bytes) --
+-- session_touch(pk, version, total, bytes): update sessions --
 -- Update a session after a change of one of its entries.
-UPDATE sessions SET version = :version, total = :total, bytes = :bytes WHERE pk = :pk
 
 -- session_used(pk, accessed_at int) --
 -- Record the use of a session without a write.
@@ -100,19 +98,9 @@ SELECT (SELECT count(*) FROM compactions WHERE session = :session), (SELECT coun
        (SELECT count(*) FROM media WHERE session = :session),
        (SELECT CAST(coalesce(sum(size), 0) AS {int}) FROM media WHERE session = :session)
 
--- session_delete(pk) --
--- Delete a session's row. The statements `*_delete(session)` below delete what belongs to it.
-DELETE FROM sessions WHERE pk = :pk
-
--- profile_put(session int, system_messages bytes, state bytes, metadata bytes) --
--- Set the large fields of a session.
-INSERT INTO profiles (session, system_messages, state, metadata) VALUES (:session, :system_messages, :state, :metadata)
-ON CONFLICT (session) DO UPDATE
-SET system_messages = excluded.system_messages, state = excluded.state, metadata = excluded.metadata
-
--- profile_delete(session) --
--- Delete the large fields of a session.
-DELETE FROM profiles WHERE session = :session
+-- session_delete(pk): delete sessions --
+-- profile_put(session, system_messages, state, metadata): put profiles --
+-- profile_delete(session): delete profiles --
 
 -- listed(agent bytes, status text, now int, idle_since int) --
 -- Used by other statements: the condition for sessions of a list, which are named `w` there.

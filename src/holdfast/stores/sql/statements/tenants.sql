@@ -9,19 +9,10 @@ SELECT tenant FROM (
     UNION ALL SELECT * FROM (SELECT tenant FROM due WHERE tenant > :after ORDER BY tenant LIMIT 1) AS unfinished
 ) AS found ORDER BY tenant LIMIT 1
 
--- ending_insert(tenant, id, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error) --
+-- ending_insert(tenant, id, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error): insert endings --
 -- Insert an end that hooks must be notified of.
-INSERT INTO endings (tenant, id, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error)
-VALUES (:tenant, :id, :user_id, :session_id, :identity, :withdrawn, :reason, :ended_at, :due_at, :attempts, :hooks, :error)
 
--- ending_get(tenant, id) --
--- Return a recorded end.
-SELECT id, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error
-FROM endings WHERE tenant = :tenant AND id = :id
-
--- ending_get_lock(tenant, id) --
--- Lock an end, so that no other transaction records an outcome of it.
-[postgres mysql] SELECT 1 FROM endings WHERE tenant = :tenant AND id = :id {lock}
+-- ending_get(tenant, id): select id, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error from endings locked --
 
 -- endings_due(tenant, due, limit) --
 -- Return recorded ends that are due, in the order of their due time.
@@ -33,28 +24,17 @@ FROM endings WHERE tenant = :tenant AND due_at <= :due ORDER BY due_at, ended_at
 SELECT id, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error
 FROM endings WHERE tenant = :tenant AND user_id = :user_id AND id > :after ORDER BY id LIMIT :limit
 
--- ending_put(tenant, id, due_at, attempts, hooks, error) --
--- Record the outcome of notifying a hook of an end.
-UPDATE endings SET due_at = :due_at, attempts = :attempts, hooks = :hooks, error = :error WHERE tenant = :tenant AND id = :id
-
--- ending_delete(tenant, id) --
--- Delete an end that all hooks have been notified of.
-DELETE FROM endings WHERE tenant = :tenant AND id = :id
-
--- key_get(tenant, id) --
--- Return an API key.
-SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
-FROM api_keys WHERE tenant = :tenant AND id = :id
+-- ending_put(tenant, id, due_at, attempts, hooks, error): update endings --
+-- ending_delete(tenant, id): delete endings --
+-- key_get(tenant, id): select id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget from api_keys --
 
 -- keys_after(tenant, after, limit, opens bytes) --
 -- Return API keys in the order of their ids, after a given one: all, or those that give access to one tenant.
 SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
 FROM api_keys WHERE tenant = :tenant AND id > :after AND (:opens IS NULL OR opens = :opens) ORDER BY id LIMIT :limit
 
--- key_insert(tenant, id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget) --
+-- key_insert(tenant, id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget): insert api_keys --
 -- Insert an API key. Two with the same id, and two with the same hash, conflict.
-INSERT INTO api_keys (tenant, id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget)
-VALUES (:tenant, :id, :hash, :name, :opens, :user_id, :role, :created_at, :expires_at, :revoked_at, :used_at, :rate, :max_body, :session_mode, :budget)
 
 -- key_revoke(tenant, id, revoked_at) --
 -- Revoke an API key.
@@ -64,11 +44,7 @@ UPDATE api_keys SET revoked_at = :revoked_at WHERE tenant = :tenant AND id = :id
 -- Record the time of an API key's last use.
 UPDATE api_keys SET used_at = :used_at WHERE tenant = :tenant AND id = :id AND (used_at IS NULL OR used_at < :used_at)
 
--- deletion_insert(tenant, deleted_at, id, kind, user_hash, session_hash, key_id, counts) --
--- Insert a deletion into the journal, unless it is there.
-INSERT INTO deletions (tenant, deleted_at, id, kind, user_hash, session_hash, key_id, counts)
-VALUES (:tenant, :deleted_at, :id, :kind, :user_hash, :session_hash, :key_id, :counts)
-ON CONFLICT (tenant, deleted_at, id) DO NOTHING
+-- deletion_insert(tenant, deleted_at, id, kind, user_hash, session_hash, key_id, counts): add deletions --
 
 -- deletions_before(tenant, deleted_at, id, limit, hash bytes) --
 -- Return the deletions before one of them, the newest first: all, or those of a user or session.
@@ -82,9 +58,7 @@ ORDER BY deleted_at DESC, id DESC LIMIT :limit
 SELECT deleted_at, id FROM deletions WHERE tenant = :tenant AND kind = :kind
 ORDER BY deleted_at DESC, id DESC LIMIT :limit OFFSET :kept
 
--- deletion_delete(tenant, deleted_at, id) --
--- Delete a deletion from the journal.
-DELETE FROM deletions WHERE tenant = :tenant AND deleted_at = :deleted_at AND id = :id
+-- deletion_delete(tenant, deleted_at, id): delete deletions --
 
 -- lease_put(tenant, name, holder, expires_at, now) --
 -- Take a lease that no holder has any more, or renew it.
@@ -96,13 +70,8 @@ INSERT INTO leases (tenant, name, holder, expires_at) VALUES (:tenant, :name, :h
 [mysql] holder = IF(holder = VALUES(holder) OR expires_at <= :now, VALUES(holder), holder),
 [mysql] expires_at = IF(holder = VALUES(holder), VALUES(expires_at), expires_at)
 
--- lease_get(tenant, name) --
--- Return the holder of a lease, and its expiry.
-SELECT holder, expires_at FROM leases WHERE tenant = :tenant AND name = :name
-
--- lease_delete(tenant, name, holder) --
--- Release a lease of its holder.
-DELETE FROM leases WHERE tenant = :tenant AND name = :name AND holder = :holder
+-- lease_get(tenant, name): select holder, expires_at from leases --
+-- lease_delete(tenant, name, holder): delete leases --
 
 -- leases_clean(tenant, now) --
 -- Delete leases that have expired.
@@ -120,22 +89,12 @@ DELETE FROM leases WHERE tenant = :tenant AND name = :name AND holder = :holder
 [postgres] DELETE FROM writes WHERE id IN
 [postgres]   (SELECT id FROM writes WHERE id < :before ORDER BY id LIMIT :limit FOR UPDATE SKIP LOCKED)
 
--- learned_get(tenant, model) --
--- Return the calibration data of a model.
-SELECT data FROM learned WHERE tenant = :tenant AND model = :model
+-- learned_get(tenant, model): select data from learned locked --
 
--- learned_get_lock(tenant, model) --
--- Lock the calibration data of a model, so that no other transaction changes them.
-[postgres mysql] SELECT 1 FROM learned WHERE tenant = :tenant AND model = :model {lock}
-
--- learned_new(tenant, model, updated_at, data) --
+-- learned_new(tenant, model, updated_at, data): insert learned --
 -- Insert the calibration data of a new model. Two processes that do so at the same time do not overwrite each other.
-INSERT INTO learned (tenant, model, updated_at, data) VALUES (:tenant, :model, :updated_at, :data)
 
--- learned_put(tenant, model, updated_at, data) --
--- Replace the calibration data of a model.
-INSERT INTO learned (tenant, model, updated_at, data) VALUES (:tenant, :model, :updated_at, :data)
-ON CONFLICT (tenant, model) DO UPDATE SET updated_at = excluded.updated_at, data = excluded.data
+-- learned_put(tenant, model, updated_at, data): put learned --
 
 -- learned_trim(tenant, kept) --
 -- Delete the calibration data of all but the most recently written models.
