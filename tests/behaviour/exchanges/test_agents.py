@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from holdfast.testing import Reply
-from tests.behaviour.kit import result, user
+from holdfast.testing import Reply, ScriptedUpstream
+from tests.behaviour.kit import Speakers, assistant, bearer, result, user
 from tests.behaviour.kit.exchanges import Exchange, exchange
 
 DOWN: Final = Reply(status=503, error="down")
@@ -160,3 +160,57 @@ async def test_a_conversation_is_handed_over(x: Exchange) -> None:
     await x.post("/v1/sessions/s/fork", at_turn=0, id="t")
     await x.post("/v1/chat/completions", session_id="t", messages=[user("Nine")])
     await show(x)
+
+
+KEYS: Final = """
+gateway: {upstream_auth: passthrough}
+agents:
+  desk: {instruction: I am desk, sub_agents: [near, far, mixed, near_line], agent_tools: [near, far]}
+  near: {instruction: I am near, llm: same, tools: []}
+  far: {instruction: I am far, llm: other, tools: []}
+  mixed: {sequence: [near2, far2], failure_message: Not all of us may speak.}
+  near_line: {sequence: [near3, near4]}
+  near2: {instruction: I am near2}
+  far2: {instruction: I am far2, llm: other}
+  near3: {instruction: I am near3}
+  near4: {instruction: I am near4, llm: same}
+"""
+DESK: Final[dict[str, Any]] = {
+    "desk": [over("far"), "D1", over("near"), over("mixed"), "D4", over("near_line"), call("far", request="Help."), "D6", call("near", request="Help."), "D7", "D8"],
+    "near": ["N1", "N2"], "near2": "N3", "near3": "N4", "near4": "N5",
+}  # fmt: skip
+
+
+class SameProvider:
+    """Another model at the address of the first one."""
+
+    requests: tuple[Any, ...] = ()
+
+    def __init__(self, first: ScriptedUpstream) -> None:
+        self.first = first
+
+    async def __aenter__(self) -> Self:
+        self.url = self.first.url
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+PROVIDER: Final = ScriptedUpstream(Speakers(DESK))
+
+
+@exchange(
+    (),
+    KEYS,
+    upstream=PROVIDER,
+    models={"same": (SameProvider(PROVIDER), {}), "other": (lambda: ScriptedUpstream(["Never."]), {})},
+)
+async def test_the_clients_own_key_goes_to_its_provider_only(x: Exchange) -> None:
+    """Not to an agent of another one: not by a transfer, a call, a workflow, or because it answered last."""
+    for text in ("far", "near", "desk: mixed", "line", "call far", "call near"):
+        asked = {"model": "desk", "messages": [user(text)]}
+        await x.post("/v1/chat/completions", bearer("sk-own"), session_id=text[:4], **asked)
+    await x.post("/v1/sessions", bearer("sk-own"), id="s", agent="desk")
+    spoken = [user("Hello?"), {**assistant("I was here."), "agent": "far"}]
+    await x.post("/v1/sessions/s/messages", bearer("sk-own"), messages=spoken)
+    await x.post("/v1/chat/completions", bearer("sk-own"), session_id="s", model="desk", messages=[user("So?")])

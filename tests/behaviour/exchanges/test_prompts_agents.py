@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.testing import Reply
 from tests.behaviour.kit import Speakers
 from tests.behaviour.kit.exchanges import Exchange, exchange
-from tests.behaviour.kit.prompts import prompt, say
+from tests.behaviour.kit.prompts import prompt, say, talk
 
 NESTED = """
 agents:
@@ -57,3 +57,14 @@ async def test_what_each_agent_sees(x: Exchange) -> None:
         x.note(row["id"], [rebuilt["call"]["agent"], rebuilt["exact"]])
     await x.get("/v1/sessions/s/explain", agent="verdict", seq=1)
     await x.get("/v1/sessions/s/explain", agent="other", q="KX-7731", limit=3)
+
+
+@exchange(Speakers(LINES), NESTED)
+async def test_what_agents_see_of_parts_and_calls_of_others(x: Exchange) -> None:
+    await talk(x, "s", "relayed")
+    for agent in ("verdict", "doubt", "clerk"):
+        await prompt(x, "s", agent=agent, strategy="none")
+        await prompt(x, "s", agent=agent, strategy="summary_buffer", budget=350, threshold=0.5, target=0.2)
+    await prompt(x, "s", agent="other", strategy="digest", budget=300, dialect="anthropic")
+    await x.rows("/v1/search", "text", "role", q="pier parcel", agent="plan")
+    await x.get("/v1/sessions/s/explain", agent="verdict", q="pier 7")

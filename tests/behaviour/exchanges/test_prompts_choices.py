@@ -32,6 +32,9 @@ async def test_scorers_and_own_strategies(x: Exchange) -> None:
         await x.rows(f"/v1/sessions/{agent}/messages", "seq", "importance")
         await prompt(x, agent)
         await prompt(x, agent, at_turn=5)
+        await x.get(f"/v1/sessions/{agent}/calls/6.0", log_limit=9)
+        await x.post(f"/v1/sessions/{agent}/rewind", at_turn=3)
+        await x.get(f"/v1/sessions/{agent}/calls/5.0", log_limit=20)
 
 
 @exchange()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tests.behaviour.kit import user
 from tests.behaviour.kit.exchanges import Exchange, exchange
-from tests.behaviour.kit.prompts import prompt, recalled, say, talk
+from tests.behaviour.kit.prompts import TALKS, prompt, recalled, say, talk
 
 TTL = "sessions: {ttl: 0}"
 QUESTIONS = (
@@ -60,3 +61,39 @@ async def test_recall_of_other_sessions(x: Exchange) -> None:
     await say(x, "ada", "What must I not eat?", user="ada")
     await x.get("/v1/sessions/n27/calls/0")
     await prompt(x, "n27", at_turn=0)
+
+
+AHEAD = (
+    "We meet tomorrow at nine.", "The day after tomorrow is free.", "The exam is next Tuesday.", "Ferry in two weeks.", "The lease ends next month.", "Paint the hull in 3 months.", "Rent is due on the 20th.",
+    "The 31st is the party.", "Am 2. kommt der Lotse.", "Nächste Woche ist Markt.", "Le train part lundi prochain.", "La boda es el viernes que viene.", "明天去码头。", "下周三开会。", "两个月后交货。", "25号付款。", "来週は休み。", "Back in an hour, or in 2 hours.", "The fair was on May 3.", "New sails next year.", "The 99th try.",
+)  # fmt: skip
+LONG = "The keel lay on the beach. " * 80
+WORDS = f"{LONG}They flew over the sky-blue Straße with KX-7731 and McKenzie's CRIES; tiedUp 東京の港で泳ぐ and Ελλάδα, cafés, женщины {'x' * 90} 12. {LONG}"
+
+
+@exchange((), TTL)
+async def test_times_that_searches_name(x: Exchange) -> None:
+    """Past ones in questions, future ones in messages; and what is marked in long messages."""
+    for phrase in (TALKS / "times.txt").read_text(encoding="utf-8").splitlines():
+        found = (await x.served.http.get("/v1/search", params={"q": f"what did I say {phrase}"})).json()
+        x.note(phrase, [found["range"], found["notes"]])
+    await x.served.rest.given("s", *(user(f"Plan: {text}") for text in AHEAD))
+    await x.served.rest.given("t", user(WORDS))
+    x.served.clock.now += 100 * 86_400_000
+    for day in ("2023-11-15", "16 November", "21 November", "27 November", "1 December 2023", "20 November", "2024-02-12", "30 November", "2 December", "22 November", "25 November", "2024-01-14", "24 November", "3 May", "2024"):  # fmt: skip
+        await x.rows("/v1/search", "snippet", q=f"Which plan was for {day}?", session_id="s", limit=3)
+    for words in (
+        "fly cry",
+        "KX7731",
+        "kenzie mckenzie",
+        "strasse",
+        "東京",
+        "泳ぐ",
+        "Ελλάδα",
+        "cafe",
+        "женщина",
+        "tie up",
+        "12 beach",
+        "keel",
+    ):
+        await x.rows("/v1/search", "snippet", "highlights", q=words, session_id="t")

@@ -89,3 +89,13 @@ async def test_cleared_results(x: Exchange) -> None:
         await prompt(x, "s", **{**few, **options})
     await prompt(x, "s", strategy="token_window", budget=700, clear_tool_results={"keep": 1, "clear_at_least": 10})
     await prompt(x, "s", strategy="token_window", budget=700, clear_tool_results=True)
+
+
+@exchange()
+async def test_what_digests_keep_of_results(x: Exchange) -> None:
+    """Rows, tables, listings and nested objects; values that a later result repeats, changes or resolves."""
+    await talk(x, "s", "results")
+    for options in ({"budget": 600}, {"budget": 1100}, {"budget": 1700, "target": 0.6}):
+        await prompt(x, "s", strategy="digest", recall="off", facts=False, **options)
+    await prompt(x, "s", strategy="digest", budget=1100)
+    await prompt(x, "s", strategy="salience", budget=900)

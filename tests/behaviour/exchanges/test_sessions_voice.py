@@ -11,10 +11,16 @@ AGENTS = """agents:
   kim: {greeting: "Hello {step?}", silence_message: "Still {step} there?"}
   lee: {}"""
 S = "/v1/sessions/s"
+PICTURE = {"type": "image_url", "image_url": {"url": "https://kelp.example/p.png"}}
 LOOK = calls(("c1", "look", {}), ("c2", "look", {}), text="Let me look.")
 REPLY = [user("Where?"), LOOK, result("c1", "rocks"), result("c2", "-"), assistant("It is on the rocks, my friend.")]
 SOON = [*REPLY, user("And?"), {"role": "note", "origin": 1}, user("So?")]
 OPEN = [user("Where?"), assistant("Well."), user("So?"), LOOK, result("c2", "-")]
+PARTS = [
+    user("Where?"),
+    assistant([{"type": "text", "text": "It is "}, PICTURE, {"type": "text", "text": "on the rocks."}, PICTURE]),
+]
+MUTE = [user("Where?"), LOOK, result("c2", "-"), calls(("c3", "look", {})), calls(("c4", "look", {}), text="More?")]
 CJK = [user("Where?"), assistant("在岩石上 and sand")]
 HEARD: list[tuple[list[Any], dict[str, Any]]] = [
     (REPLY, {}),
@@ -32,6 +38,8 @@ HEARD: list[tuple[list[Any], dict[str, Any]]] = [
     *((REPLY, {"chars": 20, "turn_id": turn, "timestamp": 77}) for turn in (0, 1)),
     *((SOON, more) for more in ({"chars": 18, "return_session": True}, {"chars": 3}, {"turn_id": 0, "chars": 18}, {})),
     *((OPEN, more) for more in ({}, {"chars": 3}, {"chars": 0}, {"turn_id": 0})),
+    *((PARTS, {"chars": number}) for number in (0, 3, 6, 9, 19)),
+    *((MUTE, {"chars": number}) for number in (0, 5, 12, 13, 15, 30)),
     *((CJK, {"ms": number}) for number in (1, 100, 300, 500)),
     ([user("Where?")], {}),
     ([], {}),
