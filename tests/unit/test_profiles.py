@@ -11,8 +11,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from holdfast.context.prefix_diff import PrefixTracker
 from holdfast.domain.profiles import PROFILES, Profile, ProfileName, find_profile
-from holdfast.models import decode_request, encode_request
+from holdfast.models import ModelRequest, decode_request, encode_request
 from tests.providers.providers import find_fault
 
 Json = dict[str, Any]
@@ -128,6 +129,26 @@ def test_a_longer_conversation_begins_like_the_shorter_one(profile: Profile, mes
     assume(cut)
     short, long = (_strip(encode(profile, part, tools=True)) for part in (messages[:cut], messages))
     assert short[:-1] == long[: len(short) - 1]
+
+
+@every_profile
+@given(messages=histories(), cuts=st.lists(st.integers(1, 40), max_size=3), stays=st.integers(0, 40), data=st.data())
+def test_a_prompt_that_grows_is_sent_like_a_whole_one(
+    profile: Profile, messages: list[Json], cuts: list[int], stays: int, data: st.DataObject
+) -> None:
+    """What was encoded for an earlier prompt is used again only if it would be the same now."""
+    tracker, tools = PrefixTracker(), list[Json]()
+    given, changed = decode_request({"messages": messages}).messages, data.draw(st.integers(0, len(messages) - 1))
+    prompts = [given[:cut] for cut in sorted(cuts)] + [given, (*given[:changed], *given[changed + 1 :]), given]
+    for prompt in map(tuple, prompts):
+        tracker.advance(prompt, min(stays, len(prompt)))
+        tools = data.draw(st.sampled_from([tools, [], [{"type": "function", "function": {"name": "find"}}]]))
+        request = ModelRequest(prompt, {"model": MODELS.get(profile.name, "m"), "tools": tools})
+        whole = encode_request(request, profile)
+        assert (
+            msgspec.json.decode(msgspec.json.encode(encode_request(request._replace(tracker=tracker), profile)))
+            == whole
+        )
 
 
 def _strip(sent: Mapping[str, Any]) -> list[str]:

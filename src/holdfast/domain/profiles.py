@@ -86,6 +86,12 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     max_media_bytes: int | None = None
     """Bytes of all media together as they are sent, in base64."""
 
+    @property
+    def before_the_end(self) -> Profile:
+        """The same without the rules for the end of a prompt: its last role, and signed calls in the current round."""
+        required = self.required - {"thought_signature"}
+        return msgspec.structs.replace(self, ends_with_user=False, required=required)
+
 
 REPLY_FIELDS: Final = frozenset(
     {

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from holdfast.context.prefix_diff import PrefixTracker
 from holdfast.domain.messages import Message
 from holdfast.domain.profiles import Profile
 
@@ -63,6 +64,8 @@ class ModelRequest(NamedTuple):
     """All other fields of the Chat Completions request, such as `model` and `tools`."""
     profile: Profile | None = None
     """Rules of the upstream, with those learned from its refusals. None: the rules that its client knows."""
+    tracker: PrefixTracker | None = None
+    """Keeps what was encoded for the view's last prompt."""
 
 
 @asynccontextmanager

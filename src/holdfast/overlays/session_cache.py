@@ -496,7 +496,7 @@ class TenantCache:
         for view in cached.views.values():
             if view.steps != view.folded.steps:
                 view.steps, view.size, moved = view.folded.steps, VIEW_BYTES + view.folded.estimate_bytes(), True
-            views += view.size
+            views += view.size + view.folded.prefix_tracker.size
         if moved:
             self._drop_unused(cached)
         entries = (ENTRY_BYTES + UNIT_BYTES * len(cached.views)) * (len(cached.held) + len(cached.kept))

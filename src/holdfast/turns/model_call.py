@@ -166,7 +166,7 @@ async def _build_request(turn: Turn) -> ModelRequest:
     left_out = _OF_CACHE if profile.cache_key is False else ()
     body = {name: value for name, value in body.items() if name not in ("messages", *left_out)}
     messages = await to_sendable(turn.engine, turn.request.ref, llm, turn.working_set)
-    request = ModelRequest(messages, body, profile)
+    request = ModelRequest(messages, body, profile, turn.working_set.view.prefix_tracker)
     return address_model(request, llm, turn.working_set, turn_id=turn.session.tail.turn_id, now=turn.engine.clock)
 
 

@@ -266,7 +266,8 @@ async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingS
     """Return the messages of a prompt, ready to send, with the media that the model accepts."""
     as_chat = llm.dialect == "openai"
     many = len(built.messages) > INLINE_MESSAGES
-    if as_chat and await run_cpu(are_plain, built.messages, long=many):
+    tracker = built.view.prefix_tracker
+    if as_chat and await run_cpu(tracker.are_plain, built.messages, are_plain, long=many):
         return built.messages
     limits = engine.roster.find_profile(llm, engine.clock())
     prepared = await prepare_for_model(engine.store, ref, built, limits, as_chat=as_chat)

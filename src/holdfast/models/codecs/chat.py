@@ -6,7 +6,8 @@ calls without numbers or ids, the deprecated `function_call`, content in parts, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.context.fitting import fit_messages
@@ -34,13 +35,25 @@ def encode_request(request: ModelRequest, profile: Profile | None = None) -> Jso
         request: The request.
         profile: What the upstream accepts. None: all that Chat Completions allow.
     """
-    declared = {_get_name(tool) for tool in request.fields.get("tools") or ()}
-    fitted = fit_messages(request.messages, profile, request.fields.get("model"), declared)
-    body: Json = {**request.fields, "messages": to_chat_messages([message for message, _ in fitted])}
-    if profile is not None and profile.declares and not declared:
-        called = dict.fromkeys(
-            call.name for message, _ in fitted for call in message.tool_calls if call.type != "custom"
-        )
+    declared = frozenset(_get_name(tool) for tool in request.fields.get("tools") or ())
+    model = request.fields.get("model")
+    called: dict[str, None] = {}
+
+    def convert(messages: Sequence[Message], *, is_end: bool = True) -> list[Json]:
+        rules = profile if is_end or profile is None else profile.before_the_end
+        fitted = [message for message, _ in fit_messages(messages, rules, model, declared)]
+        called.update((call.name, None) for one in fitted for call in one.tool_calls if call.type != "custom")
+        return to_chat_messages(fitted)
+
+    declares = profile is not None and profile.declares and not declared
+    messages: Any = None
+    if request.tracker is not None and not declares and not (profile is not None and profile.distinct_ids):
+        with suppress(
+            TypeError, ValueError, RecursionError
+        ):  # what is not JSON is explained when the whole body is encoded
+            messages = request.tracker.encode(request.messages, (profile, model, declared), convert)
+    body: Json = {**request.fields, "messages": convert(request.messages) if messages is None else messages}
+    if declares:
         body["tools"] = [_declare(name) for name in called]
     return body
 
