@@ -326,7 +326,6 @@ class Holdfast(Sessions):
             guard=self.guard,
             transcripts=find_transcripts(self.hooks),
             indexes=self._indexes,
-            clock=self.clock,
         )
         return add_steps(store, steps)
 

@@ -261,8 +261,6 @@ INDEX_MARGIN: Final = 600_000
 """Milliseconds by which the clocks of servers may differ. A backfill starts that much earlier than the end of the last one."""
 INDEX_WHOLE_WALK: Final = 7 * 86_400_000
 """Milliseconds between two full backfills, which look at all sessions and at everything that is indexed."""
-INDEX_DEPARTED_WALK: Final = 3_600_000
-"""Milliseconds between two full backfills, if a process without this index has erased or deleted something since the last backfill."""
 EMBEDDED_AT_ONCE: Final = 64
 """Texts that are embedded in one round."""
 EMBEDDING_TRIES: Final = 3

@@ -124,6 +124,7 @@ async def bench(store: str = MEMORY, index: str = MEMORY, **settings: Any) -> As
         there = await open_index(index, tenant=TENANT)
         try:
             made = Bench(opened, there, **settings)
+            await made.service.register(there)
             yield made
             await made.service.close()
         finally:

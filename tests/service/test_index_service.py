@@ -134,14 +134,13 @@ async def test_writes_succeed_without_the_index_and_are_indexed_later() -> None:
         await one.check([ADA, other])
 
 
-async def test_next_walk_removes_a_user_deleted_without_the_index() -> None:
+async def test_next_walk_removes_a_session_deleted_without_the_index() -> None:
     async with bench() as one:
         index = count_calls(one)
         await one.make(ADA, "tea")
         await one.service.settled()
         index.away = True
-        await one.elsewhere.remove(ADA)
-        await one.service.forget_user("ada")
+        await one.here.remove(ADA)
         index.away = False
         assert await one.find("ada", "tea") == [("s", 0)]
         await one.service.walk()
@@ -189,7 +188,7 @@ async def test_session_deleted_during_an_update_is_not_indexed() -> None:
         async def delete_after_read(*args: Any, **more: Any) -> Any:
             page = await entries(*args, **more)
             await one.elsewhere.remove(ADA)
-            await one.another().drop_if_gone(ADA)
+            await one.another().apply_removals()
             return page
 
         one.elsewhere.entries = delete_after_read  # type: ignore[method-assign]

@@ -115,8 +115,6 @@ async def remove_user(engine: Engine, user_id: str) -> Receipt:
     shared = await engine.store.drop_state(user_id)
     records = await engine.store.drop_records(UserRef(user_id))
     memories = await engine.store.drop_memories(Owner("user", user_id))
-    if engine.index is not None:
-        await engine.index.forget_user(user_id)
     await engine.memories.handle_forgotten_owner(Owner("user", user_id))
     memories += len(await engine.memories.forget_user_sources(user_id))
     transcripts = find_transcripts(engine.hooks)

@@ -14,7 +14,6 @@ from functools import partial
 from holdfast.engine.redacting_store import RedactingStore
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.indexes.tenants import Indexes
-from holdfast.indexes.tombstones import UnindexedStore
 from holdfast.media.store import MediaReferringStore
 from holdfast.secrets import Guard
 from holdfast.stores.base import Store
@@ -27,15 +26,13 @@ def write_steps(
     guard: Guard | None,
     transcripts: Transcripts | None,
     indexes: Indexes | None,
-    clock: Callable[[], int],
 ) -> list[WriteStep]:
     """Return the steps that every write passes, in order. The first step is the one next to the database.
 
     Args:
         guard: masks or refuses secrets; None: secrets are stored unchanged.
         transcripts: writes the transcripts of sessions; None: there are none.
-        indexes: the search index. None: this process has no index, and only records deletions for the indexes of other processes.
-        clock: returns milliseconds since the epoch.
+        indexes: the search index; None: this process has no index.
     """
     steps: list[WriteStep] = [
         # The data of images, audio and files is detached from messages, and stored once per session by its hash.
@@ -47,8 +44,9 @@ def write_steps(
     if transcripts is not None:
         # Transcripts are updated in the background. A file is deleted before content is erased.
         steps.append(transcripts.follow)
-    # New messages are indexed in the background; erased ones are removed from the index before the write returns.
-    steps.append(partial(UnindexedStore, clock=clock) if indexes is None else indexes.follow)
+    if indexes is not None:
+        # New messages are indexed in the background; erased ones are removed from the index before the write returns.
+        steps.append(indexes.follow)
     return steps
 
 

@@ -27,8 +27,7 @@ from holdfast.errors import HoldfastError, SessionNotFound, StoreCorrupt
 from holdfast.indexes.memories import bring_stored_up_to_date, bring_up_to_date
 from holdfast.indexes.records import RecordFeeder, iterate_record_owners, to_record_owner
 from holdfast.indexes.sources import Feeder, to_session_space
-from holdfast.indexes.tombstones import RemovalMarks
-from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN, INDEX_WHOLE_WALK
+from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.recall.base import Index, Progress, Space
 from holdfast.stores.base import Store
 from holdfast.stores.walk import iterate_owners, iterate_session_pages
@@ -96,7 +95,6 @@ class Walker:
         feeder: indexes sessions.
         clock: returns the current time, in milliseconds since the epoch.
         records: indexes searchable records.
-        removals: shows if processes with another index have removed data.
     """
 
     def __init__(
@@ -107,14 +105,12 @@ class Walker:
         clock: Callable[[], int],
         *,
         records: RecordFeeder,
-        removals: RemovalMarks,
     ) -> None:
         self._store = store
         self._index = index
         self._feeder = feeder
         self._records = records
         self._clock = clock
-        self._removals = removals
 
     async def read_notes(self) -> WalkNotes:
         """Read the times of the last backfills from the index."""
@@ -133,7 +129,7 @@ class Walker:
                 `RestingCheck`.
         """
         known, now, should_continue = await self.read_notes(), self._clock(), should_continue or always_continue
-        whole = whole or await self._is_full_walk_due(known, now)
+        whole = whole or known.walked is None or known.whole is None or now - known.whole >= INDEX_WHOLE_WALK
         until = None if whole else (known.walked or 0) - INDEX_MARGIN
         behind = entries = dropped = 0
         async for ref in self._iter_outdated(until, should_continue):
@@ -153,19 +149,6 @@ class Walker:
         walks = WalkNotes(walked=now, whole=now if whole else known.whole)
         await self._index.keep_note(NOTE, _encode(walks))
         return WalkResult(behind, entries, dropped, whole)
-
-    async def _is_full_walk_due(self, known: WalkNotes, now: int) -> bool:
-        """Return True if a full backfill is due.
-
-        It is due a week after the last full one. If another process may have removed data since then, it is due an hour after the
-        last full one.
-        """
-        if known.walked is None or known.whole is None:
-            return True
-        since = now - known.whole
-        if since >= INDEX_DEPARTED_WALK and await self._removals.has_removal_since(known.whole):
-            return True
-        return since >= INDEX_WHOLE_WALK
 
     async def _iter_outdated(
         self, until: int | None, should_continue: Callable[[], Awaitable[bool]]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Self, TypeVar
 
+from holdfast.domain.memory import MemoryDelta, Owner
 from holdfast.domain.record import ChangedRecords, PutRecord, RecordChange, RecordOwner
 from holdfast.domain.session import Ending, Entry, NewEntry, Receipt, Session, SessionRef
 from holdfast.indexes.service import IndexService
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
+from holdfast.stores.memories import OwnedMemories
 from holdfast.stores.sessions import NewSession
 from holdfast.stores.wrapper import StoreWrapper
 
+T = TypeVar("T")
 ServiceOf = Callable[[Store], IndexService]
 """Function that returns the index service of a store's tenant."""
 
@@ -21,7 +24,7 @@ class IndexedStore(StoreWrapper):
     """A store that reports each write to the index of its tenant.
 
     Added data is reported after the write. Removed data is deleted from the index before the method returns, if the index answers
-    in time.
+    in time; the store has recorded the removal, so it is not lost.
 
     Args:
         inner: the store that is wrapped.
@@ -45,29 +48,42 @@ class IndexedStore(StoreWrapper):
         if (write.entries or write.retire_from is not None) and not appended.replayed:
             self._index.record_write(appended.session, entries=len(appended.entries), cut=write.retire_from)
         if appended.records is not None:
-            await self._handle_records(ref, write.records, appended.records.unsearchable)
+            await self._handle_records(ref, write.records, appended.records)
         return appended
 
     async def _handle_records(
-        self, owner: RecordOwner, changes: Sequence[RecordChange], gone: Collection[int] = ()
+        self, owner: RecordOwner, changes: Sequence[RecordChange], changed: ChangedRecords
     ) -> None:
         """Have the searchable records of a write indexed, and delete the documents of records that are not searchable any more."""
         if any(isinstance(change, PutRecord) and change.text is not None for change in changes):
             self._index.records.schedule(owner)
-        if gone:
-            await self._index.erase_records(owner, gone)
+        if changed.unsearchable:
+            await self._index.apply_removals()
 
     async def change_records(
         self, owner: RecordOwner, changes: Sequence[RecordChange], *, timestamp: int, identity: str | None = None
     ) -> ChangedRecords:
         changed = await self.inner.change_records(owner, changes, timestamp=timestamp, identity=identity)
-        await self._handle_records(owner, changes, changed.unsearchable)
+        await self._handle_records(owner, changes, changed)
         return changed
 
     async def drop_records(self, owner: RecordOwner, *, identity: str | None = None) -> int:
-        dropped = await self.inner.drop_records(owner, identity=identity)
-        await self._index.erase_records(owner)
-        return dropped
+        return await self._remove(self.inner.drop_records(owner, identity=identity))
+
+    async def change_memories(
+        self, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
+    ) -> OwnedMemories:
+        change = self.inner.change_memories(owner, delta, timestamp=timestamp, expect=expect)
+        return await (self._remove(change) if delta.forget else change)
+
+    async def drop_memories(self, owner: Owner) -> int:
+        return await self._remove(self.inner.drop_memories(owner))
+
+    async def _remove(self, removal: Awaitable[T]) -> T:
+        """Run a removal, and apply it to the index."""
+        result = await removal
+        await self._index.apply_removals()
+        return result
 
     def note_append(self, ref: SessionRef, write: Append, appended: Appended) -> None:
         super().note_append(ref, write, appended)
@@ -77,40 +93,25 @@ class IndexedStore(StoreWrapper):
             self._index.records.schedule(ref)
 
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
-        async with self._index.mark_change(new.ref, new.identity):
-            installed = await self.inner.replace(new, entries, **more)
+        installed = await self.inner.replace(new, entries, **more)
         self._index.record_write(installed.session, entries=len(entries), cut=0)
-        await self._index.erase_records(new.ref, ())
+        if new.past is not None or not more.get("fresh"):
+            await self._index.apply_removals()
         return installed
 
     async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
-        async with self._index.mark_change(new.ref, new.identity):
-            forked = await self.inner.fork(new, source, stop, pins=pins)
+        forked = await self.inner.fork(new, source, stop, pins=pins)
         if forked is not None:
             self._index.record_write(forked, entries=forked.tail.next_seq, cut=0)
         return forked
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        async with self._index.mark_change(ref) as change:
-            entry = await self.inner.erase(ref, seq, tokens=tokens)
-        await self._index.erase_entry(ref, seq, change)
-        return entry
+        return await self._remove(self.inner.erase(ref, seq, tokens=tokens))
 
     async def remove(self, ref: SessionRef, **expected: int | None) -> Receipt | None:
-        async with self._index.mark_change(ref):
-            removed = await self.inner.remove(ref, **expected)
-        await self._index.drop_if_gone(ref)
-        return removed
+        return await self._remove(self.inner.remove(ref, **expected))
 
     async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
-        """End a session.
-
-        If the ended session is no longer available to its user (withdrawn), its documents are deleted from the index too.
-        """
-        if not ending.withdrawn:
-            return await self.inner.end(ending, idle_since=idle_since)
-        ref = SessionRef(ending.user_id, ending.session_id)
-        async with self._index.mark_change(ref):
-            did = await self.inner.end(ending, idle_since=idle_since)
-        await self._index.drop_if_gone(ref)
-        return did
+        """End a session. If it is no longer available to its user (withdrawn), its documents are deleted from the index too."""
+        end = self.inner.end(ending, idle_since=idle_since)
+        return await (self._remove(end) if ending.withdrawn else end)

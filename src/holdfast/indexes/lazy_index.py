@@ -8,27 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from holdfast.errors import HoldfastError, StoreClosed, StoreError, StoreUnavailable
 from holdfast.errors.environment import is_index_damaged
-from holdfast.recall.base import (
-    Batch,
-    Candidate,
-    Candidates,
-    Index,
-    IndexStatus,
-    Lookup,
-    Pending,
-    Progress,
-    Similar,
-    Source,
-    Space,
-    Vectored,
-)
+from holdfast.recall.base import Index
 
 
 class IndexFile:
@@ -201,17 +188,26 @@ async def discard_damaged(index: Index, error: StoreError) -> bool:
     return is_index_damaged(error) and isinstance(index, LazyIndex) and await index.discard()
 
 
-class LazyIndex(Index):
-    """The index of one tenant, which is opened when a method needs it."""
+async def _do_nothing(_: Index) -> None:
+    """Do nothing with an index that was opened."""
+
+
+class LazyIndex:
+    """The index of one tenant (`Index`), which is opened when a method needs it.
+
+    Attributes:
+        on_opened: called with the tenant's index each time that it was opened, before it is used.
+    """
 
     def __init__(self, opening: IndexOpener, tenant: str) -> None:
         self._opening = opening
         self.tenant = tenant
+        self.on_opened: Callable[[Index], Awaitable[None]] = _do_nothing
         self._of: Index | None = None
         self._index: Index | None = None
 
     def for_tenant(self, tenant: str) -> Index:
-        return LazyIndex(self._opening, tenant)
+        return cast(Index, LazyIndex(self._opening, tenant))
 
     async def discard(self) -> bool:
         """Delete the file of the damaged index, which contains the data of all tenants.
@@ -227,71 +223,19 @@ class LazyIndex(Index):
     async def _get_index(self) -> Index:
         index = await self._opening.get_index(self.tenant)
         if self._index is None or self._of is not index:
-            self._of, self._index = index, index.for_tenant(self.tenant)
+            handle = index.for_tenant(self.tenant)
+            await self.on_opened(handle)
+            self._of, self._index = index, handle
+            return handle
         return self._index
 
-    async def progress(self, space: Space, source_id: str) -> Progress | None:
-        return await (await self._get_index()).progress(space, source_id)
+    def __getattr__(self, name: str) -> Any:
+        """Return a method of the index, which opens the index first."""
 
-    async def write(self, space: Space, batch: Batch) -> bool:
-        return await (await self._get_index()).write(space, batch)
+        async def call(*args: Any, **more: Any) -> Any:
+            return await getattr(await self._get_index(), name)(*args, **more)
 
-    async def list_digests(
-        self, space: Space, source_id: str, *, start: int = 0, limit: int = 1000
-    ) -> Sequence[tuple[int, bytes]]:
-        return await (await self._get_index()).list_digests(space, source_id, start=start, limit=limit)
-
-    async def drop(self, space: Space, source_id: str, *, identity: str | None = None) -> int:
-        return await (await self._get_index()).drop(space, source_id, identity=identity)
-
-    async def drop_space(self, space: Space) -> int:
-        return await (await self._get_index()).drop_space(space)
-
-    async def clear(self) -> None:
-        await (await self._get_index()).clear()
-
-    async def sources(
-        self,
-        *,
-        space: Space | None = None,
-        after: tuple[Space, str] | None = None,
-        limit: int = 100,
-        incomplete: bool = False,
-    ) -> Sequence[tuple[Space, str, Progress]]:
-        return await (await self._get_index()).sources(space=space, after=after, limit=limit, incomplete=incomplete)
-
-    async def lookup(self, lookup: Lookup) -> Candidates:
-        return await (await self._get_index()).lookup(lookup)
-
-    async def at(self, space: Space, source_id: str, seqs: Sequence[int]) -> Sequence[Candidate]:
-        return await (await self._get_index()).at(space, source_id, seqs)
-
-    async def near(self, lookup: Lookup, places: Sequence[tuple[int, int]]) -> Sequence[Candidate]:
-        return await (await self._get_index()).near(lookup, places)
-
-    async def pending(self, model: str, *, space: Space | None = None, limit: int = 100) -> Sequence[Pending]:
-        return await (await self._get_index()).pending(model, space=space, limit=limit)
-
-    async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
-        return await (await self._get_index()).put_vectors(space, source, model, vectors)
-
-    async def vectors(self, model: str, digests: Sequence[bytes], *, space: Space) -> Mapping[bytes, bytes]:
-        return await (await self._get_index()).vectors(model, digests, space=space)
-
-    async def similar(self, lookup: Lookup, model: str, vector: bytes) -> Sequence[Similar]:
-        return await (await self._get_index()).similar(lookup, model, vector)
-
-    async def drop_vectors(self, *, keep: str | None = None) -> int:
-        return await (await self._get_index()).drop_vectors(keep=keep)
-
-    async def note(self, name: str) -> bytes | None:
-        return await (await self._get_index()).note(name)
-
-    async def keep_note(self, name: str, data: bytes | None, *, new: bool = False) -> None:
-        await (await self._get_index()).keep_note(name, data, new=new)
-
-    async def status(self, space: Space | None = None) -> IndexStatus:
-        return await (await self._get_index()).status(space)
+        return call
 
     async def close(self) -> None:
         """Do nothing, because other handles still use the index."""

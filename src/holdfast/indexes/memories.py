@@ -7,7 +7,7 @@ A memory has a number, which identifies it among the owner's memories.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from holdfast.domain.memory import Memory, Owner
@@ -34,7 +34,6 @@ async def bring_up_to_date(
     store: MemoryStore,
     owner: Owner,
     *,
-    gone: Collection[int] = (),
     rebuild_epoch: int | None = None,
     compare: bool = False,
 ) -> int:
@@ -46,8 +45,6 @@ async def bring_up_to_date(
         index: the tenant's index.
         store: the store of memories.
         owner: the owner of the memories.
-        gone: numbers of memories that were just deleted. If no other memories were deleted, the index need not be searched for
-            deleted ones.
         rebuild_epoch: the number of a rebuild: memories that this rebuild has not analysed yet are analysed again. None: no
             rebuild.
         compare: True: check every memory, even if the index seems to be up to date.
@@ -59,7 +56,7 @@ async def bring_up_to_date(
     for _ in range(_TRIES):
         known = await index.progress(space, SOURCE.id)
         update = _OwnerUpdate(index, store, owner, known, rebuild_epoch, compare=compare)
-        if await update.run(gone):
+        if await update.run():
             return update.version
     raise Conflict("the memories of an owner are being indexed elsewhere all the time: try again")
 
@@ -109,20 +106,20 @@ class _OwnerUpdate:
         """The version up to which the owner's memories are indexed; 0: the owner never had memories."""
         return self._known.version if self._known else 0
 
-    async def run(self, gone: Collection[int]) -> bool:
+    async def run(self) -> bool:
         known = self._known
         page = await self._store.memories(self._owner, since=self._since, limit=_PAGE)
         if known is not None and self._since is not None and page.version == known.version:
             return True
         if known is None and not page.version:
             return True
-        lost = None if page.has_more else await self._find_lost(page, gone)
+        lost = None if page.has_more else await self._find_lost(page)
         if lost is None or len(lost) > _DIGEST_PAGE:
-            return await self._write_in_steps(page, gone)
+            return await self._write_in_steps(page)
         # A single write: among concurrent writers, one always succeeds.
         number = max([self._next_number, *(one.number + 1 for one in page.memories)])
         documents, drop = _split_findable(page.memories)
-        drop = sorted({*drop, *lost, *gone} - {one.seq for one in documents})
+        drop = sorted({*drop, *lost} - {one.seq for one in documents})
         progress = _make_progress(page.version, number, page.total, self._epoch)
         return await self._write(Batch(source=SOURCE, progress=progress, put=documents, drop=drop, expect=self._known))
 
@@ -131,43 +128,36 @@ class _OwnerUpdate:
         """The number that follows the highest number of an indexed memory; 0 if all memories are checked."""
         return self._known.next_seq if self._known is not None and self._since is not None else 0
 
-    def _compute_expected_total(self, new: int, gone: Collection[int]) -> int | None:
-        """Return how many memories the owner has if all deletions were reported; None if that is not known.
+    def _compute_expected_total(self, new: int) -> int | None:
+        """Return how many memories the owner has if none was deleted; None if that is not known.
 
         Args:
             new: how many memories are new.
-            gone: numbers of the memories that were reported as deleted.
         """
         if self._known is None or self._since is None:
             return None
-        return self._known.tool + new - len(set(gone))
+        return self._known.tool + new
 
-    async def _find_lost(self, page: OwnedMemories, gone: Collection[int]) -> list[int]:
-        """Return the numbers of indexed memories that were deleted without a report.
+    async def _find_lost(self, page: OwnedMemories) -> list[int]:
+        """Return the numbers of indexed memories that were deleted.
 
         Args:
             page: all changed memories.
-            gone: numbers of the memories that were reported as deleted.
         """
         new = sum(one.number >= self._next_number for one in page.memories)
-        return (
-            []
-            if self._compute_expected_total(new, gone) == page.total
-            else [number async for number in self._iter_lost()]
-        )
+        return [] if self._compute_expected_total(new) == page.total else [number async for number in self._iter_lost()]
 
-    async def _write_in_steps(self, page: OwnedMemories, gone: Collection[int]) -> bool:
+    async def _write_in_steps(self, page: OwnedMemories) -> bool:
         """Write changes in several batches.
 
         Meanwhile the source is marked as incomplete, so that another process starts over after a crash.
 
         Args:
             page: the first page of the changed memories.
-            gone: numbers of the memories that were reported as deleted.
         """
         version, total, before, number, new = page.version, page.total, self._next_number, self._next_number, 0
-        known_there = self._compute_expected_total(0, gone)
-        if not await self._mark_incomplete(gone):
+        known_there = self._compute_expected_total(0)
+        if not await self._mark_incomplete():
             return False
         while True:
             new += sum(one.number >= before for one in page.memories)
@@ -183,12 +173,10 @@ class _OwnerUpdate:
             return False
         return await self._write_progress(_make_progress(version, number, total, self._epoch))
 
-    async def _mark_incomplete(self, gone: Collection[int]) -> bool:
+    async def _mark_incomplete(self) -> bool:
         known = self._known
         base = known or Progress(identity=SOURCE.identity, version=-1)
-        return await self._write_progress(
-            _make_progress(-1, base.next_seq, base.tool, base.epoch), drop=sorted(set(gone))
-        )
+        return await self._write_progress(_make_progress(-1, base.next_seq, base.tool, base.epoch))
 
     async def _write_memories(self, memories: Sequence[Memory], number: int) -> bool:
         assert self._known is not None  # set by the preceding write

@@ -5,13 +5,13 @@ document. The progress of a source is the version and the number up to which the
 only what was written since. Owners without searchable records are not in the index.
 
 Every hit is read from the store again. So deleted, expired and changed records are never found, even if the index still has them.
-Documents of deleted records are deleted at once if the deletion is reported; a full backfill finds the others.
+The store records deletions for the index (`holdfast.indexes.removals`); a full backfill finds the documents of expired records.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -35,6 +35,7 @@ _TRIES: Final = 8
 _START: Final = (0, 0)
 """The version and number before those of all records."""
 _FIRST_PAUSE: Final = 0.5
+_NO_DIGEST: Final = b""
 
 
 def to_record_source(owner: RecordOwner) -> tuple[Space, str]:
@@ -77,14 +78,11 @@ class RecordFeeder:
         self._clock = clock
         self._locks: WeakValueDictionary[RecordOwner, asyncio.Lock] = WeakValueDictionary()
 
-    async def update_source(
-        self, owner: RecordOwner, *, gone: Collection[int] = (), epoch: int = 0, compare: bool = False
-    ) -> int:
+    async def update_source(self, owner: RecordOwner, *, epoch: int = 0, compare: bool = False) -> int:
         """Bring the documents of an owner's records up to date, and return the number of records that were analysed.
 
         Args:
             owner: the owner.
-            gone: numbers of records that are not searchable any more.
             epoch: the number of a rebuild: records that this rebuild has not analysed yet are analysed again. 0: no rebuild.
             compare: True: also delete documents whose record was deleted without a report, and index changed texts again.
 
@@ -92,14 +90,32 @@ class RecordFeeder:
             Conflict: other processes keep writing to the owner's documents.
         """
         update = _SourceUpdate(self, owner, epoch)
-        drop: Collection[int] = gone
-        more = True
-        while more:
-            more = await self.run_step(owner, partial(update.index_page, drop))
-            drop = ()
+        while await self.run_step(owner, update.index_page):
+            pass
         if compare:
             await update.compare()
         return update.number
+
+    async def remove(self, owner: RecordOwner, numbers: Sequence[int] | None) -> None:
+        """Delete the documents of records that are not searchable any more.
+
+        Args:
+            owner: the owner.
+            numbers: numbers of the records; None: all documents of the owner are compared with the store.
+
+        Raises:
+            Conflict: other processes keep writing to the owner's documents.
+        """
+        if numbers is None:
+            await self.update_source(owner, compare=True)
+            space, source_id = to_record_source(owner)
+            if not await self._index.list_digests(space, source_id, limit=1):
+                await self._index.drop(space, source_id)
+            return
+        update = _SourceUpdate(self, owner, 0)
+        for at in range(0, len(numbers), _PAGE):
+            part = [(number, _NO_DIGEST) for number in numbers[at : at + _PAGE]]
+            await self.run_step(owner, partial(update.compare_part, part))
 
     async def run_step(self, owner: RecordOwner, step: Callable[[], Awaitable[bool | None]]) -> bool:
         """Run one step of an update, and return its result. No other step for the same owner runs in this process meanwhile.
@@ -133,12 +149,6 @@ class RecordFeeder:
         except SessionNotFound:
             return {}
         return {one.number: one for one in page.records}
-
-    async def drop_source(self, owner: RecordOwner) -> None:
-        """Delete the documents of an owner whose records were all deleted."""
-        space, source_id = to_record_source(owner)
-        if await self._index.progress(space, source_id) is not None:
-            await self._index.drop(space, source_id)
 
     async def forget_session(self, ref: SessionRef) -> None:
         """Delete the documents of a session's records if the session does not exist any more or was replaced."""
@@ -188,12 +198,8 @@ class _SourceUpdate:
         self._epoch = epoch
         self.number = 0
 
-    async def index_page(self, gone: Collection[int]) -> bool | None:
-        """Index the next records. Return True if there are more, and None if another process has written meanwhile.
-
-        Args:
-            gone: numbers of records that are not searchable any more.
-        """
+    async def index_page(self) -> bool | None:
+        """Index the next records. Return True if there are more, and None if another process has written meanwhile."""
         known = await self._index.progress(self._space, self._id)
         since = _START if known is None or known.epoch < self._epoch else (known.version, known.next_seq)
         page = await self._feeder.read_page(self._owner, since)
@@ -202,18 +208,16 @@ class _SourceUpdate:
                 await self._index.drop(self._space, self._id, identity=known.identity)
             return False
         if known is not None and known.identity != page.identity:  # another session of the same name
-            gone = ()
             page = page if since == _START else await self._feeder.read_page(self._owner, _START)
             if page is None:
                 return None
-        return page.has_more if await self._write_page(known, page, gone) else None
+        return page.has_more if await self._write_page(known, page) else None
 
-    async def _write_page(self, known: Progress | None, page: SearchablePage, gone: Collection[int]) -> bool:
+    async def _write_page(self, known: Progress | None, page: SearchablePage) -> bool:
         """Write the documents of a page. Return False if another process has written meanwhile."""
         same = known is not None and known.identity == page.identity
         epoch = max(self._epoch, known.epoch if known else 0)
-        drop = sorted(set(gone)) if known else []
-        if not page.records and not drop and (known is None or (same and known.complete and known.epoch == epoch)):
+        if not page.records and (known is None or (same and known.complete and known.epoch == epoch)):
             return True
         documents = await self._feeder.make_documents(page.records)
         self.number += len(documents)
@@ -229,17 +233,16 @@ class _SourceUpdate:
                 epoch=epoch,
                 complete=at == len(documents) and not page.has_more,
             )
-            if not await self._write(known, progress, part, drop):
+            if not await self._write(known, progress, part):
                 return False
-            known, drop = progress, []
+            known = progress
         return True
 
     async def _write(
-        self, known: Progress | None, progress: Progress, put: Sequence[Document], drop: Sequence[int]
+        self, known: Progress | None, progress: Progress, put: Sequence[Document], drop: Sequence[int] = ()
     ) -> bool:
         source = Source(self._id, progress.identity)
-        gone = sorted(set(drop) - {one.seq for one in put})
-        batch = Batch(source=source, progress=progress, put=put, drop=gone, expect=known)
+        batch = Batch(source=source, progress=progress, put=put, drop=drop, expect=known)
         return await self._index.write(self._space, batch)
 
     async def compare(self) -> None:
@@ -248,12 +251,12 @@ class _SourceUpdate:
         while True:
             page = await self._index.list_digests(self._space, self._id, start=start, limit=_DIGEST_PAGE)
             for at in range(0, len(page), _PAGE):
-                await self._feeder.run_step(self._owner, partial(self._compare_part, page[at : at + _PAGE]))
+                await self._feeder.run_step(self._owner, partial(self.compare_part, page[at : at + _PAGE]))
             if len(page) < _DIGEST_PAGE:
                 return
             start = page[-1][0] + 1
 
-    async def _compare_part(self, digests: Sequence[tuple[int, bytes]]) -> bool | None:
+    async def compare_part(self, digests: Sequence[tuple[int, bytes]]) -> bool | None:
         """Delete the documents of records that do not exist any more, and index changed texts. The result is as in `index_page`."""
         known = await self._index.progress(self._space, self._id)
         if known is None:
@@ -284,18 +287,17 @@ class RecordQueue:
         self._feeder = feeder
         self._indexed = indexed
         self._failed = failed
-        self._waiting: dict[RecordOwner, set[int]] = {}
-        self._compared: set[RecordOwner] = set()
+        self._waiting: dict[RecordOwner, bool] = {}
+        """The queued owners, and True for each whose documents are all compared."""
         self._task: asyncio.Task[None] | None = None
         self._working = asyncio.Lock()
         self._closed = False
 
-    def schedule(self, owner: RecordOwner, gone: Collection[int] = (), *, compare: bool = False) -> None:
+    def schedule(self, owner: RecordOwner, *, compare: bool = False) -> None:
         """Queue an owner whose searchable records have changed. If the queue is full, a later search or backfill finds the changes.
 
         Args:
             owner: the owner.
-            gone: numbers of records that are not searchable any more.
             compare: True: compare all documents of the owner with the store.
         """
         if self._closed or (isinstance(owner, SessionRef) and owner.withdrawn):
@@ -303,9 +305,7 @@ class RecordQueue:
         if len(self._waiting) >= INDEX_WAITING and owner not in self._waiting:
             self._failed("waiting", None)
             return
-        self._waiting.setdefault(owner, set()).update(gone)
-        if compare:
-            self._compared.add(owner)
+        self._waiting[owner] = compare or self._waiting.get(owner, False)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="indexing records")
 
@@ -316,23 +316,19 @@ class RecordQueue:
             owner: the owner.
             seconds: maximum number of seconds to wait.
         """
-        gone = self._waiting.pop(owner, set())
+        compare = self._waiting.pop(owner, False)
         try:
             async with asyncio.timeout(seconds):
-                await self._update(owner, gone)
+                await self._update(owner, compare=compare)
         except BaseException as exc:
-            self.schedule(owner, gone)
+            self.schedule(owner, compare=compare)
             if isinstance(exc, (TimeoutError, Conflict)):
                 return False
             raise
         return True
 
-    async def _update(self, owner: RecordOwner, gone: Collection[int] = ()) -> None:
-        compare = owner in self._compared
-        number = await self._feeder.update_source(owner, gone=gone, compare=compare)
-        if compare:
-            self._compared.discard(owner)
-        if number:
+    async def _update(self, owner: RecordOwner, *, compare: bool) -> None:
+        if await self._feeder.update_source(owner, compare=compare):
             self._indexed()
 
     async def _run(self) -> None:
@@ -348,12 +344,12 @@ class RecordQueue:
         succeeded = True
         async with self._working:
             waiting, self._waiting = self._waiting, {}
-            for owner, gone in waiting.items():
+            for owner, compare in waiting.items():
                 try:
-                    await self._update(owner, gone)
+                    await self._update(owner, compare=compare)
                 except Exception as exc:  # noqa: BLE001 - the outermost handler: no write may fail because of an index
                     self._failed("indexing", exc)
-                    self._waiting.setdefault(owner, set()).update(gone)
+                    self._waiting[owner] = compare or self._waiting.get(owner, False)
                     succeeded = False
         return succeeded
 

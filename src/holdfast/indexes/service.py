@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import Final
 
 from holdfast.domain.memory import Owner
@@ -29,9 +30,9 @@ from holdfast.indexes.lazy_index import LazyIndex, discard_damaged
 from holdfast.indexes.memories import bring_up_to_date
 from holdfast.indexes.rebuild import IndexReport, LastError, ProgressCallback, Rebuilder, RebuildResult
 from holdfast.indexes.records import RecordFeeder, RecordQueue, to_record_owner
-from holdfast.indexes.sources import Feeder, PendingChange, QueuedSession, SessionQueue, SourceMarks, to_session_space
-from holdfast.indexes.throttle import Leases, Throttle
-from holdfast.indexes.tombstones import RemovalMarks
+from holdfast.indexes.removals import Removals
+from holdfast.indexes.sources import Feeder, QueuedSession, SessionQueue
+from holdfast.indexes.throttle import Leases, Throttle, read_name
 from holdfast.limits import (
     INDEX_AT_ONCE,
     INDEX_DELAY_SECONDS,
@@ -98,12 +99,13 @@ class IndexService:
         self._throttle = Throttle()
         self._feeder = Feeder(store, index, self._throttle)
         self._leases = Leases(store, index, holder, clock)
-        self._removals = RemovalMarks(store, clock, self._leases.get_name)
         self._record_feeder = RecordFeeder(store, index, self._throttle, clock)
         self.records = RecordQueue(self._record_feeder, self._wake_vectors, self._record_failure)
-        self._walker = Walker(store, index, self._feeder, clock, records=self._record_feeder, removals=self._removals)
+        self._removals = Removals(store, index, self._record_feeder, self._leases.get_name, self._enqueue_changed)
+        self._removing: asyncio.Task[None] | None = None
+        self._name: str | None = None
+        self._walker = Walker(store, index, self._feeder, clock, records=self._record_feeder)
         self._rebuilder = Rebuilder(store, index, self._feeder, self._walker)
-        self._marks = SourceMarks(store, index)
         self._vectors: EmbeddingWorker | None = None
         if embedder is not None:
             embedding = BatchEmbedder(store, index, embedder, self._recheck_source, records=self._record_feeder)
@@ -118,7 +120,6 @@ class IndexService:
         A write wakes the task only if the written session is due before that time.
         """
         self._epoch = 0
-        self._users_to_drop: set[str] = set()
         self._walking = asyncio.Lock()
         self._generation = 0
         self._first = FirstWalk(self.walk, self._has_walked, partial(self._record_failure, "walking"))
@@ -156,56 +157,37 @@ class IndexService:
             self._wake()
         return queued
 
-    @asynccontextmanager
-    async def mark_change(self, ref: SessionRef, identity: str | None = None) -> AsyncIterator[PendingChange]:
-        """Mark a session in the index while the `async with` block changes or removes the session's data.
+    def _enqueue_changed(self, ref: SessionRef) -> None:
+        self._enqueue(ref, entries=0)
 
-        If the process crashes in the block, the mark shows that the indexed session must be compared with its log.
+    async def register(self, index: Index) -> None:
+        """Let the store record from now on what is removed, for the tenant's index, which was just opened or is still in use."""
+        before, self._name = self._name, await read_name(index)
+        await self._store.register_index(self._name, now=self._clock())
+        if before not in {None, self._name}:
+            await self._store.forget_index(before)
 
-        Args:
-            ref: the session.
-            identity: the identity of the new session, if the block replaces the session by another one with the same id;
-                otherwise None.
+    async def forget_index(self) -> None:
+        """Let the store record no more removals, because the index does not outlast this process."""
+        if self._name is not None:
+            with suppress(HoldfastError):
+                await self._store.forget_index(self._name)
+
+    async def apply_removals(self) -> None:
+        """Delete from the index what was removed from the store.
+
+        If the index does not answer in time, this continues in the background.
         """
-        change = PendingChange()
+        await self._run_with_timeout(self._removals.apply())
+
+    async def check_session(self, ref: SessionRef) -> None:
+        """Delete the documents of a session that does not exist any more; compare those of another session with its log later."""
         if not ref.withdrawn and not is_child(ref):
-            await self._run_with_timeout(self._announce_change(ref, identity, change), ref)
-        try:
-            yield change
-        except BaseException:
-            self._enqueue(ref, entries=0)
-            raise
+            await self._run_with_timeout(self._removals.check_session(ref))
 
-    async def _announce_change(self, ref: SessionRef, identity: str | None, change: PendingChange) -> None:
-        await self._removals.mark()
-        if self._lasting:
-            await self._marks.mark(ref, identity, change)
-
-    async def erase_entry(self, ref: SessionRef, seq: int, change: PendingChange) -> None:
-        """Delete the document of an erased entry. If the index does not answer in time, this is done later in the background.
-
-        Args:
-            ref: the session.
-            seq: `seq` of the entry.
-            change: the value that `mark_change` returned for the `async with` block.
-        """
-        if not is_child(ref):
-            await self._run_with_timeout(self._marks.erase(ref, seq, change), ref)
-            self._enqueue(ref, entries=0)
-
-    async def drop_if_gone(self, ref: SessionRef) -> None:
-        """Delete the documents of a session that no longer exists or was replaced by another one.
-
-        If the index does not answer in time, this is done later in the background. If the session still exists, all of its
-        documents are compared with its log.
-        """
-        if not ref.withdrawn and not is_child(ref):
-            await self._run_with_timeout(self._forget(ref), ref)
-
-    async def _forget(self, ref: SessionRef) -> None:
-        if await self._marks.drop_if_gone(ref):
-            await self._recheck_source(to_session_space(ref), ref.id)
-        await self._record_feeder.forget_session(ref)
+    async def check_records(self, owner: RecordOwner, numbers: Sequence[int]) -> None:
+        """Delete the documents of those of an owner's records that are not searchable any more."""
+        await self._run_with_timeout(self._record_feeder.remove(owner, numbers))
 
     async def _recheck_source(self, space: Space, source_id: str) -> None:
         """Compare the documents of a session with its log, or those of an owner's memories with the store.
@@ -214,70 +196,35 @@ class IndexService:
         """
         if space.kind == "record":
             self.records.schedule(to_record_owner(space, source_id), compare=True)
-            return
-        if space.kind != "talk":
+        elif space.kind == "talk":
+            await self._removals.check_session(SessionRef(space.name, source_id))
+        else:
             await bring_up_to_date(self.index, self._store, Owner(space.kind, space.name), compare=True)
-            return
-        await self._marks.mark(SessionRef(space.name, source_id), None, PendingChange())
-        self._enqueue(SessionRef(space.name, source_id), entries=0)
-
-    async def erase_records(self, owner: RecordOwner, gone: Collection[int] | None = None) -> None:
-        """Delete the documents of records that are not searchable any more.
-
-        If the index does not answer in time, this is done later in the background.
-
-        Args:
-            owner: the owner.
-            gone: numbers of the records; None: the owner has no records any more.
-        """
-        if isinstance(owner, SessionRef) and owner.withdrawn:
-            return
-        work = self._record_feeder.drop_source(owner) if gone is None else self._drop_records(owner, gone)
-        if not await self._run_with_timeout(work, None):
-            self.records.schedule(owner, gone or (), compare=gone is None)
-
-    async def _drop_records(self, owner: RecordOwner, gone: Collection[int]) -> None:
-        await self._removals.mark()
-        await self._record_feeder.update_source(owner, gone=gone)
-        self._wake_vectors()
-
-    async def forget_user(self, user_id: str) -> None:
-        """Delete all documents of a user's conversations, memories and records.
-
-        If the index does not answer in time, the next backfill deletes them.
-        """
-        self._users_to_drop.add(user_id)
-        await self._run_with_timeout(self._drop_users(), None)
-
-    async def _drop_users(self) -> None:
-        """Delete the documents of users for whom `forget_user` was called. Failed deletions are repeated by the next call."""
-        if self._users_to_drop:
-            await self._removals.mark()
-        for user in tuple(self._users_to_drop):
-            for space in (Space("talk", user), Space("user", user), Space("record", user)):
-                await self.index.drop_space(space)
-            self._users_to_drop.discard(user)
 
     def _wake_vectors(self) -> None:
         if self._vectors is not None:
             self._vectors.wake()
 
-    async def _run_with_timeout(self, work: Awaitable[None], ref: SessionRef | None) -> bool:
-        """Run work on the index with a time limit. After a failure or timeout, log it and return False; no error is raised.
-
-        Args:
-            work: the work.
-            ref: the session that is queued after a failure, so that it is indexed again in the background; None: no session.
-        """
+    async def _run_with_timeout(self, work: Awaitable[None]) -> None:
+        """Run work that removes something from the index, with a time limit. After a failure, removals continue in the background."""
         try:
             async with asyncio.timeout(INDEX_WAIT_SECONDS):
                 await work
         except (HoldfastError, TimeoutError) as exc:
             self._record_failure("removing", exc)
-            if ref is not None:
-                self._enqueue(ref, entries=0)
-            return False
-        return True
+            if not self.closed and (self._removing is None or self._removing.done()):
+                self._removing = asyncio.create_task(self._keep_removing(), name="removing from the index")
+
+    async def _keep_removing(self) -> None:
+        """Try again and again to apply the recorded removals, until that succeeds."""
+        for tries in count():
+            await asyncio.sleep(min(_FIRST_PAUSE * 2 ** min(tries, 16), INDEX_PAUSE_SECONDS))
+            try:
+                await self._removals.apply()
+            except Exception as exc:  # noqa: BLE001 - the outermost handler
+                self._record_failure("removing", exc)
+            else:
+                return
 
     # -- indexing --------------------------------------------------------------
 
@@ -369,7 +316,8 @@ class IndexService:
         return True
 
     async def settled(self) -> None:
-        """Wait until all queued sessions are indexed and all documents have vectors, or until an attempt has failed."""
+        """Wait until removals are applied, queued sessions are indexed and documents have vectors, or until an attempt has failed."""
+        await self.apply_removals()
         for queued in tuple(self._queue):
             self._queue.reschedule(queued, 0.0)
             self._wake()
@@ -381,21 +329,14 @@ class IndexService:
             self._vectors.wake()
             await self._vectors.drain()
 
-    async def index_memories(self, owner: Owner, *, gone: Collection[int] = ()) -> int:
+    async def index_memories(self, owner: Owner) -> int:
         """Bring an owner's memories up to date in the index. Return the owner's version that the index now has.
-
-        Args:
-            owner: the owner of the memories: a user, an agent or an app.
-            gone: numbers of memories that were just deleted. If no other memories were deleted, the index need not be searched
-                for deleted ones.
 
         Raises:
             StoreError: the index or the store of memories cannot be used.
             Conflict: other processes keep writing to the owner's documents.
         """
-        if gone:
-            await self._removals.mark()
-        version = await bring_up_to_date(self.index, self._store, owner, gone=gone)
+        version = await bring_up_to_date(self.index, self._store, owner)
         if self._vectors is not None:
             self._vectors.wake()
         return version
@@ -441,7 +382,8 @@ class IndexService:
         async with self._walking, self._leases.hold("walk") as kept:
             if kept is None:
                 return WalkResult()
-            await self._drop_users()
+            await self.register(self.index)
+            await self._removals.apply()
             should_continue, generation = RestingCheck(kept), self._generation
             outdated = await self._rebuilder.check_outdated()
             notes = await self._rebuilder.read_notes()
@@ -583,7 +525,7 @@ class IndexService:
         self._queue.clear()
         if self._vectors is not None:
             await self._vectors.close()
-        tasks = [task for task in (self._pump, *self._tasks) if task is not None]
+        tasks = [task for task in (self._pump, self._removing, *self._tasks) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

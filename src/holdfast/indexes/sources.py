@@ -13,9 +13,8 @@ depends on what has changed in the session:
 Each write to the index contains the progress that it expects. If another process has written in the meantime, the write fails and
 the work is repeated.
 
-`SourceMarks` marks a source before its session is changed, so that a crash during the change is noticed later. `SessionQueue`
-contains the sessions to index, in the order in which they are due. A session is queued only once, no matter how often it is
-written to.
+`SessionQueue` contains the sessions to index, in the order in which they are due. A session is queued only once, no matter how often
+it is written to.
 """
 
 from __future__ import annotations
@@ -417,106 +416,6 @@ def _advance_places(part: Sequence[Document], places: Places) -> Places:
         else:
             tool = one.place + 1
     return Places(talk, tool)
-
-
-class PendingChange:
-    """A change to a session, whose source is marked in the index until the change is indexed.
-
-    Attributes:
-        before: the progress of the source before the change; None: the session is not in the index, or its source is not marked.
-        mark: the progress that marks the source; None: it is not marked.
-    """
-
-    def __init__(self) -> None:
-        self.before: Progress | None = None
-        self.mark: Progress | None = None
-
-    def compute_progress_after(self, known: Progress, session: Session) -> Progress | None:
-        """Return the progress to store after the change. Return None if there may have been other changes of the session.
-
-        Args:
-            known: the present progress of the source.
-            session: the session after the change.
-        """
-        was = self.before
-        if was is None or known != self.mark or not was.complete or session.version != was.version + 1:
-            return None
-        return msgspec.structs.replace(was, version=session.version)
-
-
-class SourceMarks:
-    """Marks sources of one tenant's index before their sessions are changed, and removes erased and deleted data from the index.
-
-    Args:
-        store: the store of sessions.
-        index: the tenant's index.
-    """
-
-    def __init__(self, store: Store, index: Index) -> None:
-        self._store = store
-        self._index = index
-
-    async def mark(self, ref: SessionRef, identity: str | None, change: PendingChange) -> None:
-        """Mark a source before its session is changed.
-
-        Args:
-            ref: the session.
-            identity: the identity of a new session with the same id that replaces the session, so that its source is created if
-                needed; or None.
-            change: receives the progress before the mark, and the mark.
-        """
-        space = to_session_space(ref)
-        for _ in range(_TRIES):
-            known = await self._index.progress(space, ref.id)
-            if known is not None:
-                progress, was = mark_progress(known), known.identity
-            elif identity is not None:
-                progress, was = Progress(identity=identity, version=INVALID, complete=False), identity
-            else:
-                return
-            if await self._index.write(space, Batch(source=Source(ref.id, was), progress=progress, expect=known)):
-                change.before, change.mark = known, progress
-                return
-
-    async def erase(self, ref: SessionRef, seq: int, change: PendingChange) -> None:
-        """Delete the document of an entry that was erased in the log.
-
-        Args:
-            ref: the session.
-            seq: `seq` of the entry.
-            change: the change that was marked before.
-        """
-        space = to_session_space(ref)
-        for _ in range(_TRIES):
-            known = await self._index.progress(space, ref.id)
-            if known is None:
-                return
-            try:
-                session = await self._store.get(ref)
-            except SessionNotFound:
-                return
-            # This progress makes running updates fail, since they may have read the entry before it was erased.
-            progress = change.compute_progress_after(known, session) or mark_progress(known)
-            batch = Batch(source=Source(ref.id, known.identity), progress=progress, drop=[seq], expect=known)
-            if await self._index.write(space, batch):
-                return
-
-    async def drop_if_gone(self, ref: SessionRef) -> bool:
-        """Delete a session from the index if the session no longer exists or was replaced by another one.
-
-        Return True if the session still exists and is in the index.
-        """
-        space = to_session_space(ref)
-        known = await self._index.progress(space, ref.id)
-        if known is None:
-            return False
-        try:
-            there = (await self._store.get(ref)).identity == known.identity
-        except SessionNotFound:
-            there = False
-        if not there:
-            await self._index.drop(space, ref.id, identity=known.identity)
-        return there
 
 
 class QueuedSession:

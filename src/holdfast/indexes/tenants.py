@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from holdfast.background import cancel_task
 from holdfast.embedders import Embedder, embedder_of
@@ -82,9 +82,10 @@ class Indexes:
         """Return the index service of a store's tenant. The service is created on first use."""
         service = self._services.get(store.tenant)
         if service is None or service.closed:
+            index = LazyIndex(self._opening, store.tenant)
             service = self._services[store.tenant] = IndexService(
                 store,
-                LazyIndex(self._opening, store.tenant),
+                cast(Index, index),
                 self._clock,
                 self._holder,
                 embedder=self.embedder,
@@ -92,6 +93,7 @@ class Indexes:
                 mode=self.settings.mode,
                 lasting=is_lasting(self.url),
             )
+            index.on_opened = service.register
         return service
 
     async def release(self, tenant: str) -> None:
@@ -141,6 +143,8 @@ class Indexes:
         task, self._task = self._task, None
         await cancel_task(task)
         await asyncio.gather(*(service.close() for service in self._services.values()))
+        if not is_lasting(self.url):
+            await asyncio.gather(*(service.forget_index() for service in self._services.values()))
         self._services.clear()
         await self._opening.close()
         if self.embedder is not None:

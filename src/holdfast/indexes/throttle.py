@@ -104,14 +104,14 @@ class Leases:
         self._named = None
 
     async def get_name(self) -> str:
-        """Return the name of the index, which is random and stored in the index.
-
-        Different indexes of one store have different names.
-        """
-        while self._named is None:
-            found = await self._index.note(NOTE)
-            if found is None:
-                await self._index.keep_note(NOTE, uuid.uuid4().hex.encode(), new=True)
-            else:
-                self._named = found.decode()
+        """Return the name of the index. Different indexes of one store have different names."""
+        if self._named is None:
+            self._named = await read_name(self._index)
         return self._named
+
+
+async def read_name(index: Index) -> str:
+    """Return the name of an index, which is random. If the index has no name yet, give it one."""
+    while (found := await index.note(NOTE)) is None:
+        await index.keep_note(NOTE, uuid.uuid4().hex.encode(), new=True)
+    return found.decode()

@@ -298,7 +298,7 @@ class _HitReader:
     async def refresh_index(self) -> None:
         """Ask the index to compare those sessions again whose log did not match the index."""
         for ref in list(self._stale)[:_MAX_STALE]:
-            await self._service.drop_if_gone(ref)
+            await self._service.check_session(ref)
 
     async def make_hits(self, reads: Sequence[_Read], position: int) -> list[SearchHit]:
         """Return the hits of a page, with snippets and neighbours.

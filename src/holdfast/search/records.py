@@ -189,7 +189,7 @@ async def _read_matches(
         if len(found) >= query.limit:
             break
     if gone and engine.index is not None:
-        engine.index.records.schedule(query.owner, gone)
+        await engine.index.check_records(query.owner, gone)
     return found[: query.limit]
 
 

@@ -261,7 +261,7 @@ def _delete_source(space: int, source: int) -> Steps[int]:
 
 
 def drop_source(tenant: str, space: Space, source_id: str, identity: str | None) -> Steps[int]:
-    """Delete a source; return the number of its documents.
+    """Delete a source, and with the last source the space; return the number of the source's documents.
 
     If `identity` is given, do nothing unless the source has this identity.
     """
@@ -269,7 +269,10 @@ def drop_source(tenant: str, space: Space, source_id: str, identity: str | None)
     known = None if row is None else (yield from read_source(row[0], source_id))
     if row is None or known is None or identity not in {None, known.progress.identity}:
         return 0
-    return (yield from _delete_source(row[0], known.number))
+    documents = yield from _delete_source(row[0], known.number)
+    if not (yield Query("index_sources_of", (row[0], 1))):
+        yield Query("index_space_delete", (row[0],))  # its name is the id of a user or owner
+    return documents
 
 
 def hide_space(tenant: str, space: Space) -> Steps[int]:
