@@ -21,6 +21,7 @@ from holdfast.context.strategies import WITHOUT_MODEL, StrategyFunction, forget_
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.session import EndReason, SessionRef
 from holdfast.engine.engine import Engine, Indexer, make_session_id
+from holdfast.engine.removal_jobs import resume_jobs
 from holdfast.engine.session_lock import QueueMode, QueueSettings
 from holdfast.engine.tenancy import Tenants
 from holdfast.engine.write_steps import add_steps, write_steps
@@ -230,6 +231,7 @@ class Holdfast(Sessions):
             raise
         self._engine = own = self._make_engine(store, artifacts)
         self._tenants = Tenants(own, self._make_tenant_engine)
+        own.resume_jobs = self._resume_jobs
         own.start()
         if self._indexes is not None and self.life.sweep:
             self._indexes.start(own.life.store, all_tenants=self.life.all_tenants)
@@ -261,6 +263,11 @@ class Holdfast(Sessions):
         if self.tool_registry.kernels is not None:
             engine.life.on_end = self.tool_registry.kernels.end_session
         return engine
+
+    async def _resume_jobs(self, tenant: str) -> None:
+        assert self._tenants is not None, "an open Holdfast has it"
+        async with self._tenants.serve_tenant(tenant) as engine:
+            await resume_jobs(engine)
 
     def _make_tenant_engine(self, tenant: str) -> Engine:
         own = self.engine

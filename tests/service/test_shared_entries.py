@@ -12,10 +12,10 @@ import pytest
 import holdfast
 from holdfast.domain.memory import MemorySource, Owner
 from holdfast.domain.session import SessionRef
+from holdfast.engine.erasure import erase_everywhere
 from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
 from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import SearchOptions
-from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.forks import fork_for_request
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.log import Append

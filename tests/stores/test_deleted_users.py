@@ -1,15 +1,21 @@
-"""Deleted users leave nothing in any store: their names are in no row, key or value."""
+"""Deleted users and erased messages leave nothing in any store or index, wherever the removal was interrupted."""
 
 from __future__ import annotations
 
+from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 import apsw
+import pytest
 
 import holdfast
+from holdfast import faults
 from holdfast.domain.memory import MemorySource, Owner
+from holdfast.domain.session import SessionRef
+from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.lifecycle.settings import LifeSettings
 from tests.stores.servers import reach
 
@@ -93,3 +99,50 @@ async def test_a_new_user_of_the_same_name_gets_no_old_data(shared_url: str) -> 
         assert after.memories[0].number > before.memories[-1].number
         assert (await hf.store.state(NAME, known=state.version)).values == {}
         assert (await hf.store.change_state(NAME, {"k": 2}, timestamp=2)).version > state.version
+
+
+async def _fill(hf: holdfast.Holdfast, user: str, word: str) -> None:
+    """Make something of everything, with a message that has the word, a copy of it and a memory made from it."""
+    session = await hf.session("s", user_id=user)
+    await session.append([{"role": "user", "content": word}, {"role": "assistant", "content": "Noted."}])
+    await hf.fork(session.ref, id="copy")
+    await session.records("x").put("k", "v", text="a record")
+    await hf.records("x", user_id=user).put("k", "v", text="a record")
+    source = MemorySource(session_id="s", user_id=user, seqs=(0,))
+    await hf.memories.remember(f"has {word}", user_id=user, sources=[source])
+    await hf.memories.remember(f"somebody has {word}", agent="helper", sources=[source])
+    assert hf.index is not None
+    await hf.index.settled()
+
+
+@pytest.mark.parametrize("point", ["before-commit", "before-index-commit"])
+@pytest.mark.parametrize("is_erasure", [False, True], ids=["user", "message"])
+async def test_an_interrupted_removal_is_completed_by_another_server(
+    shared_url: str, point: str, *, is_erasure: bool
+) -> None:
+    """From each of its writes on, every write of the first server fails, as if it was killed. An index that is away fails nothing."""
+    user = "ada" if is_erasure else NAME
+    async with holdfast.open(shared_url, life=STILL) as other:
+        assert other.index is not None
+        for at in count(1):
+            await _fill(other, user, NAME)
+            ref, is_done = SessionRef(user, "s"), True
+            with faults.inject(point, StoreUnavailable("killed"), at=at, times=inf) as fault:
+                async with holdfast.open(shared_url, life=STILL) as killed:
+                    try:
+                        await (killed.erase(ref, 0) if is_erasure else killed.delete_user(user))
+                    except StoreError:
+                        is_done = False
+            assert is_done or point != "before-index-commit"
+            await other.engine.sweeper.sweep()
+            await other.index.walk()
+            if (point, at) == ("before-commit", 1):  # it was not recorded, so nothing was removed
+                assert (await other.store.entries(ref))[0].message.content == NAME
+            else:
+                assert await _with_name(shared_url) == [], at
+                assert (await other.index.status()).documents == (4 if is_erasure else 0), at
+                assert await other.store.jobs() == ()
+            await other.delete_user(user)
+            if fault.hits < at:
+                break
+        assert at > (1 if point == "before-index-commit" else 3)

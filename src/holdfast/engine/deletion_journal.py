@@ -22,7 +22,7 @@ from holdfast.lifecycle.removal import DeletionPage, RecordedDeletion
 from holdfast.limits import DELETIONS, PAGE
 from holdfast.numbers import check_whole
 from holdfast.stores.base import Store
-from holdfast.stores.deletions import Deletion, DeletionKind
+from holdfast.stores.deletions import Deletion, DeletionKind, Job
 from holdfast.stores.tenants import FOREVER
 
 _KEY: Final = "holdfast:deletions"
@@ -51,18 +51,28 @@ class DeletionJournal:
         self._writing: set[asyncio.Task[None]] = set()
 
     async def record(
-        self, kind: DeletionKind, receipt: Receipt, *, user_id: str | None = None, session_id: str | None = None
+        self,
+        kind: DeletionKind,
+        receipt: Receipt,
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        job: Job | None = None,
     ) -> None:
-        """Store the receipt of a deletion that was carried out. A failure is only logged, and a cancelled caller does not stop the write."""
-        key_id = None if kind == "retention" else get_owner().key_id or None
-        task = asyncio.create_task(self._write(kind, receipt, user_id, session_id, key_id), name="recording a deletion")
+        """Store the receipt of a deletion that was carried out, and finish its job.
+
+        A failure is only logged, and a cancelled caller does not stop the write.
+        """
+        write = self._write(kind, receipt, user_id, session_id, job)
+        task = asyncio.create_task(write, name="recording a deletion")
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
         await asyncio.shield(task)
 
     async def _write(
-        self, kind: DeletionKind, receipt: Receipt, user_id: str | None, session_id: str | None, key_id: str | None
+        self, kind: DeletionKind, receipt: Receipt, user_id: str | None, session_id: str | None, job: Job | None
     ) -> None:
+        key_id = None if kind == "retention" else get_owner().key_id or None
         now = self._clock()
         counts: dict[str, int] = {name: count for name, count in msgspec.to_builtins(receipt).items() if count}
         try:
@@ -72,11 +82,12 @@ class DeletionJournal:
                 kind=kind,
                 user_hash=b"" if user_id is None else await self._hash(user_id),
                 session_hash=b"" if user_id is None or session_id is None else await self._hash(user_id, session_id),
-                key_id=key_id,
+                key_id=key_id if job is None else job.key_id,
                 counts=counts,
             )
             # Old deletions are dropped only now and then, because finding them costs more than storing one.
-            await self._store.add_deletion(deletion, keep=None if self._written % _TRIM_EVERY else DELETIONS)
+            keep = None if self._written % _TRIM_EVERY else DELETIONS
+            await self._store.add_deletion(deletion, keep=keep, job=job)
             self._written += 1
         except HoldfastError as exc:
             _log.error("cannot record a deletion (%s, %s): %s", kind, counts, exc)

@@ -7,8 +7,8 @@ import logging
 import secrets
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Final, Protocol, Self, TypeVar
 
 from holdfast.agents import Roster
@@ -47,6 +47,7 @@ from holdfast.overlays.scoring import Scoring
 from holdfast.overlays.session_cache import SessionCache
 from holdfast.secrets import Guard
 from holdfast.stores.base import Store
+from holdfast.stores.deletions import Job
 from holdfast.stores.sessions import NewSession
 from holdfast.stores.tenants import FOREVER
 
@@ -125,6 +126,9 @@ class Engine:
         self.store = ExpiringStore(store, self.life)
         self._revived: dict[str, str] = {}
         self.scopes = Scopes(self.store, clock, self.warm)
+        self._jobs: set[int] = set()
+        self.resume_jobs: Callable[[str], Awaitable[None]] = _do_nothing
+        """Completes the erasures and deletions of a tenant that a process has begun and not finished."""
         self.delegate: Callable[..., Awaitable[str]] | None = None
         self.open_files: Callable[[str, str | None], MemoryFiles] | None = None
         self.recalling: dict[RecalledKind, Callable[..., Awaitable[Sequence[RecalledItem]]]] = {}
@@ -164,11 +168,34 @@ class Engine:
         self.warm.forget(ref)
         self.passages.forget(ref)
 
+    @contextmanager
+    def note_job(self, job: Job) -> Iterator[None]:
+        """Note that this process works on an erasure or deletion, so that its sweeps do not."""
+        self._jobs.add(job.id)
+        try:
+            yield
+        finally:
+            self._jobs.discard(job.id)
+
+    def is_running(self, job: Job) -> bool:
+        """Return True if this process works on an erasure or deletion."""
+        return job.id in self._jobs
+
     def _make_sweeper(self, holder: str) -> Sweeper:
-        pace = self.consolidation.adjust_pace(SweepPace())
         return Sweeper(
-            self.life, self.hook_dispatcher, self.clock, holder, chore=self._clean, remove=self._retire, pace=pace
+            self.life,
+            self.hook_dispatcher,
+            self.clock,
+            holder,
+            chore=self._clean,
+            remove=self._retire,
+            resume=self._resume,
+            pace=self.consolidation.adjust_pace(SweepPace()),
         )
+
+    async def _resume(self, life: SessionLifecycle) -> None:
+        if await life.store.jobs(limit=1):
+            await self.resume_jobs(life.store.tenant)
 
     def check_loop(self) -> Self:
         """Return this engine, or raise an error if it belongs to another event loop than the running one.
@@ -313,6 +340,10 @@ class Engine:
             await self.life.shut_down()
         if self._of is None:
             await self.hook_dispatcher.close()
+
+
+async def _do_nothing(_: str) -> None:
+    """Ignore the argument."""
 
 
 _MARKER_KEY: Final = "holdfast:marker"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 
+from holdfast.accounting import get_owner
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import CHILD, PARENT, Entry, Receipt, Session, SessionRef
@@ -17,6 +18,7 @@ from holdfast.hooks.transcripts import find_transcripts
 from holdfast.limits import PAGE
 from holdfast.numbers import check_whole
 from holdfast.stores.base import Store
+from holdfast.stores.deletions import Job
 from holdfast.stores.walk import (
     is_unchanged,
     iterate_readable_entries,
@@ -40,12 +42,10 @@ async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:
 
 
 async def _remove_with_children(engine: Engine, ref: SessionRef) -> Receipt | None:
-    children = await list_children(engine, ref)
-    receipt = await _remove_one(engine, ref)
-    for child in children:
-        more = await _remove_with_children(engine, child)
-        receipt = more if receipt is None else receipt + (more or Receipt())
-    return receipt
+    """Delete a session after the sessions of its agents, which only its log names, so that the call can be repeated after a crash."""
+    receipts = [await _remove_with_children(engine, child) for child in await list_children(engine, ref)]
+    found = [one for one in (*receipts, await _remove_one(engine, ref)) if one is not None]
+    return sum(found[1:], found[0]) if found else None
 
 
 async def _remove_one(engine: Engine, ref: SessionRef) -> Receipt | None:
@@ -101,16 +101,41 @@ async def remove_children_of_entry(engine: Engine, ref: SessionRef, seq: int) ->
 async def remove_user(engine: Engine, user_id: str) -> Receipt:
     """Delete everything that belongs to a user, such as sessions, shared state, records and memories.
 
+    The deletion is recorded before the first of its transactions, so that a sweep completes it if this process dies.
+
     Return a receipt of what was deleted; for an unknown user, all of its numbers are 0.
     """
-    total = await _remove_endings(engine, user_id)
-    unnamed: list[Session] = []
-    while len(sessions := (await engine.store.list(user_id=user_id, limit=PAGE)).sessions) > len(unnamed):
-        for session in sessions:
-            total += await _remove_one(engine, session.ref) or Receipt()
-        unnamed = [
-            session for session in sessions if "id" in session.damaged
-        ]  # damaged sessions without a valid id, by which they could be deleted
+    job = Job(kind="user", user_id=user_id, key_id=get_owner().key_id or None)
+    return await resume_user_removal(engine, await engine.store.start_job(job))
+
+
+async def resume_user_removal(engine: Engine, job: Job) -> Receipt:
+    """Run all steps of the deletion of a user, of which some may be done already."""
+    with engine.note_job(job):
+        job = await _add_to_job(engine, job, await _remove_endings(engine, job.user_id))
+        unnamed: list[Session] = []
+        while len(sessions := (await engine.store.list(user_id=job.user_id, limit=PAGE)).sessions) > len(unnamed):
+            receipts = [await _remove_one(engine, session.ref) or Receipt() for session in sessions]
+            job = await _add_to_job(engine, job, sum(receipts, Receipt()))
+            unnamed = [
+                session for session in sessions if "id" in session.damaged
+            ]  # damaged sessions without a valid id, by which they could be deleted
+        job = await _add_to_job(engine, job, await _remove_shared_data(engine, job.user_id))
+        if job.receipt == Receipt():
+            await engine.store.finish_job(job)
+        else:
+            await engine.deletions.record("user", job.receipt, user_id=job.user_id, job=job)
+        if unnamed:
+            unnamed[0].require_intact()
+        return job.receipt
+
+
+async def _add_to_job(engine: Engine, job: Job, receipt: Receipt) -> Job:
+    return job if receipt == Receipt() else await engine.store.add_to_job(job, receipt)
+
+
+async def _remove_shared_data(engine: Engine, user_id: str) -> Receipt:
+    """Delete the data of a user that belongs to no session, and the memories that were made only from the user's sessions."""
     forgotten = await engine.artifacts.forget(UserRef(user_id))
     shared = await engine.store.drop_state(user_id)
     records = await engine.store.drop_records(UserRef(user_id))
@@ -119,7 +144,7 @@ async def remove_user(engine: Engine, user_id: str) -> Receipt:
     memories += len(await engine.memories.forget_user_sources(user_id))
     transcripts = find_transcripts(engine.hooks)
     files = 0 if transcripts is None else await transcripts.forget_user(engine.store.tenant, user_id)
-    total += Receipt(
+    return Receipt(
         user_state_keys=shared,
         records=records,
         artifacts=forgotten.artifacts,
@@ -127,11 +152,6 @@ async def remove_user(engine: Engine, user_id: str) -> Receipt:
         memories=memories,
         transcripts=files,
     )
-    if total != Receipt():
-        await engine.deletions.record("user", total, user_id=user_id)
-    if unnamed:
-        unnamed[0].require_intact()
-    return total
 
 
 async def _remove_endings(engine: Engine, user_id: str) -> Receipt:

@@ -14,6 +14,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.objects import Answer, Count, Id, JsonObject, NonEmpty, OpenObject, Request, json_schema
 from holdfast.domain.session import Session
 from holdfast.engine.entries import make_entries
+from holdfast.engine.erasure import erase_everywhere
 from holdfast.errors import InvalidRequest
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.models.codecs.responses.ids import make_conversation_id
@@ -28,7 +29,6 @@ from holdfast.server.stored_responses import (
     iterate_items,
     make_log_items,
 )
-from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.log_writes import append_to_log, replace_entry
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch

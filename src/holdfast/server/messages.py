@@ -18,6 +18,7 @@ from holdfast.domain.objects import Count, JsonObject, Page, Request, json_schem
 from holdfast.domain.session import Entry as LogEntry
 from holdfast.domain.session import ModelCall, Session
 from holdfast.engine.entries import count_tokens, make_entries
+from holdfast.engine.erasure import erase_everywhere
 from holdfast.limits import INLINE_BODY_BYTES, RECORD_CHANGES
 from holdfast.media.outgoing import restore_entries
 from holdfast.models.collect import read_usage
@@ -28,7 +29,6 @@ from holdfast.server.routes import ETAG, KEY, MATCH, Routes, SeqPageQuery, Sessi
 from holdfast.server.schema import make_ref
 from holdfast.server.sessions import check_state
 from holdfast.server.state import StateOperation, read_changes
-from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.log_writes import annotate as annotate_message
 from holdfast.sessions.log_writes import append_to_log, replace_entry
 from holdfast.sessions.records import Records

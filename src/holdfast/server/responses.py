@@ -19,6 +19,7 @@ from holdfast.domain.origins import find_copies, find_origin, get_ranges
 from holdfast.domain.reconcile import is_same_message
 from holdfast.domain.session import Session
 from holdfast.engine.entries import make_entries
+from holdfast.engine.erasure import erase_everywhere
 from holdfast.errors import InvalidRequest, SessionNotFound, TooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
@@ -48,7 +49,6 @@ from holdfast.server.stored_responses import (
     make_cancellation,
     to_response,
 )
-from holdfast.sessions.erasure import erase_everywhere
 from holdfast.stores.log import Append
 from holdfast.stores.walk import read_entries_until
 from holdfast.turns.turn_start import read_attempt

@@ -15,6 +15,7 @@ from holdfast.consolidation.sweeps import Consolidator
 from holdfast.domain.messages import Message
 from holdfast.domain.session import DEFAULT_USER, Entry, Receipt, Session, SessionRef
 from holdfast.engine.engine import Engine
+from holdfast.engine.erasure import erase_everywhere
 from holdfast.engine.initial_state import add_initial_state
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.engine.session_removal import prune_sessions, remove_session, remove_user
@@ -26,7 +27,6 @@ from holdfast.recall.base import SearchMode
 from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import SearchOptions, SearchResults
 from holdfast.sessions.carry_over import CarryOver, add_carry_over, find_carried_message, parse_carry_over
-from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.fields import check_session_fields, to_system_messages
 from holdfast.sessions.forks import fork_session
 from holdfast.sessions.handle import SessionHandle
@@ -334,7 +334,7 @@ class Sessions:
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
         """Erase a message's content permanently, in this session and in the user's other sessions that have a copy of the message.
 
-        See `holdfast.sessions.erasure.erase_everywhere`.
+        See `holdfast.engine.erasure.erase_everywhere`.
         """
         return (await erase_everywhere(self.engine, _check_session_ref(ref), seq, tokens=tokens)).entry
 

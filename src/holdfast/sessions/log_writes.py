@@ -16,9 +16,9 @@ from holdfast.domain.refusals import choose_refusals
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import count_tokens, is_long, link_repeated, make_entries
+from holdfast.engine.erasure import erase_everywhere
 from holdfast.errors import Conflict, EntryNotFound, InvalidMessage, InvalidRequest, StaleSession, StoreError, TooLarge
 from holdfast.limits import MIB, REPLACED_BEHIND, REPLACED_BEHIND_BYTES
-from holdfast.sessions.erasure import erase_everywhere
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_int
 from holdfast.stores.log import Append, Appended

@@ -21,6 +21,7 @@ from holdfast.domain.record import RecordOwner
 from holdfast.domain.session import Receipt, SessionRef, is_child
 from holdfast.limits import INDEX_WHOLE_WALK
 from holdfast.recall.base import Space, SpaceKind
+from holdfast.stores import checks
 from holdfast.stores.deletions import Job, JobKind
 from holdfast.stores.logic.handle import Handle
 from holdfast.stores.logic.rows import decode_text
@@ -110,6 +111,8 @@ class DueStore(Handle):
 
     async def start_job(self, job: Job) -> Job:
         """Record a job before its first step, and return it with its id. If the same job was started before, return that one."""
+        checks.check_id(job.user_id, "user_id")
+        checks.check_int(job.seq, "seq")
 
         def steps() -> Steps[Job]:
             place = (self.tenant, _JOBS, job.kind, job.user_id, job.session_id, job.seq)

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from holdfast import faults
 from holdfast.domain.origins import EntryOrigin, find_copies, find_origin, get_ranges
-from holdfast.domain.session import Entry, SessionRef
+from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.session_removal import remove_children_of_entry
-from holdfast.errors import EntryNotFound, SessionNotFound
+from holdfast.errors import EntryNotFound, NotFound, SessionNotFound, StoreCorrupt, UsageError
 from holdfast.stores.base import Store
+from holdfast.stores.deletions import Job
 
 
 class ErasedMessage(NamedTuple):
@@ -27,8 +28,7 @@ async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens:
 
     If an agent was called by the message, or the message is the result, the session of the called agent is deleted too.
 
-    Each session has its own transaction. The known copies are erased first, then the message itself, then copies that a fork made in the
-    meantime. So if an erasure fails halfway, repeating the call completes it.
+    Each session has its own transaction. The erasure is recorded before the first one, so that a sweep completes it if this process dies.
 
     Args:
         engine: the tenant's engine.
@@ -40,8 +40,35 @@ async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens:
         SessionNotFound: there is no such session.
         EntryNotFound: the session has no such message.
     """
-    store, user_id = engine.store, ref.user_id
-    session = await store.get(ref)
+    session = await engine.store.get(ref)
+    where = Job(kind="erase", user_id=ref.user_id, session_id=ref.id, identity=session.identity, seq=seq, tokens=tokens)
+    return await _run_job(engine, await engine.store.start_job(where), session)
+
+
+async def resume_erasure(engine: Engine, job: Job) -> None:
+    """Complete an erasure that was begun, unless its session does not exist any more."""
+    with suppress(SessionNotFound, EntryNotFound):
+        session = await engine.store.get(SessionRef(job.user_id, job.session_id))
+        if session.identity == job.identity:
+            await _run_job(engine, job, session)
+            return
+    await engine.store.finish_job(job)
+
+
+async def _run_job(engine: Engine, job: Job, session: Session) -> ErasedMessage:
+    with engine.note_job(job):
+        try:
+            erased = await _erase_with_copies(engine, session, job.seq, job.tokens)
+        except (UsageError, NotFound, StoreCorrupt):  # a repetition would fail too
+            await engine.store.finish_job(job)
+            raise
+        await engine.store.finish_job(job)
+        return erased
+
+
+async def _erase_with_copies(engine: Engine, session: Session, seq: int, tokens: int | None) -> ErasedMessage:
+    """Erase the known copies first, then the message itself, then copies that a fork made in the meantime. It can be repeated."""
+    store, ref, user_id = engine.store, session.ref, session.user_id
     own = (await store.origins(user_id, [ref.id])).get(ref.id, ())
     origin = find_origin(get_ranges(own, session.identity), seq)
     copies: list[tuple[str, int]] = []
