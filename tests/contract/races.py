@@ -7,7 +7,7 @@ from collections import Counter
 
 import anyio
 
-from holdfast.domain.artifact import UserRef
+from holdfast.domain.artifact import Scope, UserRef
 from holdfast.domain.session import SessionRef
 from holdfast.errors import HoldfastError, IdempotencyConflict, SessionExists, StaleSession, TooLarge
 from holdfast.stores.base import Store
@@ -207,13 +207,17 @@ async def test_a_refused_write_does_not_affect_others_in_its_batch(store: Store)
     assert await verify(store, REF) == 40
 
 
-async def test_artifacts_of_a_user_never_exceed_their_room(openings: list[Store]) -> None:
+async def test_artifacts_never_exceed_their_room(openings: list[Store]) -> None:
+    """Of a session and of a user: one of four artifacts of 60 bytes fits into a room of 100."""
     for number in range(5):
-        scope = UserRef(f"u{number}")
-        news = [artifact(f"user:{at}", f"b{number}{at}", b"x" * 60) for at in range(4)]
-        adds = [_one_of(openings, at).add_artifact(scope, new, room=100) for at, new in enumerate(news)]
-        outcomes = await asyncio.gather(*adds, return_exceptions=True)
-        assert sum(isinstance(outcome, TooLarge) for outcome in outcomes) == 3
+        refs: list[Scope] = [SessionRef(f"u{number}", "s"), UserRef(f"u{number}")]
+        await openings[0].create(session(SessionRef(f"u{number}", "s")))
+        for prefix, scope in zip(("", "user:"), refs, strict=True):
+            news = [artifact(f"{prefix}{at}", f"b{number}{at}{len(prefix)}", b"x" * 60) for at in range(4)]
+            adds = [_one_of(openings, at).add_artifact(scope, new, room=100) for at, new in enumerate(news)]
+            outcomes = await asyncio.gather(*adds, return_exceptions=True)
+            assert sum(isinstance(outcome, TooLarge) for outcome in outcomes) == 3
+            assert len((await openings[0].artifacts(scope)).artifacts) == 1
 
 
 async def test_many_cancellations_lose_nothing(store: Store) -> None:

@@ -55,8 +55,8 @@ class Reference:
     def __init__(self) -> None:
         self.held: dict[str, dict[str, Any]] = {"": {}, "user:": {}, "app:": {}}
         self.versions = {"user:": 0, "app:": 0}
-        self.gone = False
-        """Whether the user's scope was dropped with its name, and not written to since: its version is 0 meanwhile."""
+        self.floor = 0
+        """The highest version of a scope that was dropped: the next scope that is written to for the first time continues above it."""
 
     def write(self, delta: dict[str, Any]) -> None:
         """All of it, or nothing."""
@@ -70,25 +70,14 @@ class Reference:
             raise
         for prefix in self.versions:
             changed = _to_json_values(self.held[prefix]) != _to_json_values(before[prefix])
-            self.versions[prefix] += changed
-            self.gone = self.gone and not (changed and prefix == "user:")
+            self.versions[prefix] = (self.versions[prefix] or self.floor * changed) + changed
 
     def drop(self, prefix: str) -> int:
         """Everything of a scope."""
         count = len(self.held[prefix])
-        self.versions[prefix] += count > 0
-        self.held[prefix] = {}
+        self.floor = max(self.floor, self.versions[prefix] + (count > 0))
+        self.held[prefix], self.versions[prefix] = {}, 0
         return count
-
-    def set_version_after_drop(self, prefix: str, version: int) -> None:
-        """What a store says the version is behind that: a user's may be 0, and goes on where it was with the next write."""
-        if prefix == "user:":
-            self.gone = version == 0
-        assert version == self.version(prefix)
-
-    def version(self, prefix: str) -> int:
-        """As it is told."""
-        return 0 if self.gone and prefix == "user:" else self.versions[prefix]
 
     @staticmethod
     def _one(held: dict[str, Any], name: str, change: Any) -> None:
@@ -126,7 +115,7 @@ async def test_state_matches_the_reference(store: Store, moves: list[Any]) -> No
             found = await handle.state(user_id)
             assert found.values is not None
             assert (found.version, _to_json_values(dict(found.values))) == (
-                model.version(prefix),
+                model.versions[prefix],
                 _to_json_values(model.held[prefix]),
             )
 
@@ -136,7 +125,6 @@ async def _apply_to_both(store: Store, ref: SessionRef, model: Reference, move: 
     if move[0] == "drop":
         prefix, user_id = ("user:", "ann") if move[1] else ("app:", None)
         assert await store.drop_state(user_id) == model.drop(prefix)
-        model.set_version_after_drop(prefix, (await store.state(user_id)).version)
         return
     *_, changes = move
     prefix = "" if move[0] != "change" else "user:" if move[1] else "app:"
@@ -150,7 +138,7 @@ async def _apply_to_both(store: Store, ref: SessionRef, model: Reference, move: 
     told = await _write_delta(store, ref, move[0], changes, prefix)
     if prefix:
         held = {name: model.held[prefix][name] for name in changes if name in model.held[prefix]}
-        assert told == ScopedState(model.version(prefix), held)
+        assert told == ScopedState(model.versions[prefix], held)
 
 
 async def _write_delta(store: Store, ref: SessionRef, how: str, changes: dict[str, Any], prefix: str) -> object:

@@ -97,6 +97,7 @@ OF_A_SESSION: dict[str, Call] = {
     "add_artifact": lambda store, ref: store.add_artifact(ref, artifact(blob="b2")),
     "artifact": lambda store, ref: store.artifact(ref, "a.txt"),
     "artifacts": lambda store, ref: store.artifacts(ref),
+    "all_artifacts": lambda store, ref: store.all_artifacts(ref),
     "artifact_versions": lambda store, ref: store.artifact_versions(ref, "a.txt"),
     "drop_artifacts": lambda store, ref: store.drop_artifacts(ref),
     "sightings": lambda store, ref: store.sightings(ref.user_id, [MARK], session=ref),

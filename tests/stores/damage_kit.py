@@ -45,7 +45,7 @@ async def damage_memory(store: Store, owner: Owner, number: int, data: bytes = N
     """Overwrite a memory of an owner."""
 
     def steps() -> Steps[None]:
-        pk = (yield Query("memory_owner_get", (store.tenant, owner.kind, owner.id)))[0][0]
+        pk = (yield Query("owner_get", (store.tenant, f"memories.{owner.kind}", owner.id, 0)))[0][0]
         yield Query("memory_put", (pk, number, 99, "active", data))
 
     await _database(store).write(steps, queue=(store.tenant, owner.kind, owner.id))

@@ -231,7 +231,7 @@ async def test_a_damaged_length_does_not_make_a_deletion_endless(tmp_path: Path)
             assert await hf.delete(BAD)
 
 
-@pytest.mark.parametrize("damage", ["UPDATE memory_owners SET kind = 'uses'", "UPDATE memories SET number = 1 << 40"])
+@pytest.mark.parametrize("damage", ["UPDATE owners SET kind = 'memories.uses'", "UPDATE memories SET number = 1 << 40"])
 async def test_damaged_memories_do_not_stop_a_rebuild(
     tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.artifact import UserRef
+from holdfast.domain.artifact import Artifact, Scope, UserRef
 from holdfast.domain.memory import MemoryDelta
 from holdfast.errors import InvalidRequest
 from holdfast.recall.base import Space, Vectored
@@ -17,6 +17,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.indexes import open_index
 from tests.contract.artifacts import artifact
 from tests.contract.index_kit import SOURCE, SPACE, digest_of, feed, vector
+from tests.contract.kit import REF, session
 from tests.contract.memory_kit import ANN, memory
 from tests.contract.records import put
 
@@ -53,18 +54,17 @@ async def _remember(store: Store, content: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "write", "drop"),
+    ("write", "drop"),
     [
-        ("scope", _change_state, lambda store: store.drop_state("ann")),
-        ("record_owner", _put_record, lambda store: store.drop_records(USER)),
-        ("memory_owner", _remember, lambda store: store.drop_memories(ANN)),
+        (_change_state, lambda store: store.drop_state("ann")),
+        (_put_record, lambda store: store.drop_records(USER)),
+        (_remember, lambda store: store.drop_memories(ANN)),
     ],
     ids=["state", "records", "memories"],
 )
 async def test_a_new_owner_is_not_dropped_before_its_second_writer_is_done(
     server_url: str,
     monkeypatch: pytest.MonkeyPatch,
-    owner: str,
     write: Callable[[Store, str], Awaitable[None]],
     drop: Callable[[Store], Awaitable[int]],
 ) -> None:
@@ -77,10 +77,10 @@ async def test_a_new_owner_is_not_dropped_before_its_second_writer_is_done(
     inserted: list[str] = []
 
     async def act(name: str) -> None:
-        if name == f"{owner}_get" and not inserted:
+        if name == "owner_get_locked" and not inserted:
             inserted.append(name)
             await write(other, "theirs")
-        if name == f"{owner}_new":
+        if name == "owner_new":
             dropping.append(asyncio.ensure_future(drop(other)))
             await asyncio.wait(dropping, timeout=BLOCKED)
 
@@ -91,56 +91,26 @@ async def test_a_new_owner_is_not_dropped_before_its_second_writer_is_done(
         await one.close()
 
 
-async def _list_blobs(store: Store) -> list[str]:
-    return [one.blob for one in (await store.artifacts(USER)).artifacts]
-
-
-async def test_dropped_artifacts_include_one_that_was_added_meanwhile(
-    server_url: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("scope", [REF, USER])
+async def test_artifacts_are_added_before_or_after_others_are_dropped(
+    server_url: str, monkeypatch: pytest.MonkeyPatch, scope: Scope
 ) -> None:
-    """Its content would be kept otherwise, because the caller deletes the contents of the artifacts that it gets."""
+    """The caller deletes the contents of the artifacts that it gets, so none of them may be missing or added meanwhile."""
     store, other = [await open_store(server_url, tenant="acme") for _ in range(2)]
-    await store.add_artifact(USER, artifact("user:a", "b1"))
-    added: list[str] = []
+    await store.create(session())
+    name = "user:a" if scope is USER else "a"
+    await store.add_artifact(scope, artifact(name, "b1"))
+    adding: list[asyncio.Future[Artifact]] = []
 
-    async def act(name: str) -> None:
-        if name == "artifacts_all" and not added:
-            added.append(name)
-            await other.add_artifact(USER, artifact("user:a", "b2"))
-            await other.add_artifact(USER, artifact("user:c", "b3"))
+    async def act(statement: str) -> None:
+        if statement == "artifacts_all":
+            adding.append(asyncio.ensure_future(other.add_artifact(scope, artifact(name, "b2"))))
+            await asyncio.wait(adding, timeout=BLOCKED)
 
     await _interrupt(store, monkeypatch, act)
-    dropped = await store.drop_artifacts(USER)
-    assert sorted(one.blob for one in dropped) == ["b1", "b2", "b3"]
-    assert await _list_blobs(other) == []
-    for one in (store, other):
-        await one.close()
-
-
-async def test_an_artifact_that_is_being_added_is_dropped_with_its_name(
-    server_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A version without its name could not be found, and its number could not be given again."""
-    store, other = [await open_store(server_url, tenant="acme") for _ in range(2)]
-    await store.add_artifact(USER, artifact("user:a", "b1"))
-    inserted, proceed = asyncio.Event(), asyncio.Event()
-
-    async def act(name: str) -> None:
-        if name == "artifact_insert":
-            inserted.set()
-            await proceed.wait()
-
-    await _interrupt(other, monkeypatch, act)
-    adding = asyncio.ensure_future(other.add_artifact(USER, artifact("user:a", "b2")))
-    await inserted.wait()
-    dropping = asyncio.ensure_future(store.drop_artifacts(USER))
-    await asyncio.wait([dropping], timeout=BLOCKED)
-    proceed.set()
-    assert (await adding).version == 1
-    assert sorted(one.blob for one in await dropping) == ["b1", "b2"]
-    for blob in ("b3", "b4"):
-        await store.add_artifact(USER, artifact("user:a", blob))
-    assert await _list_blobs(store) == ["b4"]
+    assert [one.blob for one in await store.drop_artifacts(scope)] == ["b1"]
+    assert (await adding[0]).version == 0
+    assert [one.blob for one in (await store.artifacts(scope)).artifacts] == ["b2"]
     for one in (store, other):
         await one.close()
 

@@ -18,7 +18,7 @@ from tests.stores.plans_kit import planning
 MANY = 2000
 MOST = 150
 """Rows that a read of ten may look at."""
-PLACE = ("acme", *ANN)
+PLACE = ("acme", f"memories.{ANN.kind}", ANN.id)
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -68,7 +68,7 @@ async def find_unnamed_owner(store: Any) -> int | None:
     """Return the primary key of an owner whose records are still to be deleted."""
 
     def steps() -> Steps[int | None]:
-        rows = yield Query("record_owner_detached", ("acme",))
+        rows = yield Query("owner_detached", ("acme", "records"))
         return rows[0][0] if rows else None
 
     found: int | None = await store.database.read(steps)

@@ -29,8 +29,7 @@ async def test_writers_waiting_for_shared_state_do_not_block_others(server_url: 
     database: Any = holder.database
     line = await database._pool.acquire()
     await line.begin(writing=True)
-    for name in ("scope_get_lock", "scope_get"):
-        await line.query(name, ("acme", "ann"))
+    await line.query("owner_get_locked", ("acme", "state", "ann", 0))
     write = Append(entries=[user("a")], timestamp=2, state_delta={"user:n": Increment()})
     waiting = [asyncio.create_task(store.append(ref, write)) for ref in refs]
     async with asyncio.timeout(5):

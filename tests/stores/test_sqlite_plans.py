@@ -28,9 +28,9 @@ READS = (
         "memories_named",
         "signals_of",
     ),
-    *("memory_owners_after", "signals_all", "signals_trim", "signals_before", "record_owner_get", "records_info"),
+    *("memory_owners_after", "signals_all", "signals_trim", "signals_before", "owner_get", "records_info"),
     *("records_named", "records_sizes", "records_forward", "records_backward", "records_expired", "records_first"),
-    *("records_delete_through", "record_owner_detached"),
+    *("records_delete_through", "owner_detached"),
 )
 """Statements about logs, memories and records of any length."""
 HARMLESS = ("json_each", "CONSTANT ROW", "VIRTUAL TABLE", "SCAN (subquery-1)", "SCAN p", "SCAN last_to_go")

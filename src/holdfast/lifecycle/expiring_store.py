@@ -25,7 +25,7 @@ from holdfast.stores.wrapper import StoreWrapper
 T = TypeVar("T")
 _SESSION_METHODS: Final = frozenset(
     {"annotate", "calls", "compactions", "drop_compaction", "entries", "erase", "rate", "touch", "media", "want"}
-    | {"add_artifact", "artifact", "artifacts", "artifact_versions", "drop_artifacts"}
+    | {"add_artifact", "all_artifacts", "artifact", "artifacts", "artifact_versions", "drop_artifacts"}
     | {"records", "list_records", "record_namespaces", "change_records", "drop_records", "searchable_records"}
 )
 """Store methods that act on one session without returning it. For a store in memory, expiry is applied before each call."""

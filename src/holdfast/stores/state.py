@@ -5,8 +5,8 @@ in a scope: each user has one, and each tenant. `Append.state_delta`, `NewSessio
 keys of all three scopes, with their prefixes; they change together in one transaction. `temp:` keys are refused.
 
 **Versions.** A scope's `version` is 0 before its first write, and grows by one with each write that changes a value. Values are
-compared byte for byte as JSON. Dropping a user's scope may set the version to 0, but the next write continues above all earlier
-versions. So a version is never reused.
+compared byte for byte as JSON. Dropping a scope sets the version to 0, but the next write continues above all earlier versions. So a
+version is never reused.
 
 **Concurrent writers.** Writes to a scope are executed one after the other, each for the short time of its transaction. No change is
 lost, regardless of the session or process that makes it: changes of different keys, and increments and extensions of one key, all

@@ -6,6 +6,7 @@ they return. A `Database` (see `steps`) runs the statements.
 | modules | subject |
 | --- | --- |
 | `sessions`, `log`, `lifecycle`, `state`, `artifacts`, `memories`, `records`, `matching`, `tenants` | the methods of `Store`: each checks its arguments and runs its steps |
+| `owners` | the row that every write of state, records, memories and artifacts locks: versions, totals and numbers |
 | `media`, `compactions` | parts of the steps of a log |
 | `index`, `index_reads`, `index_writes`, `index_vectors` | the methods of an index, and their steps |
 | `rows`, `index_rows` | conversion of rows to structs and back |

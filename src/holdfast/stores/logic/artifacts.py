@@ -18,19 +18,18 @@ from collections.abc import Sequence
 from functools import partial
 
 from holdfast.domain.artifact import Artifact, ArtifactPage, NewArtifact, Scope, UserRef, fold_name
-from holdfast.errors import ArtifactNotFound, SessionNotFound, StaleArtifact
+from holdfast.errors import ArtifactNotFound, StaleArtifact
 from holdfast.limits import BLOB_PART_BYTES
 from holdfast.stores import checks
 from holdfast.stores.logic.handle import Handle, get_first, read_session_row
+from holdfast.stores.logic.owners import OwnerKey, lock_owner
 from holdfast.stores.logic.rows import (
     ENDLESS,
     decode_artifact,
-    decode_session,
     decode_text,
     encode_array,
     encode_artifact,
 )
-from holdfast.stores.logic.state import lock_scope, make_scope_key
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.scope_changes import KnownName, add_version, check_artifact_room, check_name, is_same_content
 
@@ -126,6 +125,16 @@ class ArtifactStore(Handle):
 
         return await self._read(steps)
 
+    async def all_artifacts(self, scope: Scope) -> tuple[Artifact, ...]:
+        """Return all versions of all names, as of one moment. Raises `SessionNotFound` if the scope is a session that does not exist."""
+        checks.check_scope(scope)
+
+        def steps() -> Steps[tuple[Artifact, ...]]:
+            place = yield from _locate_scope(self.tenant, scope)
+            return tuple(decode_artifact(row) for row in (yield Query("artifacts_all", place)))
+
+        return await self._read(steps)
+
     async def drop_artifacts(
         self, scope: Scope, name: str | None = None, version: int | None = None
     ) -> tuple[Artifact, ...]:
@@ -181,14 +190,29 @@ def _decode_key(row: Row) -> str:
     return decode_text(row[0])
 
 
-def _locate_scope(tenant: str, scope: Scope, identity: str | None = None) -> Steps[Row]:
+def _locate_scope(tenant: str, scope: Scope) -> Steps[Row]:
     """Return the key columns that all rows of a scope share. Raises `SessionNotFound` if the session does not exist."""
     if isinstance(scope, UserRef):
         return 0, tenant, scope.user_id
     row = yield from read_session_row(tenant, scope)
-    if identity not in {None, decode_session(row).identity}:
-        raise SessionNotFound(scope.id)
     return row[0], tenant, scope.user_id
+
+
+def _lock_scope(tenant: str, scope: Scope, identity: str | None = None) -> Steps[Row]:
+    """Lock a scope until the transaction ends, so that what is read of it afterwards stays true. Return the key columns of the scope.
+
+    Raises:
+        SessionNotFound: the session does not exist, or has another identity.
+    """
+    if isinstance(scope, UserRef):
+        yield from lock_owner(_make_owner_key(tenant, scope))
+        return 0, tenant, scope.user_id
+    row = yield from read_session_row(tenant, scope, identity)
+    return row[0], tenant, scope.user_id
+
+
+def _make_owner_key(tenant: str, user: UserRef) -> OwnerKey:
+    return OwnerKey(tenant, "artifacts", user.user_id)
 
 
 def _read_name(place: Row, name: str) -> Steps[KnownName]:
@@ -217,10 +241,7 @@ def _read_version(place: Row, name: str, version: int) -> Steps[Artifact]:
 def _add_artifact(
     tenant: str, scope: Scope, new: NewArtifact, expect: int | None, room: int | None, *, identity: str | None
 ) -> Steps[Artifact]:
-    place = yield from _locate_scope(tenant, scope, identity)
-    if isinstance(scope, UserRef):
-        # As the row of a session, so that no other transaction adds a version before the totals of this one are checked.
-        yield from lock_scope(make_scope_key(tenant, scope.user_id))
+    place = yield from _lock_scope(tenant, scope, identity)
     known = yield from _read_name(place, new.name)
     check_name(known, new)
     if expect is not None and expect != known.newest:
@@ -251,43 +272,24 @@ def _find_earlier_attempt(place: Row, known: KnownName, new: NewArtifact, expect
 
 
 def _drop_artifacts(tenant: str, scope: Scope, name: str | None, version: int | None) -> Steps[tuple[Artifact, ...]]:
-    place = yield from _locate_scope(tenant, scope)
+    place = yield from _lock_scope(tenant, scope)
     if name is None:
-        gone, names = yield from _lock_all_names(place)
-        keys = [(*place, folded) for folded in names]
-        if keys:
-            yield Many("artifact_versions_delete", keys)
-            yield Many("artifact_name_delete", keys)
-        return gone
-    key = fold_name(name)
-    known = yield from _require_name(place, name, version)
-    if version is None:
-        rows = yield Query("artifact_versions", (*place, key, -1, ENDLESS))
-        yield Query("artifact_versions_delete", (*place, key))
-        yield Query("artifact_name_delete", (*place, key))
-        return tuple(decode_artifact(row) for row in rows)
-    found = yield from _read_version(place, name, version)
-    yield Query("artifact_delete", (*place, key, version))
-    if known.versions == 1:
-        yield Query("artifact_name_delete", (*place, key))
+        rows = yield Query("artifacts_all", place)
     else:
-        last = (yield Query("artifact_last", (*place, key)))[0][0]
-        after = known._replace(newest=last, versions=known.versions - 1, bytes=known.bytes - found.size)
-        yield Query("artifact_name_put", (*place, key, *after))
-    return (found,)
-
-
-def _lock_all_names(place: Row) -> Steps[tuple[tuple[Artifact, ...], Sequence[str]]]:
-    """Lock all names of a scope, so that no other transaction adds a version of one. Return the versions, and the folded names.
-
-    Until a name is locked, another transaction may add a version, or another name. So the versions are read again.
-    """
-    names: list[str] = []
-    while True:
-        found = tuple(decode_artifact(row) for row in (yield Query("artifacts_all", place)))
-        new = sorted({fold_name(one.name) for one in found}.difference(names))
-        if not new:
-            return found, names
-        for name in new:
-            yield Query("artifact_name_get", (*place, name))
-        names += new
+        known = yield from _require_name(place, name, version)
+        rows = yield Query("artifact_versions", (*place, fold_name(name), -1, ENDLESS))
+    found = tuple(decode_artifact(row) for row in rows)
+    left = [one for one in found if version not in {None, one.version}]
+    if name is not None and len(left) == len(found):
+        raise ArtifactNotFound(name, version)
+    if name is not None and left:
+        yield Query("artifact_delete", (*place, fold_name(name), version))
+        totals = (left[-1].version, len(left), sum(one.size for one in left))
+        yield Query("artifact_name_put", (*place, fold_name(name), name, known.next_version, *totals))
+    elif keys := [(*place, folded) for folded in dict.fromkeys(fold_name(one.name) for one in found)]:
+        yield Many("artifact_versions_delete", keys)
+        yield Many("artifact_name_delete", keys)
+    if name is None and isinstance(scope, UserRef):
+        owner = yield from lock_owner(_make_owner_key(tenant, scope))
+        yield Query("owner_delete", (owner.pk,))
+    return tuple(one for one in found if one not in left)

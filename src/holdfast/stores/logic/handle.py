@@ -16,6 +16,7 @@ from holdfast.domain.state import Change, get_scope
 from holdfast.domain.state import Scope as StateScope
 from holdfast.errors import SessionNotFound, StoreClosed, StoreCorrupt, StoreUnavailable
 from holdfast.stores import checks
+from holdfast.stores.logic.rows import get_identity
 from holdfast.stores.logic.steps import Database, Query, Row, Steps
 
 T = TypeVar("T")
@@ -127,10 +128,14 @@ class Handle:
         return [(self.tenant, user_id) for user_id in users]
 
 
-def read_session_row(tenant: str, ref: SessionRef) -> Steps[Row]:
-    """Return the session's row. Raises `SessionNotFound` if the session does not exist."""
+def read_session_row(tenant: str, ref: SessionRef, identity: str | None = None) -> Steps[Row]:
+    """Return the session's row. In a write, the row is locked until the transaction ends.
+
+    Raises:
+        SessionNotFound: the session does not exist, or has another identity than `identity`; None: any.
+    """
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
-    if not rows:
+    if not rows or (identity is not None and get_identity(rows[0]) != identity):
         raise SessionNotFound(ref.id)
     return rows[0]
 

@@ -1,6 +1,6 @@
 """Append to logs, read logs, and annotate and erase entries.
 
-All checks that can refuse a write come before its first change, so a rollback is rarely needed.
+Most checks that can refuse a write come before its first change, so a rollback is rarely needed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from holdfast.domain.log import rewind
 from holdfast.domain.messages import GENESIS, encode_payload
 from holdfast.domain.refusals import with_refusals
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction, Tail, is_child
-from holdfast.errors import EntryNotFound, IdempotencyConflict, SessionNotFound, StoreCorrupt
+from holdfast.errors import EntryNotFound, IdempotencyConflict, StoreCorrupt
 from holdfast.recall.base import Space
 from holdfast.stores import checks
 from holdfast.stores.log import Append, Appended, FoundEntries, SavedView, WindowRows
 from holdfast.stores.logic import media as media_steps
-from holdfast.stores.logic import state as state_steps
 from holdfast.stores.logic.compactions import (
     drop_compaction,
     forget_views,
@@ -37,7 +36,7 @@ from holdfast.stores.logic.compactions import (
 from holdfast.stores.logic.due import note_removals
 from holdfast.stores.logic.handle import Handle, add_session, read_session_row
 from holdfast.stores.logic.matching import add_origins
-from holdfast.stores.logic.records import plan_record_changes, write_record_plan
+from holdfast.stores.logic.records import change_owned, make_record_key
 from holdfast.stores.logic.rows import (
     ENDLESS,
     UNDECODABLE,
@@ -56,6 +55,7 @@ from holdfast.stores.logic.rows import (
     encode_metadata,
     encode_profile,
 )
+from holdfast.stores.logic.state import change_scopes
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.matching import make_scope
 from holdfast.stores.record_checks import EncodedChange, encode_changes_off_loop
@@ -361,22 +361,17 @@ def _read_view(pk: int, view: str) -> Steps[tuple[SavedView | None, StoredCompac
 def _append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, in order
     tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes], changes: Sequence[EncodedChange] = ()
 ) -> Steps[Appended]:
-    """Append to a log, and write everything else that is part of the write. All checks come before the first change."""
-    rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
-    if not rows:
-        raise SessionNotFound(ref.id)
-    row = rows[0]
+    """Append to a log, and write everything else that is part of the write."""
+    row = yield from read_session_row(tenant, ref, write.identity)
     pk, session = row[0], decode_intact_session(row)
-    if write.identity is not None and write.identity != session.identity:
-        raise SessionNotFound(ref.id)
     if write.idempotency_key is not None:
         first = yield from _find_replay(pk, session, write.idempotency_key, write.fingerprint)
         if first is not None:
             return first
     claim = resolve_claim(session, write) if write.claim or write.release else session.claim
     refuse_stale(session, write)
-    records = (
-        (yield from plan_record_changes((tenant, session.user_id, pk), changes, write.timestamp)) if changes else None
+    changed = (
+        (yield from change_owned(make_record_key(tenant, ref, pk), ref, changes, write.timestamp)) if changes else None
     )
     has_media = bool(write.media) or any(map(_media_of, write.entries))
     fresh_media = (yield from media_steps.select_new_media(pk, write.entries, write.media)) if has_media else ()
@@ -387,8 +382,8 @@ def _append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, 
     after = advance_session(
         session, write, tail, claim, live=count_messages(written) - gone, size=sum(map(len, payloads))
     )
-    delta = write.state_delta
-    plans = (yield from state_steps.plan_changes(tenant, session.user_id, delta)) if delta else ()
+    if write.state_delta:
+        yield from change_scopes(tenant, session.user_id, write.state_delta, write.timestamp)
     if write.retire_from is not None:
         after = yield from _retire_entries(pk, write.retire_from, session.tail.next_seq, after, gone)
     scope = make_scope(tenant, session.user_id)
@@ -404,9 +399,6 @@ def _append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, 
         yield from media_steps.keep_media(pk, write.entries, written, fresh_media, write.media)
     if after is not session:
         yield from _write_session(pk, session, after)
-    if plans:
-        yield from state_steps.write_plans(plans, write.timestamp)
-    changed = (yield from write_record_plan(tenant, ref, records)) if records is not None else None
     laid = (yield from record_compactions(pk, write.compactions, after.version)) if write.compactions else ()
     if write.views:
         yield from save_views(pk, write, 0 if gone else row[-1], laid)

@@ -11,10 +11,9 @@ from functools import partial
 
 from holdfast.domain.origins import Origin, get_ranges
 from holdfast.domain.session import SessionRef
-from holdfast.errors import SessionNotFound
 from holdfast.stores import checks
 from holdfast.stores.logic.handle import Handle, read_session_row
-from holdfast.stores.logic.rows import decode_session, decode_sighting, decode_text, encode_array
+from holdfast.stores.logic.rows import decode_sighting, decode_text, encode_array
 from holdfast.stores.logic.steps import Many, Query, Rows, Steps
 from holdfast.stores.matching import Sighting, make_key, make_scope
 
@@ -69,9 +68,7 @@ class MatchingStore(Handle):
         checks.check_ref(ref)
 
         def steps() -> Steps[None]:
-            row = yield from read_session_row(self.tenant, ref)
-            if decode_session(row).identity != identity:
-                raise SessionNotFound(ref.id)
+            row = yield from read_session_row(self.tenant, ref, identity)
             yield from add_origins(row[0], self.tenant, ref, identity, ())
 
         await self._write(steps, ref)

@@ -1,9 +1,4 @@
-"""Read and write memories.
-
-Each owner has a row, which only one writer at a time can lock, and rows for everything that belongs to the owner. A write first
-checks all changes and computes the rows to write (its plan). If anything is invalid, an error is raised before the first row is
-written.
-"""
+"""Read and write memories, and the signals and diary entries about them."""
 
 from __future__ import annotations
 
@@ -21,16 +16,14 @@ from holdfast.recall.base import Space
 from holdfast.stores import checks, memory_checks
 from holdfast.stores.logic.due import note_removals
 from holdfast.stores.logic.handle import Handle
-from holdfast.stores.logic.rows import (
-    ENDLESS,
-    UNDECODABLE,
-    decode_text,
-    encode_array,
-)
+from holdfast.stores.logic.owners import OwnerKey, OwnerRow, delete_owner, lock_owner, read_owner, save_owner
+from holdfast.stores.logic.rows import ENDLESS, UNDECODABLE, decode_text, encode_array
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
 from holdfast.stores.memories import MemoryQuery, OwnedMemories
 from holdfast.stores.memory_checks import decode_memory, keep_possible_ids
 
+_KIND: Final = "memories."
+"""Beginning of the kinds of owners in the table of all owners."""
 _encode = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -119,15 +112,15 @@ class MemoryStore(Handle):
         memory_checks.check_change(since or 0, None)
         begin = -ENDLESS if since is None else since
         if memory_ids is None:
-            return await self._select(_decode_signal, "signals_all", *owner, begin)
+            return await self._select(_decode_signal, "signals_all", _KIND + owner.kind, owner.id, begin)
         ids = encode_array(keep_possible_ids(memory_ids))
-        return await self._select(_decode_signal, "signals_of", *owner, ids, begin)
+        return await self._select(_decode_signal, "signals_of", _KIND + owner.kind, owner.id, ids, begin)
 
     async def diary(self, owner: Owner, *, limit: int = 20) -> tuple[DiaryEntry, ...]:
         """Return the newest `limit` diary entries of an owner, newest first."""
         memory_checks.check_owner(owner)
         checks.check_limit(limit)
-        found = await self._select(_decode_diary_entry, "diary_newest", *owner, limit)
+        found = await self._select(_decode_diary_entry, "diary_newest", _KIND + owner.kind, owner.id, limit)
         return tuple(entry for entry in found if entry is not None)
 
     async def memory_owners(self, *, after: Owner | None = None, limit: int = 100) -> tuple[tuple[Owner, int], ...]:
@@ -137,58 +130,25 @@ class MemoryStore(Handle):
         """
         if after is not None:
             memory_checks.check_owner(after)
-        return await self._select(_decode_owner_time, "memory_owners_after", *(after or ("", "")), limit)
+        kind, id_ = after or ("", "")
+        return await self._select(_decode_owner_time, "memory_owners_after", _KIND + kind, id_, limit)
 
     async def drop_memories(self, owner: Owner) -> int:
         """Delete all data of an owner: memories, signals, diary entries and its name, also from the disk. Return the number of memories."""
         memory_checks.check_owner(owner)
 
         def steps() -> Steps[int]:
-            owner_row = yield from _lock_owner(_make_owner_key(self.tenant, owner), None, make=False)
-            if owner_row is None:
+            key = _make_owner_key(self.tenant, owner)
+            row = yield from read_owner(key)
+            if row is None:
                 return 0
             for name in ("signals_clear", "memories_clear", "diary_clear"):
-                yield Query(name, (owner_row.pk,))
-            # The tenant's row keeps the highest version or number that was used.
-            yield Query("floor_raise", (self.tenant, owner_row.highest_used))
-            yield Query("memory_owner_delete", (owner_row.pk,))
+                yield Query(name, (row.pk,))
+            yield from delete_owner(key, row)
             yield from note_removals(self.tenant, Space(owner.kind, owner.id), "")
-            return owner_row.memories
+            return row.items
 
         return await self._write(steps, queue=(self.tenant, owner), scrub=True)
-
-
-class _OwnerRow(NamedTuple):
-    """An owner's row, with the columns that the statement `memory_owner_get` returns."""
-
-    pk: Any
-    version: int
-    memories: int
-    next_memory: int
-    next_signal: int
-    next_entry: int
-    updated_at: int
-    floor: int
-    """The highest version or number that any dropped owner of the tenant has used. A new owner continues above it."""
-
-    @property
-    def base_version(self) -> int:
-        """The version to which the next write adds one."""
-        return self.version or self.floor
-
-    @property
-    def first_new_number(self) -> int:
-        """The number that the next new memory gets."""
-        return self.next_memory if self.version else max(self.next_memory, self.floor + 1)
-
-    @property
-    def highest_used(self) -> int:
-        """The highest version or number that the owner has used. Dropping an owner with memories uses one more version."""
-        return max(self.version + (1 if self.memories else 0), self.next_memory - 1)
-
-
-_COUNTS: Final = 6
-"""Number of leading fields of `_OwnerRow` that a write can change."""
 
 
 class _Location(NamedTuple):
@@ -198,23 +158,8 @@ class _Location(NamedTuple):
     number: int
 
 
-class _WritePlan(NamedTuple):
-    """The checked changes of a write, with the numbers and the version that they get."""
-
-    before: _OwnerRow
-    """The owner before the write."""
-    version: int
-    """The owner's version after the write."""
-    numbers: Sequence[int]
-    """Number of each memory that is put, in the order of `delta.put`."""
-    gone: Sequence[int]
-    """Numbers of the memories to delete."""
-    here: Mapping[str, int]
-    """Number of each memory that the write refers to and that exists after it, by id."""
-
-
-def _make_owner_key(tenant: str, owner: Owner) -> Row:
-    return tenant, owner.kind, owner.id
+def _make_owner_key(tenant: str, owner: Owner) -> OwnerKey:
+    return OwnerKey(tenant, _KIND + owner.kind, owner.id)
 
 
 # -- reading -----------------------------------------------------------------
@@ -224,7 +169,7 @@ def _read_memories(tenant: str, owner: Owner, query: MemoryQuery) -> Steps[Owned
     """Return memories of an owner. They are read with a single statement, so all are as of one moment."""
     filtered = query.ids is not None and query.numbers is not None
     limit = PAGE if filtered else query.limit
-    rows = yield _query_page(_make_owner_key(tenant, owner), query, limit + 1)
+    rows = yield _query_page(_make_owner_key(tenant, owner)[:3], query, limit + 1)
     version, total = rows[0][:2] if rows else (0, 0)
     found = [row[2:] for row in rows if row[2] is not None]
     if filtered:
@@ -270,57 +215,46 @@ def _query_page(place: Row, query: MemoryQuery, limit: int) -> Query:
 def _change_memories(
     tenant: str, owner: Owner, delta: MemoryDelta, payloads: Sequence[bytes], *, timestamp: int, expect: int | None
 ) -> Steps[OwnedMemories]:
-    owner_row = yield from _lock_owner(_make_owner_key(tenant, owner), expect, make=bool(delta.put or delta.diary))
-    if owner_row is None:  # without memories there is nothing to forget and nothing that a signal could refer to
+    key = _make_owner_key(tenant, owner)
+    makes = bool(delta.put or delta.diary) and not expect
+    row = (yield from lock_owner(key)) if makes else (yield from read_owner(key))
+    if expect is not None and expect != (row.version if row else 0):
+        raise StaleMemories(expected=expect, version=row.version if row else 0)
+    if row is None:  # without memories there is nothing to forget and nothing that a signal could refer to
         return OwnedMemories(0, ())
-    plan = _plan_change(owner_row, delta, (yield from _locate_memories(tenant, delta)))
-    yield from _put_memories(tenant, plan, delta.put, payloads)
-    if plan.gone:
-        yield Many("signals_delete", [(owner_row.pk, number) for number in plan.gone])
-        yield Many("memory_delete", [(owner_row.pk, number) for number in plan.gone])
-        yield from note_removals(tenant, Space(owner.kind, owner.id), "")
-    signals = yield from _write_signals(plan, delta)
-    yield from _write_diary(owner_row, delta.diary)
+    found = yield from _locate_memories(tenant, delta)
+    here = {id_: place.number for id_, place in found.items() if place.owner == row.pk}
+    _refuse_wrong_ids(delta.put, found, here)
+    gone = [here.pop(id_) for id_ in dict.fromkeys(delta.forget) if id_ in here]
+    # A new owner of the name of a deleted one continues above its numbers.
+    last = row.numbers if row.version else max(row.numbers, row.floor)
+    fresh = count(last + 1)
+    numbers = [memory.number or next(fresh) for memory in delta.put]
     new = sum(not memory.number for memory in delta.put)
-    after = owner_row._replace(
-        version=plan.version,
-        memories=owner_row.memories + new - len(plan.gone),
-        next_memory=owner_row.first_new_number + new if new else owner_row.next_memory,
-        next_signal=owner_row.next_signal + signals,
-        next_entry=owner_row.next_entry + len(delta.diary),
+    after = row._replace(
+        version=row.next_version if delta.put or gone else row.version,
+        items=row.items + new - len(gone),
+        numbers=last + new if new else row.numbers,
+        entries=row.entries + len(delta.diary),
         updated_at=timestamp,
     )
-    if after[:_COUNTS] != owner_row[:_COUNTS] or delta.signals_before is not None:
-        yield Query("memory_owner_put", after[:-1])
-    put = [
-        decode_memory(data, owner, number, plan.version) for data, number in zip(payloads, plan.numbers, strict=True)
-    ]
-    return OwnedMemories(plan.version, tuple(sorted(put, key=lambda memory: memory.number)), after.memories)
+    if new and after.items > MEMORIES:
+        raise TooLarge(f"the owner has {row.items} memories; the limit is {MEMORIES}", param="put")
+    yield from _put_memories(tenant, after, delta.put, payloads, numbers)
+    if gone:
+        yield Many("signals_delete", [(row.pk, number) for number in gone])
+        yield Many("memory_delete", [(row.pk, number) for number in gone])
+        yield from note_removals(tenant, Space(owner.kind, owner.id), "")
+    here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
+    after = after._replace(signals=row.signals + (yield from _write_signals(row, here, delta)))
+    yield from _write_diary(row, delta.diary)
+    if after._replace(updated_at=row.updated_at) != row or delta.signals_before is not None:
+        yield from save_owner(after)
+    put = [decode_memory(data, owner, number, after.version) for data, number in zip(payloads, numbers, strict=True)]
+    return OwnedMemories(after.version, tuple(sorted(put, key=lambda memory: memory.number)), after.items)
 
 
 # -- parts of a write --------------------------------------------------------
-
-
-def _lock_owner(place: Row, expect: int | None, *, make: bool) -> Steps[_OwnerRow | None]:
-    """Lock an owner's row until the transaction ends, and return it; None if the owner has no row.
-
-    Args:
-        place: key of the owner.
-        expect: the version that the owner must have; None: any.
-        make: if True, create a missing row, unless `expect` is a version above 0.
-
-    Raises:
-        StaleMemories: the owner's version is not `expect`.
-    """
-    rows = yield Query("memory_owner_get", place)
-    if not rows and make and not expect:
-        yield Query("memory_owner_new", place)
-        rows = yield Query("memory_owner_get", place)
-    owner_row = _OwnerRow(*rows[0]) if rows else None
-    version = 0 if owner_row is None else owner_row.version
-    if expect is not None and expect != version:
-        raise StaleMemories(expected=expect, version=version)
-    return owner_row
 
 
 def _locate_memories(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Location]]:
@@ -330,85 +264,78 @@ def _locate_memories(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Locati
     return {decode_text(row[0]): _Location(*row[1:]) for row in rows}
 
 
-def _plan_change(owner_row: _OwnerRow, delta: MemoryDelta, found: Mapping[str, _Location]) -> _WritePlan:
-    """Check a write and compute its effects.
+def _refuse_wrong_ids(put: Sequence[Memory], found: Collection[str], here: Mapping[str, int]) -> None:
+    """Refuse to put memories that are not stored under their ids and numbers, and new ones whose ids are in use.
 
-    Raises:
-        MemoryNotFound: a memory with a number is not stored under its id.
-        InvalidRequest: a memory without a number has an id that exists already.
-        TooLarge: the owner would have too many memories.
+    Args:
+        put: the memories.
+        found: those of their ids that are in use.
+        here: the numbers of the owner's memories, by id.
     """
-    here = {id_: place.number for id_, place in found.items() if place.owner == owner_row.pk}
-    for memory in delta.put:
+    for memory in put:
         if memory.number and here.get(memory.id) != memory.number:
             raise MemoryNotFound(memory.id)
         if not memory.number and memory.id in found:
             raise InvalidRequest(
                 f"memory {memory.id} exists already: to change it, put it with its number", param="put"
             )
-    gone = [here.pop(id_) for id_ in dict.fromkeys(delta.forget) if id_ in here]
-    fresh = count(owner_row.first_new_number)
-    numbers = [memory.number or next(fresh) for memory in delta.put]
-    new = next(fresh) - owner_row.first_new_number
-    if new and owner_row.memories + new - len(gone) > MEMORIES:
-        raise TooLarge(f"the owner has {owner_row.memories} memories; the limit is {MEMORIES}", param="put")
-    here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
-    return _WritePlan(
-        owner_row, owner_row.base_version + 1 if delta.put or gone else owner_row.version, numbers, gone, here
-    )
 
 
-def _put_memories(tenant: str, plan: _WritePlan, put: Sequence[Memory], payloads: Sequence[bytes]) -> Steps[None]:
+def _put_memories(
+    tenant: str, after: OwnerRow, put: Sequence[Memory], payloads: Sequence[bytes], numbers: Sequence[int]
+) -> Steps[None]:
     new: list[Row] = []
     old: list[Row] = []
-    for memory, data, number in zip(put, payloads, plan.numbers, strict=True):
-        written = (plan.version, memory.status, data)
+    for memory, data, number in zip(put, payloads, numbers, strict=True):
+        written = (after.version, memory.status, data)
         if memory.number:
-            old.append((plan.before.pk, number, *written))
+            old.append((after.pk, number, *written))
         else:
-            new.append((plan.before.pk, number, tenant, memory.id, *written))
+            new.append((after.pk, number, tenant, memory.id, *written))
     if new:
         yield Many("memory_insert", new)
     if old:
         yield Many("memory_put", old)
 
 
-def _write_signals(plan: _WritePlan, delta: MemoryDelta) -> Steps[int]:
+def _write_signals(owner: OwnerRow, here: Mapping[str, int], delta: MemoryDelta) -> Steps[int]:
     """Write signals of memories that exist; return the number of written signals.
 
     Signals older than `delta.signals_before` are deleted. Of each memory, only the newest `SIGNALS_KEPT` signals are kept.
+
+    Args:
+        owner: the owner before the write.
+        here: number of each memory that the write refers to and that exists after it, by id.
+        delta: the write.
     """
-    owner_row, here, before = plan.before, plan.here, delta.signals_before
+    before = delta.signals_before
     if before is not None:
-        yield Query("signals_before", (owner_row.pk, before))
+        yield Query("signals_before", (owner.pk, before))
     wanted = [one for one in delta.signals if one.memory_id in here and (before is None or one.at >= before)]
     rows = [
-        (owner_row.pk, here[one.memory_id], seq, one.at, one.query, float(one.score), one.session)
-        for seq, one in enumerate(wanted, owner_row.next_signal)
+        (owner.pk, here[one.memory_id], seq, one.at, one.query, float(one.score), one.session)
+        for seq, one in enumerate(wanted, owner.signals)
     ]
     if rows:
         yield Many("signal_insert", rows)
-        yield Many(
-            "signals_trim", [(owner_row.pk, number, SIGNALS_KEPT) for number in dict.fromkeys(row[1] for row in rows)]
-        )
+        numbers = dict.fromkeys(row[1] for row in rows)
+        yield Many("signals_trim", [(owner.pk, number, SIGNALS_KEPT) for number in numbers])
     return len(rows)
 
 
-def _write_diary(owner_row: _OwnerRow, entries: Sequence[DiaryEntry]) -> Steps[None]:
+def _write_diary(owner: OwnerRow, entries: Sequence[DiaryEntry]) -> Steps[None]:
     """Write diary entries, and delete the oldest beyond the limit."""
     if entries:
-        yield Many(
-            "diary_insert",
-            [_encode_diary_entry(owner_row.pk, seq, one) for seq, one in enumerate(entries, owner_row.next_entry)],
-        )
-        yield Query("diary_trim", (owner_row.pk, owner_row.next_entry + len(entries) - DIARY_KEPT))
+        rows = [(owner.pk, seq, one.id, one.at, _encode(one.report)) for seq, one in enumerate(entries, owner.entries)]
+        yield Many("diary_insert", rows)
+        yield Query("diary_trim", (owner.pk, owner.entries + len(entries) - DIARY_KEPT))
 
 
 # -- rows ----------------------------------------------------------------------
 
 
 def _decode_owner(kind: str | bytes, id_: str | bytes) -> Owner:
-    return Owner(cast(OwnerKind, decode_text(kind)), decode_text(id_))
+    return Owner(cast(OwnerKind, decode_text(kind).removeprefix(_KIND)), decode_text(id_))
 
 
 def _decode_owner_time(row: Row) -> tuple[Owner, int]:
@@ -441,7 +368,3 @@ def _decode_diary_entry(row: Row) -> DiaryEntry | None:
         return DiaryEntry(id=decode_text(id_), at=at, report=_decode_object(report))
     except UNDECODABLE:
         return None
-
-
-def _encode_diary_entry(owner: Any, seq: int, entry: DiaryEntry) -> Row:
-    return owner, seq, entry.id, entry.at, _encode(entry.report)

@@ -26,8 +26,6 @@ record alone has more. So no caller with large records delays another one for lo
 is removed. Records change neither the version nor the times of a session. `Append.records` writes records of the session in the
 same transaction as entries.
 
-**Rows.** Each owner has a row, which only one writer at a time can lock. It has the owner's highest version.
-
 If an owner with many or large records is deleted, its row loses its name in the same transaction. So the records no longer exist for
 readers, and no transaction is longer than a batch. The rows of the records are deleted afterwards in batches (`purge_records`), or by
 `sweep_records` if the process dies in between.
@@ -56,11 +54,12 @@ from holdfast.domain.record import (
     end_of_namespace,
 )
 from holdfast.domain.session import SessionRef
-from holdfast.errors import SessionNotFound, StoreCorrupt
+from holdfast.errors import StoreCorrupt
 from holdfast.limits import PAGE
 from holdfast.stores.logic.due import note_removed_records
 from holdfast.stores.logic.handle import Handle, read_session_row
-from holdfast.stores.logic.rows import UNDECODABLE, decode_session, decode_text, encode_array
+from holdfast.stores.logic.owners import OwnerKey, OwnerRow, lock_owner, raise_floor, read_owner, save_owner
+from holdfast.stores.logic.rows import UNDECODABLE, decode_text, encode_array, get_identity
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
 from holdfast.stores.record_checks import (
     EncodedChange,
@@ -188,12 +187,11 @@ class RecordStore(Handle):
 
         def steps() -> Steps[tuple[Namespace, ...]]:
             key, _ = yield from _locate_owner(self.tenant, owner, identity)
-            found_owner = yield Query("record_owner_get", key)
-            if not found_owner:
-                return ()
-            pk, begin, found = found_owner[0][0], first, list[Namespace]()
+            row, begin, found = (yield from read_owner(key)), first, list[Namespace]()
             # Each statement searches after the last record of the previous namespace.
-            while len(found) < limit and (rows := (yield Query("records_forward", (pk, begin, end, now, 1)))):
+            while (
+                row and len(found) < limit and (rows := (yield Query("records_forward", (row.pk, begin, end, now, 1))))
+            ):
                 namespace = decode_place(rows[0][0]).namespace[:depth]
                 found.append(namespace)
                 begin = end_of_namespace(namespace, nested=len(namespace) == depth)
@@ -222,8 +220,7 @@ class RecordStore(Handle):
 
         def steps() -> Steps[ChangedRecords]:
             key, _ = yield from _locate_owner(self.tenant, owner, identity)
-            plan = yield from plan_record_changes(key, encoded, timestamp)
-            return (yield from write_record_plan(self.tenant, owner, plan))
+            return (yield from change_owned(key, owner, encoded, timestamp))
 
         return await self._write(steps, _get_scope(owner), scrub=not all(change.put for change in encoded))
 
@@ -283,17 +280,18 @@ class RecordStore(Handle):
 
         def steps() -> Steps[SearchablePage]:
             key, known = yield from _locate_owner(self.tenant, owner, identity)
-            found_owner = yield Query("record_owner_get", key)
-            if not found_owner:
+            row = yield from read_owner(key)
+            if row is None:
                 return SearchablePage((), has_more=False, version=0, identity=known)
-            pk, version, *_ = found_owner[0]
             if names is None:
-                rows = yield Query("records_searchable", (pk, *since, now, limit + 1))
+                rows = yield Query("records_searchable", (row.pk, *since, now, limit + 1))
             else:
-                rows = (yield Query("records_searchable_named", (pk, _encode_places(places), now))) if places else ()
+                rows = (
+                    (yield Query("records_searchable_named", (row.pk, _encode_places(places), now))) if places else ()
+                )
             found = _decode_searchable(rows)
             last = limit if names is None else len(found)
-            return SearchablePage(tuple(found[:last]), len(found) > last, version, known)
+            return SearchablePage(tuple(found[:last]), len(found) > last, row.version, known)
 
         return await self._read(steps)
 
@@ -312,18 +310,6 @@ def _get_scope(owner: RecordOwner) -> SessionRef | UserRef:
     return owner if isinstance(owner, SessionRef) else UserRef(getattr(owner, "user_id", ""))
 
 
-class _OwnerRow(NamedTuple):
-    """An owner's row, with the columns that the statement `record_owner_get` returns."""
-
-    pk: int
-    version: int
-    """Grows with each write. It is the highest version of any record of the owner."""
-    floor: int
-    """The highest version that any dropped owner of the tenant reached. A new owner continues above it."""
-    numbers: int
-    """Count of the numbers that the owner has given to searchable records."""
-
-
 class DroppedRecords(NamedTuple):
     """Result of deleting records."""
 
@@ -339,21 +325,23 @@ class DroppedRecords(NamedTuple):
         return DroppedRecords(self.records + other.records, self.bytes + other.bytes, other.left)
 
 
-def _locate_owner(tenant: str, owner: RecordOwner, identity: str | None) -> Steps[tuple[Row, str]]:
-    """Return the key columns of an owner, and the identity of the session; the identity of other owners is empty."""
+def make_record_key(tenant: str, owner: RecordOwner, session: int = 0) -> OwnerKey:
+    """Return the name of an owner of records; `session` is the primary key of a session."""
+    return OwnerKey(tenant, "records", getattr(owner, "user_id", ""), session)
+
+
+def _locate_owner(tenant: str, owner: RecordOwner, identity: str | None) -> Steps[tuple[OwnerKey, str]]:
+    """Return the name of an owner, and the identity of the session; the identity of other owners is empty."""
     if not isinstance(owner, SessionRef):
-        return (tenant, getattr(owner, "user_id", ""), 0), ""
-    row = yield from read_session_row(tenant, owner)
-    known = decode_session(row).identity
-    if identity not in {None, known}:
-        raise SessionNotFound(owner.id)
-    return (tenant, owner.user_id, row[0]), known
+        return make_record_key(tenant, owner), ""
+    row = yield from read_session_row(tenant, owner, identity)
+    return make_record_key(tenant, owner, row[0]), get_identity(row)
 
 
 # -- reading -----------------------------------------------------------------
 
 
-def _read_values(key: Row, places: Collection[bytes], now: int) -> Steps[dict[bytes, Record]]:
+def _read_values(key: OwnerKey, places: Collection[bytes], now: int) -> Steps[dict[bytes, Record]]:
     rows = (yield Query("records_named", (*key, _encode_places(places), now))) if places else ()
     try:
         return {
@@ -366,13 +354,12 @@ def _read_values(key: Row, places: Collection[bytes], now: int) -> Steps[dict[by
         raise StoreCorrupt(f"a record is damaged and cannot be decoded ({exc})") from exc
 
 
-def _list_records(key: Row, statement: str, bounds: Row, *, limit: int, values: bool) -> Steps[RecordPage]:
+def _list_records(key: OwnerKey, statement: str, bounds: Row, *, limit: int, values: bool) -> Steps[RecordPage]:
     """Return a page of records. The sizes are read before the values, so that the page can be limited in bytes."""
-    found_owner = yield Query("record_owner_get", key)
-    if not found_owner:
+    owner = yield from read_owner(key)
+    if owner is None:
         return RecordPage((), has_more=False)
-    pk, version, *_ = found_owner[0]
-    rows = yield Query(statement, (pk, *bounds, limit + 1))
+    rows = yield Query(statement, (owner.pk, *bounds, limit + 1))
     infos = [(bytes(row[0]), RecordRow(*row[1:])) for row in rows]
     number = count_page([row.size for _, row in infos], limit) if values else min(len(infos), limit)
     page = infos[:number]
@@ -380,7 +367,7 @@ def _list_records(key: Row, statement: str, bounds: Row, *, limit: int, values: 
     if values:
         found = yield from _read_values(key, [place for place, _ in page], bounds[-1])
         records = tuple(found[place] for place, _ in page)
-    return RecordPage(records, len(infos) > number, version)
+    return RecordPage(records, len(infos) > number, owner.version)
 
 
 def _decode_searchable(rows: Rows) -> list[SearchableRecord]:
@@ -397,88 +384,62 @@ def _encode_places(places: Collection[bytes]) -> str:
 # -- writing -----------------------------------------------------------------
 
 
-class RecordPlan(NamedTuple):
-    """Checked changes of records, as rows to write. Writing them cannot fail because of a stale version."""
-
-    owner: int
-    result: ChangedRecords
-    numbers: int
-    """Count of the numbers that the owner has given to searchable records, after the write."""
-    put: Sequence[Row]
-    """Parameters of `record_put`."""
-    gone: Sequence[Row]
-    """Parameters of `record_delete`."""
-
-
-def plan_record_changes(key: Row, changes: Sequence[EncodedChange], timestamp: int) -> Steps[RecordPlan]:
-    """Lock the owner's row, check changes of the owner's records, and compute the rows to write.
+def change_owned(
+    key: OwnerKey, owner: RecordOwner, changes: Sequence[EncodedChange], timestamp: int
+) -> Steps[ChangedRecords]:
+    """Put and delete records of an owner.
 
     Args:
-        key: tenant, user and session of the owner.
+        key: the name of the owner.
+        owner: the owner.
         changes: the changes.
         timestamp: milliseconds since the epoch.
 
     Raises:
         StaleRecord: a record does not have the expected version.
     """
-    owner = yield from _lock_owner(key, make=any(change.put for change in changes))
+    puts = any(change.put for change in changes)
+    before = (yield from lock_owner(key)) if puts else (yield from read_owner(key))
     stored: dict[bytes, RecordRow] = {}
-    if owner is not None and owner.version:
-        rows = yield Query("records_info", (owner.pk, _encode_places([change.place for change in changes])))
+    if before is not None and before.version:
+        rows = yield Query("records_info", (before.pk, _encode_places([change.place for change in changes])))
         stored = {bytes(row[0]): RecordRow(*row[1:]) for row in rows}
     refuse_stale(changes, stored, timestamp)
     existed = tuple(change.place in stored and stored[change.place].is_there(timestamp) for change in changes)
-    if owner is None:
-        return RecordPlan(0, ChangedRecords(0, existed), 0, (), ())
-    gone = [(owner.pk, change.place) for change in changes if not change.put and change.place in stored]
-    if not gone and not any(change.put for change in changes):
-        return RecordPlan(owner.pk, ChangedRecords(owner.version, existed), owner.numbers, (), ())
-    version = (owner.version or choose_first_version(timestamp, owner.floor)) + 1
-    given, freed, numbers = assign_numbers(changes, stored, owner.numbers, timestamp)
+    if before is None or not (puts or stored):
+        return ChangedRecords(before.version if before else 0, existed)
+    version = (before.version or choose_first_version(timestamp, before.floor)) + 1
+    given, freed, numbers = assign_numbers(changes, stored, before.numbers, timestamp)
+    if gone := [(before.pk, change.place) for change in changes if not change.put and change.place in stored]:
+        yield Many("record_delete", gone)
     put: list[Row] = []
     for change in changes:
         if change.put:
             row = make_row(change, stored.get(change.place), version, timestamp, given.get(change.place))
-            put.append((owner.pk, change.place, key[0], *row, change.data, change.text))
-    return RecordPlan(owner.pk, ChangedRecords(version, existed, freed), numbers, put, gone)
-
-
-def write_record_plan(tenant: str, owner: RecordOwner, plan: RecordPlan) -> Steps[ChangedRecords]:
-    """Write the rows that `plan_record_changes` computed, and return the result of the changes."""
-    if plan.gone:
-        yield Many("record_delete", plan.gone)
-    if plan.put:
-        yield Many("record_put", plan.put)
-    if plan.gone or plan.put:
-        yield Query("record_owner_put", (plan.owner, plan.result.version, plan.numbers))
-    if plan.result.unsearchable:
-        yield from note_removed_records(tenant, owner, plan.result.unsearchable)
-    return plan.result
+            put.append((before.pk, change.place, key.tenant, *row, change.data, change.text))
+    if put:
+        yield Many("record_put", put)
+    yield from save_owner(before._replace(version=version, numbers=numbers))
+    if freed:
+        yield from note_removed_records(key.tenant, owner, freed)
+    return ChangedRecords(version, existed, freed)
 
 
 def _drop_records(tenant: str, owner: RecordOwner, identity: str | None) -> Steps[DroppedRecords]:
-    """Delete all records of an owner, or take them away from it. A session stays an owner, because it keeps its version."""
+    """Delete all records of an owner, or take them away from it."""
     key, _ = yield from _locate_owner(tenant, owner, identity)
-    row = yield from _lock_owner(key, make=False)
-    if row is None:
-        return DroppedRecords()
-    dropped = yield from drop_owner(row.pk)
-    yield from note_removed_records(tenant, owner)
-    if not isinstance(owner, SessionRef):
-        yield Query("record_floor_raise", (tenant, row.version))
-    elif row.version:
-        fresh = yield from _lock_owner(key, make=True)
-        assert fresh is not None, "it was just made"
-        changed = dropped.records or dropped.left is not None
-        yield Query("record_owner_put", (fresh.pk, row.version + (1 if changed else 0), row.numbers))
-    return dropped
+    row = yield from read_owner(key)
+    if row is not None:
+        yield from raise_floor(key, row.version + 1)
+        yield from note_removed_records(tenant, owner)
+    return (yield from drop_owned(row))
 
 
-def drop_owner(pk: int) -> Steps[DroppedRecords]:
+def drop_owned(owner: OwnerRow | None) -> Steps[DroppedRecords]:
     """Delete an owner with its records. If these are too many or too large for one transaction, the owner only loses its name."""
-    dropped = yield from purge_records(pk, whole=True)
+    dropped = (yield from purge_records(owner.pk, whole=True)) if owner else DroppedRecords()
     if dropped.left is not None:
-        yield Query("record_owner_detach", (pk,))
+        yield Query("owner_detach", (dropped.left,))
     return dropped
 
 
@@ -497,12 +458,12 @@ def purge_records(pk: int, *, whole: bool = False) -> Steps[DroppedRecords]:
     if number:
         yield Query("records_delete_through", (pk, rows[number - 1][0]))
     if last:
-        yield Query("record_owner_delete", (pk,))
+        yield Query("owner_delete", (pk,))
     return DroppedRecords(number, sum(row[1] for row in rows[:number]), None if last else pk)
 
 
 def _has_records_to_sweep(tenant: str, now: int) -> Steps[bool]:
-    found = (yield Query("records_expired", (tenant, now, 1))) or (yield Query("record_owner_detached", (tenant,)))
+    found = (yield Query("records_expired", (tenant, now, 1))) or (yield Query("owner_detached", (tenant, "records")))
     return bool(found)
 
 
@@ -516,14 +477,5 @@ def _sweep_records(tenant: str, now: int, limit: int) -> Steps[int]:
         batch = rows[: count_page([row[2] for row in rows], limit)]
         yield Many("record_expire", [(*row[:2], now) for row in batch])
         return len(batch)
-    detached = yield Query("record_owner_detached", (tenant,))
+    detached = yield Query("owner_detached", (tenant, "records"))
     return (yield from purge_records(detached[0][0])).records if detached else 0
-
-
-def _lock_owner(key: Row, *, make: bool) -> Steps[_OwnerRow | None]:
-    """Lock an owner's row until the transaction ends, and return it. If the row is missing, create it if `make` is True, else return None."""
-    rows = yield Query("record_owner_get", key)
-    if not rows and make:
-        yield Query("record_owner_new", key)
-        rows = yield Query("record_owner_get", key)
-    return _OwnerRow(*rows[0]) if rows else None

@@ -89,6 +89,11 @@ UNDECODABLE: Final = (msgspec.MsgspecError, LookupError, TypeError, ValueError)
 """Exceptions that decoding a damaged column can raise."""
 
 
+def get_identity(row: Row) -> str:
+    """Return the identity of the session in a row of `session_rows`."""
+    return decode_text(row[33])
+
+
 def decode_session(row: Row) -> Session:
     """Decode a row of `session_rows`. Fields that cannot be decoded are empty, and `Session.damaged` names them."""
     try:

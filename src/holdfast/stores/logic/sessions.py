@@ -19,20 +19,14 @@ from holdfast.domain.session import Ending, NewEntry, Receipt, Session, SessionR
 from holdfast.errors import AmbiguousSession, SessionExists, SessionNotFound
 from holdfast.stores import checks
 from holdfast.stores.log import Appended
-from holdfast.stores.logic import state as state_steps
 from holdfast.stores.logic.due import note_removed_session
 from holdfast.stores.logic.handle import read_session_row
 from holdfast.stores.logic.lifecycle import write_end
 from holdfast.stores.logic.log import drop_aliases, rewind_tail, save_profile
 from holdfast.stores.logic.matching import add_origins, keep_origins, read_origins
 from holdfast.stores.logic.media import keep_media, select_new_media
-from holdfast.stores.logic.records import (
-    DroppedRecords,
-    RecordStore,
-    drop_owner,
-    plan_record_changes,
-    write_record_plan,
-)
+from holdfast.stores.logic.owners import read_owner
+from holdfast.stores.logic.records import DroppedRecords, RecordStore, change_owned, drop_owned, make_record_key
 from holdfast.stores.logic.rows import (
     ENDLESS,
     decode_intact_session,
@@ -42,6 +36,7 @@ from holdfast.stores.logic.rows import (
     encode_entries,
     encode_profile,
 )
+from holdfast.stores.logic.state import change_scopes
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.matching import make_scope
 from holdfast.stores.record_checks import EncodedChange, encode_changes_off_loop
@@ -83,9 +78,8 @@ class SessionStore(RecordStore):
             if (yield Query("session_get", (self.tenant, new.id, new.user_id, ""))):
                 raise SessionExists(new.id)
             session = make_session(self.tenant, new)
-            plans = yield from state_steps.plan_changes(self.tenant, new.user_id, new.state)
+            yield from change_scopes(self.tenant, new.user_id, new.state, new.timestamp)
             yield from _insert_session(session)
-            yield from state_steps.write_plans(plans, new.timestamp)
             return session
 
         return await self._write(steps, new.ref, sharing=new.state)
@@ -182,10 +176,9 @@ class SessionStore(RecordStore):
             session = patch_session(old, patch, timestamp)
             check_version(old, expect)
             delta = {} if isinstance(patch.state, UnsetType) else patch.state
-            plans = yield from state_steps.plan_changes(self.tenant, old.user_id, delta)
+            yield from change_scopes(self.tenant, old.user_id, delta, timestamp)
             yield Query("session_patch", (row[0], session.version, session.updated_at, session.agent, session.ttl))
             yield from save_profile(row[0], session, old)
-            yield from state_steps.write_plans(plans, timestamp)
             return session
 
         return await self._write(steps, ref, sharing=patch.state or None)
@@ -313,9 +306,9 @@ def _remove_session(
     counts = (yield Query("session_holds", (pk,)))[0]
     compactions, views, calls, keys, artifacts, size, media, media_bytes = counts
     refuse_other_contents(ref, artifacts, held[0], "artifact versions")
-    owner = yield Query("record_owner_get", (tenant, ref.user_id, pk))
-    refuse_other_contents(ref, owner[0][1] if owner else 0, held[1], "changes of records")
-    dropped = (yield from drop_owner(owner[0][0])) if owner else DroppedRecords()
+    owner = yield from read_owner(make_record_key(tenant, ref, pk))
+    refuse_other_contents(ref, owner.version if owner else 0, held[1], "changes of records")
+    dropped = yield from drop_owned(owner)
     yield from _delete_session(pk)
     yield from note_removed_session(tenant, ref)
     counted = Receipt(
@@ -367,8 +360,7 @@ def _replace_session(
     if old is not None and ends and ending is not None:
         yield from write_end(rows[0][0], old, ending)
     elif old is not None:
-        owner = yield Query("record_owner_get", (tenant, new.user_id, rows[0][0]))
-        dropped = (yield from drop_owner(owner[0][0])) if owner else dropped
+        dropped = yield from drop_owned((yield from read_owner(make_record_key(tenant, new.ref, rows[0][0]))))
         yield from _delete_session(rows[0][0])
     if old is not None or new.past is not None:  # a backfill does not find a session with an old time by itself
         yield from note_removed_session(tenant, new.ref)
@@ -380,8 +372,7 @@ def _replace_session(
     yield from keep_media(pk, entries, written, fresh_media, media)
     yield from keep_origins(pk, new.origins)
     if records:
-        key = (tenant, new.user_id, pk)
-        yield from write_record_plan(tenant, new.ref, (yield from plan_record_changes(key, records, new.timestamp)))
+        yield from change_owned(make_record_key(tenant, new.ref, pk), new.ref, records, new.timestamp)
     if past.calls:
         yield Many("call_insert", [encode_call(pk, call) for call in past.calls])
     if session.accessed_at > past.updated_at:
@@ -399,10 +390,8 @@ def _fork_session(tenant: str, new: NewSession, source: Session, stop: int, *, p
         SessionExists: there is a session with the name of the new one.
         StaleSession: entries of the session were retired, erased or pinned since `source` was read.
     """
-    row = yield from read_session_row(tenant, source.ref)
+    row = yield from read_session_row(tenant, source.ref, source.identity)
     parent = decode_intact_session(row)
-    if parent.identity != source.identity:
-        raise SessionNotFound(source.id)
     refuse_reshaped(parent, source.version)
     if (yield Query("session_get", (tenant, new.id, new.user_id, ""))):
         raise SessionExists(new.id)

@@ -324,48 +324,39 @@ CREATE TABLE api_keys (
     PRIMARY KEY (tenant, id)
 ) {clustered};
 
--- State that sessions share: that of a user, and with an empty user that of the tenant.
-
--- A scope. Every write to it locks this row. The row stays when all values were deleted, so that no version is used
--- again.
-CREATE TABLE state_scopes (
-    tenant     ID NOT NULL,
-    user_id    ID NOT NULL,
+-- Owners: whose state, records, memories and artifacts there are. Every write of what an owner has locks its row. `kind` is `state`,
+-- `records`, `artifacts`, or `memories.` and `user`, `agent` or `app`. `id` is the user or agent; it is empty for the tenant. `session` is 0, or the session that
+-- has the records. The version grows with each write; `items` and `bytes` are totals, and the other counts say how many numbers were given
+-- to memories or searchable records, to signals and to entries of the diary. If `session` is -1, the row has the floor of its kind:
+-- the highest version or number of owners that were deleted. Below -1, the owner has lost its name and is about to be deleted.
+CREATE TABLE owners (
+    pk         SERIAL,
+    session    INT NOT NULL,
     version    INT NOT NULL,
-    key_count  INT NOT NULL,
-    bytes      INT NOT NULL,
-    updated_at INT NOT NULL,
-    PRIMARY KEY (tenant, user_id)
-) {clustered};
+    items      INT NOT NULL DEFAULT 0,
+    bytes      INT NOT NULL DEFAULT 0,
+    numbers    INT NOT NULL DEFAULT 0,
+    signals    INT NOT NULL DEFAULT 0,
+    entries    INT NOT NULL DEFAULT 0,
+    updated_at INT NOT NULL DEFAULT 0,
+    tenant     ID NOT NULL,
+    kind       ID(16) NOT NULL,
+    id         ID NOT NULL
+) {table};
+
+CREATE UNIQUE INDEX owners_name ON owners (tenant, kind, id, session);
+
+-- State that sessions share: that of a user or of the tenant.
 
 -- The value of each key, as JSON.
 CREATE TABLE state_values (
-    tenant  ID NOT NULL,
-    user_id ID NOT NULL,
-    name    ID(256) NOT NULL,
-    data    MEDIUMBLOB NOT NULL,
-    PRIMARY KEY (tenant, user_id, name)
+    owner INT NOT NULL,
+    name  ID(256) NOT NULL,
+    data  MEDIUMBLOB NOT NULL,
+    PRIMARY KEY (owner, name)
 ) {table};
 
--- Memories, signals of their recalls, and a diary. They belong to a user, an agent or the tenant.
-
--- An owner. Every write to its memories locks this row. The row stays when all memories were deleted, so that no
--- version or number is used again. `held` is the number of memories; the `next_` columns are the next numbers of a
--- memory, a signal and a diary entry.
-CREATE TABLE memory_owners (
-    pk          SERIAL,
-    tenant      ID NOT NULL,
-    kind        ID(16) NOT NULL,
-    id          ID NOT NULL,
-    version     INT NOT NULL,
-    held        INT NOT NULL,
-    next_memory INT NOT NULL,
-    next_signal INT NOT NULL,
-    next_entry  INT NOT NULL,
-    updated_at  INT NOT NULL
-) {table};
-
-CREATE UNIQUE INDEX memory_owners_name ON memory_owners (tenant, kind, id);
+-- Memories, signals of their recalls, and a diary.
 
 -- A memory as JSON, without its owner, number and version. `version` is the version of the owner at its last change.
 CREATE TABLE memories (
@@ -518,13 +509,6 @@ CREATE TABLE index_notes (
     PRIMARY KEY (tenant, name)
 ) {clustered};
 
--- The highest version or number of names that were deleted with all their data. Later versions and numbers of any
--- name are higher.
-CREATE TABLE floors (
-    tenant ID NOT NULL PRIMARY KEY,
-    number INT NOT NULL
-) {clustered};
-
 -- Which entries of a session are copies, in ranges up to the next `first`. `source` is the identity of the session in
 -- which they were written first, `source_first` their place there. A session without copies has no row.
 CREATE TABLE entry_origins (
@@ -536,22 +520,7 @@ CREATE TABLE entry_origins (
 ) {clustered};
 CREATE INDEX entry_origins_source ON entry_origins (source, session);
 
--- Records: values under a namespace and a key. Their owner is a session, a user (session 0), or the tenant (without a
--- user too).
-
--- An owner. Every write to its records locks this row. Its version grows with each write.
-CREATE TABLE record_owners (
-    pk      SERIAL,
-    tenant  ID NOT NULL,
-    user_id ID NOT NULL,
-    session INT NOT NULL,
-    version INT NOT NULL,
-    -- how many numbers the owner has given to searchable records
-    numbers INT NOT NULL DEFAULT 0
-) {table};
-
-CREATE UNIQUE INDEX record_owners_name ON record_owners (tenant, user_id, session);
-CREATE INDEX record_owners_session ON record_owners (session);
+-- Records: values under a namespace and a key.
 
 -- A record. `place` is its namespace and key as sortable bytes; `form` is 0 for JSON and 1 for bytes.
 CREATE TABLE records (

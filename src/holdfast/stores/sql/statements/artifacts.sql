@@ -1,6 +1,6 @@
 -- Artifacts and their contents.
 
--- artifact_name_get(session, tenant, user_id, folded): select name, next_version, newest, versions, bytes from artifact_names locked --
+-- artifact_name_get(session, tenant, user_id, folded): select name, next_version, newest, versions, bytes from artifact_names --
 -- Return what is stored for an artifact's name in its scope: a session, or the user if the session is 0.
 
 -- artifact_name_put(session, tenant, user_id, folded, name, next_version, newest, versions, bytes): put artifact_names --
@@ -19,8 +19,6 @@
 -- Return the versions of a name after a given one.
 SELECT * FROM artifact_rows
 WHERE session = :session AND tenant = :tenant AND user_id = :user_id AND folded = :folded AND version > :after ORDER BY version LIMIT :limit
-
--- artifact_last(session, tenant, user_id, folded): select max(version) from artifacts --
 
 -- artifacts_newest(session, tenant, user_id, after, limit) --
 -- Return the newest version of each name in a scope, in the order of the folded names, after a given one.

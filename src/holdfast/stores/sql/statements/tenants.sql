@@ -1,11 +1,10 @@
 -- What belongs to a tenant: ends of sessions, keys, deletions, leases, calibration, ids of writes, and the ping.
 
 -- tenant_after(after) --
--- Return the next tenant that has sessions, owners of memories or owners of records, or a removal that is not finished.
+-- Return the next tenant that has sessions, owners, or a removal that is not finished.
 SELECT tenant FROM (
     SELECT * FROM (SELECT tenant FROM sessions WHERE tenant > :after ORDER BY tenant LIMIT 1) AS one
-    UNION ALL SELECT * FROM (SELECT tenant FROM memory_owners WHERE tenant > :after ORDER BY tenant LIMIT 1) AS other
-    UNION ALL SELECT * FROM (SELECT tenant FROM record_owners WHERE tenant > :after AND session <> -1 ORDER BY tenant LIMIT 1) AS another
+    UNION ALL SELECT * FROM (SELECT tenant FROM owners WHERE tenant > :after AND session <> -1 ORDER BY tenant LIMIT 1) AS other
     UNION ALL SELECT * FROM (SELECT tenant FROM due WHERE tenant > :after ORDER BY tenant LIMIT 1) AS unfinished
 ) AS found ORDER BY tenant LIMIT 1
 
