@@ -16,7 +16,7 @@ import re
 import secrets
 import stat
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -235,30 +235,25 @@ class DiskBlobs:
         self._folder = folder
 
     async def put(self, key: str, chunks: AsyncIterable[bytes]) -> None:
-        writing = _FileWriter(self._root, await self._folder.ensure_name(), key)
-        try:
-            await _run_in_thread(writing.begin)
+        name = await self._folder.ensure_name()
+        with ExitStack() as opened:
+            folder, file = await _run_in_thread(partial(_create_file, opened, self._root, name, key))
             async for chunk in rechunk(chunks, CHUNK):
-                await _run_in_thread(partial(writing.write, chunk))
-            await _run_in_thread(writing.finish)
-        finally:
-            writing.abandon()
+                await _run_in_thread(partial(_write, file, chunk))
+            await _run_in_thread(partial(_finish_file, folder, file, key))
 
     async def get(self, key: str, start: int, stop: int) -> AsyncGenerator[bytes, None]:
         name = await self._folder.get_name()
         if name is None:
             raise make_missing_error(key)
-        reading = _FileReader(self._root, name, key)
-        try:
-            await _run_in_thread(partial(reading.begin, start))
+        with ExitStack() as opened:
+            file = await _run_in_thread(partial(_open_file, opened, self._root, name, key))
             while start < stop:
-                chunk = await _run_in_thread(partial(reading.read, min(CHUNK, stop - start)))
+                chunk = await _run_in_thread(partial(os.pread, file, min(CHUNK, stop - start), start))
                 if not chunk:
                     return
                 start += len(chunk)
                 yield chunk
-        finally:
-            reading.close()
 
     async def delete(self, keys: Sequence[str]) -> None:
         name = await self._folder.get_name()
@@ -296,82 +291,50 @@ class DiskBlobs:
         return sorted(found)
 
 
-class _FileReader:
-    """A file that is being read. The methods block, so they are called in threads."""
-
-    def __init__(self, root: Path, name: str, key: str) -> None:
-        self._place = (root, name)
-        self._key = key
-        self._file: int | None = None
-
-    def begin(self, start: int) -> None:
-        """Open the file, and move to the byte with offset `start`."""
-        try:
-            with _open_folder(*self._place) as folder:
-                self._file = os.open(self._key, _READ, dir_fd=folder)
-        except FileNotFoundError as exc:
-            raise make_missing_error(self._key) from exc
-        except OSError as exc:
-            if exc.errno == errno.ELOOP:
-                raise StoreCorrupt(f"the content {self._key} of an artifact is a link, which is not followed") from exc
-            raise
-        if not stat.S_ISREG(os.fstat(self._file).st_mode):
-            raise StoreCorrupt(f"the content {self._key} of an artifact is not a regular file")
-        os.lseek(self._file, start, os.SEEK_SET)
-
-    def read(self, size: int) -> bytes:
-        """Return the next bytes, at most `size`. At the end of the file, return no bytes."""
-        assert self._file is not None
-        return os.read(self._file, size)
-
-    def close(self) -> None:
-        """Close the file if it is open."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+# -- files: they are closed with the given stack, also if the caller was cancelled while they were opened -----------
 
 
-class _FileWriter:
-    """A file that is being written, under a temporary name until it is finished. The methods block, so they are called in threads."""
+def _open_file(opened: ExitStack, root: Path, name: str, key: str) -> int:
+    """Open the file of a content for reading."""
+    try:
+        with _open_folder(root, name) as folder:
+            file = os.open(key, _READ, dir_fd=folder)
+    except FileNotFoundError as exc:
+        raise make_missing_error(key) from exc
+    except OSError as exc:
+        if exc.errno == errno.ELOOP:
+            raise StoreCorrupt(f"the content {key} of an artifact is a link, which is not followed") from exc
+        raise
+    opened.callback(os.close, file)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        raise StoreCorrupt(f"the content {key} of an artifact is not a regular file")
+    return file
 
-    def __init__(self, root: Path, name: str, key: str) -> None:
-        self._place = (root, name)
-        self._key = key
-        self._folder: int | None = None
-        self._file: int | None = None
 
-    def begin(self) -> None:
-        """Create the file under its temporary name, and the tenant's folder if it is missing."""
-        self._folder = _create_folder(*self._place)
-        self._file = os.open(self._key + _UNFINISHED, _FRESH, 0o600, dir_fd=self._folder)
+def _create_file(opened: ExitStack, root: Path, name: str, key: str) -> tuple[int, int]:
+    """Create the file of a content under its temporary name, and the tenant's folder if it is missing. Return the folder and the file.
 
-    def write(self, chunk: bytes) -> None:
-        """Append a chunk to the file."""
-        assert self._file is not None
-        view = memoryview(chunk)
-        while view:
-            view = view[os.write(self._file, view) :]
+    When the stack is closed, the file is deleted unless it has its final name.
+    """
+    folder = _create_folder(root, name)
+    opened.callback(os.close, folder)
+    file = os.open(key + _UNFINISHED, _FRESH, 0o600, dir_fd=folder)
+    opened.callback(os.close, file)
+    opened.callback(_unlink, key + _UNFINISHED, folder)
+    return folder, file
 
-    def finish(self) -> None:
-        """Sync the file and rename it to its final name."""
-        assert self._file is not None
-        assert self._folder is not None
-        os.fsync(self._file)
-        os.rename(self._key + _UNFINISHED, self._key, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        os.fsync(self._folder)
-        self._close()
 
-    def abandon(self) -> None:
-        """Delete the file, unless it is finished. Close everything that is open."""
-        if self._file is not None and self._folder is not None:
-            _unlink(self._key + _UNFINISHED, self._folder)
-        self._close()
+def _write(file: int, chunk: bytes) -> None:
+    view = memoryview(chunk)
+    while view:
+        view = view[os.write(file, view) :]
 
-    def _close(self) -> None:
-        for opened in (self._file, self._folder):
-            if opened is not None:
-                os.close(opened)
-        self._file = self._folder = None
+
+def _finish_file(folder: int, file: int, key: str) -> None:
+    """Sync the file and rename it to its final name."""
+    os.fsync(file)
+    os.rename(key + _UNFINISHED, key, src_dir_fd=folder, dst_dir_fd=folder)
+    os.fsync(folder)
 
 
 # -- folders -----------------------------------------------------------------
