@@ -27,7 +27,7 @@ from holdfast.domain.artifact import (
     get_scope,
 )
 from holdfast.domain.session import SessionRef
-from holdfast.errors import ArtifactNotFound, HoldfastError, InvalidRequest, SessionNotFound, StoreCorrupt, StoreError
+from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound, StoreCorrupt, StoreError
 from holdfast.limits import PAGE
 from holdfast.numbers import check_whole
 from holdfast.stores.base import Store
@@ -273,34 +273,12 @@ class ArtifactService:
     async def list_all(self, scope: Scope) -> tuple[Artifact, ...]:
         """Return all versions of all artifacts of a session, or of all artifacts that a user's sessions share, depending on `scope`.
 
-        If the session is deleted meanwhile, return the versions read so far.
+        If the session does not exist, return none.
         """
-        found: list[Artifact] = []
-        after: str | None = None
         try:
-            while True:
-                page = await self._store.artifacts(scope, limit=PAGE, after=after)
-                for newest in page.artifacts:
-                    found += await self._list_versions(scope, newest.name)
-                if not page.has_more:
-                    return tuple(found)
-                after = page.artifacts[-1].name
+            return await self._store.all_artifacts(scope)
         except SessionNotFound:
-            return tuple(found)
-
-    async def _list_versions(self, scope: Scope, name: str) -> list[Artifact]:
-        found: list[Artifact] = []
-        more = True
-        while more:
-            try:
-                page = await self._store.artifact_versions(
-                    scope, name, limit=PAGE, after=found[-1].version if found else None
-                )
-            except ArtifactNotFound:  # deleted since it was listed
-                break
-            found += page.artifacts
-            more = page.has_more
-        return found
+            return ()
 
     async def discard(self, deleted: Iterable[Artifact]) -> None:
         """Delete the contents of artifacts that were deleted with their session.

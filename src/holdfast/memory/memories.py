@@ -40,7 +40,7 @@ from holdfast.secrets import Guard
 from holdfast.stores.checks import check_new_id
 from holdfast.stores.logic.memories import MemoryStore
 from holdfast.stores.memories import OwnedMemories
-from holdfast.stores.walk import iterate_owners
+from holdfast.stores.walk import iterate_memory_pages, iterate_owners
 from holdfast.wire.sendable import check_text
 
 ReviewDecision = Literal["accept", "reject"]
@@ -81,13 +81,10 @@ async def find_rejected(store: MemoryStore, owner: Owner, content: str) -> list[
         owner: the owner.
         content: the new statement.
     """
-    after: int | None = None
-    while True:
-        page = await store.memories(owner, status="rejected", after=after, limit=AT_ONCE, descending=True)
-        found = await run_cpu(_filter_same, content, page.memories) if page.memories else []
-        if found or not page.has_more:
+    async for page in iterate_memory_pages(store, owner, status="rejected", limit=AT_ONCE, descending=True):
+        if page.memories and (found := await run_cpu(_filter_same, content, page.memories)):
             return found
-        after = page.memories[-1].number
+    return []
 
 
 def _filter_same(content: str, memories: Sequence[Memory]) -> list[Memory]:
@@ -512,19 +509,16 @@ class Memories(MemoryReader):
             Three values: the owner's version; the memories that have other sources too, without this one; and the ids of the memories to
             delete.
         """
-        left, lost = list[Memory](), list[str]()
-        first = page = await self.store.memories(owner, limit=PAGE)
-        while True:
+        left, lost, versions = list[Memory](), list[str](), list[int]()
+        async for page in iterate_memory_pages(self.store, owner, limit=PAGE):
+            versions.append(page.version)
             for one in page.memories:
                 sources = remove_source(one.sources, source, seqs, identity)
                 if sources and sources != one.sources:
                     left.append(msgspec.structs.replace(one, sources=sources))
                 elif sources != one.sources:
                     lost.append(one.id)
-            if not page.has_more:
-                break
-            page = await self.store.memories(owner, after=page.memories[-1].number, limit=PAGE)
-        return first.version, left, lost
+        return versions[0], left, lost
 
     async def _write_changes(self, owner: Owner, version: int, put: Sequence[Memory], lost: Sequence[str]) -> None:
         """Delete the memories `lost`, then write the memories `put`. Raises `StaleMemories` if the owner's version is no longer `version`."""

@@ -19,6 +19,7 @@ from holdfast.limits import MEMORIES_AT_HAND, PAGE
 from holdfast.recall.base import Candidate, Candidates
 from holdfast.recall.terms import Terms, extract_terms
 from holdfast.stores.logic.memories import MemoryStore
+from holdfast.stores.walk import iterate_memory_pages
 
 
 class OwnerData(Protocol):
@@ -81,14 +82,13 @@ class OwnerCache(Generic[D]):
 
     async def _read(self, owner: Owner, known: D) -> int:
         """Add an owner's new and changed memories to the data. Return the number of all memories of the owner."""
-        since = known.version or None
-        first = page = await self._store.memories(owner, since=since, limit=PAGE)
-        while True:
+        pages = iterate_memory_pages(self._store, owner, since=known.version or None, limit=PAGE)
+        first = await anext(pages)
+        for memory in first.memories:
+            known.add(memory)
+        async for page in pages:
             for memory in page.memories:
                 known.add(memory)
-            if not page.has_more:
-                break
-            page = await self._store.memories(owner, since=since, after=page.memories[-1].number, limit=PAGE)
         known.version = first.version  # writes during the read are read again next time
         return first.total
 

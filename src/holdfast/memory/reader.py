@@ -26,6 +26,7 @@ from holdfast.secrets import Guard
 from holdfast.stores.logic.memories import MemoryStore
 from holdfast.stores.memories import OwnedMemories
 from holdfast.stores.memory_checks import check_owner
+from holdfast.stores.walk import iterate_memory_pages
 from holdfast.wire.sendable import check_text
 
 _log = logging.getLogger("holdfast.memories")
@@ -175,12 +176,11 @@ class MemoryReader:
             remembered = agent is None or owner.kind == "agent" or one.agent == agent
             return remembered and (not types or one.type in types) and set(tags) <= set(one.tags)
 
-        while True:
-            page = await self.store.memories(owner, status=status, after=number, limit=limit, descending=descending)
+        filters = {"status": status, "limit": limit, "descending": descending}
+        async for page in iterate_memory_pages(self.store, owner, after=number, **filters):
             found += [one for one in page.memories if fits(one)]
-            if not page.has_more or len(found) > limit:
+            if len(found) > limit:
                 break
-            number = page.memories[-1].number
         more = len(found) > limit
         return OwnedMemories(page.version, tuple(found[:limit]), page.total, has_more=more)
 

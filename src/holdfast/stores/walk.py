@@ -14,6 +14,7 @@ from holdfast.errors import SessionNotFound, StoreCorrupt
 from holdfast.limits import PAGE
 from holdfast.stores.base import Store
 from holdfast.stores.logic.memories import MemoryStore
+from holdfast.stores.memories import OwnedMemories
 from holdfast.stores.sessions import SessionPage
 
 _PAGE: Final = 100
@@ -41,6 +42,18 @@ async def iterate_owners(store: MemoryStore) -> AsyncIterator[tuple[Owner, int]]
         if len(page) < _PAGE:
             return
         after = page[-1][0]
+
+
+async def iterate_memory_pages(
+    store: MemoryStore, owner: Owner, *, after: int | None = None, **filters: Any
+) -> AsyncIterator[OwnedMemories]:
+    """Yield an owner's memories in pages. The arguments are those of `MemoryStore.memories`. At least one page is yielded; it may be empty."""
+    while True:
+        page = await store.memories(owner, after=after, **filters)
+        yield page
+        if not page.has_more:
+            return
+        after = page.memories[-1].number
 
 
 async def iterate_session_pages(
