@@ -22,19 +22,3 @@ def image_url(content: bytes, **more: Any) -> dict[str, Any]:
 
 def anthropic(content: bytes, kind: str = "image", mime: str = "image/png", **more: Any) -> dict[str, Any]:
     return {"type": kind, "source": {"type": "base64", "media_type": mime, "data": b64(content)}, **more}
-
-
-VIDEO = {"fps": 1.0, "frames": [b64(png())], "total_num_frames": 30, "sampled_indices": [0]}
-THEIRS: dict[str, Any] = {
-    "messages": [
-        {"role": "user", "content": [{"type": "image"}, {"type": "video"}, {"type": "text", "text": "see"}]},
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {"x": 1}}}],
-        },
-        {"role": "tool", "name": "f", "content": [{"type": "image"}, {"type": "text", "text": "found"}]},
-    ],
-    "images": [b64(png()), b64(png(seed=1))],
-    "videos": [VIDEO],
-}

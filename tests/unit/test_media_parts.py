@@ -6,7 +6,6 @@ import base64
 import json
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -22,7 +21,7 @@ from holdfast.domain.messages import (
 from holdfast.errors import InvalidRequest
 from holdfast.tokens import STORED, get_counter
 from holdfast.wire.openai import parse_message, to_chat_message
-from tests.unit.media_kit import THEIRS, VIDEO, anthropic, b64, image_url, png
+from tests.unit.media_kit import anthropic, b64, image_url, png
 
 MODELS = ("gpt-4o", "gpt-5-mini", "claude-3-5-sonnet", "gemini-2.0-flash", "somebody-elses")
 
@@ -206,35 +205,3 @@ def find_rejected_field(body: dict[str, Any]) -> str | None:
     except InvalidRequest as error:
         return error.param or ""
     return None
-
-
-# -- mistral.rs --------------------------------------------------------------
-
-
-def test_mistralrs_media_replace_their_placeholders() -> None:
-    """They are matched in order, and the input is not modified."""
-    before = json.dumps(THEIRS)
-    messages = restore_media(THEIRS)["messages"]
-    assert messages[0]["content"][:2] == [image_url(png()), {"type": "video", **VIDEO}]
-    assert messages[2]["content"][0] == image_url(png(seed=1))
-    assert messages[2]["tool_call_id"] == "a"
-    assert json.dumps(THEIRS) == before
-
-
-@pytest.mark.parametrize(
-    ("change", "param", "words"),
-    [
-        ({"images": [b64(png())]}, "images", "images has 1 items, and the messages have 2 parts"),
-        ({"videos": []}, "videos", "videos has 0 items, and the messages have 1 parts"),
-        ({"images": [b64(png()), "no base64!"]}, "images[1]", "could not be decoded"),
-        ({"images": [b64(png()), 7]}, "images[1]", "could not be decoded"),
-        ({"videos": [{"fps": 1.0}]}, "videos[0]", "frames"),
-        ({"videos": [{**VIDEO, "frames": ["?"]}]}, "videos[0].frames[0]", "could not be decoded"),
-    ],
-)
-def test_media_must_match_the_placeholders(change: dict[str, Any], param: str, words: str) -> None:
-    """The error names the list or item that does not match."""
-    with pytest.raises(InvalidRequest) as refused:
-        restore_media({**THEIRS, **change})
-    assert refused.value.param == param
-    assert words in str(refused.value)

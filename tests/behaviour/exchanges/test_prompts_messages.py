@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from tests.behaviour.kit import assistant, calls
 from tests.behaviour.kit.exchanges import Exchange, exchange
 from tests.behaviour.kit.prompts import prompt, talk
 
@@ -64,3 +67,30 @@ async def test_long_messages(x: Exchange) -> None:
             await prompt(x, "s", strategy=strategy, budget=budget)
     await prompt(x, "s", strategy="token_window", budget=1500, preserve_recent=12)
     await prompt(x, "s", strategy="token_window", budget=1500, preserve_recent=12, dialect="anthropic")
+
+
+SEALS = "llms: {default: {base_url: 'http://localhost:9/v1', api_key: k, model: m}, pictures: {base_url: 'http://localhost:9/v1', api_key: k, model: m, inputs: [image]}, words: {base_url: 'http://localhost:9/v1', api_key: k, model: m, inputs: [text]}}"
+PNG, JPEG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ", "/9j/4AAQSkZJRgABAQAAAQABAAA="
+LISTED = [
+    {"role": "user", "content": [{"type": "image"}, {"type": "video"}, {"type": "text", "text": "See?"}]},
+    calls(("a", "look", {})),
+    {"role": "tool", "content": [{"type": "image"}, {"type": "text", "text": "found"}]},
+    assistant("I see."),
+]
+WRONG: list[dict[str, Any]] = [
+    *({"images": [PNG]}, {"videos": []}, {"images": [PNG, "no base64!"]}, {"images": [PNG, 7]}),
+    *({"videos": [{"fps": 1.0}]}, {"videos": [{"frames": ["?"]}]}),
+]
+
+
+@exchange(None, SEALS)
+async def test_media_that_are_listed_after_the_messages(x: Exchange) -> None:
+    """As clients of mistral.rs write them; a model without video gets its frames."""
+    whole = {"messages": LISTED, "images": [PNG, JPEG], "videos": [{"fps": 1.0, "frames": [PNG] * 10}]}
+    await x.put("/v1/sessions/s", **whole)
+    for change in WRONG:
+        await x.put("/v1/sessions/t", **{**whole, **change})
+    await x.get("/v1/sessions/s")
+    for model in ("default", "pictures", "words"):
+        for dialect in ("openai", "anthropic", "gemini"):
+            await prompt(x, "s", model=model, strategy="none", dialect=dialect)

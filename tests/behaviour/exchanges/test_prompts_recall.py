@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.behaviour.kit import user
+from tests.behaviour.kit import assistant, user
 from tests.behaviour.kit.exchanges import Exchange, exchange
 from tests.behaviour.kit.prompts import TALKS, prompt, recalled, say, talk
 
@@ -74,9 +74,12 @@ WORDS = f"{LONG}They flew over the sky-blue Straße with KX-7731 and McKenzie's 
 @exchange((), TTL)
 async def test_times_that_searches_name(x: Exchange) -> None:
     """Past ones in questions, future ones in messages; and what is marked in long messages."""
-    for phrase in (TALKS / "times.txt").read_text(encoding="utf-8").splitlines():
-        found = (await x.served.http.get("/v1/search", params={"q": f"what did I say {phrase}"})).json()
-        x.note(phrase, [found["range"], found["notes"]])
+    await x.served.rest.given("q", user("My taxes, Ana's trip, and the questions."), assistant("Kettles and taxes."))
+    x.served.clock.now += 86_400_000
+    for file, before in (("times", "what did I say "), ("questions", "")):
+        for phrase in (TALKS / f"{file}.txt").read_text(encoding="utf-8").splitlines():
+            found = (await x.served.http.get("/v1/search", params={"q": before + phrase})).json()
+            x.note(phrase, [found["range"], found["notes"], [one["role"] for one in found["data"]]])
     await x.served.rest.given("s", *(user(f"Plan: {text}") for text in AHEAD))
     await x.served.rest.given("t", user(WORDS))
     x.served.clock.now += 100 * 86_400_000
