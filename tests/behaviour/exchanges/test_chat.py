@@ -212,3 +212,83 @@ async def test_models_and_agents_by_their_names(x: Exchange) -> None:
         await x.post(CHAT, model=name, messages=[user("Hi."), assistant("Ho."), user("So?")], user="ada")
     await x.post(CHAT, model="small", agent="abe", messages=[user("Hi.")], user="ada")
     await x.rows("/v1/sessions", "id", "agent", "turns", "message_count", limit=50)
+
+
+THOUGHT: Final = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+SPOKEN: Final = [{"type": "text", "text": "Yes"}, {"type": "text", "text": "."}]
+PICTURE: Final = {"type": "image_url", "image_url": {"url": "https://kelp.example/p.png"}}
+
+
+def deltas(*found: dict[str, Any], reason: str = "stop") -> Reply:
+    last = chunk({"index": 0, "delta": {}, "finish_reason": reason})
+    return Reply(chunks=[*(chunk({"index": 0, "delta": one, "finish_reason": None}) for one in found), last])
+
+
+def asked(index: int | None, call_id: str | None, name: str | None, arguments: Any, **more: Any) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments, **more}
+    return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function, **more}]}
+
+
+ODD: Final = [
+    Reply(message={"content": [THOUGHT, *SPOKEN]}),
+    Reply(message={"content": [*SPOKEN, PICTURE]}),
+    Reply(message={"content": None, "function_call": {"name": "look", "arguments": "{}"}}, finish_reason="function_call"),
+    Reply(message={"content": None, "function_call": {"arguments": "{}"}}),
+    deltas({"content": "Yes"}, {"content": [PICTURE]}, {"content": "."}),
+    deltas({"content": [THOUGHT]}, {"content": SPOKEN}, {"content": [PICTURE]}, {"content": " And"}, {"content": " this."}),
+    deltas({"function_call": {"name": "look", "arguments": ""}}, {"function_call": {"arguments": "{}"}}, reason="function_call"),
+    deltas(asked(0, "a", "look", ""), asked(0, "a", None, '{"at": '), asked(0, None, None, "1}"), asked(0, "b", "look", "{}")),
+    deltas(asked(None, "a", "look", {"at": 1}), asked(None, "a", "look", {"at": 2}, strict=True), asked(None, None, "look", "{}")),
+    deltas(asked(0, "", "look", "{}"), asked(0, "", "look", "{}"), asked(0, "", "look", "}"), asked(3, "", "see", "{}")),
+    deltas(asked(1, "a", None, '{"at"'), asked(1, None, "look", ": 1}", strict=True), asked(2, "c", None, "{}")),
+    Reply(text="", usage={"prompt_tokens": -1, "completion_tokens": "x", "prompt_tokens_details": 5}),
+]  # fmt: skip
+
+
+@exchange([*ODD, *ODD])
+async def test_odd_replies(x: Exchange) -> None:
+    """What servers send that are not quite OpenAI's: parts, old calls, and pieces of calls with repeated or missing names."""
+    for how in ({}, {"stream": True}):
+        for at in range(len(ODD)):
+            await x.post(CHAT, session_id=f"{at}{len(how)}", messages=[user("Hi.")], tools=[LOOK], **how)
+            await x.rows(f"/v1/sessions/{at}{len(how)}/messages", "role", "content", "tool_calls", "reasoning")
+            await x.rows(f"/v1/sessions/{at}{len(how)}/calls", "prompt_tokens", "completion_tokens", "cached_tokens")
+
+
+def shout(text: str) -> str:
+    """Shout."""
+    return text.upper()
+
+
+BOTH: Final = Reply(text="I see.", tool_calls=[("look", {}), ("shout", {"text": "hey"})])
+ANSWERS: Final = [BOTH, "It is far.", "Three.", "Again.", "One.", "Two.", "Other.", "Later.", "Cut reply."]
+
+
+@exchange([*ANSWERS, *ANSWERS], tools=[shout])
+async def test_requests_that_are_sent_again(x: Exchange) -> None:
+    """With the same key: after calls, after an edit that wrote messages again, and after an interruption; and with erased words."""
+
+    async def ask(key: str | None, *messages: Any, session_id: str = "s", **more: Any) -> Any:
+        headers = {} if key is None else {"Idempotency-Key": key}
+        answer = await x.post(CHAT, headers, session_id=session_id, messages=list(messages), tools=[LOOK], **more)
+        return answer["choices"][0]["message"] if "choices" in answer else {"content": None}
+
+    first = await ask("k1", user("Look."))
+    await ask("k1", user("Look."))
+    for _ in range(2):
+        await ask("k2", result(first["tool_calls"][0]["id"], "far"), session_mode="delta")
+    await ask("k1", user("Look."))
+    await ask("k3", user("Next."), session_mode="delta")
+    await x.put("/v1/sessions/s/messages/0", message=user("Look!"))
+    await ask("k3", user("Next."), session_mode="delta")
+    await x.post("/v1/sessions/s/interrupt", chars=3)
+    await ask("k3", user("Next."), session_mode="delta")
+    await x.rows("/v1/sessions/s/messages", "seq", "role", "content", "metadata", "retired_by", retired=True, limit=100)
+    said: list[Any] = []
+    for text in ("A", "B"):
+        said += [user(text)]
+        said += [assistant((await ask(None, *said, session_id="t"))["content"])]
+    await ask(None, *said[:2], user("B other"), session_id="t")
+    await x.delete("/v1/sessions/t/messages/2")
+    await ask(None, *said, user("C"), session_id="t")
+    await x.rows("/v1/sessions/t/messages", "seq", "role", "content", "retired_by", retired=True, limit=100)
