@@ -222,3 +222,25 @@ async def test_requests_that_may_come_from_anyone(x: Exchange) -> None:
     await ask(x, "eve retries too late", first, None, user="eve", headers={"x-stainless-retry-count": "1"})
     await ask(x, "ada retries later", first, None, user="ada", headers={"Idempotency-Key": "k"})
     await x.rows("/v1/sessions", "id", "user_id", "turns", "version", limit=50)
+
+
+@exchange(PLAIN)
+async def test_long_histories_and_replies_that_were_cut(x: Exchange) -> None:
+    """A client that does not know that its user interrupted a reply goes on in that session; so does one with a long history."""
+    found = await ask(x, "the first", told("Tell me all."), user="ada")
+    await x.post(f"/v1/sessions/{found['session_id']}/interrupt?user_id=ada", chars=1)
+    await ask(x, "what was heard", told("Tell me all.", "R", "And?"), user="ada")
+    await ask(x, "the whole reply", told("Tell me all.", "R0.", "And?", "R1.", "More?"), user="ada")
+    await ask(x, "the whole reply, edited", told("Tell me all.", "R0.", "And you?"), user="ada")
+    await log(x, found["session_id"], user_id="ada")
+    words = [f"M{at}." for at in range(80)]
+    await x.served.rest.given("long", *told(*words), user="eve")
+    await ask(x, "a long one", told(*words, "Next."), user="eve")
+    await ask(x, "a long one, edited late", told(*words[:78], "Last?"), user="eve")
+    await ask(x, "a long one, edited early", told(*words[:2], "Early?"), user="eve")
+    await ask(x, "a long one, cut", told(*words[60:78], "Last?", "R5.", "So?"), user="eve")
+    await ask(x, "a long one, with gaps", told(*words[:4], *words[40:78], "Last?", "R5.", "So!"), user="eve")
+    pictured = [user([{"type": "text", "text": "Look."}, PICTURE])]
+    await ask(x, "a picture", pictured, user="kim")
+    await ask(x, "its description", told("Look.", "R8.", "So?"), user="kim")
+    await x.rows("/v1/sessions", "id", "user_id", "message_count", limit=100)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from holdfast.testing import Reply, ScriptedUpstream
+from tests.behaviour.kit import calls, result, user
 from tests.behaviour.kit.exchanges import Exchange, exchange
 from tests.behaviour.kit.prompts import WEEK, answer_at_length, prompt, say, talk
 
@@ -72,3 +75,51 @@ async def test_settings_that_are_refused(x: Exchange) -> None:
         {"clear_tool_results": {"kept": 1}}, {"clear_tool_results": {"keep": 1, "trigger": 0}}, {"clear_tool_results": False}, {"dialect": "x"}, {"at_turn": -1}, {"at_turn": 0}, {"agent": "x"}, {"model": "x"}, {"tools": [1]}, {"system_messages": [7]},
     ):  # fmt: skip
         await x.post("/v1/sessions/s/context", **body)
+
+
+FORMS: Any = (
+    lambda n: [1 + at % 10 for at in range(n)],
+    lambda n: {str(at): f"{at % 10 or 1}/10" for at in range(1, n + 1)},
+    lambda n: [{"n": at, "importance": 9} if at % 2 else {"n": at, "score": "3.5"} for at in range(n)],
+    lambda n: [0.5 if at else 1 for at in range(n)],
+    lambda n: [7] * (n - 1), lambda n: [11] * n, lambda n: ["high"] * n, lambda n: [True] * n, lambda n: {"ratings": 5}, lambda n: [0] * n,
+    lambda n: [10] * n,
+)  # fmt: skip
+
+
+class Judge:
+    """A model that writes its ratings in each form in turn, between other words."""
+
+    def __init__(self) -> None:
+        self.forms = [*FORMS]
+
+    def __call__(self, body: dict[str, Any]) -> Any:
+        number = int(str(body["messages"][-1]["content"]).rpartition("a JSON list of ")[2].split()[0])
+        return Reply(
+            text=f"First [1, 2]. {json.dumps(self.forms.pop(0)(number))} [that is it", usage={"prompt_tokens": 9}
+        )
+
+
+MANY = [
+    calls(("c1", "look", {"at": "x" * 3000}), ("c2", "look", {}), text="Let me look."),
+    result("c1", "r" * 2500),
+    result("c2", "-"),
+]
+
+
+@exchange(
+    answer_at_length,
+    "agents: {judged: {context: {strategy: salience, budget: 400, scorer: judge, recall: off, facts: false}}}",
+    models={"judge": (lambda: ScriptedUpstream(Judge()), {"max_tokens": 70})},
+)
+async def test_models_that_rate_messages(x: Exchange) -> None:
+    for number in range(len(FORMS) + 1):
+        picture = {"type": "image_url", "image_url": {"url": "https://kelp.example/p.png"}}
+        more = [[], MANY, [{"role": "user", "content": [{"type": "text", "text": "See."}, picture]}]][number % 3]
+        said = [user(f"{words} ({number})") for words in WEEK[:5]]
+        await x.served.rest.session("s").append(*more, *said) if number else await x.served.rest.given("s", *said)
+        await say(x, "s", f"So what of {number}?", model="judged")
+        await x.later(hours=2)
+    await x.rows("/v1/sessions/s/messages", "seq", "importance", limit=200)
+    lines = (await x.served.http.get("/metrics")).text.splitlines()
+    x.note("metrics", [line for line in lines if line.startswith("holdfast_rating")])

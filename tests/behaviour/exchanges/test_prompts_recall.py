@@ -74,12 +74,28 @@ WORDS = f"{LONG}They flew over the sky-blue Straße with KX-7731 and McKenzie's 
 @exchange((), TTL)
 async def test_times_that_searches_name(x: Exchange) -> None:
     """Past ones in questions, future ones in messages; and what is marked in long messages."""
-    await x.served.rest.given("q", user("My taxes, Ana's trip, and the questions."), assistant("Kettles and taxes."))
+    days = (
+        1_670_700_000_000,
+        1_683_500_000_000,
+        1_697_400_000_000,
+        1_699_400_000_000,
+        1_699_700_000_000,
+        1_699_900_000_000,
+    )
+    for at, moment in enumerate(days):
+        said = "My taxes, Ana's trip, and the questions: what I asked and we talked about."
+        await x.served.rest.given(
+            f"q{at}", user(said, timestamp=moment), assistant("Kettles and taxes.", timestamp=moment)
+        )
+    await x.settle()
     x.served.clock.now += 86_400_000
     for file, before in (("times", "what did I say "), ("questions", "")):
         for phrase in (TALKS / f"{file}.txt").read_text(encoding="utf-8").splitlines():
             found = (await x.served.http.get("/v1/search", params={"q": before + phrase})).json()
-            x.note(phrase, [found["range"], found["notes"], [one["role"] for one in found["data"]]])
+            x.note(
+                phrase,
+                [found["range"], found["notes"], [f"{one['session_id']} {one['role']}" for one in found["data"][:4]]],
+            )
     await x.served.rest.given("s", *(user(f"Plan: {text}") for text in AHEAD))
     await x.served.rest.given("t", user(WORDS))
     x.served.clock.now += 100 * 86_400_000

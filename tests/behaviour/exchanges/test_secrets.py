@@ -23,7 +23,8 @@ async def send_secrets(x: Exchange) -> None:
     ]
     for said in (
         [user(f"Use {KEY}, please.")], [user([{"type": "text", "text": URL}])], [user("x", name=OWN)], [user("x", metadata={"k": KEY})],
-        [assistant(f"The {KEY}")], turn[1:], [user("clean"), user(f"{OWN}-{OWN}")], [user("/home/ada/a " + "ab12" * 16)],
+        [assistant(f"The {KEY}")], turn[1:], [user(f"password: [REDACTED:employee]{OWN} x[REDACTED:password] password=a[REDACTED:b]c")],
+        [user([{"type": "image_url", "image_url": {"url": f"data:image/png;name={OWN};base64,iVBORw0KGgo="}}])], [calls(("d", "find", {OWN: 1, f"a{OWN}": "\ud800 " + OWN, "n": 12}))], [user("clean"), user(f"{OWN}-{OWN}")], [user("/home/ada/a " + "ab12" * 16)],
     ):  # fmt: skip
         x.served.clock.now += 1000
         await x.send("POST", "/v1/sessions/s/messages", {"messages": said})

@@ -102,3 +102,23 @@ async def test_exports(x: Exchange) -> None:
     await x.later(minutes=2)
     await x.rows("/v1/records", "key", session_id="copy", namespace="n")
     await x.put(S, **whole)
+    await x.post(f"{S}/fork", id="fork")
+    forked = await x.get("/v1/sessions/fork", retired=True, digests=True)
+    await x.put("/v1/sessions/g", **forked)
+    await x.delete(f"{S}/messages/2")
+    await x.rows("/v1/sessions/g/messages", "seq", "content", "erased", limit=100)
+    for wrong in ([[0, "x"]], [[1, "x", 0]], "x", [["x", "x", 0]], [[at, "x", at] for at in range(40)]):
+        await x.put("/v1/sessions/h", **{**forked, "origins": wrong})
+    for more in (
+        {"retired_by": 9},
+        {"pinned": False},
+        {"importance": 0.1},
+        {"agent": "kim"},
+        {"metadata": {"m": 1}},
+        {"timestamp": 7},
+        {"content": "z"},
+    ):
+        await x.put(
+            "/v1/sessions/g?replace=false",
+            **{**forked, "messages": [{**forked["messages"][0], **more}, *forked["messages"][1:]]},
+        )
