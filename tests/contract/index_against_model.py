@@ -12,7 +12,7 @@ from msgspec import UNSET
 from holdfast.recall.base import Batch, Channel, Document, Filters, Index, Lookup, Source, Space, Vectored
 from holdfast.recall.vectors import compute_similarities
 
-from .index_kit import digest_of, progress_of, vector
+from .index_kit import clear, digest_of, progress_of, vector
 from .index_model import Known, Model
 from .properties import SHARED_STORE
 
@@ -79,9 +79,7 @@ _lookups = st.builds(
     filters=_filters,
     limit=st.none() | st.integers(1, 4),
 )
-_moves = st.one_of(
-    _writes(), _writes(), _writes(), st.tuples(st.just("drop"), _spaces, _sources), st.tuples(st.just("space"), _spaces)
-)
+_moves = st.one_of(_writes(), _writes(), _writes(), st.tuples(st.just("drop"), _spaces, _sources))
 
 
 @given(moves=st.lists(_moves, min_size=1, max_size=8), lookups=st.lists(_lookups, min_size=1, max_size=8))
@@ -100,7 +98,7 @@ async def test_an_index_matches_the_model(index: Index, moves: list[Any], lookup
             assert list(await handle.list_digests(space, id_)) == [
                 (seq, known.documents[seq].digest) for seq in sorted(known.documents)
             ]
-    await handle.clear()
+    await clear(handle)
 
 
 async def _apply_to_both(index: Index, model: Model, move: Any) -> None:
@@ -108,8 +106,6 @@ async def _apply_to_both(index: Index, model: Model, move: Any) -> None:
     if move[0] == "drop":
         _, space, source = move
         assert await index.drop(space, source.id) == model.drop(space, source.id)
-    elif move[0] == "space":
-        assert await index.drop_space(move[1]) == model.drop_space(move[1])
     else:
         assert await index.write(*move) == model.write(*move)
 
@@ -159,7 +155,7 @@ async def test_vectors_match_the_model(index: Index, moves: list[Any], numbers: 
         for one in near:
             (exact,) = compute_similarities(vector(1, 2), [held[one.candidate.session, one.candidate.seq]], 2)
             assert abs(one.similarity - exact) < 1e-5
-    await handle.clear()
+    await clear(handle)
 
 
 def _vector_of(one: Document, numbers: list[int]) -> bytes:

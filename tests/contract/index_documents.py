@@ -207,12 +207,11 @@ async def test_contradictory_batches_are_refused(index: Index) -> None:
 
 
 async def test_notes_are_stored(index: Index) -> None:
-    """A tenant's own; `clear` leaves them."""
+    """A tenant's own."""
     assert await index.note("rebuild") is None
     await index.keep_note("rebuild", b"\0one", new=True)
     await index.keep_note("rebuild", b"two")
     await index.keep_note("rebuild", b"three", new=True)
-    await index.clear()
     assert (await index.note("rebuild"), await index.note("Rebuild")) == (b"two", None)
     assert await index.for_tenant("other").note("rebuild") is None
     await index.keep_note("rebuild", None)

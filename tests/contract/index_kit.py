@@ -17,6 +17,13 @@ SPACE = Space("talk", "ann")
 SOURCE = Source("s1", "i1")
 
 
+async def clear(index: Index) -> None:
+    """Delete all documents of a tenant."""
+    while sources := await index.sources():
+        for space, source_id, _ in sources:
+            await index.drop(space, source_id)
+
+
 def digest_of(text: str) -> bytes:
     """As whoever feeds an index makes one."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

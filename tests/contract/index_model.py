@@ -46,10 +46,6 @@ class Model:
         known = self.spaces.get(space, {}).pop(source_id, None)
         return len(known.documents) if known else 0
 
-    def drop_space(self, space: Space) -> int:
-        """See `Index.drop_space`."""
-        return sum(len(known.documents) for known in self.spaces.pop(space, {}).values())
-
     def list_documents(self, space: Space, channel: str) -> Iterator[tuple[str, Document]]:
         """All documents, each with its source's id."""
         for id_, known in self.spaces.get(space, {}).items():

@@ -126,10 +126,6 @@ async def _drop(index: Index, space: Space) -> object:
     return await index.drop(space, "s1")
 
 
-async def _drop_space(index: Index, space: Space) -> object:
-    return await index.drop_space(space)
-
-
 async def _put(index: Index, space: Space) -> object:
     return await index.put_vectors(space, SOURCE, "m", [Vectored(1, digest_of("b x"), vector(1, 2))])
 
@@ -139,7 +135,7 @@ async def _lookup(index: Index, space: Space) -> object:
 
 
 @pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("act", [_write, _drop, _drop_space, _put, _lookup], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("act", [_write, _drop, _put, _lookup], ids=lambda act: act.__name__)
 async def test_a_cancelled_caller_leaves_the_index_consistent(
     index: Index, act: Act, late: bool
 ) -> None:  # a parameter

@@ -53,8 +53,7 @@ async def test_a_tenant_sees_nothing_of_another(index: Index) -> None:
     assert (await other.lookup(Lookup(space=SPACE, terms=("dog",)))).frequencies == {}
     assert await other.similar(Lookup(space=SPACE), "m", vector(1, 0)) == []
     assert await other.pending("m2") == []
-    assert await other.drop(SPACE, "s1") == await other.drop_space(SPACE) == await other.drop_vectors() == 0
-    await other.clear()
+    assert await other.drop(SPACE, "s1") == await other.drop_vectors() == 0
     assert (await other.status()).documents == 0
     (one, *_) = (await index.lookup(Lookup(space=SPACE))).found
     assert await other.near(Lookup(space=SPACE), [(one.source, one.place)]) == []
@@ -62,13 +61,12 @@ async def test_a_tenant_sees_nothing_of_another(index: Index) -> None:
     assert len(await look_up(index, "dog")) == 3
 
 
-async def test_a_space_is_dropped_completely(index: Index) -> None:
+async def test_a_space_is_gone_with_its_last_source(index: Index) -> None:
     """Others stay; and it may have things again."""
     for space in (SPACE, BOB):
         await _feed_words(index, space)
         await feed(index, "dog", space=space, source=Source("s2", "i2"))
-    assert await index.drop_space(SPACE) == 5
-    assert await index.drop_space(SPACE) == 0
+    assert [await index.drop(SPACE, source) for source in ("s1", "s2", "s2")] == [4, 1, 0]
     assert (await index.lookup(Lookup(space=SPACE, terms=("dog",)))).documents == 0
     assert len(await look_up(index, "dog", space=BOB)) == 4
     assert [space for space, *_ in await index.sources()] == [BOB, BOB]
@@ -76,21 +74,6 @@ async def test_a_space_is_dropped_completely(index: Index) -> None:
     answer = await index.lookup(Lookup(space=SPACE, terms=("dog", "cat")))
     assert (seqs(answer.found), answer.frequencies) == ([("s1", 0)], {"dog": 1})
     assert await index.similar(Lookup(space=SPACE), "m", vector(1, 0)) == []
-
-
-async def test_clear_removes_everything_of_a_tenant(index: Index) -> None:
-    """And nothing of another."""
-    other = index.for_tenant("other")
-    for handle in (index, other):
-        for at in range(5):
-            await _feed_words(handle, Space("talk", f"u{at}"))
-    await index.clear()
-    assert await index.sources() == []
-    assert await index.status() == await index.for_tenant("nobody").status()
-    assert await look_up(index, "dog", space=Space("talk", "u1")) == []
-    assert (await other.status()).documents == 20
-    await _feed_words(index, SPACE)
-    assert (await index.status()).vectors == {"m": 4}
 
 
 async def test_sources_are_listed_in_pages(index: Index) -> None:

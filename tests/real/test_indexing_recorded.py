@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.holdfast import Holdfast
 from holdfast.recall.base import Lookup, Space
 from holdfast.recall.terms import extract_terms
+from tests.contract.index_kit import clear
 
 QUESTIONS = ("cancel my flight", "reservation for two passengers", "refund to gift card", "SFO to JFK", "checked bags")
 
@@ -35,7 +36,7 @@ async def test_an_index_of_the_recorded_sessions_is_the_same_when_it_is_made_ane
         await service.settled()
         before = await _answers(hf)
         assert all(hits for _, _, _, hits in before[::2])
-        await service.index.clear()
+        await clear(service.index)
         assert (await service.status()).documents == 0
         rebuilt = await service.rebuild()
         assert rebuilt.sessions == 60

@@ -14,6 +14,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.recall.base import Space
 from holdfast.stores.sql import pgvector
+from tests.contract.index_kit import clear
 from tests.service.recall_kit import (
     PLACES,
     LetterEmbedder,
@@ -44,7 +45,7 @@ async def test_rebuilt_index_gives_the_same_results(place: Place, mode: Any) -> 
         await service(hf).settled()
         before = [*await search_all(hf, neighbours=2), *await recall_all(hf)]
         assert all(before)
-        await service(hf).index.clear()
+        await clear(service(hf).index)
         held = await service(hf).index.status()
         assert (held.sources, held.documents, held.vectors) == (0, 0, {})
         assert not any(await search_all(hf))
@@ -127,7 +128,7 @@ async def test_memories_are_recalled_by_vectors_alone(place: Place, mode: Any) -
         assert [some[0] for some in first] == made
         assert {one for some in first for one in some} == set(made)
         assert not any(await recall(user="nobody"))
-        await service(hf).index.clear()
+        await clear(service(hf).index)
         assert (await service(hf).index.status()).vectors == {}
         await service(hf).rebuild()
         await service(hf).settled()

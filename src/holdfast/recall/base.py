@@ -276,14 +276,6 @@ class Index(Protocol):
         """
         ...
 
-    async def drop_space(self, space: Space) -> int:
-        """Delete a space and return the number of documents deleted."""
-        ...
-
-    async def clear(self) -> None:
-        """Delete all documents of the tenant."""
-        ...
-
     async def sources(
         self,
         *,
@@ -364,8 +356,7 @@ class Index(Protocol):
     async def note(self, name: str) -> bytes | None:
         """Return the value of a note, or None if the tenant has no note with this name.
 
-        A note is a small named value that background jobs store in the index, such as the state of a rebuild. `clear` does not
-        delete notes.
+        A note is a small named value that background jobs store in the index, such as the state of a rebuild.
         """
         ...
 

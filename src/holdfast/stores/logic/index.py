@@ -85,17 +85,6 @@ class LogicIndex:
         steps = partial(index_writes.drop_source, self.tenant, space, source_id, identity)
         return await self._write(steps, space, scrub=True)
 
-    async def drop_space(self, space: Space) -> int:
-        _check_space(space)
-        count = await self._write(partial(index_writes.hide_space, self.tenant, space), space)
-        await self._sweep()
-        return count
-
-    async def clear(self) -> None:
-        await self._sweep()
-        while await self._write(partial(index_writes.hide_spaces, self.tenant)):
-            await self._sweep()
-
     async def sources(
         self,
         *,
@@ -168,11 +157,6 @@ class LogicIndex:
         self._closed = True
         if self._owner:
             await self.database.close()
-
-    async def _sweep(self) -> None:
-        """Delete the contents of hidden spaces in several short transactions, so that other writes can run in between."""
-        while await self._write(partial(index_writes.sweep, self.tenant), scrub=True):
-            pass
 
     async def _read(self, steps: Callable[[], Steps[T]]) -> T:
         if self._closed:

@@ -22,8 +22,6 @@ CHANNELS: Final[tuple[Channel, ...]] = get_args(Channel)
 _PLACE: Final = PLACES - 1
 SOURCES: Final = 1 << 38
 """Maximum number of sources in a database. Ids of documents have 63 bits and include the source's number."""
-GONE: Final = "gone"
-"""The kind of a space that is hidden and is being deleted."""
 _LETTERS: Final = "tx"
 """First letter of the words of each channel, so that a search in one channel reads no words of the other."""
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"

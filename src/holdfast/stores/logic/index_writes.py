@@ -15,7 +15,6 @@ from msgspec.structs import astuple
 from holdfast.recall.base import Batch, Document, Progress, Space
 from holdfast.stores.logic.index_rows import (
     CHANNELS,
-    GONE,
     StoredDocument,
     decode_document,
     decode_progress,
@@ -273,51 +272,3 @@ def drop_source(tenant: str, space: Space, source_id: str, identity: str | None)
     if not (yield Query("index_sources_of", (row[0], 1))):
         yield Query("index_space_delete", (row[0],))  # its name is the id of a user or owner
     return documents
-
-
-def hide_space(tenant: str, space: Space) -> Steps[int]:
-    """Hide a space from readers; return the number of its documents. `sweep` deletes them later."""
-    row = yield from read_space(tenant, space)
-    if row is None:
-        return 0
-    yield Query("index_space_rename", (row[0], GONE, str(row[0])))
-    return int(row[1] + row[3])
-
-
-def hide_spaces(tenant: str) -> Steps[bool]:
-    """Hide up to `PART` spaces of a tenant; return False if none was left to hide."""
-    rows = yield Query("index_spaces", (tenant, None, PART))
-    visible = [row for row in rows if row[1] not in (GONE, GONE.encode())]
-    for number, _, _ in visible:
-        yield Query("index_space_rename", (number, GONE, str(number)))
-    return bool(visible)
-
-
-def sweep(tenant: str) -> Steps[bool]:
-    """Delete about `PART` documents of a hidden space, and the space itself once it is empty.
-
-    Return False if there is no hidden space.
-    """
-    rows = yield Query("index_spaces", (tenant, GONE, 1))
-    if not rows:
-        return False
-    space, room = rows[0][0], PART
-    while room > 0:
-        sources = yield Query("index_sources_of", (space, 1))
-        if not sources:
-            yield Query("index_space_delete", (space,))
-            return True
-        gone = yield from _delete_part(space, sources[0][0], room)
-        room -= max(gone, 1)
-    return True
-
-
-def _delete_part(space: int, source: int, room: int) -> Steps[int]:
-    """Delete at most `room` documents of a source, and the source itself if it is then empty. Return the number of documents."""
-    rows = yield Query("index_documents_first", (source, room))
-    change = _SpaceChange(space)
-    yield from _delete_documents([decode_document(row) for row in rows], change)
-    yield from change.write_counts()
-    if len(rows) < room:
-        yield Query("index_source_delete", (source,))
-    return len(rows)

@@ -401,8 +401,7 @@ CREATE TABLE memory_diary (
 
 -- The search index: terms, their documents, and vectors, without text; see `holdfast.recall.base`.
 
--- A space, with the number and length of its documents. A space that is removed loses its name first, and then its
--- documents; `kind` is `gone` until then.
+-- A space, with the number and length of its documents. It is deleted with its last source.
 CREATE TABLE index_spaces (
     number         SERIAL,
     tenant         ID NOT NULL,

@@ -28,19 +28,7 @@ SET talk_documents = talk_documents + :more_talk_documents, talk_length = talk_l
     tool_documents = tool_documents + :more_tool_documents, tool_length = tool_length + :more_tool_length
 WHERE number = :number
 
--- index_space_rename(number, kind, name): update index_spaces --
--- Rename a space that is going to be deleted, so that it is not found any more.
-
 -- index_space_delete(number): delete index_spaces --
-
--- index_spaces(tenant, kind bytes, limit) --
--- Return spaces of a tenant, of one kind or of all.
-SELECT number, kind, name FROM index_spaces
-WHERE tenant = :tenant AND (:kind IS NULL OR kind = :kind) ORDER BY kind, name LIMIT :limit
-
--- index_spaces_lock(tenant, kind bytes, limit) --
--- Lock several spaces.
-[postgres mysql] SELECT 1 FROM index_spaces WHERE tenant = :tenant AND (:kind IS NULL OR kind = :kind) ORDER BY kind, name LIMIT :limit {lock}
 
 -- index_source_get(space, id): select number, identity, version, next_seq, talk, tool, epoch, complete, documents from index_sources --
 -- Return the progress of a source in a space.
@@ -77,7 +65,7 @@ SELECT {source_columns}
 FROM (SELECT number, kind, name FROM index_spaces {use index_spaces_name}
 [sqlite postgres] WHERE tenant = :tenant AND (kind, name) > (:kind, :name)
 [mysql] WHERE tenant = :tenant AND (kind > :kind OR kind = :kind AND name > :name)
-        AND kind <> 'gone' ORDER BY kind, name LIMIT :spaces) AS p
+        ORDER BY kind, name LIMIT :spaces) AS p
      LEFT JOIN index_sources AS s {use index_sources_id} ON s.space = p.number
 ORDER BY p.kind, p.name, s.id LIMIT :limit
 
@@ -94,14 +82,13 @@ SELECT {source_columns}
 FROM index_sources AS s {use index_sources_incomplete} {then} index_spaces AS p {use_key} ON p.number = s.space
 WHERE p.tenant = :tenant AND s.complete = 0 AND s.space BETWEEN :first_space AND :last_space
       AND (p.kind, p.name) >= (:kind, :name) AND ((p.kind, p.name) > (:kind, :name) OR :after_id IS NULL OR s.id > :after_id)
-      AND p.kind <> 'gone'
 ORDER BY p.kind, p.name, s.id LIMIT :limit
 
 -- index_sources_count(tenant, first_space, last_space) --
 -- Count the sources of a tenant's spaces or of one of them, the incomplete ones, and all their documents.
 SELECT count(*), CAST(coalesce(sum(1 - s.complete), 0) AS {int}), CAST(coalesce(sum(s.documents), 0) AS {int})
 FROM index_spaces AS p JOIN index_sources AS s ON s.space = p.number
-WHERE p.tenant = :tenant AND p.number BETWEEN :first_space AND :last_space AND p.kind <> 'gone'
+WHERE p.tenant = :tenant AND p.number BETWEEN :first_space AND :last_space
 
 -- index_documents_at(source, seqs ints, ids ints) --
 -- Return the columns that are needed to delete documents of a source, by numbers or ids.
@@ -275,7 +262,7 @@ SELECT count(*) FROM index_documents WHERE model = :model AND space BETWEEN :fir
 SELECT p.kind, p.name, s.id, s.identity, d.seq, d.digest
 FROM index_documents AS d {use index_documents_model} {then} index_sources AS s {use_key} ON s.number = d.source
      {then} index_spaces AS p {use_key} ON p.number = d.space
-WHERE d.model = :model AND d.space BETWEEN :first_space AND :last_space AND p.kind <> 'gone' ORDER BY d.space, d.id LIMIT :limit
+WHERE d.model = :model AND d.space BETWEEN :first_space AND :last_space ORDER BY d.space, d.id LIMIT :limit
 
 -- index_documents_model(ids ints, model) --
 -- Set the model of documents.
