@@ -108,6 +108,8 @@ async def test_fields_and_headers_of_requests(x: Exchange) -> None:
         {"stream_options": {"progress": True}, "stream": True},
     ):
         await x.post(CHAT, messages=[user("Hi.")], **more)
+    for name in ("sessian_id", "sesion_id", "sessiion_id", "sessoin_id", "xession_id", "session_ix", "threadId"):
+        await x.post(CHAT, messages=[user("Hi.")], **{name: "s"})
     for headers in (
         {"X-Session-Id": "s%C3%A9", "X-User": "ada"},
         {"X-Thread": "t2"},

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tests.behaviour.kit import user
 from tests.behaviour.kit.exchanges import DATABASES, Exchange, exchange
-from tests.behaviour.kit.prompts import prompt, talk
+from tests.behaviour.kit.prompts import TALKS, prompt, talk
 
 FIELDS = ("id", "text", "pinned", "dropped", "corrected_by", "source")
 
@@ -65,3 +66,21 @@ async def test_chosen_facts(x: Exchange) -> None:
     await prompt(x, "s", strategy="digest", budget=800)
     await x.rows("/v1/sessions/f/facts", "id", "text", "corrected_by", budget=800)
     await x.rows(path, "id", user_id="ada")
+
+
+OTHERS = (
+    "My sister Almudena lives near the harbour of Vigo.",
+    "Keep the drawings in the folder of the architect.",
+    "Our neighbour lends us the trailer on weekends.",
+)
+
+
+@exchange()
+async def test_what_corrects_what(x: Exchange) -> None:
+    """Each line is a conversation, with other statements after its first one."""
+    for number, line in enumerate((TALKS / "corrections.txt").read_text(encoding="utf-8").splitlines()):
+        first, *later = line.split(" | ")
+        said = [user(f"A remark on that.\n{one}") for one in (first, *OTHERS, *later)]
+        await x.served.rest.given(f"s{number}", user("Hello."), *said)
+        x.note(first, later)
+        await x.rows(f"/v1/sessions/s{number}/facts", "id", "corrected_by", budget=2000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast import MemoryFiles
 from holdfast.testing import Reply
 from tests.behaviour.kit import system, user
 from tests.behaviour.kit.exchanges import DATABASES, Exchange, exchange
@@ -104,3 +105,46 @@ async def test_counts_learn_from_reports(x: Exchange) -> None:
     for number in range(5):
         await say(x, "s", f"Box {number} of the captain. " * 900, model="default")
         await prompt(x, "s", strategy="token_window", budget=600)
+
+
+@exchange(
+    answer_at_length,
+    """agents:
+  reader: {instruction: "Follow {artifact.rules.md}, and {artifact.none.md?}, {artifact.key.txt?}."}
+  big: {instruction: "Follow {artifact.big.txt}."}
+  dot: {instruction: "Follow {artifact.dot.png}."}
+  none: {instruction: "Follow {artifact.none.md}."}
+""",
+    "redaction: {enabled: true, patterns: [{regex: 'EMP-[0-9]{6}', label: employee}]}",
+)
+async def test_instructions_with_artifacts(x: Exchange) -> None:
+    for session in ("reader", "big", "dot", "none"):
+        await x.post("/v1/sessions", id=session, agent=session)
+        for name, kind, data in (
+            ("rules.md", "text/markdown", b"Be kind."),
+            ("big.txt", "text/plain", b"x" * 65_537),
+            ("dot.png", "image/png", b"\x89PNG\r\n\x1a\n"),
+            ("key.txt", "text/plain", b"I am EMP-123456."),
+        ):
+            await x.served.http.put(
+                f"/v1/sessions/{session}/artifacts/{name}", content=data, headers={"content-type": kind}
+            )
+        await say(x, session, "Hello.")
+        await prompt(x, session)
+    await x.send("PUT", "/v1/sessions/reader/artifacts/rules.md", b"Be brief.", headers={"content-type": "text/plain"})
+    await say(x, "reader", "And now?")
+
+
+@exchange(
+    answer_at_length,
+    "memory: server",
+    "agents: {keeper: {context: {strategy: token_window, budget: 500, target: 0.4}}}",
+)
+async def test_prompts_name_the_memory_files(x: Exchange) -> None:
+    """Once messages are evicted, because models forget to look."""
+    for number, words in enumerate(WEEK):
+        await say(x, "s", words * 3, model="keeper", user="ada")
+        if number < 2:
+            files = MemoryFiles(x.served.native.records(("memory_files", "keeper"), user_id="ada"))
+            await files.create(f"/memories/notes-{number}.md", "Ida lives in Bergen.")
+    await x.rows("/v1/sessions/s/calls", "id", "frontier", "recalled", user_id="ada")
