@@ -118,6 +118,18 @@ def check_limit(limit: int, *, lowest: int = 1, highest: int | None = PAGE) -> N
         raise InvalidRequest(f"limit must be at least {lowest}{upper}, not {limit}", param="limit")
 
 
+def check_count(number: int, most: int, noun: str, param: str) -> None:
+    """Refuse more than `most` values in one call; `noun` describes them in the error message."""
+    if number > most:
+        raise TooLarge(f"{number} {noun} at once; at most {most} are allowed", param=param)
+
+
+def check_choice(value: Any, known: Sequence[str], param: str) -> None:
+    """Refuse a value that is none of the known ones."""
+    if value not in known:
+        raise InvalidRequest(f"{param} must be one of {', '.join(known)}, not {value!r:.80}", param=param)
+
+
 def check_importance(importance: Any, param: str = "importance") -> None:
     """Refuse an importance that is neither a finite number nor None nor UNSET."""
     if importance is None or isinstance(importance, UnsetType):
@@ -239,8 +251,7 @@ def check_state_names(user_id: str | None, names: Collection[str]) -> None:
     """Refuse an invalid user id, invalid keys, and more than `STATE_KEYS` keys at once. The keys are without prefix."""
     if user_id is not None:
         check_id(user_id, "user_id")
-    if len(names) > STATE_KEYS:
-        raise TooLarge(f"{len(names)} keys at once; at most {STATE_KEYS} are allowed", param="names")
+    check_count(len(names), STATE_KEYS, "keys", "names")
     for name in names:
         check_state_key(APP + name)
 
@@ -290,13 +301,9 @@ def check_key(key: ApiKey) -> None:
     check_new_id(key.tenant, "tenant")
     if key.user_id is not None:
         check_new_id(key.user_id, "user_id")
-    if key.role not in get_args(Role):
-        raise InvalidRequest(f"role must be one of {', '.join(get_args(Role))}, not {key.role!r}", param="role")
-    if key.session_mode not in (None, *get_args(Mode)):
-        raise InvalidRequest(
-            f"session_mode must be one of {', '.join(get_args(Mode))}, not {key.session_mode!r:.80}",
-            param="session_mode",
-        )
+    check_choice(key.role, get_args(Role), "role")
+    if key.session_mode is not None:
+        check_choice(key.session_mode, get_args(Mode), "session_mode")
     for name in ("rate", "max_body", "budget"):
         value = getattr(key, name)
         if value is not None and value < 1:
@@ -370,8 +377,7 @@ def check_artifact(scope: Scope, new: NewArtifact) -> None:
 
 def check_blobs(blobs: Sequence[str]) -> None:
     """Refuse invalid content keys, and more than `PAGE` at once."""
-    if len(blobs) > PAGE:
-        raise TooLarge(f"{len(blobs)} keys at once; at most {PAGE} are allowed", param="blobs")
+    check_count(len(blobs), PAGE, "keys", "blobs")
     for blob in blobs:
         if not _BLOB.fullmatch(blob):
             raise InvalidRequest(

@@ -25,7 +25,7 @@ from holdfast.limits import (
     PAGE,
 )
 from holdfast.numbers import check_number
-from holdfast.stores.checks import check_id, check_json, check_kind, check_limit, check_size
+from holdfast.stores.checks import check_choice, check_count, check_id, check_json, check_kind, check_limit, check_size
 from holdfast.stores.memories import MemoryQuery
 
 DIGEST_BYTES: Final = 64
@@ -60,8 +60,7 @@ def keep_possible_ids(ids: Iterable[str]) -> list[str]:
 
 def check_ids(ids: Collection[str] | None, param: str) -> None:
     """Refuse invalid ids, and more than `PAGE` at once."""
-    if len(ids or ()) > PAGE:
-        raise TooLarge(f"{len(ids or ())} ids at once; at most {PAGE} are allowed", param=param)
+    check_count(len(ids or ()), PAGE, "ids", param)
     for id_ in ids or ():
         check_id(id_, param)
 
@@ -71,12 +70,9 @@ def check_query(owner: Owner, query: MemoryQuery) -> None:
     check_owner(owner)
     check_limit(query.limit)
     check_ids(query.ids, "ids")
-    if len(query.numbers or ()) > PAGE:
-        raise TooLarge(f"{len(query.numbers or ())} numbers at once; at most {PAGE} are allowed", param="numbers")
-    if query.status is not None and query.status not in get_args(Status):
-        raise InvalidRequest(
-            f"status must be one of {', '.join(get_args(Status))}, not {query.status!r:.80}", param="status"
-        )
+    check_count(len(query.numbers or ()), PAGE, "numbers", "numbers")
+    if query.status is not None:
+        check_choice(query.status, get_args(Status), "status")
 
 
 def check_delta(owner: Owner, delta: MemoryDelta) -> list[bytes]:
@@ -87,20 +83,16 @@ def check_delta(owner: Owner, delta: MemoryDelta) -> list[bytes]:
         TooLarge: a limit is exceeded.
     """
     check_owner(owner)
-    many = len(delta.put) + len(delta.forget)
-    if many > MEMORIES_AT_ONCE:
-        raise TooLarge(f"{many} memories at once; at most {MEMORIES_AT_ONCE} are allowed", param="put")
+    check_count(len(delta.put) + len(delta.forget), MEMORIES_AT_ONCE, "memories", "put")
     put = {memory.id for memory in delta.put}
     if len(put) < len(delta.put) or not put.isdisjoint(delta.forget):
         raise InvalidRequest("one write can put a memory only once, and cannot forget it as well", param="put")
     check_ids(delta.forget, "forget")
-    if len(delta.signals) > PAGE:
-        raise TooLarge(f"{len(delta.signals)} signals at once; at most {PAGE} are allowed", param="signals")
+    check_count(len(delta.signals), PAGE, "signals", "signals")
     for at, signal in enumerate(delta.signals):
         _check_signal(signal, f"signals[{at}]")
     _check_number(delta.signals_before, "signals_before")
-    if len(delta.diary) > DIARY_KEPT:
-        raise TooLarge(f"{len(delta.diary)} diary entries at once; at most {DIARY_KEPT} are allowed", param="diary")
+    check_count(len(delta.diary), DIARY_KEPT, "diary entries", "diary")
     for at, entry in enumerate(delta.diary):
         _check_entry(entry, f"diary[{at}]")
     return [_encode_memory(owner, memory, f"put[{at}]") for at, memory in enumerate(delta.put)]

@@ -89,8 +89,7 @@ def check_names(owner: RecordOwner, names: Sequence[RecordName], now: int) -> li
     """Return the places of records. Refuse invalid names, and too many names at once."""
     check_owner(owner)
     checks.check_int(now, "now")
-    if len(names) > RECORD_CHANGES:
-        raise TooLarge(f"{len(names)} records at once; at most {RECORD_CHANGES} are allowed", param="names")
+    checks.check_count(len(names), RECORD_CHANGES, "records", "names")
     return [_encode_name(name) for name in names]
 
 
@@ -143,8 +142,8 @@ def encode_changes(changes: Sequence[RecordChange], *, unlimited: bool = False) 
         changes: the changes.
         unlimited: if False, also refuse too many changes, and values that are too large together.
     """
-    if len(changes) > RECORD_CHANGES and not unlimited:
-        raise TooLarge(f"{len(changes)} records at once; at most {RECORD_CHANGES} are allowed", param="records")
+    if not unlimited:
+        checks.check_count(len(changes), RECORD_CHANGES, "records", "records")
     encoded = [_encode_change(change) for change in changes]
     if len({change.place for change in encoded}) < len(encoded):
         raise InvalidRequest("a write can change each record only once", param="records")
