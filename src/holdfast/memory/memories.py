@@ -13,7 +13,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -43,6 +43,7 @@ from holdfast.stores.memories import OwnedMemories
 from holdfast.stores.walk import iterate_memory_pages, iterate_owners
 from holdfast.wire.sendable import check_text
 
+T = TypeVar("T")
 ReviewDecision = Literal["accept", "reject"]
 DECISIONS: Final = ("accept", "reject")
 AT_ONCE: Final = 200
@@ -105,6 +106,13 @@ LIKE: Final = 40
 def make_random_id() -> str:
     """Return an id that cannot be guessed: 122 random bits."""
     return f"mem_{uuid.uuid4().hex}"
+
+
+class _Overtaken(Exception):  # not an error: an outcome
+    """Raised if another process has changed an owner's memories since they were read."""
+
+    def __init__(self, error: StaleMemories) -> None:
+        self.error = error
 
 
 class Remembered(msgspec.Struct, frozen=True):
@@ -219,21 +227,45 @@ class Memories(MemoryReader):
 
     async def _store_new(self, new: Memory, now: int) -> Remembered:
         """Compare a new memory with existing ones, and write the result. Repeat if another process has changed the memories."""
-        async with self._get_lock(new.owner):
+
+        async def attempt() -> Remembered:
+            version, known = await self._read_similar(new)
+            decision = decide_merge(new, known, now)
+            if not decision.put:
+                return Remembered(decision.memory, decision.outcome, decision.others)
+            (stored,) = await self._write(new.owner, version, [MemoryDelta(put=decision.put)], now)
+            return Remembered(_get_stored(decision.memory, stored), decision.outcome, decision.others)
+
+        return await self._repeat(new.owner, attempt)
+
+    async def _repeat(self, owner: Owner, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Run a change of an owner's memories alone in this process, again while other processes change them before it writes."""
+        async with self._get_lock(owner):
             for _ in range(TRIES):
-                version, known = await self._read_similar(new)
-                decision = decide_merge(new, known, now)
-                if not decision.put:
-                    return Remembered(decision.memory, decision.outcome, decision.others)
-                delta = MemoryDelta(put=decision.put)
                 try:
-                    stored = await self.store.change_memories(new.owner, delta, timestamp=now, expect=version)
-                except StaleMemories as exc:
-                    stale = exc
-                    continue
-                await self._handle_change(new.owner)
-                return Remembered(_get_stored(decision.memory, stored), decision.outcome, decision.others)
+                    return await attempt()
+                except _Overtaken as exc:
+                    stale = exc.error
             raise stale
+
+    async def _write(self, owner: Owner, version: int, deltas: Sequence[MemoryDelta], now: int) -> list[OwnedMemories]:
+        """Write changes that are based on a version of an owner, and return what the store returned for each.
+
+        Raises:
+            _Overtaken: the owner has another version.
+        """
+        written: list[OwnedMemories] = []
+        for delta in deltas:
+            try:
+                written.append(await self.store.change_memories(owner, delta, timestamp=now, expect=version))
+            except StaleMemories as exc:
+                raise _Overtaken(exc) from exc
+            version = written[-1].version
+        if any(delta.forget for delta in deltas):
+            self._recaller.local.evict(owner)
+        if deltas:
+            await self._handle_change(owner)
+        return written
 
     async def _read_similar(self, new: Memory) -> tuple[int, list[Memory]]:
         """Return the owner's version, and the memories with which a new memory is compared.
@@ -388,27 +420,21 @@ class Memories(MemoryReader):
             expect: the version that the memory must have; None: any version.
         """
         owner = (await self.get(memory_id, owners=owners)).owner
-        async with self._get_lock(owner):
-            for _ in range(TRIES):
-                read = await self.store.memories(owner, ids=[memory_id], limit=1)
-                if not read.memories:
-                    raise MemoryNotFound(memory_id)
-                old, now = read.memories[0], self.clock()
-                if expect is not None and old.version != expect:
-                    raise StaleMemories(expected=expect, version=old.version)
-                put = change(old, now)
-                if put == (old,):
-                    return put
-                try:
-                    stored = await self.store.change_memories(
-                        owner, MemoryDelta(put=put), timestamp=now, expect=read.version
-                    )
-                except StaleMemories as exc:
-                    stale = exc
-                    continue
-                await self._handle_change(owner)
-                return tuple(_get_stored(one, stored) for one in put)
-            raise stale
+
+        async def attempt() -> tuple[Memory, ...]:
+            read = await self.store.memories(owner, ids=[memory_id], limit=1)
+            if not read.memories:
+                raise MemoryNotFound(memory_id)
+            old, now = read.memories[0], self.clock()
+            if expect is not None and old.version != expect:
+                raise StaleMemories(expected=expect, version=old.version)
+            put = change(old, now)
+            if put == (old,):
+                return put
+            (stored,) = await self._write(owner, read.version, [MemoryDelta(put=put)], now)
+            return tuple(_get_stored(one, stored) for one in put)
+
+        return await self._repeat(owner, attempt)
 
     # -- forgetting --------------------------------------------------------------
 
@@ -485,20 +511,15 @@ class Memories(MemoryReader):
     async def _forget_source_of(
         self, owner: Owner, source: tuple[str, str | None], seqs: set[int] | None, identity: str
     ) -> tuple[str, ...]:
-        async with self._get_lock(owner):
-            for _ in range(TRIES):
-                version, left, lost = await self._split_by_source(owner, source, seqs, identity)
-                try:
-                    await self._write_changes(owner, version, left, lost)
-                except StaleMemories as exc:
-                    stale = exc
-                    continue
-                if lost:
-                    self._recaller.local.evict(owner)
-                if left or lost:
-                    await self._handle_change(owner)
-                return tuple(lost)
-            raise stale
+        async def attempt() -> tuple[str, ...]:
+            version, left, lost = await self._split_by_source(owner, source, seqs, identity)
+            most = MEMORIES_AT_ONCE
+            deltas = [MemoryDelta(forget=tuple(lost[start : start + most])) for start in range(0, len(lost), most)]
+            deltas += [MemoryDelta(put=tuple(left[start : start + most])) for start in range(0, len(left), most)]
+            await self._write(owner, version, deltas, self.clock())
+            return tuple(lost)
+
+        return await self._repeat(owner, attempt)
 
     async def _split_by_source(
         self, owner: Owner, source: tuple[str, str | None], seqs: set[int] | None, identity: str
@@ -519,14 +540,6 @@ class Memories(MemoryReader):
                 elif sources != one.sources:
                     lost.append(one.id)
         return versions[0], left, lost
-
-    async def _write_changes(self, owner: Owner, version: int, put: Sequence[Memory], lost: Sequence[str]) -> None:
-        """Delete the memories `lost`, then write the memories `put`. Raises `StaleMemories` if the owner's version is no longer `version`."""
-        most = MEMORIES_AT_ONCE
-        deltas = [MemoryDelta(forget=tuple(lost[start : start + most])) for start in range(0, len(lost), most)]
-        deltas += [MemoryDelta(put=tuple(put[start : start + most])) for start in range(0, len(put), most)]
-        for delta in deltas:
-            version = (await self.store.change_memories(owner, delta, timestamp=self.clock(), expect=version)).version
 
     async def handle_forgotten_owner(self, owner: Owner) -> None:
         """Update caches and notify listeners after all memories of an owner were deleted directly in the store."""
