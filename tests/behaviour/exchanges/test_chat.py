@@ -108,6 +108,10 @@ async def test_fields_and_headers_of_requests(x: Exchange) -> None:
         {"stream_options": {"progress": True}, "stream": True},
     ):
         await x.post(CHAT, messages=[user("Hi.")], **more)
+    for named in ({}, {"name": ""}, {"name": 5}, {"name": "look"}):
+        called = {**assistant(None), "function_call": {"name": "look", "arguments": "{}"}}
+        said = [user("Look."), called, {"role": "function", "content": "far", **named}, user("So?")]
+        await x.post(CHAT, session_id="old", session_mode="transcript", messages=said)
     for name in ("sessian_id", "sesion_id", "sessiion_id", "sessoin_id", "xession_id", "session_ix", "threadId"):
         await x.post(CHAT, messages=[user("Hi.")], **{name: "s"})
     for headers in (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.testing import Reply, ScriptedUpstream, Tokenizer
-from tests.behaviour.kit import UPSTREAM_KEY, assistant, user
+from tests.behaviour.kit import UPSTREAM_KEY, assistant, system, user
 from tests.behaviour.kit.exchanges import Exchange, exchange
 
 CHAT: Final = "/v1/chat/completions"
@@ -220,3 +220,18 @@ async def test_a_message_that_a_provider_refuses_is_left_out_until_it_is_sent_ag
     await x.rows("/v1/sessions/s/messages", "seq", "role", "content", "refused_by")
     await x.patch("/v1/sessions/s/messages/2", refused_by=[])
     await x.post(CHAT, session_id="s", messages=[user("Five.")])
+
+
+@exchange(
+    [failed(503), "Yes.", failed(503)],
+    llm={"fallbacks": ["tiny", "m2"]},
+    models={
+        "tiny": (lambda: ScriptedUpstream(["Never."]), {"context_window": 200, "max_tokens": 50}),
+        "m2": (lambda: ScriptedUpstream(["I can.", failed(503, retry_after="9")]), {}),
+    },
+)
+async def test_a_fallback_that_has_no_room_is_passed_over(x: Exchange) -> None:
+    for said in ("One.", "Two.", "Three."):
+        await x.post(CHAT, session_id="s", messages=[system("A long rule. " * 90), user(said)])
+        x.served.clock.now += 60_000
+    await x.rows("/v1/sessions/s/calls", "model", "turn_id")
