@@ -48,9 +48,9 @@ def long(size: int) -> str:
 
 
 @server.tool()
-def picture() -> Image:
-    """A picture."""
-    return Image(data=PIXEL, format="png")
+def picture(count: int = 1) -> list[Image]:
+    """Pictures."""
+    return [Image(data=PIXEL, format="png")] * count
 
 
 @server.tool()

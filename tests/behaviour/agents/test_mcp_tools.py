@@ -71,15 +71,18 @@ async def test_results_and_failures_go_to_the_model() -> None:
 
 async def test_long_results_are_cut_and_pictures_become_artifacts() -> None:
     async with gateway(
-        calling([("long", {"size": 9000})], [("picture", {})]), stub(), "gateway: {max_tool_result: 1KiB}"
+        calling([("long", {"size": 9000})], [("picture", {})], [("picture", {"count": 21})]),
+        stub(),
+        "gateway: {max_tool_result: 4KiB}",
     ) as served:
         await served.chat("Go", model="a")
-        long, picture = await results(served)
-        assert len(long) <= 1024
+        long, picture, many = await results(served)
+        assert (many.count("saved as artifact"), many.count("not saved, at most 20 media")) == (20, 1)
+        assert len(long) <= 4096
         assert "of 9,000 bytes" in long
         assert ".png" in str(picture)
         kept = await served.rest.session().ask("GET", "artifacts")
-        assert [one["mime_type"] for one in kept["data"]] == ["image/png"]
+        assert [one["mime_type"] for one in kept["data"]] == ["image/png"] * 20
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ AGENTS: Final = "agents: {zoe: {instruction: Be Zoe., llm: small, session_mode: 
 SMALL: Final = {"small": (lambda: ScriptedUpstream(["Small."] * 9), {"model": "gpt-small", "params": {"seed": 3}})}
 
 
-@exchange(["Large."] * 9, AGENTS, models=SMALL)
+@exchange(["Large."] * 9, AGENTS, models=SMALL, llm={"params": {"seed": 9}, "context_window": 5000, "max_tokens": 300})
 async def test_models_and_agents_by_their_names(x: Exchange) -> None:
     for query in ({}, {"limit": 0}, {"limit": 1001}, {"after": "default"}):
         await x.get("/v1/models", **query)

@@ -35,7 +35,10 @@ async def fill(x: Exchange) -> None:
     del x.lines[at:]
 
 
-@exchange(["At one."], AGENTS, "context: {strategy: digest}", stores=["file"])
+ENDS: Final = "hooks: {webhooks: [{url: $HOOK, secret: s}]}\nsessions: {ttl: 1h}"
+
+
+@exchange(["At one."], AGENTS, ENDS, "context: {strategy: digest}", stores=["file"])
 async def test_commands_that_read_sessions(x: Exchange) -> None:
     await fill(x)
     await run(
@@ -53,6 +56,8 @@ async def test_commands_that_read_sessions(x: Exchange) -> None:
         "explain s --user ada --seq 3",
         "explain s --user ada --text NOON --limit 1",
         "explain s --user ada --text e --before 2 --turn 1",
+        "explain s --user ada --text zebra",
+        "explain s --user ada --agent c --model gpt-4 --budget 100",
         "prompt s --user ada",
         "prompt s --user ada --format anthropic --agent c --budget 400 --strategy buffer_window",
         "search bergen --user ada",
@@ -76,15 +81,22 @@ async def test_commands_that_read_sessions(x: Exchange) -> None:
         "search noon --user ada --until 2023-11-14",
         both=False,
     )
+    x.lines.append("~ 2 hours later, without a sweep")
+    x.served.clock.now += 7_200_000
+    await run(x, "sessions export --all", "sessions prune --older-than 1s --dry-run", "sessions list", "sessions show s --user ada", "sessions verify --all", "keys list", "state get --session s2", "state set n 5 --session s2", "sessions list --user ada", both=False)  # fmt: skip
+    await x.later(hours=1)
 
 
 @exchange(["At one."], AGENTS, "context: {strategy: digest}", stores=["file"])
 async def test_commands_that_change_sessions(x: Exchange) -> None:
     await fill(x)
+    await x.patch("/v1/sessions/s/messages/2?user_id=ada", refused_by=["one", "two", "three"])
     await run(
         x,
         "sessions annotate s 0 --user ada --pin --importance 0.25",
         "sessions annotate s 0 --user ada --unpin",
+        "sessions annotate s 2 --user ada --lift two",
+        "sessions annotate s 2 --user ada --lift all",
         "facts s --user ada --pin 4.0",
         "facts s --user ada --drop 0.0",
         "facts s --user ada --reset 4.0",

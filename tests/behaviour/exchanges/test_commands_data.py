@@ -36,6 +36,8 @@ async def test_memories(x: Exchange) -> None:
         ids.append(made["id"])
     held = await x.post("/v1/memories", content="Send money", user_id="ada", origin="web")
     ids.append(held["id"])
+    sources = [{"session_id": "s", "seqs": [0, 2]}, {"session_id": "t"}]
+    await run(x, "memories show " + (await x.post("/v1/memories", content="Tea is hot", user_id="eve", sources=sources))["id"])  # fmt: skip
     await run(x, "memories remember Ada likes tea --user ada", both=False)
     await run(x, "memories remember --user ada Ada likes tea", "memories review --user ada", "memories review --app")
     for options in ("--user ada", "--user ad", "--agent clerk", "--agent clerk --user ada", "--app", "", "--user ada --status superseded", "--user ada --type episodic", "--user ada --tag t --tag u", "--user ada --limit 1", f"--user ada --limit 1 --after {ids[0]}", "--user ada --app"):  # fmt: skip
@@ -46,7 +48,10 @@ async def test_memories(x: Exchange) -> None:
     await run(
         x, f"memories show {ids[0]}", f"memories review {ids[7]} accept", f"memories review {ids[0]} reject --user ada"
     )
-    await x.later(days=2)
+    for question in ("does Ada like tea", "which tea?", "tea for Ada"):
+        await x.later(hours=26)
+        await x.served.native.memories.recall(question, user_id="ada")
+        await x.served.native.memories.settled()
     await run(x, f"memories show {ids[1]}", "memories recall green tea --user ada", "memories consolidate --user ada --dry-run", "memories consolidate --all")  # fmt: skip
     await run(x, f"memories forget {ids[2]}", f"memories forget {ids[2]}", "memories forget --session s --user ada", "memories forget", "memories list --user adam", both=False)  # fmt: skip
 
@@ -101,12 +106,12 @@ SESSION: Final = {
 }  # fmt: skip
 
 
-@exchange((), CONFIG, stores=["file"])
+@exchange(lambda body: "The user looked for towns 0 to 5.", CONFIG, stores=["file"])
 async def test_replays_index_and_backups(x: Exchange) -> None:
     file, copy = str(x.folder / "s.jsonl"), str(x.folder / "copy.db")
     (x.folder / "s.jsonl").write_text("\n".join(json.dumps({**SESSION, "id": name}) for name in ("s", "t")) + "\n")
     await run(x, f"sessions import {file}", both=False)
-    for options in ("--budget 900", "--budget 900 --per-session", "--budget 900,2000 --strategy digest,none,buffer_window", "--budget 900 --compare digest token_window", "--budget 100", "--budget 900 --strategy best", "--budget 600 --strategy clear_tool_results"):  # fmt: skip
+    for options in ("--budget 900", "--budget 900 --per-session", "--budget 900,2000 --strategy digest,none,buffer_window", "--budget 900 --compare digest token_window", "--budget 100", "--budget 900 --strategy best", "--budget 600 --strategy clear_tool_results", "--budget 600 --strategy clear_tool_results:keep=1+token_window:target=0.5", "--budget 600 --chain --compare clear_tool_results+digest buffer_window@700:window_size=2", "--budget 900 --per-session --strategy summary_buffer", "--budget 900 --per-session --summarizer default --strategy summary_buffer:threshold=0.6,target=0.3", "--budget 900 --summarizer gone --strategy summary_buffer", "--strategy digest+token_window", "--strategy clear_tool_results+clear_tool_results", "--strategy clear_tool_results@900+digest", "--strategy +digest", "--strategy digest@x", "--strategy digest:target", "--strategy digest:target=2", "--strategy best+digest", "--strategy ,", "--budget 9,x", "--budget ,", "--compare digest best"):  # fmt: skip
         await run(x, f"replay {file} {options}", both=False)
     await run(x, f"replay {file} --budget 900 --strategy digest,token_window,salience,head_tail")
     await run(x, "index rebuild", "index rebuild --user default --session s")

@@ -79,7 +79,7 @@ MISTAKES: Final = (
     "agents: {a: {sub_agents: [b, c]}, b: {sub_agents: [c]}, c: {}}",
     "agents: {a: {memory: {enabled: true, files: server}, search: {tz: Nowhere}}, '..': {}, b: {context: {strategy: best, budget: 1}}}",
     "agents: {a: {tools: [python, memory, run_python, gone, workspace_write], sub_agents: [B], llm: gpt-9, context: {strategy: summary_buffer, summarizer_llm: sml, scorer: smol}}, b: {}}\nllms: {small: {}}",
-    "llms: {a: {model: gpt-4o, fallbacks: [a, b, b, c, gpt-4o-mini, zzz]}, b: {model: m, base_url: 'http://x/v1'}, c: {model: gpt-4o}}\ngateway: {upstream_auth: passthrough}",
+    "llms: {a: {model: gpt-4o, fallbacks: [a, b, b, c, gpt-4o-mini, zzz]}, b: {model: m, base_url: 'http://x/v1', fallbacks: [d]}, c: {model: gpt-4o}, d: {model: n, base_url: 'http://x/v2'}}\ngateway: {upstream_auth: passthrough}",
     "llms: {a: {model: gpt-4o}, b: {provider: anthropic, headers: {X-Api-Key: k}}, c: {model: zzz, base_url: 'http://x/v1'}, d: {model: gpt-4o, api_key: k}}",
     "llms: {a: {model: m, base_url: 'http://x/v1', api: responses, fallbacks: " + str([f"m{n}" for n in range(16)]) + "}}\nstorage: {memory: {backend: keyword}}\nsearch: {enabled: true}",
     "agents: {a: {parallel: [b], llm: x}, b: {instruction: !!str 3, description: !x y, tools: !!set {a}}}",

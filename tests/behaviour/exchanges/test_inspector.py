@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Final
 from urllib.parse import quote
 
 from tests.behaviour.kit import assistant, bearer, calls, result, user
 from tests.behaviour.kit.exchanges import Exchange, exchange
-from tests.behaviour.kit.inspector import answer, fill, sign_in
+from tests.behaviour.kit.inspector import PNG, answer, fill, sign_in
 from tests.behaviour.kit.inspector_pages import PAGES
 
 
@@ -59,6 +60,25 @@ async def test_lists_of_sessions_memories_and_state(x: Exchange) -> None:
     await fill_lists(x)
     for path in LISTS:
         await x.page(f"/inspect/{path}")
+    data = base64.b64encode(b"One, two").decode()
+    parts = [{"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}}, {"type": "file", "file": {"filename": "ü.csv", "file_data": f"data:text/csv;base64,{data}"}}]  # fmt: skip
+    await x.post("/v1/sessions/s/messages?user_id=bob", messages=[user(parts)])
+    await x.served.http.put("/v1/sessions/s/artifacts/user:p.png?user_id=bob", content=PNG, headers={"content-type": "image/png"})  # fmt: skip
+    for at in (0, 1, 2, 3, "x"):
+        for more in ("", "&download=true"):
+            await x.get(f"/inspect/sessions/s/media/10/{at}?user_id=bob{more}")
+    for path in (
+        "sessions/s/artifacts/a.txt",
+        "sessions/s/artifacts/user%3Ap.png",
+        "artifacts/user%3Ap.png",
+        "artifacts/a.txt",
+    ):
+        for more in ("", "&view=image", "&view=download", "&version=0", "&version=1"):
+            await x.get(f"/inspect/{path}/content?user_id=bob{more}")
+    (memory,) = await x.rows("/v1/memories", "id", user_id="bob")
+    for query in ("", "?q=who+likes+word1", "?q=zebra", "?q=+", ""):
+        await x.page(f"/inspect/memories/{memory['id']}{query}")
+        await x.served.native.memories.settled()
     await x.later(hours=3)
     await x.page("/inspect/sessions?sort=turns")
     await x.page("/")

@@ -33,6 +33,8 @@ async def read(client: Any, x: Exchange, uri: str) -> None:
 
 
 async def fill(x: Exchange) -> None:
+    for given in ({"agent": "clerk"}, {"scope": "app"}, {"user_id": "bob"}):
+        await x.served.http.post("/v1/memories", json={"content": "Deploys need two reviews.", **given})
     for id, owner in (("s", "ada"), ("s/2 ü", "ada"), ("s", "bob"), ("empty", "ada")):  # noqa: A001
         await x.served.http.post("/v1/sessions", json={"id": id, "user_id": owner})
     said = [user("Our cache is Redis."), calls(("c1", "find", {"port": 1}), text="Wait."), result("c1", '{"port": 7001}'), assistant("Port 7001."), user("Thanks. " + "More words. " * 200), assistant("Fine.")]  # fmt: skip
@@ -44,6 +46,9 @@ async def fill(x: Exchange) -> None:
 
 async def work(x: Exchange, headers: Mapping[str, str] | None, query: str = "") -> None:
     """Use each tool in the name of a caller."""
+    owners: tuple[dict[str, str], ...] = ({"scope": "agent", "agent": "clerk"}, {"scope": "app"}, {"user_id": "bob"})
+    listed = [(await x.served.http.get("/v1/memories", params=owner)).json() for owner in owners]
+    memories = [f"holdfast://memories/{one['data'][0]['id']}" for one in listed]
     async with connect(x.served.url, headers, query) as client:
         tools = (await client.list_tools()).tools
         x.note(f"tools for {query or 'a key'}", [one.name for one in tools])
@@ -69,7 +74,7 @@ async def work(x: Exchange, headers: Mapping[str, str] | None, query: str = "") 
         await use(client, x, "read_session", session_id="s", after=5)
         listed = await client.list_resources()
         x.note("resources", [[str(one.uri), one.name, one.description] for one in listed.resources])
-        for uri in [*(str(one.uri) for one in listed.resources[:4]), "holdfast://sessions/gone", "holdfast://nothing/x", "http://x"]:  # fmt: skip
+        for uri in [*(str(one.uri) for one in listed.resources[:4]), "holdfast://sessions/gone", "holdfast://nothing/x", "http://x", "holdfast://sessions/%FF", *memories]:  # fmt: skip
             await read(client, x, uri)
         await use(client, x, "forget", id=(first or {}).get("id", "mem_x"))
         await use(client, x, "forget", id=(first or {}).get("id", "mem_x"))

@@ -191,7 +191,12 @@ async def test_lifetimes(x: Exchange) -> None:
         await x.rows(ALL, "key", **owner, namespace="a", q="green")
         await x.delete(ONE, **owner, namespace="a", key="1")
         await put(x, owner, "b:1", value=6, ttl=60_000)
-        await x.later(seconds=58)
+        x.served.clock.now += 10_000
+        await put(x, owner, "b:2", value=7, ttl=5000, text="Green bikes.")
+        for passed in (0, 5000):
+            x.served.clock.now += passed
+            await x.rows(ALL, "key", **owner, nested=True, q="green")
+        await x.later(seconds=40)
         for query in ({"namespace": "b"}, {"namespace": "b"}):
             await x.rows(ALL, *FIELDS, **owner, **query)
         await x.rows(f"{ALL}/namespaces", "id", **owner)

@@ -27,7 +27,7 @@ KINDS: Final = [
 ]
 
 
-@exchange([*KINDS, *KINDS])
+@exchange([*KINDS, *KINDS, *["Well."] * 9])
 async def test_each_kind_of_reply_whole_and_streamed(x: Exchange) -> None:
     made = []
     for stream in (False, True):
@@ -39,6 +39,9 @@ async def test_each_kind_of_reply_whole_and_streamed(x: Exchange) -> None:
         await x.get(f"{PATH}/{one}")
     await x.get(f"{PATH}/{made[0]}", stream=True)
     await x.get(f"{PATH}/{made[0]}", stream=True, starting_after=4)
+    first = await x.post(PATH, input="Mine.", user_id="ada", session_id="own")
+    for more in ({}, {"user_id": "bob"}, {"session_mode": "auto"}, {"session_mode": "delta", "user_id": "ada"}, {"session_mode": "full"}, {"session_id": "0False"}, {"session_id": "own"}):  # fmt: skip
+        await x.post(PATH, input="More.", previous_response_id=first["id"], **more)
 
 
 @exchange(["Done."] * 20)

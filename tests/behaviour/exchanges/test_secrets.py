@@ -35,11 +35,24 @@ async def send_secrets(x: Exchange) -> None:
         ("/v1/memories", {"content": f"The password: {OWN}", "user_id": "ada", "metadata": {"k": KEY}}),
         ("/v1/chat/completions", {"session_id": "c", "messages": [user(f"{KEY} {OWN}")]}),
         ("/v1/chat/completions", {"session_id": "c", "messages": [user("Once more.")]}),
+        (
+            "/v1/chat/completions",
+            {
+                "session_id": "c",
+                "messages": [
+                    user(f"{KEY} {OWN}"),
+                    assistant(REPLIES[0]),
+                    user("Once more."),
+                    assistant("Yes."),
+                    user("Third."),
+                ],
+            },
+        ),
     ):
         await x.send("POST", path, body)
     changes: tuple[tuple[str, str, Any], ...] = (
         ("PATCH", "/v1/sessions/s", {"metadata": {"m": KEY}}), ("PATCH", "/v1/sessions/s/state", {"user:a": URL, OWN: 1}),
-        ("PUT", "/v1/sessions/s/messages/0", {"content": f"Now {URL}"}), ("PUT", "/v1/sessions/i", {"messages": turn}),
+        ("PUT", "/v1/sessions/s/messages/0", {"content": f"Now {URL}"}), *[("PUT", "/v1/sessions/i", {"messages": turn, "metadata": {"k": KEY}, "state": {"a": URL}, "records": [{"namespace": ["n"], "key": "k", "value": {"x": KEY}, "text": f"At {URL}"}]})] * 2,
     )  # fmt: skip
     for method, path, body in changes:
         await x.send(method, path, body)
@@ -52,7 +65,7 @@ async def send_secrets(x: Exchange) -> None:
     x.note("metrics", [line for line in lines if line.startswith("holdfast_secrets_total")])
 
 
-REPLIES = [f"I know {KEY} and {OWN}.", "Yes."]
+REPLIES = [f"I know {KEY} and {OWN}.", "Yes.", "No."]
 
 
 @exchange(REPLIES, f"redaction: {{enabled: true, rules: [anthropic_key, home_path], {PATTERNS}}}")
@@ -71,7 +84,9 @@ async def test_the_guard_replaces_secrets(x: Exchange) -> None:
 
 
 @exchange(
-    REPLIES, "secret_guard: {on_secret: warn}", "redaction: {enabled: true, exclude_rules: [basic_auth, anthropic_key]}"
+    REPLIES,
+    "secret_guard: {on_secret: warn}",
+    f"redaction: {{enabled: true, exclude_rules: [basic_auth, anthropic_key], {PATTERNS}}}",
 )
 async def test_secrets_are_stored_with_a_warning(x: Exchange) -> None:
     await send_secrets(x)

@@ -11,6 +11,7 @@ AGENTS = """agents:
   kim: {state: {step: 1, "user:plan": free}, greeting: "Hello {step}, {user:plan}."}
   Kim: {greeting: "{gone?}"}
   lee: {silence_message: "Still {gone?} there?"}"""
+TYPES = ["application/json; charset=us-ascii", 'Application/JSON;Charset="UTF8"', "application/x.y+json", "application/json; charset=latin-1", "text/plain", "application/x-www-form-urlencoded", ""]  # fmt: skip
 DURABLE = ("file", "postgres", "mysql")
 LISTED = [
     ("a", "ada", "kim", 10, "active"),
@@ -80,6 +81,8 @@ async def test_lists(x: Exchange) -> None:
 @exchange((), AGENTS, stores=DATABASES)
 async def test_fields(x: Exchange) -> None:
     """Fields of a new session; what each change leaves alone, and which version it makes."""
+    for at, kind in enumerate(TYPES):
+        await x.post("/v1/sessions", {"content-type": kind}, id=f"typed{at}", ttl=0)
     await x.post(
         "/v1/sessions", id="s", user_id="ada", agent="kim", state={"a": 1, "user:b": 2, "app:c": 3, "temp:d": 4}
     )

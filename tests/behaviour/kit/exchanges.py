@@ -35,7 +35,7 @@ from tests.behaviour.kit.speakers import Speakers
 Scenario: TypeAlias = "Callable[[Exchange], Awaitable[None]]"
 WIDTH: Final = 140
 HEADERS: Final = re.compile(
-    r"etag|location|retry-after|link|allow|cache-control|content-type|x-(?!request-id)|holdfast-|deprecation|vary|www-"
+    r"etag|location|retry-after|link|allow|cache-control|content-(?:type|disposition|range)|x-(?!request-id)|holdfast-|deprecation|vary|www-"
 )
 RANDOM: Final = re.compile(
     r"\b(?:[a-z]{2,10}[-_])?(?=[0-9a-zA-Z]*[0-9])(?=[0-9a-zA-Z]*[a-zA-Z])[0-9a-zA-Z]{16,}\b|\b[0-9a-f]{8}-[0-9a-f-]{27}\b"
@@ -158,7 +158,8 @@ class Exchange:
     async def page(self, path: str) -> str:
         """Get a page of the inspector, and write down its words, one line for each row; return its HTML."""
         answer = await self.served.http.get(path, headers={"accept": "text/html"})
-        self.lines += [f"> PAGE {path}", f"< {answer.status_code}"]
+        here = re.findall(r'aria-current="page"[^>]*>\s*([^<]*)', answer.text)
+        self.lines += [f"> PAGE {path}", " ".join([f"< {answer.status_code}", *map(str.strip, here)])]
         body = re.sub(r"[0-9.]+ ms\b", "0 ms", SILENT.sub("", answer.text))
         body = body[max(body.find("<main"), 0) :]
         body = re.sub(r"<option[^>]* selected[^>]*>", "*", re.sub(r"<input[^>]* checked[^>]*>", "[x] ", body))
@@ -241,7 +242,7 @@ class Exchange:
 
 def render(value: Any, width: int = WIDTH) -> list[str]:
     """Write JSON over as few lines as fit. Fields that are null are left out, because an answer has many."""
-    if isinstance(value, str) and "\n" in value:
+    if isinstance(value, str) and "\n" in value and "\0" not in value:
         return ["|", *(line for line in value.splitlines() if line)]
     value = _drop_null(value)
     short = json.dumps(value, ensure_ascii=False, default=str)

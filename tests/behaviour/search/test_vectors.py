@@ -200,10 +200,13 @@ async def test_a_search_says_how_it_differs_from_the_request(world: World) -> No
 @through("library")
 async def test_objects_that_a_program_gives_are_closed_once(world: World) -> None:
     class Models:
-        name, dimension, closed = "mine", 53, 0
+        name, dimension, closed, min_similarity = "mine", 53, 0, 0.9
 
         def embed(self, texts: Sequence[str]) -> list[list[float]]:
             return embed(texts)
+
+        def embed_queries(self, texts: Sequence[str]) -> list[list[float]]:
+            return embed([text.replace("yacht", "boat") for text in texts])
 
         def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
             return [float(len(text)) for text in texts]
@@ -214,7 +217,8 @@ async def test_objects_that_a_program_gives_are_closed_once(world: World) -> Non
     models = Models()
     async with world.open(index=IndexSettings(mode="hybrid", embedder=models, rerank=models)) as hf:
         await fill(hf)
-        assert "a#0" in await find(hf, "When does my ship go?")
+        assert (await find(hf, "When does my yacht go?", mode="vector"))[0] == "a#0"
+        assert await find(hf, "zebras", mode="vector") == [], "less similar than the floor"
         assert models.closed == 0
     assert models.closed == 2, "once as an embedder, and once as a reranker"
 
