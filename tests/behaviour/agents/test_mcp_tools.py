@@ -66,6 +66,7 @@ async def test_results_and_failures_go_to_the_model() -> None:
         assert "the boiler is cold" in second
         assert "text" in third
         assert "MINE" in fourth
+        assert "PATH" in fourth
         assert "HOLDFAST" not in fourth
 
 

@@ -77,6 +77,8 @@ async def test_state_and_keys(x: Exchange) -> None:
         "state set n 2 --text --session s",
         "state set m '{\"a\": [1, null]}' --session s",
         "state set word plain words --session s",
+        "state set odd 'a\x7f\x9b31m\u202e' --session s",
+        "state get odd --session s --json",
         "state set l 1 two --append --session s",
         "state set i --increment 2.5 --session s",
         "state set n --increment 1 --session s",

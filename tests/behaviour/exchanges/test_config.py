@@ -106,6 +106,11 @@ MISTAKES: Final = (
 async def test_mistakes_and_warnings(x: Exchange) -> None:
     for text in MISTAKES:
         await check(x, text)
+    for value in ("", "given"):
+        await check(
+            x, "agents: {a: {instruction: '${EMPTY:-use} ${EMPTY} $${EMPTY} ${EMPTY:?must}'}}", "show", EMPTY=value
+        )
+        await check(x, "agents: {a: {instruction: '${EMPTY:-use} ${EMPTY} $${EMPTY}'}}", "show", EMPTY=value)
     await x.run("config", "check", str(x.folder / "gone.yaml"), env=NO_FILE)
     await x.run("config", "check", str(x.folder / "gone.yaml"), "--json", env=NO_FILE)
     await x.run("config", "show", env={**NO_FILE, "HOLDFAST_CONFIG": str(x.folder / "gone.yaml")})

@@ -44,6 +44,8 @@ ITEMS: Final = [
 @exchange([], stores=DATABASES)
 async def test_items_on_pages_in_both_orders(x: Exchange) -> None:
     one = (await x.post(ALL, items=ITEMS, metadata={"topic": "sea"}))["id"]
+    for count in (20, 21):
+        await x.post(ALL, items=[text("user", "Hi.")] * count)
     items = f"{ALL}/{one}/items"
     ids = [item["id"] for item in (await x.get(items, order="asc", limit=100))["data"]]
     for order in ("asc", "desc", None):

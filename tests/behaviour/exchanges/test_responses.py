@@ -44,6 +44,15 @@ async def test_each_kind_of_reply_whole_and_streamed(x: Exchange) -> None:
         await x.post(PATH, input="More.", previous_response_id=first["id"], **more)
 
 
+@exchange(["One."] * 9, "gateway: {allowed_strategies: [digest, none]}")
+async def test_counted_tokens(x: Exchange) -> None:
+    first = await x.post(PATH, input="Hi. " * 300, session_id="s", instructions="Be kind.")
+    await x.post(PATH, input="And now?", previous_response_id=first["id"])
+    own = {"session_id": "s", "session_mode": "delta"}
+    for fields in (own, {**own, "strategy": "digest", "budget": 200}, {**own, "strategy": "token_window"}, {"previous_response_id": first["id"]}, {"tools": [LOOK]}, {"instructions": "Be brief."}, {"strategy": "salience"}, {"temperature": "x"}, {"metadata": {"a": "b"}, "top_p": 0.5}, {"user_id": "ada", **own}, {"input": None}):  # fmt: skip
+        await x.post(f"{PATH}/input_tokens", **{"input": "How many?", **fields})
+
+
 @exchange(["Done."] * 20)
 async def test_fields_of_requests(x: Exchange) -> None:
     full: dict[str, Any] = {

@@ -664,6 +664,14 @@ async def test_only_background_responses_are_cancelled() -> None:
             await served.openai.responses.cancel(response.id)
 
 
+async def test_a_finished_background_response_is_not_cancelled() -> None:
+    async with gateway(["One.", "Two."]) as served:
+        started = await served.openai.responses.create(model="gpt-4o", input="Count.", background=True)
+        [event async for event in await served.openai.responses.retrieve(started.id, stream=True)]
+        assert (await served.openai.responses.cancel(started.id)).output_text == "One."
+        assert (await served.openai.responses.retrieve(started.id)).status == "completed"
+
+
 async def test_finished_response_is_streamed_from_the_log() -> None:
     """Without a recording, the events are made from the log, and the client's accumulator accepts them."""
     calls = [("get_weather", {"city": "Oslo"})]

@@ -156,7 +156,7 @@ class Exchange:
         return rows
 
     async def page(self, path: str) -> str:
-        """Get a page of the inspector, and write down its words, one line for each row; return its HTML."""
+        """Get a page of the inspector, and write down its words and links, one line for each row; return its HTML."""
         answer = await self.served.http.get(path, headers={"accept": "text/html"})
         here = re.findall(r'aria-current="page"[^>]*>\s*([^<]*)', answer.text)
         self.lines += [f"> PAGE {path}", " ".join([f"< {answer.status_code}", *map(str.strip, here)])]
@@ -166,6 +166,7 @@ class Exchange:
         body = re.sub(
             r'<(?:input|textarea)[^>]* value="([^"]+)"[^>]*type="(?:text|number|search)"[^>]*>', r"[\1]", body
         )
+        body = re.sub(r'<a [^>]*href="(/[^"]*)"[^>]*>', r" \1 ", body)
         body = re.sub(r"</(?:td|th|dt|button|option|label|a)>", " | ", re.sub(r"\s+", " ", body))
         for line in re.sub(
             r"</?(?:tr|li|p|h\d|dd|div|section|form|table|ul|summary|pre|nav|header)\b[^>]*>", "\n", body
