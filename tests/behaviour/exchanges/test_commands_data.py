@@ -104,17 +104,22 @@ async def test_state_and_keys(x: Exchange) -> None:
 
 SESSION: Final = {
     "id": "s",
-    "messages": [message for n in range(8) for message in (user(f"Find {n} in town{n}. " + "More words. " * 20), calls((f"c{n}", "find", {"n": n})), result(f"c{n}", f"found {n} " * 30), assistant(f"Here is {n}."))],
+    "messages": [message for n in range(8) for message in (user(f"Find A-10{n:02} in town{n}. " + "More words. " * 20), calls((f"c{n}", "find", {"order": f"A-10{max(n - 4, 0):02}"})), result(f"c{n}", f"found {n} " * 30), assistant(f"Here is {n}."))],
 }  # fmt: skip
 
 
-@exchange(lambda body: "The user looked for towns 0 to 5.", CONFIG, stores=["file"])
+@exchange(
+    lambda body: "" if body["model"] == "silent" else "The user looked for towns 0 to 5.", CONFIG, stores=["file"]
+)
 async def test_replays_index_and_backups(x: Exchange) -> None:
     file, copy = str(x.folder / "s.jsonl"), str(x.folder / "copy.db")
     (x.folder / "s.jsonl").write_text("\n".join(json.dumps({**SESSION, "id": name}) for name in ("s", "t")) + "\n")
     await run(x, f"sessions import {file}", both=False)
-    for options in ("--budget 900", "--budget 900 --per-session", "--budget 900,2000 --strategy digest,none,buffer_window", "--budget 900 --compare digest token_window", "--budget 100", "--budget 900 --strategy best", "--budget 600 --strategy clear_tool_results", "--budget 600 --strategy clear_tool_results:keep=1+token_window:target=0.5", "--budget 600 --chain --compare clear_tool_results+digest buffer_window@700:window_size=2", "--budget 900 --per-session --strategy summary_buffer", "--budget 900 --per-session --summarizer default --strategy summary_buffer:threshold=0.6,target=0.3", "--budget 900 --summarizer gone --strategy summary_buffer", "--strategy digest+token_window", "--strategy clear_tool_results+clear_tool_results", "--strategy clear_tool_results@900+digest", "--strategy +digest", "--strategy digest@x", "--strategy digest:target", "--strategy digest:target=2", "--strategy best+digest", "--strategy ,", "--budget 9,x", "--budget ,", "--compare digest best"):  # fmt: skip
+    for options in ("--budget 900", "--budget 900 --per-session", "--budget 900,2000 --strategy digest,none,buffer_window", "--budget 900 --compare digest token_window", "--budget 100", "--budget 900 --strategy best", "--budget 600 --strategy clear_tool_results", "--budget 600 --strategy clear_tool_results:keep=1+token_window:target=0.5", "--budget 600 --chain --compare clear_tool_results+digest buffer_window@700:window_size=2", "--budget 900 --per-session --strategy summary_buffer", "--budget 900 --per-session --summarizer default --strategy summary_buffer:threshold=0.6,target=0.3", "--budget 900 --summarizer gone --strategy summary_buffer", "--strategy digest+token_window", "--strategy clear_tool_results+clear_tool_results", "--strategy clear_tool_results@900+digest", "--strategy +digest", "--strategy digest@x", "--strategy digest:target", "--strategy digest:target=2", "--strategy best+digest", "--strategy ,", "--budget 9,x", "--budget ,", "--compare digest best", "--compare digest none:x=1", "--compare digest none --strategy none", "--budget 900,1000 --strategy token_window@500,none", "--budget 400,900 --per-session --compare none@400 token_window:preserve_recent=3", "--budget 900 --per-session --summarizer silent --strategy summary_buffer", f"{file} --chain --budget 900 --strategy none", "--budget 900 --strategy digest,summary_buffer --summarizer default --json --per-session", "--budget 900 --compare digest none --json"):  # fmt: skip
         await run(x, f"replay {file} {options}", both=False)
     await run(x, f"replay {file} --budget 900 --strategy digest,token_window,salience,head_tail")
+    given = "\n".join((json.dumps(SESSION), "{no", json.dumps({"id": "b", "messages": [{"role": "robot"}]})))
+    for options in ("", " --skip-bad", " --skip-bad --json"):
+        await x.run("replay", "-", "--strategy", "none", "--budget", "900", *options.split(), given=given)
     await run(x, "index rebuild", "index rebuild --user default --session s")
     await run(x, "index rebuild --session gone", "index rebuild --user nobody", f"backup {file}", f"restore {copy}", f"restore {file} --force", f"sessions list --store sqlite:///{copy}", "lst", "sessions lst", "--version", "sessions list --limit 0", "state set topic", "search --user ada", both=False)  # fmt: skip

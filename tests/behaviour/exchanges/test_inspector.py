@@ -77,10 +77,10 @@ async def test_lists_of_sessions_memories_and_state(x: Exchange) -> None:
             await x.get(f"/inspect/{path}/content?user_id=bob{more}")
     await x.post("/v1/sessions/s/fork?user_id=bob", id="fork", at_turn=0)
     await x.post("/v1/sessions/fork/move?user_id=bob", id="moved", user_id="ada")
-    more = [one for n in range(150) for one in (user(f"More {n}"), calls((f"m{n}", "find", {})), result(f"m{n}", "{}"), assistant("Ok."))]  # fmt: skip
+    turns = [one for n in range(150) for one in (user(f"More {n}"), calls((f"m{n}", "find", {})), result(f"m{n}", "{}"), assistant("Ok."))]  # fmt: skip
     await x.served.http.post("/v1/sessions", json={"id": "long"})
-    for at in range(0, len(more), 100):
-        await x.served.http.post("/v1/sessions/long/messages", json={"messages": more[at : at + 100]})
+    for at in range(0, len(turns), 100):
+        await x.served.http.post("/v1/sessions/long/messages", json={"messages": turns[at : at + 100]})
     for path in ("moved?user_id=ada", "long", "long?at=0", "long?at=200", "long?at=301", "long?at=599"):
         await x.page(f"/inspect/sessions/{path}")
     (memory,) = await x.rows("/v1/memories", "id", user_id="bob")

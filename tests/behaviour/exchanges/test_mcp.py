@@ -47,8 +47,8 @@ async def fill(x: Exchange) -> None:
 async def work(x: Exchange, headers: Mapping[str, str] | None, query: str = "") -> None:
     """Use each tool in the name of a caller."""
     owners: tuple[dict[str, str], ...] = ({"scope": "agent", "agent": "clerk"}, {"scope": "app"}, {"user_id": "bob"})
-    listed = [(await x.served.http.get("/v1/memories", params=owner)).json() for owner in owners]
-    memories = [f"holdfast://memories/{one['data'][0]['id']}" for one in listed]
+    known = [(await x.served.http.get("/v1/memories", params=owner)).json() for owner in owners]
+    memories = [f"holdfast://memories/{one['data'][0]['id']}" for one in known]
     async with connect(x.served.url, headers, query) as client:
         tools = (await client.list_tools()).tools
         x.note(f"tools for {query or 'a key'}", [one.name for one in tools])

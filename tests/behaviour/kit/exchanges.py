@@ -172,7 +172,7 @@ class Exchange:
             r"</?(?:tr|li|p|h\d|dd|div|section|form|table|ul|summary|pre|nav|header)\b[^>]*>", "\n", body
         ).splitlines():
             words = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", line)).split()).strip("| ")
-            self.lines += [f"    {words[:300]}"] * bool(words)
+            self.lines += [f"    {words[:1000]}"] * bool(words)
         return str(answer.text)
 
     async def settle(self) -> None:
