@@ -52,6 +52,7 @@ from holdfast.stores.logic.rows import (
     encode_counters,
     encode_entries,
     encode_entry,
+    encode_life,
     encode_metadata,
     encode_profile,
 )
@@ -497,7 +498,7 @@ def _write_session(pk: int, before: Session, after: Session) -> Steps[None]:
     if after.version == before.version:
         yield Query("session_claim", (pk, *claim))
         return
-    yield Query("session_advance", (pk, after.version, after.updated_at, after.status, *encode_counters(after), *claim))
+    yield Query("session_advance", (pk, after.version, *encode_life(after), *encode_counters(after), *claim))
     if after.state is not before.state:
         yield from save_profile(pk, after, before)
 

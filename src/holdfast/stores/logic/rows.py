@@ -183,6 +183,12 @@ def encode_claim(claim: Claim | None) -> Row:
     return ("", 0, 0) if claim is None else (claim.holder, claim.until, 1 if claim.wanted else 0)
 
 
+def encode_life(session: Session) -> Row:
+    """Return the columns from `updated_at` to `end_reason` of the statement `session_advance`, in order."""
+    expires_at = session.accessed_at + session.ttl if session.ttl else None
+    return session.updated_at, session.accessed_at, expires_at, session.status, session.ended_at, session.end_reason
+
+
 def encode_counters(session: Session) -> Row:
     """Return the columns from `messages` to `anchor`, in order."""
     usage, tail = session.usage, session.tail

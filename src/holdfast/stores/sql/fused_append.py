@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Final
 
 from holdfast.stores.logic.steps import Many, Query, Row
-from holdfast.stores.sql.statements import load_statements
+from holdfast.stores.sql.statements import get_parameters, get_view_columns, load_statements
 
 MOST: Final = 12
 """Maximum number of statements that are combined. An append with more statements runs in a transaction."""
@@ -33,17 +33,8 @@ without a new version.
 """
 
 _VALUES: Final = re.compile(r"VALUES \(([^()]*)\)")
-# Positions in a row of session_rows.
-_VERSION, _UPDATED_AT, _STATUS, _TTL, _COUNTERS, _PROFILE, _LIFECYCLE, _CLAIM = (
-    5,
-    7,
-    8,
-    9,
-    slice(10, 25),
-    slice(25, 28),
-    slice(28, 32),
-    slice(34, 37),
-)
+_PLACES: Final = {column: at for at, column in enumerate(get_view_columns("session_rows"))}
+"""The position of each column in a row of session_rows."""
 
 
 @cache
@@ -96,7 +87,7 @@ class FusedAppend:
 
     def __init__(self, row: Row) -> None:
         self._row = row
-        self._read: Row = (row[_VERSION], *row[_CLAIM])
+        self._read: Row = [row[_PLACES[column]] for column in _GUARDED]
         self._head: tuple[str, Row] = ("session_guard", (row[0], *self._read))
         self._parts: list[tuple[str, Row]] = []
 
@@ -134,26 +125,13 @@ class FusedAppend:
 
     def compute_row(self) -> Row:
         """Return the row that the session has after the write."""
-        row, (name, params) = list(self._row), self._head
-        if name == "session_advance":
-            row[_VERSION], row[_UPDATED_AT], row[_STATUS] = params[1:4]
-            row[_COUNTERS] = params[4:19]
-            row[_LIFECYCLE] = _compute_lifecycle(row)
-            row[_CLAIM] = params[19:22]
-        elif name == "session_claim":
-            row[_CLAIM] = params[1:4]
-        for part, values in self._parts:
-            if part == "profile_put":
-                row[_PROFILE] = values[1:4]
+        row = list(self._row)
+        for name, params in (self._head, *self._parts):
+            if name in _HEADS or name == "profile_put":
+                for column, value in zip(get_parameters(name), params, strict=False):  # more follow: see `add`
+                    if column in _PLACES:
+                        row[_PLACES[column]] = value
         return row
-
-
-def _compute_lifecycle(row: Row) -> Row:
-    """Return the lifecycle columns that a session has after a write: last use, time and reason of its end, and expiry."""
-    used, ttl = row[_UPDATED_AT], row[_TTL]
-    _, ended_at, reason, _ = row[_LIFECYCLE]
-    ended = (None, None) if row[_STATUS] == "active" else (ended_at, reason)
-    return (used, *ended, used + ttl if ttl else None)
 
 
 class LastKnownRows:
@@ -179,7 +157,7 @@ class LastKnownRows:
 
     def keep(self, key: Hashable, row: Row) -> None:
         """Cache a row until it is taken, or evicted by those of sessions written later."""
-        if sum(len(column or b"") for column in row[_PROFILE]) <= self.LARGEST:
+        if sum(len(row[_PLACES[column]] or b"") for column in get_parameters("profile_put")[1:]) <= self.LARGEST:
             self._known[key] = row
             if len(self._known) > self.MOST:
                 self._known.popitem(last=False)

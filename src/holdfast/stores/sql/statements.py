@@ -5,7 +5,8 @@ Compiling selects the lines of the dialect, replaces each `:name` with the drive
 writes for it. Callers pass the values as a tuple in the order of the declared parameters.
 
 A plain statement on one table has no SQL, but a word in its first line: `-- name(columns): delete table --`. Its parameters are columns, and
-their types those of the table (`_derive`). `select … locked` also makes a statement `name_locked`, with which writers read.
+their types those of the table (`_derive`). `select … locked` also makes a statement `name_locked`, with which writers read. `take` makes a
+statement `name_row`, since an insertion returns no row in MySQL.
 
 A line that begins with names of dialects, such as `[sqlite mysql]`, belongs only to the statement's text in these dialects.
 
@@ -42,7 +43,7 @@ _COLUMN: Final = re.compile(
     r'^(?:\[[a-z ]+\])? +("?(\w+)"?) +(SERIAL|INT|FLAG|FLOAT|WORD|ID|[A-Z]*B(?:LOB|INARY))\b', re.MULTILINE
 )
 _PRIMARY_KEY: Final = re.compile(r"PRIMARY KEY \((.*)\)|(\w+) +(?:SERIAL|[A-Z() 0-9]+ PRIMARY KEY)")
-_PLAIN: Final = re.compile(r"(insert|add|put|update|delete|select)(?: (.*) from)? (\w+)( locked)?")
+_PLAIN: Final = re.compile(r"(insert|add|put|take|update|delete|select)(?: (.*) from)? (\w+)( locked)?")
 _PARAMETER_TYPES: Final = {**dict.fromkeys(("SERIAL", "INT", "FLAG"), "int"), "FLOAT": "float", "WORD": "text"}
 _COLUMNS: Final = {
     "ints": "BIGINT",
@@ -148,15 +149,34 @@ def _read_declarations() -> Mapping[str, Declaration]:
             else:
                 verb, columns, table, lock = _PLAIN.fullmatch(plain).groups()  # type: ignore[union-attr]  # ours
                 declared[name] = one = _derive(verb, table, tuple(parameters), columns)
+                if verb == "take":
+                    row = _derive("select", table, tuple(parameters), columns)
+                    declared[f"{name}_row"] = evolve(row, text=f"[mysql] {row.text} {{lock}}")
                 if lock:
                     declared[f"{name}_locked"] = evolve(one, text=f"[postgres mysql] {one.text} {{lock}}")
     return declared
 
 
+def get_parameters(name: str) -> Sequence[str]:
+    """Return the parameters of a statement, in order."""
+    return tuple(_read_declarations()[name].parameters)
+
+
+@cache
+def get_view_columns(name: str) -> Sequence[str]:
+    """Return the columns of a view, in order."""
+    _, _, columns = _read_baseline().partition(f"CREATE {{view}} {name} AS\nSELECT ")
+    return [column.rpartition(".")[2] for column in columns.partition("\nFROM ")[0].replace("\n", " ").split(", ")]
+
+
+@cache
+def _read_baseline() -> str:
+    return (Path(__file__).parent / "migrations" / "0001_baseline.sql").read_text("utf-8")
+
+
 @cache
 def _read_tables() -> Mapping[str, Table]:
-    text = (Path(__file__).parent / "migrations" / "0001_baseline.sql").read_text("utf-8")
-    return {name: _read_table(body) for name, body in _TABLE.findall(text)}
+    return {name: _read_table(body) for name, body in _TABLE.findall(_read_baseline())}
 
 
 def _read_table(body: str) -> Table:
@@ -169,8 +189,9 @@ def _derive(verb: str, name: str, parameters: Sequence[str], wanted: str) -> Dec
     """Return a plain statement on one table, whose parameters are columns.
 
     Args:
-        verb: `insert`; `add`, which keeps a row with the same primary key, and `put`, which replaces it; `update`, of the row with the
-            primary key; `delete` and `select`, of all rows with these values.
+        verb: `insert`; `add`, which keeps a row with the same primary key, and `put`, which replaces it; `take`, which inserts a row, or
+            locks the one that has these values, and returns it; `update`, of the row with the primary key; `delete` and `select`, of all
+            rows with these values.
         name: the table or view.
         parameters: the columns whose values are given.
         wanted: the columns that are selected.
@@ -184,11 +205,13 @@ def _derive(verb: str, name: str, parameters: Sequence[str], wanted: str) -> Dec
     replaced = ", ".join(
         f"{column} = excluded.{column}" for one, (column, _) in columns.items() if one not in table.key
     )
+    last = (wanted or "").rpartition(", ")[2]
     conflict = f"ON CONFLICT ({', '.join(table.columns[one][0] for one in table.key)}) DO"
     text = {
         "insert": new,
         "add": f"{new}\n{conflict} NOTHING",
         "put": f"{new}\n{conflict} UPDATE SET {replaced}",
+        "take": f"{new}\nON CONFLICT ({', '.join(columns)}) DO UPDATE SET {last} = {name}.{last}\n[sqlite postgres] RETURNING {wanted}",
         "update": f"UPDATE {name} SET {changes} WHERE {where}",  # noqa: S608  # our own names, here and below
         "delete": f"DELETE FROM {name} WHERE {where}",  # noqa: S608
         "select": f"SELECT {wanted} FROM {name} WHERE {where}",  # noqa: S608

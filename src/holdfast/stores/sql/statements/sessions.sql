@@ -31,16 +31,8 @@ VALUES (:tenant, :user_id, :id, :agent, :version, :created_at, :accessed_at, :st
         :accessed_at + nullif(:ttl, 0), :identity)
 [sqlite postgres] RETURNING pk
 
--- session_advance(pk, version, accessed_at int, status text, messages, bytes, calls, prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq, last_kind, unit, open_calls, anchor, claim_holder, claim_until, claim_wanted) --
+-- session_advance(pk, version, updated_at, accessed_at, expires_at, status, ended_at, end_reason, messages, bytes, calls, prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq, last_kind, unit, open_calls, anchor, claim_holder, claim_until, claim_wanted): update sessions --
 -- Update all columns of a session that an append changes.
-UPDATE sessions
-SET version = :version, updated_at = :accessed_at, status = :status, messages = :messages, bytes = :bytes, calls = :calls, prompt_tokens = :prompt_tokens,
-    completion_tokens = :completion_tokens, cached_tokens = :cached_tokens, next_seq = :next_seq, turn_id = :turn_id, total = :total, digest = :digest,
-    last_seq = :last_seq, last_kind = :last_kind, unit = :unit, open_calls = :open_calls, anchor = :anchor, accessed_at = :accessed_at, expires_at = :accessed_at + nullif(ttl, 0),
-    ended_at = CASE WHEN :status = 'active' THEN NULL ELSE ended_at END,
-    end_reason = CASE WHEN :status = 'active' THEN NULL ELSE end_reason END,
-    claim_holder = :claim_holder, claim_until = :claim_until, claim_wanted = :claim_wanted
-WHERE pk = :pk
 
 -- session_claim(pk, claim_holder, claim_until, claim_wanted): update sessions --
 -- Set who holds a session's open turn, for a write that changes nothing else of the session.
