@@ -74,7 +74,7 @@ ON_A_TURNS_PATH = (
     "media_of",
     "media_uses_drop",
     "owner_get",
-    "owner_new",
+    "owner_take",
     "owner_put",
     "state_named",
     "state_read",

@@ -19,6 +19,7 @@ from tests.contract.artifacts import artifact
 from tests.contract.index_kit import SOURCE, SPACE, digest_of, feed, vector
 from tests.contract.kit import REF, session
 from tests.contract.memory_kit import ANN, memory
+from tests.contract.records import SPACE as RECORDS
 from tests.contract.records import put
 
 USER = UserRef("ann")
@@ -53,40 +54,77 @@ async def _remember(store: Store, content: str) -> None:
     await store.change_memories(ANN, MemoryDelta(put=(memory(content),)), timestamp=2)
 
 
-@pytest.mark.parametrize(
-    ("write", "drop"),
+OWNERS = pytest.mark.parametrize(
+    ("write", "drop", "read"),
     [
-        (_change_state, lambda store: store.drop_state("ann")),
-        (_put_record, lambda store: store.drop_records(USER)),
-        (_remember, lambda store: store.drop_memories(ANN)),
+        (_change_state, lambda store: store.drop_state("ann"), lambda store: store.state("ann")),
+        (_put_record, lambda store: store.drop_records(USER), lambda store: store.list_records(USER, RECORDS, now=1)),
+        (_remember, lambda store: store.drop_memories(ANN), lambda store: store.memories(ANN)),
     ],
     ids=["state", "records", "memories"],
 )
-async def test_a_new_owner_is_not_dropped_before_its_second_writer_is_done(
+Write = Callable[[Store, str], Awaitable[None]]
+
+
+@OWNERS
+async def test_an_owner_is_not_dropped_before_its_first_writer_is_done(
     server_url: str,
     monkeypatch: pytest.MonkeyPatch,
-    write: Callable[[Store, str], Awaitable[None]],
+    write: Write,
     drop: Callable[[Store], Awaitable[int]],
+    read: Callable[[Store], Awaitable[Any]],
 ) -> None:
-    """Another process inserts the owner after it was not found, and drops it after it was found by its insertion.
-
-    The second writer's value is written and then dropped, and is not lost before.
-    """
+    """The value of a writer that has the owner's row is written and then dropped, and is not lost before."""
     store, other = [await open_store(server_url, tenant="acme") for _ in range(2)]
     dropping: list[asyncio.Future[int]] = []
-    inserted: list[str] = []
+    if not server_url.startswith("mysql"):
+        await write(other, "theirs")
 
     async def act(name: str) -> None:
-        if name == "owner_get_locked" and not inserted:
-            inserted.append(name)
-            await write(other, "theirs")
-        if name == "owner_new":
+        if name == "owner_take_row" and not dropping:
+            await write(other, "theirs")  # the row was not there for the first writer
+        if name == "owner_take":
             dropping.append(asyncio.ensure_future(drop(other)))
             await asyncio.wait(dropping, timeout=BLOCKED)
 
     await _interrupt(store, monkeypatch, act)
     await write(store, "ours")
     assert await dropping[0] == 2
+    for one in (store, other):
+        await one.close()
+
+
+@OWNERS
+async def test_a_write_waits_for_a_drop_and_continues_above_its_versions(
+    server_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    write: Write,
+    drop: Callable[[Store], Awaitable[int]],
+    read: Callable[[Store], Awaitable[Any]],
+) -> None:
+    """The owner's row is deleted when it is wanted, but not for sure yet: it is created again, with no version of the old one."""
+    store, other = [await open_store(server_url, tenant="acme") for _ in range(2)]
+    for key in "abc":
+        await write(store, key)
+    version = (await read(store)).version
+    deleted, proceed = asyncio.Event(), asyncio.Event()
+
+    async def act(name: str) -> None:
+        if name == "owner_delete":
+            deleted.set()
+            await proceed.wait()
+
+    await _interrupt(other, monkeypatch, act)
+    dropping = asyncio.ensure_future(drop(other))
+    await deleted.wait()
+    writing = asyncio.ensure_future(write(store, "d"))
+    await asyncio.wait([writing], timeout=BLOCKED)
+    assert not writing.done()
+    proceed.set()
+    assert await dropping == 3
+    await writing
+    assert (await read(store)).version > version
+    assert await drop(store) == 1
     for one in (store, other):
         await one.close()
 

@@ -60,12 +60,12 @@ def read_owner(key: OwnerKey) -> Steps[OwnerRow | None]:
 
 def lock_owner(key: OwnerKey) -> Steps[OwnerRow]:
     """Lock an owner's row until the transaction ends, and return it. A missing row is created."""
-    owner = yield from read_owner(key)
-    if owner is None:
-        yield Query("owner_new", key)
-        owner = yield from read_owner(key)
-        assert owner is not None, "it was just made"
-    return owner
+    owner = OwnerRow._make((*(yield Query("owner_take", key))[0], 0))
+    if owner.version:
+        return owner
+    # This is read after the lock, because an owner of this name may have been deleted while the lock was waited for.
+    floor = yield Query("owner_floor", (key.tenant, key.kind, "", -1))
+    return owner._replace(floor=floor[0][0]) if floor else owner
 
 
 def save_owner(owner: OwnerRow) -> Steps[None]:

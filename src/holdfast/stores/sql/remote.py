@@ -397,18 +397,28 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
                 if isinstance(step, Many):
                     await connection.many(step.name, list(step.rows))
                     rows = ()
+                elif job.writing:
+                    rows = await self._query_locked(connection, step.name, step.params)
                 else:
-                    name = step.name
-                    if job.writing and f"{name}_locked" in self._statements:
-                        rows = await connection.query(f"{name}_locked", step.params)
-                    elif job.writing and f"{name}_lock" in self._statements:
-                        rows = await _lock_and_query(connection, name, step.params)
-                    else:
-                        rows = await connection.query(name, step.params)
+                    rows = await connection.query(step.name, step.params)
                 step = steps.send(rows)
         except StopIteration as stop:
             result: T = stop.value
         return result
+
+    async def _query_locked(self, connection: ConnectionT, name: str, params: Row) -> Rows:
+        """Run a statement of a write, and lock the rows that it reads."""
+        if f"{name}_locked" in self._statements:
+            return await connection.query(f"{name}_locked", params)
+        if f"{name}_lock" in self._statements:
+            return await _lock_and_query(connection, name, params)
+        if f"{name}_row" in self._statements:
+            row = await connection.query(f"{name}_row", params)
+            if row:
+                return row
+            await connection.query(name, params)
+            return await connection.query(f"{name}_row", params)
+        return await connection.query(name, params)
 
 
 async def _lock_and_query(connection: Connection, name: str, params: Row) -> Rows:

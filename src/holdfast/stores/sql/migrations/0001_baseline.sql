@@ -332,7 +332,7 @@ CREATE TABLE api_keys (
 CREATE TABLE owners (
     pk         SERIAL,
     session    INT NOT NULL,
-    version    INT NOT NULL,
+    version    INT NOT NULL DEFAULT 0,
     items      INT NOT NULL DEFAULT 0,
     bytes      INT NOT NULL DEFAULT 0,
     numbers    INT NOT NULL DEFAULT 0,

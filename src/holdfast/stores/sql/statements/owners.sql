@@ -7,10 +7,8 @@
 -- Used by other statements: the floor of a kind, which is stored as the version of an owner with session -1.
 coalesce((SELECT f.version FROM owners AS f WHERE f.tenant = owners.tenant AND f.kind = owners.kind AND f.id = '' AND f.session = -1), 0)
 
--- owner_new(tenant, kind, id, session) --
--- Insert an owner. If another process has just done so, lock that row, so that no other transaction deletes it.
-INSERT INTO owners (tenant, kind, id, session, version) VALUES (:tenant, :kind, :id, :session, 0)
-ON CONFLICT (tenant, kind, id, session) DO UPDATE SET version = owners.version
+-- owner_take(tenant, kind, id, session): take pk, version, items, bytes, numbers, signals, entries, updated_at from owners --
+-- owner_floor(tenant, kind, id, session): select version from owners --
 
 -- owner_put(pk, version, items, bytes, numbers, signals, entries, updated_at): update owners --
 -- owner_delete(pk): delete owners --
