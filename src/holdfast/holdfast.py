@@ -33,6 +33,7 @@ from holdfast.hooks.workspace import WorkspaceGit
 from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings, parse_index_settings
 from holdfast.indexes.tenants import Indexes
+from holdfast.lifecycle.expiry import SessionLifecycle
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.lifecycle.sweeper import SweepResult
 from holdfast.limits import CACHE_BYTES
@@ -231,7 +232,7 @@ class Holdfast(Sessions):
             raise
         self._engine = own = self._make_engine(store, artifacts)
         self._tenants = Tenants(own, self._make_tenant_engine)
-        own.resume_jobs = self._resume_jobs
+        own.sweeper.resume = self._resume_jobs
         own.start()
         if self._indexes is not None and self.life.sweep:
             self._indexes.start(own.life.store, all_tenants=self.life.all_tenants)
@@ -264,10 +265,10 @@ class Holdfast(Sessions):
             engine.life.on_end = self.tool_registry.kernels.end_session
         return engine
 
-    async def _resume_jobs(self, tenant: str) -> None:
-        assert self._tenants is not None, "an open Holdfast has it"
-        async with self._tenants.serve_tenant(tenant) as engine:
-            await resume_jobs(engine)
+    async def _resume_jobs(self, life: SessionLifecycle) -> None:
+        if self._tenants is not None and await life.store.jobs(limit=1):
+            async with self._tenants.serve_tenant(life.store.tenant) as engine:
+                await resume_jobs(engine)
 
     def _make_tenant_engine(self, tenant: str) -> Engine:
         own = self.engine

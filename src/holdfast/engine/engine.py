@@ -126,9 +126,8 @@ class Engine:
         self.store = ExpiringStore(store, self.life)
         self._revived: dict[str, str] = {}
         self.scopes = Scopes(self.store, clock, self.warm)
-        self._jobs: set[int] = set()
-        self.resume_jobs: Callable[[str], Awaitable[None]] = _do_nothing
-        """Completes the erasures and deletions of a tenant that a process has begun and not finished."""
+        self.running_jobs: set[int] = set()
+        """Ids of the erasures and deletions of users that this process works on."""
         self.delegate: Callable[..., Awaitable[str]] | None = None
         self.open_files: Callable[[str, str | None], MemoryFiles] | None = None
         self.recalling: dict[RecalledKind, Callable[..., Awaitable[Sequence[RecalledItem]]]] = {}
@@ -171,31 +170,17 @@ class Engine:
     @contextmanager
     def note_job(self, job: Job) -> Iterator[None]:
         """Note that this process works on an erasure or deletion, so that its sweeps do not."""
-        self._jobs.add(job.id)
+        self.running_jobs.add(job.id)
         try:
             yield
         finally:
-            self._jobs.discard(job.id)
-
-    def is_running(self, job: Job) -> bool:
-        """Return True if this process works on an erasure or deletion."""
-        return job.id in self._jobs
+            self.running_jobs.discard(job.id)
 
     def _make_sweeper(self, holder: str) -> Sweeper:
+        pace = self.consolidation.adjust_pace(SweepPace())
         return Sweeper(
-            self.life,
-            self.hook_dispatcher,
-            self.clock,
-            holder,
-            chore=self._clean,
-            remove=self._retire,
-            resume=self._resume,
-            pace=self.consolidation.adjust_pace(SweepPace()),
+            self.life, self.hook_dispatcher, self.clock, holder, chore=self._clean, remove=self._retire, pace=pace
         )
-
-    async def _resume(self, life: SessionLifecycle) -> None:
-        if await life.store.jobs(limit=1):
-            await self.resume_jobs(life.store.tenant)
 
     def check_loop(self) -> Self:
         """Return this engine, or raise an error if it belongs to another event loop than the running one.
@@ -340,10 +325,6 @@ class Engine:
             await self.life.shut_down()
         if self._of is None:
             await self.hook_dispatcher.close()
-
-
-async def _do_nothing(_: str) -> None:
-    """Ignore the argument."""
 
 
 _MARKER_KEY: Final = "holdfast:marker"

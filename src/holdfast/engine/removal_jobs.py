@@ -19,7 +19,7 @@ async def resume_jobs(engine: Engine) -> None:
     Another process may run one of them at the same time, which does no harm. A job that fails stays recorded.
     """
     for job in await engine.store.jobs():
-        if engine.is_running(job):
+        if job.id in engine.running_jobs:
             continue
         try:
             await (resume_user_removal(engine, job) if job.kind == "user" else resume_erasure(engine, job))

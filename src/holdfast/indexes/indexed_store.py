@@ -45,11 +45,15 @@ class IndexedStore(StoreWrapper):
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         appended = await self.inner.append(ref, write)
-        if (write.entries or write.retire_from is not None) and not appended.replayed:
-            self._index.record_write(appended.session, entries=len(appended.entries), cut=write.retire_from)
+        if not appended.replayed:
+            self._report_append(write, appended)
         if appended.records is not None:
             await self._handle_records(ref, write.records, appended.records)
         return appended
+
+    def _report_append(self, write: Append, appended: Appended) -> None:
+        if write.entries or write.retire_from is not None:
+            self._index.record_write(appended.session, entries=len(appended.entries), cut=write.retire_from)
 
     async def _handle_records(
         self, owner: RecordOwner, changes: Sequence[RecordChange], changed: ChangedRecords
@@ -87,8 +91,7 @@ class IndexedStore(StoreWrapper):
 
     def note_append(self, ref: SessionRef, write: Append, appended: Appended) -> None:
         super().note_append(ref, write, appended)
-        if write.entries or write.retire_from is not None:
-            self._index.record_write(appended.session, entries=len(appended.entries), cut=write.retire_from)
+        self._report_append(write, appended)
         if any(isinstance(change, PutRecord) and change.text is not None for change in write.records):
             self._index.records.schedule(ref)
 

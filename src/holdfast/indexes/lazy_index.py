@@ -11,7 +11,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from holdfast.errors import HoldfastError, StoreClosed, StoreError, StoreUnavailable
 from holdfast.errors.environment import is_index_damaged
@@ -205,9 +205,6 @@ class LazyIndex:
         self.on_opened: Callable[[Index], Awaitable[None]] = _do_nothing
         self._of: Index | None = None
         self._index: Index | None = None
-
-    def for_tenant(self, tenant: str) -> Index:
-        return cast(Index, LazyIndex(self._opening, tenant))
 
     async def discard(self) -> bool:
         """Delete the file of the damaged index, which contains the data of all tenants.

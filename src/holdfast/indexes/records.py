@@ -107,8 +107,10 @@ class RecordFeeder:
             Conflict: other processes keep writing to the owner's documents.
         """
         if numbers is None:
-            await self.update_source(owner, compare=True)
             space, source_id = to_record_source(owner)
+            if await self._index.progress(space, source_id) is None:
+                return
+            await self.update_source(owner, compare=True)
             if not await self._index.list_digests(space, source_id, limit=1):
                 await self._index.drop(space, source_id)
             return
@@ -149,12 +151,6 @@ class RecordFeeder:
         except SessionNotFound:
             return {}
         return {one.number: one for one in page.records}
-
-    async def forget_session(self, ref: SessionRef) -> None:
-        """Delete the documents of a session's records if the session does not exist any more or was replaced."""
-        space, source_id = to_record_source(ref)
-        if await self._index.progress(space, source_id) is not None:
-            await self.update_source(ref)
 
     # -- used by an update ---------------------------------------------------
 

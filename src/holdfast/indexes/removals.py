@@ -27,6 +27,7 @@ from holdfast.stores.logic.due import Removal
 
 _PAGE: Final = 100
 _TRIES: Final = 8
+_BUSY: Final = "a session is being indexed elsewhere all the time: try again"
 
 
 class Removals:
@@ -103,7 +104,7 @@ class Removals:
                 if not is_next:
                     self._enqueue(ref)
                 return
-        raise _make_conflict()
+        raise Conflict(_BUSY)
 
     async def check_session(self, ref: SessionRef) -> None:
         """Delete a session from the index if it does not exist any more. Otherwise have its documents compared with its log.
@@ -126,8 +127,8 @@ class Removals:
                 self._enqueue(ref)
                 break
         else:
-            raise _make_conflict()
-        await self._records.forget_session(ref)
+            raise Conflict(_BUSY)
+        await self._records.remove(ref, None)
 
     async def _read_identity(self, ref: SessionRef, known: Progress | None) -> str | None:
         """Return the identity of the stored session; None if it does not exist. A damaged session counts as the indexed one."""
@@ -136,7 +137,3 @@ class Removals:
         except SessionNotFound:
             return None
         return known.identity if session.damaged and known is not None else session.identity
-
-
-def _make_conflict() -> Conflict:
-    return Conflict("a session is being indexed elsewhere all the time: try again")

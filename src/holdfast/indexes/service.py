@@ -348,7 +348,6 @@ class IndexService:
         self._generation += 1
         self._epoch = 0
         self._first.reset()
-        self._leases.forget_name()
 
     async def wait_for_first_walk(self, seconds: float) -> bool:
         """Wait for the first backfill, and start it if needed. Without it, search results are incomplete.

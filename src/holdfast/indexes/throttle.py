@@ -83,7 +83,6 @@ class Leases:
         self._index = index
         self._holder = holder
         self._clock = clock
-        self._named: str | None = None
 
     @asynccontextmanager
     async def hold(self, what: str) -> AsyncIterator[Callable[[], Awaitable[bool]] | None]:
@@ -99,15 +98,9 @@ class Leases:
         async with acquire_lease(self._store, name, self._holder, self._clock, length=_LENGTH) as lease:
             yield lease.keep if lease is not None else None
 
-    def forget_name(self) -> None:
-        """Forget the name of the index, because a new index with another name has replaced it."""
-        self._named = None
-
     async def get_name(self) -> str:
         """Return the name of the index. Different indexes of one store have different names."""
-        if self._named is None:
-            self._named = await read_name(self._index)
-        return self._named
+        return await read_name(self._index)
 
 
 async def read_name(index: Index) -> str:

@@ -86,6 +86,7 @@ class Sweeper:
 
     Attributes:
         pace: frequency and speed of sweeps.
+        resume: completes the erasures and deletions of a tenant that a process has begun and not finished.
 
     Args:
         life: the lifecycle of the sessions of the `Holdfast`'s own tenant.
@@ -93,8 +94,6 @@ class Sweeper:
         clock: returns milliseconds since the epoch.
         holder: identifies this process in leases.
         chore: additional work for each tenant. It is called with the tenant's lifecycle and the time in milliseconds.
-        resume: completes the tenant's erasures and deletions that a process has begun and not finished. It is called with the tenant's
-            lifecycle.
         remove: deletes a session with all its data. It is called with the tenant's lifecycle and the session, and returns False
             if there was no session.
         pace: the attribute `pace`; None: the defaults.
@@ -110,7 +109,6 @@ class Sweeper:
         *,
         chore: Callable[[SessionLifecycle, int], Awaitable[object]],
         remove: Callable[[SessionLifecycle, SessionRef], Awaitable[bool]],
-        resume: Callable[[SessionLifecycle], Awaitable[None]],
         pace: SweepPace | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -118,7 +116,7 @@ class Sweeper:
         self.pace = pace or SweepPace()
         self._chore = chore
         self._remove = remove
-        self._resume = resume
+        self.resume: Callable[[SessionLifecycle], Awaitable[None]] = _do_nothing
         self._chore_due = 0
         self._doing_chores = False
         self._life = life
@@ -152,7 +150,7 @@ class Sweeper:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         with suppress(HoldfastError):  # the first sweep tries again
-            await self._resume(self._life)
+            await self.resume(self._life)
         last = loop.time()
         first = self.pace.first_sweep_seconds * (1 + 3 * self._chance()) / 4
         while True:
@@ -193,7 +191,7 @@ class Sweeper:
             if lease is None:
                 await life.evict(recount=True)
                 return SweepResult(elsewhere=1)
-            await self._resume(life)
+            await self.resume(life)
             expired = await self._end_expired(life, lease)
             evicted = await life.evict(recount=True)
             deleted = await self._delete_retired(life, lease)
@@ -251,6 +249,10 @@ class Sweeper:
             took = loop.time() - began
             await asyncio.sleep(max(self.pace.min_pause_seconds, took * (1 / self.pace.work_share - 1)))
         return results
+
+
+async def _do_nothing(_: SessionLifecycle) -> None:
+    """Resume nothing."""
 
 
 async def _run_unless_damaged(do: Callable[[Session], Awaitable[bool]], session: Session) -> bool:

@@ -31,7 +31,6 @@ _JOBS: Final = ""
 """The target of jobs, in the place of an index's name."""
 _SEEN: Final = INDEX_WHOLE_WALK // 7
 """Milliseconds after which an index is registered again as in use."""
-_NO_DATA: Final = b""
 
 
 class Removal(NamedTuple):
@@ -52,7 +51,7 @@ def note_removals(
 ) -> Steps[None]:
     """Record for each registered index that documents of a source were removed, or with None the source as a whole."""
     indexes = yield Query("search_indexes", (tenant,))
-    rows = [(tenant, name, *space, source, seq, version, _NO_DATA) for name, _ in indexes for seq in seqs]
+    rows = [(tenant, name, *space, source, seq, version, b"") for name, _ in indexes for seq in seqs]
     if rows:
         yield Many("due_insert", rows)
 

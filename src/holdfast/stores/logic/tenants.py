@@ -167,6 +167,8 @@ class DeletionStore(Handle):
         """
 
         def steps() -> Steps[None]:
+            if job is not None and not (yield Query("due_get", (job.id,))):
+                return  # another process has finished the same job
             if keep is not None:
                 surplus = yield Query("deletions_surplus", (self.tenant, deletion.kind, keep, PAGE))
                 if surplus:
