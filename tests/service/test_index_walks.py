@@ -14,7 +14,7 @@ from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import get_milliseconds
 from holdfast.indexes import rebuild
-from holdfast.indexes.throttle import Leases
+from holdfast.indexes.throttle import read_name
 from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.recall import terms
 from holdfast.recall.base import Lookup, Space
@@ -91,9 +91,9 @@ async def test_concurrent_processes_agree_on_the_name_of_a_new_index(monkeypatch
             await keep(*args, **more)
 
         monkeypatch.setattr(theirs, "keep_note", write_late)
-        other = asyncio.create_task(Leases(one.elsewhere, theirs, "other", lambda: one.time).get_name())
+        other = asyncio.create_task(read_name(theirs))
         await asked.wait()
-        name = await Leases(one.elsewhere, one.index, "one", lambda: one.time).get_name()
+        name = await read_name(one.index)
         go_on.set()
         assert await other == name
 

@@ -52,7 +52,7 @@ async def resume_erasure(engine: Engine, job: Job) -> None:
         if session.identity == job.identity:
             await _run_job(engine, job, session)
             return
-    await engine.store.finish_job(job)
+    await engine.store.finish_due([job.id], scrub=True)
 
 
 async def _run_job(engine: Engine, job: Job, session: Session) -> ErasedMessage:
@@ -60,9 +60,9 @@ async def _run_job(engine: Engine, job: Job, session: Session) -> ErasedMessage:
         try:
             erased = await _erase_with_copies(engine, session, job.seq, job.tokens)
         except (UsageError, NotFound, StoreCorrupt):  # a repetition would fail too
-            await engine.store.finish_job(job)
+            await engine.store.finish_due([job.id], scrub=True)
             raise
-        await engine.store.finish_job(job)
+        await engine.store.finish_due([job.id], scrub=True)
         return erased
 
 

@@ -122,7 +122,7 @@ async def resume_user_removal(engine: Engine, job: Job) -> Receipt:
             ]  # damaged sessions without a valid id, by which they could be deleted
         job = await _add_to_job(engine, job, await _remove_shared_data(engine, job.user_id))
         if job.receipt == Receipt():
-            await engine.store.finish_job(job)
+            await engine.store.finish_due([job.id], scrub=True)
         else:
             await engine.deletions.record("user", job.receipt, user_id=job.user_id, job=job)
         if unnamed:

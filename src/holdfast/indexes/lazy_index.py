@@ -185,11 +185,7 @@ async def discard_damaged(index: Index, error: StoreError) -> bool:
 
     The file is not deleted if it also contains other data.
     """
-    return is_index_damaged(error) and isinstance(index, LazyIndex) and await index.discard()
-
-
-async def _do_nothing(_: Index) -> None:
-    """Do nothing with an index that was opened."""
+    return is_index_damaged(error) and isinstance(index, LazyIndex) and await index.opening.discard()
 
 
 class LazyIndex:
@@ -200,28 +196,19 @@ class LazyIndex:
     """
 
     def __init__(self, opening: IndexOpener, tenant: str) -> None:
-        self._opening = opening
+        self.opening = opening
         self.tenant = tenant
-        self.on_opened: Callable[[Index], Awaitable[None]] = _do_nothing
+        self.on_opened: Callable[[Index], Awaitable[None]] | None = None
         self._of: Index | None = None
         self._index: Index | None = None
 
-    async def discard(self) -> bool:
-        """Delete the file of the damaged index, which contains the data of all tenants.
-
-        Return False if the index has no file, or a file that also contains other data.
-        """
-        return await self._opening.discard()
-
-    async def reach(self) -> None:
+    async def reach(self) -> Index:
         """Open the index if it is not open, or if its file was removed. Raises `StoreError` if it cannot be opened."""
-        await self._get_index()
-
-    async def _get_index(self) -> Index:
-        index = await self._opening.get_index(self.tenant)
+        index = await self.opening.get_index(self.tenant)
         if self._index is None or self._of is not index:
             handle = index.for_tenant(self.tenant)
-            await self.on_opened(handle)
+            if self.on_opened is not None:
+                await self.on_opened(handle)
             self._of, self._index = index, handle
             return handle
         return self._index
@@ -230,7 +217,7 @@ class LazyIndex:
         """Return a method of the index, which opens the index first."""
 
         async def call(*args: Any, **more: Any) -> Any:
-            return await getattr(await self._get_index(), name)(*args, **more)
+            return await getattr(await self.reach(), name)(*args, **more)
 
         return call
 

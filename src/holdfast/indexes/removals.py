@@ -47,7 +47,7 @@ class Removals:
         index: Index,
         records: RecordFeeder,
         name: Callable[[], Awaitable[str]],
-        enqueue: Callable[[SessionRef], None],
+        enqueue: Callable[[SessionRef], object],
     ) -> None:
         self._store = store
         self._index = index
@@ -68,7 +68,7 @@ class Removals:
             while due := await self._store.removals(name, limit=_PAGE):
                 for (space, source_id), group in groupby(due, key=lambda one: (one.space, one.source)):
                     await self._apply_to_source(space, source_id, list(group))
-                await self._store.finish_removals([one.id for one in due])
+                await self._store.finish_due([one.id for one in due])
 
     async def _apply_to_source(self, space: Space, source_id: str, due: Sequence[Removal]) -> None:
         is_whole = any(one.seq is None for one in due)

@@ -101,7 +101,9 @@ class IndexService:
         self._leases = Leases(store, index, holder, clock)
         self._record_feeder = RecordFeeder(store, index, self._throttle, clock)
         self.records = RecordQueue(self._record_feeder, self._wake_vectors, self._record_failure)
-        self._removals = Removals(store, index, self._record_feeder, self._leases.get_name, self._enqueue_changed)
+        self._removals = Removals(
+            store, index, self._record_feeder, partial(read_name, index), partial(self._enqueue, entries=0)
+        )
         self._removing: asyncio.Task[None] | None = None
         self._name: str | None = None
         self._walker = Walker(store, index, self._feeder, clock, records=self._record_feeder)
@@ -156,9 +158,6 @@ class IndexService:
         if due < self._next_look or self._pump is None or self._pump.done():
             self._wake()
         return queued
-
-    def _enqueue_changed(self, ref: SessionRef) -> None:
-        self._enqueue(ref, entries=0)
 
     async def register(self, index: Index) -> None:
         """Let the store record from now on what is removed, for the tenant's index, which was just opened or is still in use."""
@@ -337,8 +336,7 @@ class IndexService:
             Conflict: other processes keep writing to the owner's documents.
         """
         version = await bring_up_to_date(self.index, self._store, owner)
-        if self._vectors is not None:
-            self._vectors.wake()
+        self._wake_vectors()
         return version
 
     # -- backfills, rebuilds, status -------------------------------------------
@@ -397,8 +395,7 @@ class IndexService:
             if outdated:
                 _log.warning("the index was analysed by an older version: rebuilding it; searches still work meanwhile")
                 await self._rebuild(None, None, None, should_continue)
-        if self._vectors is not None:
-            self._vectors.wake()
+        self._wake_vectors()
         return walked
 
     async def rebuild(
@@ -449,8 +446,7 @@ class IndexService:
             )
         finally:
             self._epoch = (await self._rebuilder.read_notes()).epoch
-            if self._vectors is not None:
-                self._vectors.wake()
+            self._wake_vectors()
 
     async def status(self) -> IndexReport:
         """Return a report on the index.

@@ -94,13 +94,9 @@ class Leases:
         Yields:
             A function that returns True as long as the lease is held; None if another process holds the lease.
         """
-        name = f"{what} {await self.get_name()}"
+        name = f"{what} {await read_name(self._index)}"
         async with acquire_lease(self._store, name, self._holder, self._clock, length=_LENGTH) as lease:
             yield lease.keep if lease is not None else None
-
-    async def get_name(self) -> str:
-        """Return the name of the index. Different indexes of one store have different names."""
-        return await read_name(self._index)
 
 
 async def read_name(index: Index) -> str:

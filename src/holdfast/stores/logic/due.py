@@ -56,10 +56,10 @@ def note_removals(
         yield Many("due_insert", rows)
 
 
-def note_removed_session(tenant: str, ref: SessionRef) -> Steps[None]:
-    """Record that a session was removed, or replaced by another one with the same name."""
+def note_removed_session(tenant: str, ref: SessionRef, seq: int | None = None, version: int = 0) -> Steps[None]:
+    """Record that a session was removed, or replaced by another one with the same name; or that one of its entries was erased."""
     if not ref.withdrawn and not is_child(ref):
-        yield from note_removals(tenant, Space("talk", ref.user_id), ref.id)
+        yield from note_removals(tenant, Space("talk", ref.user_id), ref.id, [seq], version)
 
 
 def note_removed_records(tenant: str, owner: RecordOwner, numbers: Iterable[int | None] = (None,)) -> Steps[None]:
@@ -100,13 +100,16 @@ class DueStore(Handle):
         """Return removals that were not applied to an index yet, the oldest first."""
         return await self._select(_decode_removal, "due_first", index, limit)
 
-    async def finish_removals(self, ids: Sequence[int]) -> None:
-        """Drop removals that were applied to their index."""
+    async def finish_due(self, ids: Sequence[int], *, scrub: bool = False) -> None:
+        """Drop removals that were applied to their index, or jobs whose steps are done.
+
+        If `scrub` is True, the files of the database do not have their ids any more either.
+        """
 
         def steps() -> Steps[None]:
             yield Many("due_delete", [(id_,) for id_ in ids])
 
-        await self._write(steps)
+        await self._write(steps, scrub=scrub)
 
     async def start_job(self, job: Job) -> Job:
         """Record a job before its first step, and return it with its id. If the same job was started before, return that one."""
@@ -138,15 +141,6 @@ class DueStore(Handle):
             return now
 
         return await self._write(steps)
-
-    async def finish_job(self, job: Job) -> None:
-        """Drop a job whose steps are done. The files of the database then do not have its ids any more."""
-        await self._write(lambda: finish_job(job), scrub=True)
-
-
-def finish_job(job: Job) -> Steps[None]:
-    """Drop a job whose steps are done."""
-    yield Query("due_delete", (job.id,))
 
 
 def _forget_index(tenant: str, name: str) -> Steps[None]:

@@ -19,9 +19,8 @@ from holdfast.domain.log import erase_content as erased_message
 from holdfast.domain.log import rewind
 from holdfast.domain.messages import GENESIS, encode_payload
 from holdfast.domain.refusals import with_refusals
-from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction, Tail, is_child
+from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction, Tail
 from holdfast.errors import EntryNotFound, IdempotencyConflict, StoreCorrupt
-from holdfast.recall.base import Space
 from holdfast.stores import checks
 from holdfast.stores.log import Append, Appended, FoundEntries, SavedView, WindowRows
 from holdfast.stores.logic import media as media_steps
@@ -33,7 +32,7 @@ from holdfast.stores.logic.compactions import (
     update_after_erasure,
     update_after_retirement,
 )
-from holdfast.stores.logic.due import note_removals
+from holdfast.stores.logic.due import note_removed_session
 from holdfast.stores.logic.handle import Handle, add_session, read_session_row
 from holdfast.stores.logic.matching import add_origins
 from holdfast.stores.logic.records import change_owned, make_record_key
@@ -436,8 +435,7 @@ def _erase_entry(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> 
     yield Query("session_touch", (pk, session.version + 1, session.tail.total + (shift if live else 0), size))
     yield from update_after_erasure(pk, seq, session.version + 1, shift if live else 0)
     yield from media_steps.forget_media(pk, seq)
-    if not ref.withdrawn and not is_child(ref):
-        yield from note_removals(tenant, Space("talk", ref.user_id), ref.id, [seq], session.version + 1)
+    yield from note_removed_session(tenant, ref, seq, session.version + 1)
     return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)
 
 

@@ -12,7 +12,6 @@ from holdfast.limits import LEARNED_BYTES, LEARNED_MODELS, PAGE
 from holdfast.stores import checks
 from holdfast.stores.deletions import Deletion, DeletionKind, Job
 from holdfast.stores.keys import ApiKey
-from holdfast.stores.logic.due import finish_job
 from holdfast.stores.logic.handle import Handle, get_first
 from holdfast.stores.logic.rows import ENDLESS, decode_key, decode_text, encode_key
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
@@ -175,7 +174,7 @@ class DeletionStore(Handle):
                     yield Many("deletion_delete", [(self.tenant, at, decode_text(id_)) for at, id_ in surplus])
             yield Query("deletion_insert", (self.tenant, *_encode_deletion(deletion)))
             if job is not None:
-                yield from finish_job(job)
+                yield Query("due_delete", (job.id,))
 
         await self._write(steps, scrub=job is not None)
 
