@@ -1,15 +1,13 @@
 """Analyse an entry once, when it is appended: its terms, its sentences, and the statements that may become standing facts."""
 
-# ruff: noqa: RUF001 (words and marks of other scripts)
-
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import msgspec
 
-from holdfast.context.statements import ASKED, Statement, find_statements
+from benchmarks.core.statements import Read, Statement, find_statements
+from holdfast.context.statements import ASKED
 from holdfast.domain.session import Entry
 from holdfast.recall.chunks import find_sentences
 from holdfast.recall.terms import YOURS, choose_language, count_terms, is_question, split_words
@@ -45,9 +43,7 @@ class Analysis(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Bit flags of `holdfast.recall.terms`: `TIMED`, `NUMBERED` and `YOURS`."""
     sentences: tuple[Sentence, ...]
     statements: tuple[Statement, ...] = ()
-    """Sentences of the user that may be worth keeping."""
-    instructions: frozenset[int] = frozenset()
-    """`Statement.place` of the statements that are instructions for later replies."""
+    """Sentences that may be worth keeping as standing facts."""
 
 
 def analyse(entry: Entry) -> Analysis:
@@ -57,6 +53,7 @@ def analyse(entry: Entry) -> Analysis:
     language = choose_language(split_words(text[:4_000]))
     counts: dict[str, int] = {}
     sentences: list[Sentence] = []
+    read: list[Read] = []
     length, asked, asks, traits, mine = 0, 0, False, 0, 0
     for start, stop in find_sentences(text):
         one = count_terms(split_words(text[start:stop]), language)
@@ -68,7 +65,8 @@ def analyse(entry: Entry) -> Analysis:
         if len(sentences) < MOST_SENTENCES:
             tokens = 1 + round(entry.tokens * (stop - start) / max(1, len(text)))
             sentences.append(Sentence(start, stop, tokens, frozenset(one.counts)))
-    statements = find_statements(message.text, entry.seq, at=entry.timestamp) if message.role == "user" else []
+            if stop <= len(message.text):
+                read.append(Read(start, stop, sentences[-1].terms, one.traits))
     return Analysis(
         text=text,
         counts=counts,
@@ -78,39 +76,5 @@ def analyse(entry: Entry) -> Analysis:
         ends_asking=asks,
         traits=traits | (YOURS if mine < 0 else 0),
         sentences=tuple(sentences),
-        statements=tuple(statements),
-        instructions=frozenset(one.place for one in statements if is_instruction(one.text)),
+        statements=find_statements(entry, message.text, read, language),
     )
-
-
-# -- instructions ----------------------------------------------------------------
-
-_SCOPE: Final = re.compile(
-    r"\b(?:always|never|from now on|going forward|in (?:the )?future|every ?time|each time|whenever|(?:when|if) (?:I|we) \w+|by default|for (?:all|any|every) \w*\s?(?:future|repl|answer|response|message)\w*"
-    r"|every (?:single )?\w+ you|until (?:I say|further notice)|as a rule|immer|nie(?:mals)?|ab (?:jetzt|sofort)|künftig|jedes Mal|wenn ich|toujours|jamais|désormais|à partir de maintenant|chaque fois|quand je"
-    r"|siempre|nunca|a partir de ahora|cada vez|cuando yo|sempre|a partir de agora)\b|以后|从现在|总是|每次|永远|绝不|不要再|一律|今後|いつも|必ず|毎回",
-    re.IGNORECASE,
-)
-"""Words that show that an order holds for later replies too."""
-_ADVERB: Final = "please|just|always|never|do not|don['’]t|from now on|going forward|in future|bitte|immer|nie(?:mals)?|ab (?:jetzt|sofort)|toujours|ne|n['’]|désormais|siempre|nunca|no|sempre|não"
-_VERB: Final = (
-    "make sure|be|ensure|remember|keep|use|give|write|answer|reply|respond|call|address|speak|confirm|include|avoid|stop|start|stick|show|tell|ask|remind|check|mention|refer|format|cite|list|limit|convert|round"
-    "|assume|treat|present|provide|add|begin|end|skip|suggest|recommend|prioriti[sz]e|translate|explain|antworte|schreib|nenn|benutz|verwende|gib|frag|erinner|sprich|réponds|répondez|écris|écrivez|utilise|utilisez|donne"
-    "|donnez|appelle|responde|escribe|usa|dame|llámame|responda|escreva"
-)
-_ORDER: Final = re.compile(
-    rf"^\W*(?:(?:and|also|but|so|then|ok(?:ay)?|remember|und|auch|et|y)[\s,:]+)*(?:(?:{_ADVERB})[\s,:]+)*(?:{_VERB})\b|^\W*(?:and |also |but )?(?:whenever|when|if|wenn|quand|si|cuando|from now on)\b[^.,]*,\s*(?:(?:{_ADVERB})\s+)*(?:{_VERB})\b"
-    r"|\bI (?:want|need|expect|prefer|would like|'d like) you to\b|\b(?:from now on|always|never|every)\b.*\byou (?:must|should|shall|are to|need to)\b|\b(?:du|sie) (?:sollst|sollen|musst|müssen)\b|\btu dois|vous devez|debes\b|请|不要|必须|记住|叫我|してください|しないで",
-    re.IGNORECASE,
-)
-_CHEERING: Final = re.compile(
-    r"\b(?:let['’]s|keep (?:it up|going|up the)|good luck|thank|never mind|be (?:ready|prepared)|you(?:['’]d)? better|as always|I(?:['’]ve| have)? (?:always|never)|we (?:can |could )?(?:always|never))\b",
-    re.IGNORECASE,
-)
-
-
-def is_instruction(sentence: str) -> bool:
-    """Return True if a sentence has the form of an instruction for later replies: an order with a scope, and no question."""
-    if ASKED.search(sentence) or _CHEERING.search(sentence):
-        return False
-    return _SCOPE.search(sentence) is not None and _ORDER.search(sentence) is not None

@@ -12,6 +12,7 @@ from benchmarks.core.analysis import Analysis, analyse
 from benchmarks.core.postings import Postings
 from benchmarks.core.ranking import Ranked, rank
 from benchmarks.core.recall import Item, Plan, Sent, Source, plan_recall, recall
+from benchmarks.core.statements import find_replaced
 from benchmarks.core.step import Room, Step, advance
 from holdfast.context.escaping import END, escape_inline, format_tag
 from holdfast.context.units import Unit, group_units, list_messages
@@ -47,10 +48,25 @@ class Log:
         for entry in new:
             self.entries.append(entry)
             self.analyses.append(analyse(entry) if analysis is None else analysis)
+            if analysis is None:
+                self._link_corrections()
             self.postings.append(entry, self.analyses[-1])
             self.tokens.append(entry.tokens)
             if message.role == "user":
                 self.users.add(entry.seq)
+
+    def _link_corrections(self) -> None:
+        """Store with the newest entry's statements which earlier statements they correct."""
+        newest = self.analyses[-1]
+        linked = tuple(
+            msgspec.structs.replace(
+                one, replaces=find_replaced(one, self.postings, lambda seq: self.analyses[seq].statements)
+            )
+            if one.sounds_corrected
+            else one
+            for one in newest.statements
+        )
+        self.analyses[-1] = msgspec.structs.replace(newest, statements=linked)
 
     def drop(self, before: Tail) -> None:
         """Remove the newest entry, which was appended to a log that ended with `before`."""

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.core.analysis import Analysis
-from benchmarks.core.facts import Facts, add_statements, write_facts
+from benchmarks.core.facts import Facts, add_statements, compute_facts_room, write_facts
 from holdfast.context.cut import compute_cut_floor, cut, make_stub
 from holdfast.context.digest.block import FIRM, NAMING, YIELDING, compute_reserve
 from holdfast.context.digest.facts import list_argument_names
@@ -21,9 +21,10 @@ from holdfast.domain.session import Entry
 from holdfast.tokens import STORED
 
 TASK_SHARE, AGENT_TASK_SHARE, LEAST_TASK = 0.08, 0.25, 64
-FACTS_SHARE, LEAST_FACTS_ROOM = 0.3, 768
-"""Share of the digest's usual size that facts may take in a chat, and the smallest budget with facts."""
-AGENT_FACTS_SHARE: Final = 0.12
+LEAST_FACTS_ROOM: Final = 512
+"""The smallest budget with facts; twice as much after tool calls."""
+AGENT_FACTS_SHARE, AGENT_FULL = 0.3, 4_096
+"""After tool calls, facts may take this share of their usual room, because a digest has the rest; less below a budget of `AGENT_FULL`."""
 RECENT: Final = 0.5
 """The newest units keep at least this share of the target, however large the digest is."""
 CLIPPED, VERBATIM_SHARE = 96, 0.5
@@ -116,7 +117,8 @@ def advance(
     agentic = step.agentic or any(len(unit.entries) > 1 for unit in units)
     reserve = usual if how.condenses and agentic else 0
     states = how.facts and budget >= LEAST_FACTS_ROOM * (2 if agentic else 1)
-    facts_room = int(usual * (AGENT_FACTS_SHARE if agentic else FACTS_SHARE)) if states else 0
+    share = AGENT_FACTS_SHARE * min(1.0, budget / AGENT_FULL) if agentic else 1.0
+    facts_room = int(compute_facts_room(budget) * share) if states else 0
     goal = max(int(how.target * budget) - reserve - facts_room // 2, int(how.target * (budget - reserve) * RECENT))
     must = {current, units[-1].first}
     clips = how.clips and not agentic
@@ -133,9 +135,8 @@ def advance(
         kept = [first_task, *(unit for unit in kept if unit is not first_task)]
     facts = step.facts
     if facts_room and left:
-        new = [one for unit in left for one in analyses[unit.first].statements]
-        orders = [(unit.first, place) for unit in left for place in analyses[unit.first].instructions]
-        facts = add_statements(facts, new, orders, facts_room)
+        new = [one for unit in left for entry in unit.entries for one in analyses[entry.seq].statements]
+        facts = add_statements(facts, new, {unit.first for unit in kept}, facts_room)
     pool = fold(step.pool, left, room=reserve) if reserve and left else step.pool
     made = Step(
         number=step.number + 1,
@@ -189,7 +190,9 @@ def choose_salient(units: Sequence[Unit], must: Collection[int], analyses: Seque
     """Return the units with the best statements for their tokens that fit in `goal` tokens, and those that must stay."""
 
     def rate(at: int) -> float:
-        said = max((one.score for one in analyses[units[at].first].statements), default=-5.0)
+        said = max(
+            (one.score for one in analyses[units[at].first].statements if one.speaker != "assistant"), default=-5.0
+        )
         return float((said + 5 + 4 * 0.5 ** ((len(units) - 1 - at) / 4)) / count_unit(units[at]) ** 0.5)
 
     stay, size = set(must), sum(count_unit(unit) for unit in units if unit.first in must)
