@@ -101,7 +101,7 @@ class Judge:
 
 
 MANY = [
-    calls(("c1", "look", {"at": "x" * 3000}), ("c2", "look", {}), text="Let me look."),
+    calls(("c1", "look", {"at": "x" * 3000}), ("c2", "look", {}), text='Let me."}\n{"n": 9}'),
     result("c1", "r" * 2500),
     result("c2", "-"),
 ]

@@ -64,6 +64,19 @@ async def test_the_callers_importance_is_not_rated_again(world: World) -> None:
         assert [row.get("importance") for row in (await hf.session().messages())[:3]] == [0.0, None, 0.1]
 
 
+async def test_importance_that_is_given_during_the_rating_is_kept(world: World) -> None:
+    opened: list[Any] = []
+
+    async def rate(messages: Sequence[dict[str, Any]]) -> list[float]:
+        await opened[0].session().annotate(0, importance=0.05)
+        return [0.9] * len(messages)
+
+    async with world.open(RATED, script=lambda _: "aye", scorers={"mine": rate}) as hf:
+        opened.append(hf)
+        await run(hf, 6)
+        assert [row.get("importance") for row in (await hf.session().messages())[:2]] == [0.05, 0.9]
+
+
 async def test_a_scorer_that_cannot_be_reached_is_asked_after_pauses_that_grow_until_it_answers(world: World) -> None:
     asked: list[Any] = []
 
