@@ -60,7 +60,7 @@ class OpenAIModel(UpstreamClient):
         fields = {**request.fields, "stream": True, "stream_options": options | {"include_usage": True}}
         if self._model is not None:
             fields["model"] = self._model
-        body = encode_request(request._replace(fields=fields), request.profile or self.profile)
+        body = encode_request(request._replace(fields=fields), request.profile or self.profile, request.tracker)
         return PreparedRequest.from_body(body, self._make_headers(headers))
 
     def _changes_url(self, error: ModelRejected, url: str) -> bool:

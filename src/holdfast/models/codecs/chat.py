@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.context.fitting import fit_messages
+from holdfast.context.prefix_diff import PrefixTracker
 from holdfast.context.units import make_distinct_id
 from holdfast.domain.messages import Message
 from holdfast.domain.profiles import Profile
@@ -28,12 +29,13 @@ ENDED: Final = "This tool was used earlier in the conversation. It is not availa
 """Description of a tool that is declared only because the history has calls of it."""
 
 
-def encode_request(request: ModelRequest, profile: Profile | None = None) -> Json:
+def encode_request(request: ModelRequest, profile: Profile | None = None, tracker: PrefixTracker | None = None) -> Json:
     """Return the body of a Chat Completions request.
 
     Args:
         request: The request.
         profile: What the upstream accepts. None: all that Chat Completions allow.
+        tracker: Keeps what was encoded for the view's last prompt. With it, the value of `messages` may be JSON (`msgspec.Raw`).
     """
     declared = frozenset(_get_name(tool) for tool in request.fields.get("tools") or ())
     model = request.fields.get("model")
@@ -47,11 +49,11 @@ def encode_request(request: ModelRequest, profile: Profile | None = None) -> Jso
 
     declares = profile is not None and profile.declares and not declared
     messages: Any = None
-    if request.tracker is not None and not declares and not (profile is not None and profile.distinct_ids):
+    if tracker is not None and not declares and not (profile is not None and profile.distinct_ids):
         with suppress(
             TypeError, ValueError, RecursionError
         ):  # what is not JSON is explained when the whole body is encoded
-            messages = request.tracker.encode(request.messages, (profile, model, declared), convert)
+            messages = tracker.encode(request.messages, (profile, model, declared), convert)
     body: Json = {**request.fields, "messages": convert(request.messages) if messages is None else messages}
     if declares:
         body["tools"] = [_declare(name) for name in called]
