@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,14 +15,15 @@ import anyio.to_thread
 import apsw
 import pytest
 
-from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreError, StoreUnavailable
+from holdfast.errors import HoldfastError, InvalidRequest, StoreClosed, StoreCorrupt, StoreError, StoreUnavailable
 from holdfast.stores import open_store
+from holdfast.stores._worker import Worker
 from holdfast.stores.indexes import open_index
 from holdfast.stores.log import Append
-from holdfast.stores.logic.steps import Query, Steps
+from holdfast.stores.logic.steps import Query, Steps, do_nothing
 from holdfast.stores.sql.address import parse_path
-from holdfast.stores.sqlite import Operation, Writer, read_durability
-from holdfast.stores.sqlite_connection import translate_error
+from holdfast.stores.sqlite import SLICE, Operation, Writer, read_durability
+from holdfast.stores.sqlite_connection import MOST_ROWS, translate_error
 from tests.contract.kit import REF, live, session, user
 from tests.stores.sqlite_kit import open_file, open_once
 
@@ -200,3 +202,53 @@ def test_a_refused_operation_costs_only_itself() -> None:
     assert writer.run([Operation(partial(count, name)) for name in "abc"]) == [(1, None), (0, None), (1, None)]
     assert runs == ["a", "b", "c"]
     writer.close()
+
+
+# -- a database in memory ------------------------------------------------------
+
+
+async def test_only_long_operations_in_memory_use_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operation that takes long on the event loop is undone, and runs completely on the thread."""
+    on_thread: list[Operation] = []
+    submit = Worker.submit
+
+    def note(worker: Worker[Operation], operation: Operation) -> asyncio.Future[object]:
+        on_thread.append(operation)
+        return submit(worker, operation)
+
+    store = await open_store("sqlite://:memory:", tenant="acme")
+    await store.create(session())
+    monkeypatch.setattr(Worker, "submit", note)
+    for at in range(MOST_ROWS):
+        await store.append(REF, Append(entries=[user(str(at))], timestamp=2))
+    assert len(await store.entries(REF, limit=MOST_ROWS - 1)) == MOST_ROWS - 1
+    on_thread.clear()  # a machine that is busy may have interrupted one of those
+    assert len(await store.entries(REF)) == MOST_ROWS
+    assert len(on_thread) == 1
+    monkeypatch.setattr("holdfast.stores.sqlite.SLICE", -1.0)
+    written = await store.append(REF, Append(entries=[user("late")], timestamp=3))
+    assert (written.entries[0].seq, len(on_thread)) == (MOST_ROWS, 2)
+    assert (await store.get(REF)).messages == MOST_ROWS + 1
+    await store.close()
+    with pytest.raises(StoreClosed):
+        await store.database.read(do_nothing)
+
+
+async def test_other_tasks_run_between_operations_in_memory() -> None:
+    rounds = 0
+
+    async def count() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    store = await open_store("sqlite://:memory:", tenant="acme")
+    await store.create(session())
+    counting = asyncio.create_task(count())
+    until = time.perf_counter() + 10 * SLICE
+    while time.perf_counter() < until:
+        await store.get(REF)
+    counting.cancel()
+    assert rounds > 1
+    await store.close()

@@ -1,16 +1,21 @@
 """The embedded store: one SQLite file, one writer thread with group commit, and one reader thread.
 
 All waiting writes are committed together, with one transaction and one fsync, before any of them returns. Reads have a
-connection of their own. Because of the write-ahead log they do not wait for the writer. A database in memory has a single
-connection and thread for both. If another process has locked the file, the store waits instead of failing with "database is
-locked".
+connection of their own. Because of the write-ahead log they do not wait for the writer. If another process has locked the file, the
+store waits instead of failing with "database is locked".
+
+A database in memory has a single connection. Its operations run on the event loop, because handing them to a thread costs more than
+most of them do. An operation that takes longer than `SLICE` there is undone and run again on the thread.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import warnings
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any, Final, Self, TypeVar
 
 import anyio.to_thread
@@ -18,7 +23,7 @@ import apsw
 import msgspec
 from apsw import sqlite_extra
 
-from holdfast.errors import HoldfastError, StoreCorrupt
+from holdfast.errors import HoldfastError, StoreClosed, StoreCorrupt
 from holdfast.errors.environment import INDEX_DAMAGED
 from holdfast.recall.vectors import get_engine as get_scanner
 from holdfast.stores import checks
@@ -41,6 +46,11 @@ SCRUBBING: Final = 0.25
 """Maximum seconds that a batch of writes waits until deleted content can be cleared from the write-ahead log. The log cannot be
 cleared while another process or thread reads, for example for a backup.
 """
+SLICE: Final = 0.002
+"""Seconds that an operation may take on the event loop, and for which several ones may run before other tasks do."""
+
+AFTER_LONG: Final = 15
+"""How often an operation that took long is not tried on the event loop. What is undone there so costs a few percent at most."""
 
 
 class Operation(msgspec.Struct, frozen=True, gc=False):
@@ -53,6 +63,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     steps: Callable[[], Steps[Any]]
     scrub: bool = False
     """True if the operation deletes content, which must also be cleared from the write-ahead log."""
+    writing: bool = False
 
 
 # -- batches, on one thread ------------------------------------------------------
@@ -116,6 +127,9 @@ class Writer(_Runner):
     def __init__(self, path: str, *, index: bool = False) -> None:
         super().__init__(path, index=index)
         self._unscrubbed = False
+        self._in_use = threading.Lock()
+        self._long: dict[Any, int] = {}
+        """For the code of an operation that took long: how many of its next runs are not tried on the event loop."""
         try:
             open_writer(self._connection, path)
             if index:
@@ -125,7 +139,30 @@ class Writer(_Runner):
             self._connection.raw.close()
             raise
 
+    def run_briefly(self, operation: Operation) -> Outcome | None:
+        """Run an operation on the event loop. Return None, and change nothing, if it takes too long or the thread is at work."""
+        kind = getattr(operation.steps, "func", operation.steps).__code__
+        left = self._long.get(kind, 0)
+        if left:
+            self._long[kind] = left - 1
+        if left or operation.scrub or not self._in_use.acquire(blocking=False):
+            return None
+        try:
+            self._connection.set_deadline(perf_counter() + SLICE)
+            outcome = self._run_batch([operation])[0] if operation.writing else self._run_one(operation)
+        finally:
+            self._connection.set_deadline(None)
+            self._in_use.release()
+        if outcome[1] is None or not isinstance(outcome[1].__cause__, apsw.InterruptError):
+            return outcome
+        self._long[kind] = AFTER_LONG
+        return None
+
     def run(self, operations: Sequence[Operation]) -> list[Outcome]:
+        with self._in_use:
+            return self._run_and_scrub(operations)
+
+    def _run_and_scrub(self, operations: Sequence[Operation]) -> list[Outcome]:
         outcomes = self._run_batch(operations)
         removed = [operation for operation in operations if operation.scrub]
         if removed or self._unscrubbed:
@@ -197,8 +234,13 @@ class _Database:
         self._stopped = False
         self._index = index
         self.durable = path != MEMORY
-        self._writer = Worker("holdfast-sqlite-writer", partial(Writer, path, index=index))
+        self._brief = brief = Writer(path) if path == MEMORY and not index else None
+        """Runs short operations on the event loop; None: all run on threads."""
+        make_writer = partial(Writer, path, index=index) if brief is None else lambda: brief
+        self._writer = Worker("holdfast-sqlite-writer", make_writer)
         self._reader = self._writer
+        self._slice_began: float | None = None
+        """When the first operation ran since the event loop last ran other tasks."""
 
     async def open(self) -> None:
         """Open the database, create the file if needed, and apply pending migrations."""
@@ -217,7 +259,8 @@ class _Database:
 
     def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> Awaitable[T]:
         """Run `steps` on one snapshot and return their result."""
-        return self._reader.submit(Operation(steps))
+        operation = Operation(steps)
+        return self._reader.submit(operation) if self._brief is None else self._run_briefly(self._brief, operation)
 
     def write(
         self,
@@ -232,7 +275,30 @@ class _Database:
 
         There is a single writer, so `queue`, `later_queues` and `light` have no effect.
         """
-        return self._writer.submit(Operation(steps, scrub))
+        operation = Operation(steps, scrub, writing=True)
+        return self._writer.submit(operation) if self._brief is None else self._run_briefly(self._brief, operation)
+
+    async def _run_briefly(self, writer: Writer, operation: Operation) -> Any:
+        """Run an operation on the event loop, or on the thread if it takes long."""
+        if self._stopped:
+            raise StoreClosed
+        if self._slice_began is None:
+            self._slice_began = perf_counter()
+            asyncio.get_running_loop().call_soon(self._end_slice)
+        began = self._slice_began
+        outcome = writer.run_briefly(operation)
+        if outcome is None:
+            return await self._writer.submit(operation)
+        if perf_counter() - began > SLICE:
+            await asyncio.sleep(0)
+            self._end_slice()  # also if the loop in which the slice began has ended
+        result, error = outcome
+        if error is not None:
+            raise error
+        return result
+
+    def _end_slice(self) -> None:
+        self._slice_began = None
 
     def stop(self) -> None:
         """Accept no more operations."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import apsw
@@ -34,6 +35,10 @@ VECTORS: Final = "vec1"
 """Name of the SQLite extension that compares vectors. Not every build of the driver includes it."""
 PRIVATE: Final = 0o600
 """Mode of a new file, and so also of its `-wal` and `-shm` files: only the owner may read the conversations."""
+BETWEEN_CHECKS: Final = 1000
+"""Instructions of SQLite's virtual machine between two checks of the time."""
+MOST_ROWS: Final = 256
+"""An operation with a deadline is interrupted if it reads so many rows at once."""
 _file_lock = threading.Lock()
 
 _UNAVAILABLE = (
@@ -122,6 +127,7 @@ class Connection:
         self.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         # Detect a damaged page when it is read, not when its content causes an error later.
         self.execute("PRAGMA cell_size_check=ON")
+        self._deadline: float | None = None
         self._statements = load_statements("sqlite")
         self._nearest: NearestSearch | None = None
 
@@ -141,8 +147,16 @@ class Connection:
         """Run SQL statements without parameters, and return all rows."""
         return self.raw.execute(sql).fetchall()
 
+    def set_deadline(self, deadline: float | None) -> None:
+        """Interrupt operations at a time (`time.perf_counter`), or if they read many rows. None: they may take as long as they need."""
+        self._deadline = deadline
+        self.raw.set_progress_handler(None if deadline is None else self._is_late, BETWEEN_CHECKS)
+
+    def _is_late(self) -> bool:
+        return self._deadline is not None and time.perf_counter() > self._deadline
+
     def run_steps(self, steps: Steps[T]) -> T:
-        """Run the statements of `steps` and return their result."""
+        """Run the statements of `steps` and return their result. Raises `apsw.InterruptError` after the deadline."""
         named, execute = self._statements, self.raw.execute
         rows: Rows = ()
         try:
@@ -156,7 +170,7 @@ class Connection:
                 else:
                     cursor = execute(named[query.name], query.params)
                     try:
-                        rows = cursor.fetchall()
+                        rows = cursor.fetchall() if self._deadline is None else self._fetch_briefly(cursor)
                     except UnicodeDecodeError:
                         if not cursor.is_readonly:
                             raise
@@ -165,6 +179,13 @@ class Connection:
         except StopIteration as stop:
             result: T = stop.value
             return result
+
+    def _fetch_briefly(self, cursor: apsw.Cursor) -> list[Any]:
+        rows = list(islice(cursor, MOST_ROWS))
+        if len(rows) == MOST_ROWS or self._is_late():
+            cursor.close(True)
+            raise apsw.InterruptError
+        return rows
 
     def _find_nearest(self, params: Row) -> list[Any] | None:
         return None if self._nearest is None else self._nearest.find(params)

@@ -169,7 +169,10 @@ class Gateway:
                 gone.set()
                 await asyncio.sleep(0)
 
+        others = asyncio.all_tasks()
         await self.app(scope, receive, send)
+        if hang_up is not None and (left := asyncio.all_tasks() - others):
+            await asyncio.wait(left)  # the rest of the turn, which nobody waits for
         return answer
 
     async def chat(self, messages: Sequence[Data], *, headers: Mapping[str, str] | None = None, **body: Any) -> Answer:
