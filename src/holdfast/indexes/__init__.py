@@ -11,11 +11,11 @@ tenants      manage the indexes of all tenants of a process
 lazy_index   open an index on first use; its file
 service      keep the index of one tenant up to date
 indexed_store  a store wrapper that reports each write to the index
-sources      index a session from its log; the queue of sessions to index; marks that survive a crash
+sources      index a session from its log; the queue of sessions to index
 memories     index an owner's memories from the store
 records      index an owner's searchable records from the store, and a queue of owners
 documents    convert entries, memories and records to documents of an index
-tombstones   announce removals of data to the indexes of other processes
+removals     remove from an index what was erased or deleted in the store
 backfill     find and index changes that were not reported
 rebuild      rebuild an index, and report on its state
 embeddings   make vectors for documents that have none
