@@ -9,9 +9,10 @@ from holdfast.domain.artifact import UserRef
 from holdfast.domain.memory import DiaryEntry, MemoryDelta
 from holdfast.domain.messages import GENESIS, chain
 from holdfast.domain.record import TenantRef
-from holdfast.domain.session import Claim, Ending, ModelCall, Session, SessionRef
+from holdfast.domain.session import Claim, Ending, ModelCall, Receipt, Session, SessionRef
 from holdfast.errors import NotFound
 from holdfast.stores.base import Store
+from holdfast.stores.deletions import Job
 from holdfast.stores.log import Append, SavedView
 from holdfast.stores.memories import OwnedMemories
 from holdfast.stores.session_changes import make_session
@@ -46,6 +47,8 @@ IDENTITY = "identity-of-s1"
 
 LEARNED = memory()
 
+JOB = Job(kind="user", user_id="ann")
+"""A deletion that was begun."""
 WHOSE = ("ann", None)
 """Scopes of state that sessions share."""
 RECORD = put("k", "stored", expires_at=10**11, text="k")
@@ -134,6 +137,9 @@ OF_A_TENANT: dict[str, Call] = {
     "revoke_key": lambda store, ref: store.revoke_key("k1", timestamp=50),
     "use_key": lambda store, ref: store.use_key("k1", timestamp=50),
     "deletions": lambda store, ref: store.deletions(),
+    "removals": lambda store, ref: store.removals("i"),
+    "forget_index": lambda store, ref: store.forget_index("i"),
+    "jobs": lambda store, ref: store.jobs(),
     "sharing": lambda store, ref: store.sharing(ref.user_id, IDENTITY),
     "state": lambda store, ref: _values(store.state(ref.user_id), store.state(None)),
     "change_state": lambda store, ref: _values(*(store.change_state(one, {"k": None}, timestamp=50) for one in WHOSE)),
@@ -173,6 +179,9 @@ async def _full(store: Store) -> None:
     await store.learn("m", b"learned", timestamp=3, expect=None)
     await store.add_key(api_key())
     await store.add_deletion(deletion())
+    await store.register_index("i", now=3)
+    await store.start_job(JOB)
+    await store.remove((await store.create(session(SessionRef("ann", "gone")))).ref)
     delta = MemoryDelta(put=(LEARNED,), signals=(signal(LEARNED),), diary=(DiaryEntry(id="d", at=1, report={}),))
     await store.change_memories(ANN, delta, timestamp=3)
     for owner in (REF, *RECORD_OWNERS):
@@ -196,6 +205,7 @@ async def _read_all(store: Store) -> list[object]:
         await store.sharing("ann", IDENTITY),
         await store.get_key("k1"),
         await store.deletions(),
+        [await store.jobs(), await store.removals("i")],
         [await store.state(one) for one in WHOSE],
         [await store.list_records(owner, (), nested=True, now=1) for owner in (REF, *RECORD_OWNERS)],
         [await store.memories(ANN), await store.signals(ANN), await store.diary(ANN)],
@@ -218,6 +228,18 @@ async def test_no_method_reaches_another_tenants_data(store: Store) -> None:
     for method, call in (OF_A_SESSION | OF_A_TENANT).items():
         assert (method, await _call_as_stranger(other, REF, call)) == (method, None)
     assert await _read_all(store) == before
+
+
+async def test_a_tenants_jobs_and_removals_are_finished_only_by_it(store: Store) -> None:
+    """Their numbers are unique in a database, so another tenant could name them."""
+    await _full(store)
+    (job,), (removal,), other = await store.jobs(), await store.removals("i"), store.for_tenant("other")
+    await other.add_to_job(job, Receipt(sessions=1))
+    await other.finish_due([job.id, removal.id])
+    assert (await store.jobs(), await store.removals("i")) == ((job,), (removal,))
+    assert await store.add_to_job(job, Receipt(sessions=1)) == (await store.jobs())[0] != job
+    await store.finish_due([job.id, removal.id])
+    assert (await store.jobs(), await store.removals("i")) == ((), ())
 
 
 async def test_no_method_reaches_another_sessions_data(store: Store) -> None:

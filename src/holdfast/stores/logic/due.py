@@ -107,7 +107,7 @@ class DueStore(Handle):
         """
 
         def steps() -> Steps[None]:
-            yield Many("due_delete", [(id_,) for id_ in ids])
+            yield Many("due_delete", [(self.tenant, id_) for id_ in ids])
 
         await self._write(steps, scrub=scrub)
 
@@ -134,10 +134,11 @@ class DueStore(Handle):
         """Add to a job's receipt what a step has deleted, and return the job."""
 
         def steps() -> Steps[Job]:
-            rows = yield Query("due_get", (job.id,))
+            rows = yield Query("due_get", (self.tenant, job.id))
             now = _decode_job(rows[0]) if rows else job  # another process may have finished the job
             now = evolve(now, receipt=now.receipt + receipt)
-            yield Query("due_put", (job.id, msgspec.json.encode(now)))
+            if rows:
+                yield Query("due_put", (job.id, msgspec.json.encode(now)))
             return now
 
         return await self._write(steps)

@@ -166,7 +166,7 @@ class DeletionStore(Handle):
         """
 
         def steps() -> Steps[None]:
-            if job is not None and not (yield Query("due_get", (job.id,))):
+            if job is not None and not (yield Query("due_get", (self.tenant, job.id))):
                 return  # another process has finished the same job
             if keep is not None:
                 surplus = yield Query("deletions_surplus", (self.tenant, deletion.kind, keep, PAGE))
@@ -174,7 +174,7 @@ class DeletionStore(Handle):
                     yield Many("deletion_delete", [(self.tenant, at, decode_text(id_)) for at, id_ in surplus])
             yield Query("deletion_insert", (self.tenant, *_encode_deletion(deletion)))
             if job is not None:
-                yield Query("due_delete", (job.id,))
+                yield Query("due_delete", (self.tenant, job.id))
 
         await self._write(steps, scrub=job is not None)
 

@@ -17,9 +17,9 @@ SELECT pk, kind, name, source, seq, version, data FROM due
 WHERE tenant = :tenant AND target = :target AND kind = :kind AND name = :name AND source = :source AND seq = :seq
 ORDER BY pk LIMIT 1
 
--- due_get(pk): select pk, kind, name, source, seq, version, data from due locked --
+-- due_get(tenant, pk): select pk, kind, name, source, seq, version, data from due locked --
 -- Return one thing that is to be done.
 
 -- due_put(pk, data): update due --
--- due_delete(pk): delete due --
+-- due_delete(tenant, pk): delete due --
 -- due_clear(tenant, target): delete due --
