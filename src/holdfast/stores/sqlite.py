@@ -270,13 +270,15 @@ class _Database:
         queue: Hashable = None,
         later_queues: Sequence[Hashable] = (),
         light: bool = False,
+        long: bool = False,
     ) -> Awaitable[T]:
         """Run `steps`, commit, and return their result.
 
         There is a single writer, so `queue`, `later_queues` and `light` have no effect.
         """
         operation = Operation(steps, scrub, writing=True)
-        return self._writer.submit(operation) if self._brief is None else self._run_briefly(self._brief, operation)
+        brief = None if long else self._brief
+        return self._writer.submit(operation) if brief is None else self._run_briefly(brief, operation)
 
     async def _run_briefly(self, writer: Writer, operation: Operation) -> Any:
         """Run an operation on the event loop, or on the thread if it takes long."""

@@ -81,6 +81,7 @@ class Handle:
         queue: Hashable = None,
         scrub: bool = False,
         light: bool = False,
+        long: bool = False,
         sharing: Mapping[str, Change] | UnsetType | None = None,
     ) -> T:
         """Run a write and return its result.
@@ -91,6 +92,7 @@ class Handle:
             queue: identifies that row, if it is not given as a scope.
             scrub: if True, also remove deleted data from the database files.
             light: True if the write depends only on the version of the session's row, and on an idempotency key.
+            long: True if the write may take milliseconds beside its statements.
             sharing: changes of state that sessions share, which the write makes too. They lock more rows afterwards.
         """
         if self._closed:
@@ -102,7 +104,12 @@ class Handle:
             if faults.active:
                 await faults.hit("before-commit")
             written = await self.database.write(
-                steps, scrub=scrub, queue=queue, later_queues=later_queues, light=light and not later_queues
+                steps,
+                scrub=scrub,
+                queue=queue,
+                later_queues=later_queues,
+                light=light and not later_queues,
+                long=long,
             )
             if faults.active:
                 await faults.hit("after-commit")

@@ -21,6 +21,7 @@ from holdfast.domain.messages import GENESIS, encode_payload
 from holdfast.domain.refusals import with_refusals
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction, Tail
 from holdfast.errors import EntryNotFound, IdempotencyConflict, StoreCorrupt
+from holdfast.limits import INLINE_MESSAGES
 from holdfast.stores import checks
 from holdfast.stores.log import Append, Appended, FoundEntries, SavedView, WindowRows
 from holdfast.stores.logic import media as media_steps
@@ -95,7 +96,8 @@ class LogStore(Handle):
         light = write.retire_from is None and not write.compactions and not write.records and not named
         changes = await encode_changes_off_loop(write.records) if write.records else ()
         steps = partial(_append_entries, self.tenant, ref, write, payloads, changes)
-        return await self._write(steps, ref, light=light, sharing=write.state_delta)
+        long = len(write.entries) > INLINE_MESSAGES
+        return await self._write(steps, ref, light=light, long=long, sharing=write.state_delta)
 
     async def entries(
         self,

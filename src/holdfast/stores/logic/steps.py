@@ -64,6 +64,7 @@ class Database(Protocol):
         queue: Hashable = None,
         later_queues: Sequence[Hashable] = (),
         light: bool = False,
+        long: bool = False,
     ) -> Awaitable[T]:
         """Run a write in one transaction, and return its result once the transaction is durable.
 
@@ -74,6 +75,7 @@ class Database(Protocol):
                 for each other in this process, not for the server's lock.
             later_queues: identify the rows that the write locks afterwards, in this order.
             light: True if the write depends only on the version of the session's row, and on an idempotency key.
+            long: True if the write may take milliseconds beside its statements, so that a database in memory uses its thread.
         """
         ...
 

@@ -250,8 +250,12 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         queue: Hashable = None,
         later_queues: Sequence[Hashable] = (),
         light: bool = False,
+        long: bool = False,
     ) -> T:
-        """Run `steps` in a transaction and return their result. `scrub` has no effect, since servers clean up their files themselves."""
+        """Run `steps` in a transaction and return their result.
+
+        `scrub` has no effect, since servers clean up their files themselves, nor has `long`.
+        """
         job: Job[T] = Job(
             steps, writing=True, queue=queue, later_queues=later_queues, light=light, write_id=next(self._ids)
         )
