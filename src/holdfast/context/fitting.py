@@ -72,7 +72,6 @@ CALL: Final = "[called {name} with {arguments}]"
 RESULT: Final = "[result] "
 """Words for a call and its result, if a model knows no tools."""
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9_-]+")
-_PLAIN_ROLES: Final = frozenset({"user", "assistant", "system", "tool"})
 _NINE: Final = re.compile(r"[a-zA-Z0-9]{9}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Names of speakers that OpenAI accepts. Any other one is written before the text."""
@@ -228,34 +227,31 @@ def move_media_after_results(messages: Iterable[Message]) -> list[Sent]:
     return [*converted, (Message(role="user", content=tuple(moved)), results)] if moved else converted
 
 
-class _Ids:
-    """Gives calls the ids that an upstream accepts. A result gets the id of its call.
+def _fit_ids(messages: Iterable[Message], profile: Profile) -> Iterator[Message]:
+    """Yield the messages with ids of calls that the upstream accepts. A result gets the id of its call.
 
     Some recorded conversations use an id several times.
     """
+    used: set[str] = set()
+    known: dict[str, str] = {}
+    for message in messages:
+        if message.tool_calls:
+            known = {call.id: _fit_id(call.id, profile, used) for call in message.tool_calls}
+            calls = tuple(with_id(call, known[call.id]) for call in message.tool_calls)
+            yield message if all(map(is_, calls, message.tool_calls)) else message.evolve(tool_calls=calls)
+        elif message.tool_call_id is not None:
+            found = known.get(message.tool_call_id) or _fit_id(message.tool_call_id, profile, set())
+            yield message if found == message.tool_call_id else message.evolve(tool_call_id=found)
+        else:
+            yield message
 
-    def __init__(self, profile: Profile) -> None:
-        self._profile = profile
-        self._used: set[str] = set()
-        self._known: dict[str, str] = {}
 
-    def fit(self, message: Message) -> Message:
-        """Return a message with calls, or a result, with fitting ids. Messages must be given in their order."""
-        if calls := message.tool_calls:
-            self._known = known = {call.id: self._fit_id(call.id, self._used) for call in calls}
-            fitted = tuple([with_id(call, known[call.id]) for call in calls])
-            return message if all(map(is_, fitted, calls)) else message.evolve(tool_calls=fitted)
-        given = message.tool_call_id or ""
-        found = self._known.get(given) or self._fit_id(given, set())
-        return message if found == given else message.evolve(tool_call_id=found)
-
-    def _fit_id(self, call_id: str, used: set[str]) -> str:
-        nine, longest = self._profile.nine, self._profile.id_length
-        fitted = fit_id(call_id, nine=nine, longest=longest)
-        if not self._profile.distinct_ids:
-            return fitted
-        distinct = make_distinct_id(fitted, used)
-        return fitted if distinct == fitted else fit_id(distinct, nine=nine, longest=longest)
+def _fit_id(call_id: str, profile: Profile, used: set[str]) -> str:
+    fitted = fit_id(call_id, nine=profile.nine, longest=profile.id_length)
+    if not profile.distinct_ids:
+        return fitted
+    distinct = make_distinct_id(fitted, used)
+    return fitted if distinct == fitted else fit_id(distinct, nine=profile.nine, longest=profile.id_length)
 
 
 # -- native APIs ---------------------------------------------------------------------
@@ -266,12 +262,8 @@ def _fit_each_natively(messages: Sequence[Message], profile: Profile, front: int
 
     Unsupported parts are converted to text, and arguments of calls to JSON objects.
     """
-    ids = _Ids(profile)
-    for at, given in enumerate(messages):
-        if at < front:
-            yield given
-            continue
-        message = ids.fit(given) if given.tool_calls or given.tool_call_id is not None else given
+    yield from messages[:front]
+    for message in _fit_ids(messages[front:], profile):
         role = "user" if message.role in SYSTEM_ROLES else message.role
         content = message.content
         if isinstance(content, tuple) and any(_is_unsupported(part, role, profile) for part in content):
@@ -337,14 +329,12 @@ def _fit_each(
     """Yield each message with the fields, ids and content that the upstream accepts."""
     # The current round of tools begins after the user's last message.
     current = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "user"), -1) + 1
-    ids, takes_blank = _Ids(profile), profile.blank
-    for at, given in enumerate(messages):
-        message = ids.fit(given) if given.tool_calls or given.tool_call_id is not None else given
+    for at, message in enumerate(_fit_ids(messages, profile)):
         if (
             type(message.content) is str
+            and message.role in ("user", "assistant", "system", "tool")
             and not (message.tool_calls or message.extra or message.name is not None)
-            and message.role in _PLAIN_ROLES
-            and (takes_blank or (message.content and not message.content.isspace()))
+            and (profile.blank or (message.content and not message.content.isspace()))
         ):
             yield message  # nearly every message of a long prompt
         else:
@@ -355,13 +345,13 @@ def _fit_message(given: Message, profile: Profile, model: Any, declared: Collect
     role, content, calls = given.role, _read_content(given, profile), given.tool_calls
     if role == "developer" and not profile.developer:
         role = "system"
-    extra = given.extra and {
+    extra = {
         name: value for name, value in given.extra.items() if _is_accepted(name, value, given.role, profile, model)
     }
     if calls:
-        calls = tuple([_fit_call(call, profile, declared, sign=signed and call is calls[0]) for call in calls])
+        calls = tuple(_fit_call(call, profile, declared, sign=signed and at == 0) for at, call in enumerate(calls))
         if "reasoning_content" in profile.required:
-            extra = {**extra, "reasoning_content": extra.get("reasoning_content") or ""}
+            extra["reasoning_content"] = extra.get("reasoning_content") or ""
         if not isinstance(content, str | tuple):
             content = None if profile.null else ""
     if isinstance(content, tuple):
@@ -417,15 +407,13 @@ def _has_foreign_details(details: Any, model: Any) -> bool:
 
 def _fit_call(call: ToolCall, profile: Profile, declared: Collection[Any], *, sign: bool) -> ToolCall:
     changed: dict[str, Any] = {}
-    if call.extra or sign:
-        extra = {name: value for name, value in call.extra.items() if name not in _OF_CALLS or name in profile.fields}
-        is_signed = "thought_signature" in str(extra.get("extra_content"))
-        if sign and "thought_signature" in profile.required and not is_signed:
-            extra["extra_content"] = {"google": {"thought_signature": NO_SIGNATURE}}
+    extra = {name: value for name, value in call.extra.items() if name not in _OF_CALLS or name in profile.fields}
+    if sign and "thought_signature" in profile.required and "thought_signature" not in str(extra.get("extra_content")):
+        extra["extra_content"] = {"google": {"thought_signature": NO_SIGNATURE}}
+    if extra != call.extra:
         changed["extra"] = extra
     if call.type != "custom":
-        if not _is_object(call.arguments):
-            call = with_object_arguments(call)
+        call = with_object_arguments(call)
         if not (call.name in declared or _FUNCTION.fullmatch(call.name)):
             changed["name"] = to_function_name(to_tool_name(call.name))
         if call.function_extra:
@@ -433,13 +421,6 @@ def _fit_call(call: ToolCall, profile: Profile, declared: Collection[Any], *, si
                 name: value for name, value in call.function_extra.items() if name not in _OF_CALLS
             }
     return msgspec.structs.replace(call, **changed) if changed else call
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return type(msgspec.json.decode(text)) is dict
-    except (ValueError, RecursionError):
-        return False
 
 
 def fit_id(call_id: str, *, nine: bool = False, longest: int = 40) -> str:

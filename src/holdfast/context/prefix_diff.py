@@ -128,7 +128,7 @@ class PrefixTracker:
         stop = self._is_staying or len(messages)
         while stop > sent.messages and not _is_boundary(messages, stop):
             stop -= 1
-        encode = msgspec.json.Encoder().encode
+        encode = msgspec.json.encode
         if stop > sent.messages:
             new = encode(convert(messages[sent.messages : stop], is_end=False))[1:-1]
             sent = _Sent(key, stop, b",".join([sent.json, new]) if sent.json else new)

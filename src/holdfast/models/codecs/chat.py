@@ -50,9 +50,8 @@ def encode_request(request: ModelRequest, profile: Profile | None = None, tracke
     declares = profile is not None and profile.declares and not declared
     messages: Any = None
     if tracker is not None and not declares and not (profile is not None and profile.distinct_ids):
-        with suppress(
-            TypeError, ValueError, RecursionError
-        ):  # what is not JSON is explained when the whole body is encoded
+        # What is not JSON is explained when the whole body is encoded.
+        with suppress(TypeError, ValueError, RecursionError):
             messages = tracker.encode(request.messages, (profile, model, declared), convert)
     body: Json = {**request.fields, "messages": convert(request.messages) if messages is None else messages}
     if declares:
