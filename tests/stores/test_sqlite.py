@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
 import apsw
@@ -204,21 +205,27 @@ def test_a_refused_operation_costs_only_itself() -> None:
     writer.close()
 
 
-# -- a database in memory ------------------------------------------------------
+# -- operations on the event loop ------------------------------------------------
+
+
+def note_work_of_threads(monkeypatch: pytest.MonkeyPatch) -> list[Operation]:
+    """Return the operations that are handed to threads from now on."""
+    on_thread: list[Operation] = []
+    submit = Worker.submit
+
+    def note(worker: Worker[Operation, Any], operation: Operation) -> asyncio.Future[object]:
+        on_thread.append(operation)
+        return submit(worker, operation)
+
+    monkeypatch.setattr(Worker, "submit", note)
+    return on_thread
 
 
 async def test_only_long_operations_in_memory_use_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """An operation that takes long on the event loop is undone, and runs completely on the thread."""
-    on_thread: list[Operation] = []
-    submit = Worker.submit
-
-    def note(worker: Worker[Operation], operation: Operation) -> asyncio.Future[object]:
-        on_thread.append(operation)
-        return submit(worker, operation)
-
     store = await open_store("sqlite://:memory:", tenant="acme")
     await store.create(session())
-    monkeypatch.setattr(Worker, "submit", note)
+    on_thread = note_work_of_threads(monkeypatch)
     for at in range(MOST_ROWS):
         await store.append(REF, Append(entries=[user(str(at))], timestamp=2))
     assert len(await store.entries(REF, limit=MOST_ROWS - 1)) == MOST_ROWS - 1
@@ -232,6 +239,20 @@ async def test_only_long_operations_in_memory_use_the_thread(monkeypatch: pytest
     await store.close()
     with pytest.raises(StoreClosed):
         await store.database.read(do_nothing)
+
+
+async def test_a_row_of_a_file_is_read_without_the_thread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The thread reads a session only if that takes long on the event loop."""
+    store = await open_store(f"sqlite:///{tmp_path / 'sessions.db'}", tenant="acme")
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("1")], timestamp=2))
+    on_thread = note_work_of_threads(monkeypatch)
+    assert ((await store.get(REF)).messages, on_thread) == (1, [])
+    monkeypatch.setattr("holdfast.stores.sqlite.SLICE", -1.0)
+    assert ((await store.get(REF)).messages, len(on_thread)) == (1, 1)
+    await store.close()
+    with pytest.raises(StoreClosed):
+        await store.get(REF)
 
 
 async def test_other_tasks_run_between_operations_in_memory() -> None:

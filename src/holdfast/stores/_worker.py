@@ -28,7 +28,7 @@ Outcome = tuple[Any, BaseException | None]
 
 
 class Handler(Protocol[W_contra]):
-    """Runs a worker's jobs. A handler is created, used and closed on the worker's own thread."""
+    """Runs a worker's jobs. A handler is created and closed on the worker's own thread."""
 
     def run(self, works: Sequence[W_contra]) -> list[Outcome]:
         """Run all `works` and return the outcome of each, in order. Must not raise."""
@@ -39,23 +39,26 @@ class Handler(Protocol[W_contra]):
         ...
 
 
-class Worker(Generic[T]):
+H = TypeVar("H", bound=Handler[Any])
+
+
+class Worker(Generic[T, H]):
     """One thread and its queue. Create it, await `wait_until_open`, submit jobs, and await `close` at the end."""
 
-    def __init__(self, name: str, make_handler: Callable[[], Handler[T]]) -> None:
+    def __init__(self, name: str, make_handler: Callable[[], H]) -> None:
         self._queue: SimpleQueue[Job[T] | None] = SimpleQueue()
         self._gate = threading.Lock()
         self._stopped = False
-        self._opened: Future[None] = Future()
+        self._opened: Future[H] = Future()
         self._closed: Future[None] = Future()
         # The thread refers to the queue, not to the worker, so an unclosed worker can be garbage-collected, with a warning.
         arguments = (self._queue, make_handler, self._opened, self._closed)
         self._thread = threading.Thread(target=_serve, args=arguments, name=name, daemon=True)
         self._thread.start()
 
-    async def wait_until_open(self) -> None:
-        """Wait until the thread has created the handler. Raises the error of creating it, if there was one."""
-        await asyncio.shield(asyncio.wrap_future(self._opened))
+    async def wait_until_open(self) -> H:
+        """Wait until the thread has created the handler, and return it. Raises the error of creating it, if there was one."""
+        return await asyncio.shield(asyncio.wrap_future(self._opened))
 
     def submit(self, work: T) -> asyncio.Future[Any]:
         """Queue `work` and return a future for its result.
@@ -86,8 +89,8 @@ class Worker(Generic[T]):
 
 def _serve(
     queue: SimpleQueue[Job[T] | None],
-    make_handler: Callable[[], Handler[T]],
-    opened: Future[None],
+    make_handler: Callable[[], H],
+    opened: Future[H],
     closed: Future[None],
 ) -> None:
     """Create the handler, run batches until the worker is stopped, then close the handler. This is the thread's main function."""
@@ -97,7 +100,7 @@ def _serve(
         closed.set_result(None)
         opened.set_exception(exc)
         return
-    opened.set_result(None)
+    opened.set_result(handler)
     try:
         running = True
         while running:

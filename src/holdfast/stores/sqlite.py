@@ -5,7 +5,8 @@ connection of their own. Because of the write-ahead log they do not wait for the
 store waits instead of failing with "database is locked".
 
 A database in memory has a single connection. Its operations run on the event loop, because handing them to a thread costs more than
-most of them do. An operation that takes longer than `SLICE` there is undone and run again on the thread.
+most of them do; so do reads of single rows from a file. An operation that takes longer than `SLICE` there is undone and run again on
+the thread.
 """
 
 from __future__ import annotations
@@ -81,6 +82,39 @@ class _Runner:
         self._connection = Connection(path)
         self._path = path
         self._is_index = index
+        self._in_use = threading.Lock()
+        self._long: dict[Any, int] = {}
+        """For the code of an operation that took long: how many of its next runs are not tried on the event loop."""
+
+    def run(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Run operations on the thread, and return their outcomes."""
+        with self._in_use:
+            return self._run_batch(operations)
+
+    def run_briefly(self, operation: Operation) -> Outcome | None:
+        """Run an operation on the event loop. Return None, and change nothing, if it takes too long or the thread is at work."""
+        kind = getattr(operation.steps, "func", operation.steps).__code__
+        left = self._long.get(kind, 0)
+        if left:
+            self._long[kind] = left - 1
+        if left or operation.scrub or not self._in_use.acquire(blocking=False):
+            return None
+        connection = self._connection
+        try:
+            connection.set_deadline(perf_counter() + SLICE)
+            connection.busy_handler.seconds = 0.0
+            outcome = self._run_batch([operation])[0] if operation.writing else self._run_one(operation)
+        finally:
+            connection.busy_handler.seconds = None
+            connection.set_deadline(None)
+            self._in_use.release()
+        if outcome[1] is None or not isinstance(outcome[1].__cause__, apsw.InterruptError | apsw.BusyError):
+            return outcome
+        self._long[kind] = AFTER_LONG
+        return None
+
+    def _run_batch(self, operations: Sequence[Operation]) -> list[Outcome]:
+        raise NotImplementedError
 
     def _run_one(self, operation: Operation) -> Outcome:
         """Run an operation inside the caller's transaction. Return its result or the exception that it raised."""
@@ -95,7 +129,8 @@ class _Runner:
 
     def close(self) -> None:
         """Close the connection. When the last connection to a file is closed, SQLite moves the write-ahead log's content into the file."""
-        self._connection.raw.close()
+        with self._in_use:
+            self._connection.raw.close()
 
 
 class _Reader(_Runner):
@@ -107,7 +142,7 @@ class _Reader(_Runner):
         if index:
             self._connection.prepare_index()
 
-    def run(self, operations: Sequence[Operation]) -> list[Outcome]:
+    def _run_batch(self, operations: Sequence[Operation]) -> list[Outcome]:
         try:
             self._connection.execute("BEGIN")
         except apsw.Error as exc:
@@ -127,9 +162,6 @@ class Writer(_Runner):
     def __init__(self, path: str, *, index: bool = False) -> None:
         super().__init__(path, index=index)
         self._unscrubbed = False
-        self._in_use = threading.Lock()
-        self._long: dict[Any, int] = {}
-        """For the code of an operation that took long: how many of its next runs are not tried on the event loop."""
         try:
             open_writer(self._connection, path)
             if index:
@@ -139,35 +171,13 @@ class Writer(_Runner):
             self._connection.raw.close()
             raise
 
-    def run_briefly(self, operation: Operation) -> Outcome | None:
-        """Run an operation on the event loop. Return None, and change nothing, if it takes too long or the thread is at work."""
-        kind = getattr(operation.steps, "func", operation.steps).__code__
-        left = self._long.get(kind, 0)
-        if left:
-            self._long[kind] = left - 1
-        if left or operation.scrub or not self._in_use.acquire(blocking=False):
-            return None
-        try:
-            self._connection.set_deadline(perf_counter() + SLICE)
-            outcome = self._run_batch([operation])[0] if operation.writing else self._run_one(operation)
-        finally:
-            self._connection.set_deadline(None)
-            self._in_use.release()
-        if outcome[1] is None or not isinstance(outcome[1].__cause__, apsw.InterruptError):
-            return outcome
-        self._long[kind] = AFTER_LONG
-        return None
-
     def run(self, operations: Sequence[Operation]) -> list[Outcome]:
         with self._in_use:
-            return self._run_and_scrub(operations)
-
-    def _run_and_scrub(self, operations: Sequence[Operation]) -> list[Outcome]:
-        outcomes = self._run_batch(operations)
-        removed = [operation for operation in operations if operation.scrub]
-        if removed or self._unscrubbed:
-            self._scrub(SCRUBBING if removed else 0.0)
-        return outcomes
+            outcomes = self._run_batch(operations)
+            removed = [operation for operation in operations if operation.scrub]
+            if removed or self._unscrubbed:
+                self._scrub(SCRUBBING if removed else 0.0)
+            return outcomes
 
     def _run_batch(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Run operations in one transaction and return their outcomes.
@@ -234,21 +244,24 @@ class _Database:
         self._stopped = False
         self._index = index
         self.durable = path != MEMORY
-        self._brief = brief = Writer(path) if path == MEMORY and not index else None
-        """Runs short operations on the event loop; None: all run on threads."""
-        make_writer = partial(Writer, path, index=index) if brief is None else lambda: brief
-        self._writer = Worker("holdfast-sqlite-writer", make_writer)
-        self._reader = self._writer
+        self._brief: Writer | None = None
+        """Runs operations on the event loop, for a database in memory."""
+        self._brief_reader: _Runner | None = None
+        """Reads single rows on the event loop."""
+        self._writer: Worker[Operation, Writer] = Worker("holdfast-sqlite-writer", partial(Writer, path, index=index))
+        self._reader: Worker[Operation, Any] = self._writer
         self._slice_began: float | None = None
         """When the first operation ran since the event loop last ran other tasks."""
 
     async def open(self) -> None:
         """Open the database, create the file if needed, and apply pending migrations."""
         try:
-            await self._writer.wait_until_open()
-            if self._path != MEMORY:
+            writer = await self._writer.wait_until_open()
+            if self._path == MEMORY:
+                self._brief = self._brief_reader = None if self._index else writer
+            else:
                 self._reader = Worker("holdfast-sqlite-reader", partial(_Reader, self._path, index=self._index))
-                await self._reader.wait_until_open()
+                self._brief_reader = await self._reader.wait_until_open()
         except Exception as exc:
             await self.close()
             error = translate_error(exc, self._path)
@@ -257,10 +270,11 @@ class _Database:
             self.stop()
             raise
 
-    def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> Awaitable[T]:
+    def read(self, steps: Callable[[], Steps[T]], *, single: bool = False, point: bool = False) -> Awaitable[T]:
         """Run `steps` on one snapshot and return their result."""
         operation = Operation(steps)
-        return self._reader.submit(operation) if self._brief is None else self._run_briefly(self._brief, operation)
+        brief = self._brief_reader if point else self._brief
+        return self._reader.submit(operation) if brief is None else self._run_briefly(brief, operation)
 
     def write(
         self,
@@ -280,7 +294,7 @@ class _Database:
         brief = None if long else self._brief
         return self._writer.submit(operation) if brief is None else self._run_briefly(brief, operation)
 
-    async def _run_briefly(self, writer: Writer, operation: Operation) -> Any:
+    async def _run_briefly(self, runner: _Runner, operation: Operation) -> Any:
         """Run an operation on the event loop, or on the thread if it takes long."""
         if self._stopped:
             raise StoreClosed
@@ -288,9 +302,9 @@ class _Database:
             self._slice_began = perf_counter()
             asyncio.get_running_loop().call_soon(self._end_slice)
         began = self._slice_began
-        outcome = writer.run_briefly(operation)
+        outcome = runner.run_briefly(operation)
         if outcome is None:
-            return await self._writer.submit(operation)
+            return await (self._writer if operation.writing else self._reader).submit(operation)
         if perf_counter() - began > SLICE:
             await asyncio.sleep(0)
             self._end_slice()  # also if the loop in which the slice began has ended

@@ -48,14 +48,21 @@ class Handle:
         self._closed = False
         self._writes = _WriteState()
 
-    async def _read(self, steps: Callable[[], Steps[T]], *, single: bool = False, ref: SessionRef | None = None) -> T:
+    async def _read(
+        self,
+        steps: Callable[[], Steps[T]],
+        *,
+        single: bool = False,
+        point: bool = False,
+        ref: SessionRef | None = None,
+    ) -> T:
         """Run a read and return its result. If stored data is damaged, the raised error names the session `ref`."""
         if self._closed:
             raise StoreClosed
         if faults.active:
             await faults.hit("before-read")
         try:
-            return await self.database.read(steps, single=single)
+            return await self.database.read(steps, single=single, point=point)
         except StoreCorrupt as exc:
             raise add_session(exc, ref) from exc
 

@@ -239,8 +239,8 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         finally:
             await self.close()
 
-    async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> T:
-        return await self._run_shielded(Job(steps, writing=False, single=single))
+    async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False, point: bool = False) -> T:
+        return await self._run_shielded(Job(steps, writing=False, single=single or point))
 
     async def write(
         self,
