@@ -23,6 +23,7 @@ from benchmarks.timing import report
 from holdfast import config
 from holdfast.config.build import build_roster
 from holdfast.holdfast import Holdfast
+from holdfast.limits import INDEX_DELAY_SECONDS
 
 SHORT, FULL = 10, 300
 """Entries of a session with a very short prompt, and of one whose prompt fills the budget."""
@@ -30,6 +31,10 @@ CONNECTIONS = 4
 SECONDS = 4.0
 """Duration of each measurement. A session moves its frontier about once in 50 requests here, which takes longer than other
 requests. A shorter run of a faster candidate includes such requests while that of a slower one does not, so p99 is not comparable."""
+SETTLED = INDEX_DELAY_SECONDS + 1
+"""Seconds before each measurement without requests, and then with requests that are not measured. A session is indexed some seconds
+after its last turn: by then, what other candidates have left to index is done, and the candidate is at work on its own.
+"""
 FULL_SESSIONS = 20
 """Sessions of `FULL` entries: few enough to be in the cache after the first requests, and enough to grow slowly."""
 STRATEGY = "digest"
@@ -114,15 +119,17 @@ async def _measure_rows(run: Run, targets: Mapping[str, Target]) -> tuple[list[d
     one_client: dict[str, list[Report]] = {name: [] for name in targets}
     all_clients: dict[str, list[Report]] = {name: [] for name in targets}
     start = dict.fromkeys(targets, 0)
-    for what, (url, length, sessions) in targets.items():
-        warm_up = await drive(url, length, range(min(sessions, FULL_SESSIONS)), 1, 0.5)
-        start[what] = warm_up.requests % max(1, sessions - CONNECTIONS)
-        report(f"gateway: {what}")
     for _ in range(1 if run.quick else 2):
         for what, (url, length, sessions) in targets.items():
-            for reports, clients in ((one_client[what], 1), (all_clients[what], CONNECTIONS)):
-                numbers = range(start[what], sessions)
-                reports.append(await drive(url, length, numbers, clients, SECONDS))
+            report(f"gateway: {what}")
+            await asyncio.sleep(SETTLED)
+            measured: tuple[tuple[list[Report], int, float], ...] = (
+                ([], 1, SETTLED),
+                (one_client[what], 1, SECONDS),
+                (all_clients[what], CONNECTIONS, SECONDS),
+            )
+            for reports, clients, seconds in measured:
+                reports.append(await drive(url, length, range(start[what], sessions), clients, seconds))
                 start[what] = (start[what] + reports[-1].requests) % max(1, sessions - CONNECTIONS)
     base = one_client[DIRECT]
     rows = [_make_row(what, one_client[what], all_clients[what], base) for what in targets]
@@ -168,7 +175,7 @@ async def _fill_store(run: Run, text: str, store: str, lengths: list[int]) -> di
     """Store sessions of each length with their views; return the number of sessions by length."""
     roster = build_roster(config.load(text, env={}))
     roster.context = make_settings(STRATEGY, BUDGET)
-    counts = dict(zip(lengths, (1_500 if run.quick else 5_000, FULL_SESSIONS, CONNECTIONS), strict=False))
+    counts = dict(zip(lengths, (6_000 if run.quick else 12_000, FULL_SESSIONS, CONNECTIONS), strict=False))
     async with Holdfast(store, roster=roster) as hf:
         for length, count in counts.items():
             report(f"gateway: {count:,} sessions of {length:,}")
