@@ -34,6 +34,7 @@ from benchmarks import (
     statement_peers,
     stored,
     streams,
+    trips,
     turn,
     window,
 )
@@ -56,6 +57,7 @@ PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
     "search": search.measure,
     "stored": stored.measure,
     "servers": servers.measure,
+    "trips": trips.measure,
     "many": many.measure,
     "memory": memory.measure,
     "footprint": footprint.measure,
