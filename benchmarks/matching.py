@@ -98,13 +98,13 @@ async def _measure_database(run: Run, name: str, url: str) -> list[dict[str, Fig
     most = MANY.get(name, 100_000) // (100 if run.quick else 1)
     rows: list[dict[str, Figure]] = []
     async with Holdfast(url, roster=make_roster("token_window", BUDGET), max_sessions=0, index=None) as hf:
-        await _store_own(hf)
+        await store_own(hf)
         stored = 1
         for count in (FEW, most):
             report(f"matching: {name}, {count:,} sessions")
             await _store_others(hf, stored, count)
             stored = count
-            rows.append({"what": name, "sessions": count, **await _time_requests(hf)})
+            rows.append({"what": name, "sessions": count, **await time_requests(hf)})
     first = rows[0]["continued"]
     for row in rows:
         row["ratio"] = row["continued"] / first  # type: ignore[operator]  # both are numbers
@@ -120,7 +120,8 @@ def _make_conversation(name: str, count: int = MESSAGES - 1) -> list[Message]:
 OPENING = [Message(role="user", content="Hi"), Message(role="assistant", content="Hello! What can I do for you?")]
 
 
-async def _store_own(hf: Holdfast) -> None:
+async def store_own(hf: Holdfast) -> None:
+    """Store the session that requests of `time_requests` continue."""
     await _store_session(hf, "mine", _make_conversation("mine", MESSAGES))
 
 
@@ -137,7 +138,8 @@ async def _store_session(hf: Holdfast, name: str, messages: list[Message]) -> No
     await hf.store.replace(new, [NewEntry(message=one, tokens=10, timestamp=0) for one in messages], fresh=True)
 
 
-async def _time_requests(hf: Holdfast) -> dict[str, Figure]:
+async def time_requests(hf: Holdfast) -> dict[str, Figure]:
+    """Return the time of finding the session of a request without a session id, for several kinds of requests."""
     mine, new = _make_conversation("mine", MESSAGES), Message(role="user", content="and now?")
     requests = {
         "continued": ([*mine, new], "mine"),

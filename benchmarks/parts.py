@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks import (
     apis,
+    appends,
     calls,
     compared,
     facts,
@@ -26,6 +27,7 @@ from benchmarks import (
     many,
     matching,
     memory,
+    millions,
     python,
     replay,
     search,
@@ -48,6 +50,7 @@ PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
     "facts": facts.measure,
     "turn": turn.measure,
     "sessions": sessions.measure,
+    "appends": appends.measure,
     "replay": replay.measure,
     "statements": statement_peers.measure,
     "gateway": gateway.measure,
@@ -59,6 +62,7 @@ PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
     "servers": servers.measure,
     "trips": trips.measure,
     "many": many.measure,
+    "millions": millions.measure,
     "memory": memory.measure,
     "footprint": footprint.measure,
     "python": python.measure,
