@@ -182,21 +182,25 @@ def _quote(name: str, text: str) -> str:
     return f"convert_to('{text}', 'UTF8')" if name == "PostgreSQL" else f"'{text}'"
 
 
+_MARKS: Final = ("mark", "alias")
+"""Columns of random numbers: their indexes are built after the load, in order."""
+
+
 async def _prepare(name: str, execute: Execute) -> None:
     if name == "PostgreSQL":
         await execute("SET synchronous_commit = off")
-    elif name == "MariaDB":
-        await execute("ALTER TABLE entries DROP INDEX entries_mark, DROP INDEX entries_alias")
+    for column in _MARKS:
+        await execute(f"DROP INDEX entries_{column}" + (" ON entries" if name == "MariaDB" else ""))
 
 
 async def _finish(name: str, execute: Execute, last: int) -> None:
+    for column in _MARKS:
+        partial = "" if name == "MariaDB" else f" WHERE {column} IS NOT NULL"
+        await execute(f"CREATE INDEX entries_{column} ON entries ({column}, session, seq){partial}")
     if name == "PostgreSQL":
         await execute(f"SELECT setval(pg_get_serial_sequence('sessions', 'pk'), {last + 1})")
-        await execute("ANALYZE")
-    elif name == "MariaDB":
-        marks = ", ".join(f"ADD INDEX entries_{column} ({column}, session, seq)" for column in ("mark", "alias"))
-        await execute(f"ALTER TABLE entries {marks}")
-        await execute("ANALYZE TABLE sessions, entries")
+    if name != "SQLite file":
+        await execute("ANALYZE TABLE sessions, entries" if name == "MariaDB" else "ANALYZE")
 
 
 async def _connect(name: str, url: str) -> tuple[Execute, Callable[[], Awaitable[None]]]:
