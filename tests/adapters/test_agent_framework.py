@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.adapters.agent_framework import HoldfastHistoryProvider, WorkingSetMiddleware
-from holdfast.errors import BudgetTooSmall, WrongEventLoop
+from holdfast.errors import BudgetTooSmall
 from tests.adapters.pages import run_page
 
 MEMORY = "sqlite://:memory:"
@@ -136,26 +136,6 @@ def list_contents(messages: Sequence[Message]) -> list[Any]:
 
 
 PER_CALL = pytest.mark.parametrize("per_call", [False, True], ids=["stored after the run", "stored after each call"])
-
-
-@PER_CALL
-async def test_forty_turns_with_tools_send_bounded_prompts_and_keep_everything(per_call: bool) -> None:
-    async with holdfast.open(MEMORY) as hf:
-        client = ScriptedClient(find_once)
-        provider = HoldfastHistoryProvider(hf, user_id="ada", budget=700)
-        agent = make_agent(provider, client, per_call=per_call)
-        for number in range(40):
-            await agent.run(f"Where is order {number}", session=AgentSession(session_id="s"))
-        assert len(client.prompts) == 80
-        for prompt in client.prompts:
-            check_prompt(prompt)
-            assert prompt[0].text == "Where is order 0"
-            assert count_tokens(prompt) < 800
-        stored = await provider.get_messages("s")
-        assert len(stored) == 160
-        own = [content for message in client.prompts[-1] for content in message.contents]
-        assert [content.protected_data for content in own if content.type == "text_reasoning"][-1] == "sig39"
-        assert (await (await hf.get("s", user_id="ada")).info()).messages == 160
 
 
 @PER_CALL
@@ -417,27 +397,6 @@ async def test_a_cancelled_save_writes_all_messages_or_none() -> None:
             saving.cancel()
             await asyncio.gather(saving, return_exceptions=True)
             assert len(await provider.get_messages("s")) - before in (0, 2)
-
-
-async def test_another_event_loop_is_refused() -> None:
-    async with holdfast.open(MEMORY) as hf:
-        provider = HoldfastHistoryProvider(hf)
-
-        def save() -> None:
-            asyncio.run(provider.save_messages("s", [Message("user", ["Hi."])]))
-
-        with pytest.raises(WrongEventLoop):
-            await asyncio.to_thread(save)
-
-
-def test_a_portal_serves_several_event_loops(tmp_path: Path) -> None:
-    with holdfast.Portal(f"sqlite:///{tmp_path}/chat.db") as portal:
-        provider = HoldfastHistoryProvider(portal, budget=700)
-        client = ScriptedClient(find_once)
-        agent = make_agent(provider, client, per_call=True)
-        for number in range(3):
-            asyncio.run(agent.run(f"Where is order {number}", session=AgentSession(session_id="s")))
-        assert len(asyncio.run(provider.get_messages("s"))) == 12
 
 
 def make_turn(number: int, calls: int, words: int, *, separate: bool) -> list[Message]:

@@ -159,29 +159,6 @@ def count_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.glob("chat.db*"))
 
 
-AGENTS = pytest.mark.parametrize("kind", [FunctionAgent, HoldfastFunctionAgent])
-
-
-@AGENTS
-async def test_forty_turns_with_tools_send_bounded_prompts_and_keep_everything(kind: type[FunctionAgent]) -> None:
-    async with holdfast.open(MEMORY) as hf:
-        model = Orders()
-        memory = HoldfastMemory(hf, "s", user_id="ada", budget=700)
-        await ask(model.make_agent(kind), memory, range(40))
-        assert len(model.prompts) == 80
-        for prompt in model.prompts:
-            check_prompt(prompt)
-            assert [message.content for message in prompt[:2]] == ["You help.", "Where is order 0"]
-            assert count_tokens(prompt) < 950
-        stored = await memory.aget_all()
-        assert len(stored) == 160
-        thinking = [
-            block for message in model.prompts[-1] for block in message.blocks if isinstance(block, ThinkingBlock)
-        ]
-        assert thinking[-1].additional_information == {"signature": "sig39"}
-        assert (await (await hf.get("s", user_id="ada")).info()).messages == 160
-
-
 async def test_a_long_run_sends_bounded_prompts() -> None:
     async with holdfast.open(MEMORY) as hf:
         model = Orders(calls=40)

@@ -18,7 +18,7 @@ pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed her
 
 from agents import Agent, RunConfig, RunContextWrapper, Runner, SQLiteSession, function_tool, handoff
 from agents.extensions import handoff_filters
-from agents.memory import Session, SessionSettings
+from agents.memory import Session
 from agents.run_config import CallModelData, ModelInputData
 from agents.testing import ModelCall, ScriptedModel, assistant_message, function_call
 from hypothesis import given
@@ -92,14 +92,6 @@ def play_orders(count: int, start: int = 0) -> ScriptedModel:
     return model
 
 
-async def ask(model: ScriptedModel, session: HoldfastSession, number: int, **config: Any) -> Any:
-    agent = Agent("orders", instructions="You help with orders.", model=model, tools=[find])
-    run_config = RunConfig(
-        call_model_input_filter=working_set_filter(session, budget=700), tracing_disabled=True, **config
-    )
-    return await Runner.run(agent, f"Where is order {number}?", session=session, run_config=run_config)
-
-
 def check_prompt(call: ModelCall) -> None:
     """Check that calls have outputs after them, outputs have calls before them, and reasoning is followed by its reply."""
     open_calls: set[str] = set()
@@ -120,24 +112,6 @@ def check_prompt(call: ModelCall) -> None:
 async def test_it_is_a_session() -> None:
     async with holdfast.open(MEMORY) as hf:
         assert isinstance(HoldfastSession(hf, "s"), Session)
-
-
-async def test_forty_turns_with_tools_send_bounded_prompts_and_keep_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holdfast, "fit", None)  # the working set comes from the log
-    async with holdfast.open(MEMORY) as hf:
-        session = HoldfastSession(hf, "s", user_id="ada", session_settings=SessionSettings(limit=100))
-        model = play_orders(40)
-        for number in range(40):
-            await ask(model, session, number)
-        for call in model.calls:
-            check_prompt(call)
-            assert call.system_instructions == "You help with orders."
-        assert len(model.calls[-1].input) < 20
-        items = await session.get_items(limit=1000)
-        assert len(items) == 40 * 5
-        own = [item for item in model.calls[-1].input if item in items]
-        assert {item["id"] for item in own if "id" in item} >= {"rs_39", "fc_39"}
-        assert model.calls[-1].input[0]["content"] == "Where is order 0?"
 
 
 async def test_the_model_gets_the_objects_of_the_run() -> None:
@@ -213,17 +187,6 @@ async def test_the_items_of_a_reply_are_one_message() -> None:
         assert messages[0]["content"] == "Wait."
 
 
-async def test_images_reach_the_model_as_they_were() -> None:
-    async with holdfast.open(MEMORY) as hf:
-        session = HoldfastSession(hf, "s")
-        model = ScriptedModel([[assistant_message("A parcel.")], [assistant_message("Still.")]])
-        agent = Agent("a", model=model)
-        config = RunConfig(call_model_input_filter=working_set_filter(session, budget=8000), tracing_disabled=True)
-        await Runner.run(agent, [OTHERS[1]], session=session, run_config=config)
-        await Runner.run(agent, "And now?", session=session, run_config=config)
-        assert model.calls[1].input[0] == OTHERS[1]
-
-
 async def test_images_in_outputs_stay_there() -> None:
     async with holdfast.open(MEMORY) as hf:
         session = HoldfastSession(hf, "s")
@@ -231,14 +194,6 @@ async def test_images_in_outputs_stay_there() -> None:
         data = CallModelData(ModelInputData(await session.get_items(), None), Agent("a"), None)
         made = await working_set_filter(session, budget=8000)(data)
         assert made.input == data.model_data.input
-
-
-async def test_concurrent_pops_return_different_items() -> None:
-    async with holdfast.open(MEMORY) as hf:
-        await HoldfastSession(hf, "s").add_items(EVERYTHING)
-        popped = await asyncio.gather(*(HoldfastSession(hf, "s").pop_item() for _ in range(10)))
-        assert [item for item in EVERYTHING if item in popped] == EVERYTHING[-10:]
-        assert await HoldfastSession(hf, "s").get_items() == EVERYTHING[:-10]
 
 
 async def cancel_after(waits: int, call: Coroutine[Any, Any, Any]) -> bool:

@@ -39,23 +39,6 @@ async def open_agent(hf: Any, model: ScriptedModel, *, budget: int | None = 700,
     return make_agent(model, session_manager=sessions, conversation_manager=manager, **settings)
 
 
-async def test_forty_turns_with_tools_send_bounded_prompts_and_keep_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holdfast, "fit", None)  # the working set comes from the log
-    async with holdfast.open(MEMORY) as hf:
-        model = play_orders(40)
-        agent = await open_agent(hf, model)
-        for order in range(40):
-            await agent.invoke_async(f"Where is order {order}?")
-        for prompt in model.calls:
-            check_prompt(prompt)
-        assert len(model.calls) == 80
-        assert len(agent.messages) == 160
-        assert max(len(json.dumps(prompt)) for prompt in model.calls) < 5_000
-        last = model.calls[-1]
-        assert last[0]["content"][0] == {"text": "Where is order 0?"}
-        assert [{"role": one["role"], "content": one["content"]} for one in agent.messages[-3:-1]] == last[-2:]
-
-
 async def test_reasoning_with_signatures_reaches_the_model() -> None:
     async with holdfast.open(MEMORY) as hf:
         model = play_orders(12)

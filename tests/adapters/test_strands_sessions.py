@@ -539,19 +539,6 @@ async def test_an_open_holdfast_is_refused_in_another_event_loop() -> None:
             await asyncio.to_thread(agent, "Hello.")
 
 
-async def test_one_portal_serves_several_event_loops_at_once() -> None:
-    with holdfast.Portal(MEMORY) as portal:
-
-        def work(name: str) -> None:
-            sessions = HoldfastSessionManager(portal, name, user_id="ada")
-            agent = make_agent(play_orders(5), session_manager=sessions)
-            for order in range(5):
-                agent(f"Where is order {order}?")
-            assert portal.call(read_messages, portal.hf, name) == agent.messages
-
-        await asyncio.gather(*(asyncio.to_thread(work, f"s{at}") for at in range(6)))
-
-
 def test_a_new_agent_is_stored_at_once_with_a_portal() -> None:
     with holdfast.Portal(MEMORY) as portal:
         sessions = HoldfastSessionManager(portal, "s", user_id="ada")
