@@ -528,7 +528,7 @@ async def test_an_open_holdfast_must_be_loaded_first() -> None:
             make_agent(session_manager=sessions)
         await sessions.load()
         agent = make_agent(session_manager=sessions)
-        with pytest.raises(TypeError, match="portal"):
+        with pytest.raises(TypeError, match="Portal"):
             sessions.append_message({"role": "user", "content": say("Hi.")}, agent)
 
 
