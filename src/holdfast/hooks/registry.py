@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from typing import Any, Final, Protocol, TypeVar, get_args
 
 import anyio.to_thread
 
 from holdfast.domain.session import Ending, EndReason, Entry, Session, SessionRef
 from holdfast.errors import HoldfastError, InvalidRequest
-from holdfast.limits import HOOKS, ID_BYTES, PAGE
+from holdfast.limits import HOOKS, ID_BYTES
 from holdfast.media.outgoing import restore_entries
 from holdfast.stores.base import Store
+from holdfast.stores.walk import iterate_log_pages
 
 
 class EndedSession:
@@ -61,13 +62,13 @@ class EndedSession:
             retired: True: include entries that an edit or a rewind replaced.
             media: True: include the data of images and other media, which is read entry by entry. False: placeholders describe the media.
         """
-        while True:
-            page = await self._store.entries(self._ref, start=start, limit=PAGE, retired=retired)
+        async for page in self.pages(start=start, retired=retired):
             for entry in page:
                 yield (await restore_entries(self._store, self._ref, [entry]))[0] if media else entry
-            if len(page) < PAGE:
-                return
-            start = page[-1].seq + 1
+
+    def pages(self, *, start: int = 0, retired: bool = False) -> AsyncGenerator[Sequence[Entry], None]:
+        """Yield the entries of the session's log in pages; the last page may be empty. The arguments are those of `entries`."""
+        return iterate_log_pages(self._store, self._ref, start=start, retired=retired)
 
 
 class Hook(Protocol):

@@ -6,9 +6,9 @@
 The first line describes the session. Each other line is an entry as in an export, with the id of the session. `holdfast sessions import`
 reads these files.
 
-A write to a session only records in memory that its file is out of date. A task then compares the last lines of the file with the store,
-replaces those that differ, for example because an edit retired their entries, and appends the entries that are missing. So the next write
-also completes a file after a crash. When a session ends, its file is written again as a whole.
+A write to a session only records in memory that its file is out of date. A task then completes the file from the log. If the last line
+equals its entry in the store, the entries after it are appended; so the next write also completes a file after a crash. Otherwise, for
+example after an edit, the file is written again as a whole, as it is when the session ends.
 
 There are no locks between processes. A file is only changed if it still has the size that it had when its end was read. Before content is
 erased or replaced in the store, the file is deleted, so that erased text cannot stay in it. It is then written again.
@@ -19,8 +19,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -31,11 +31,11 @@ from holdfast.background import run_in_thread
 from holdfast.domain.session import EndReason, Entry, NewEntry, Session, SessionRef
 from holdfast.errors import HookFailed, SessionNotFound, StoreUnavailable
 from holdfast.hooks.registry import EndedSession, HookRegistry
-from holdfast.limits import PAGE
 from holdfast.safe_names import is_safe_name, make_safe_name
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.sessions import NewSession
+from holdfast.stores.walk import iterate_log_pages
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.wire.exports import SCHEMA
 from holdfast.wire.openai import to_chat_message, to_entry_json
@@ -46,13 +46,9 @@ _DEFAULT: Final = "default"
 _TRIES: Final = 8
 """Maximum number of attempts to change a file that another process changes at the same time."""
 _CHUNK: Final = 64 * 1024
-_GROWTH: Final = 8
-"""Factor by which the number of compared lines grows until one of them equals the store's entry."""
 _FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _log = logging.getLogger("holdfast.transcripts")
 _encode = msgspec.json.Encoder().encode
-Pages = Callable[[int], Awaitable[Sequence[Entry]]]
-"""Function that reads up to `PAGE` entries of a log, retired ones included. Its argument is the `seq` of the first."""
 
 
 # -- names and lines -----------------------------------------------------------
@@ -83,14 +79,12 @@ def make_earlier_path(path: Path, created_at: int | str) -> Path:
     return path.with_name(f"{path.name.removesuffix(SUFFIX)}@{created_at}{SUFFIX}")
 
 
-def _encode_start(session: Session) -> bytes:
-    """Return the first bytes of a session's file. A later session with the same id has other first bytes."""
-    return _encode({"type": "session", "schema": SCHEMA, "created_at": session.created_at})[:-1] + b","
-
-
 def encode_header(session: Session) -> bytes:
     """Return the first line of a session's file, which describes the session without its log."""
     about = {
+        "type": "session",
+        "schema": SCHEMA,
+        "created_at": session.created_at,
         "tenant": session.tenant,
         "user_id": session.user_id,
         "id": session.id,
@@ -100,7 +94,7 @@ def encode_header(session: Session) -> bytes:
         "metadata": session.metadata,
         "ttl": session.ttl,
     }
-    return _encode_start(session) + _encode(about)[1:] + b"\n"
+    return _encode(about) + b"\n"
 
 
 def encode_entry(session_id: str, entry: Entry) -> bytes:
@@ -134,27 +128,18 @@ def _read_header(path: Path) -> _Header | None:
 
 
 class _FileEnd(NamedTuple):
-    """The last lines of a file."""
+    """The end of a file."""
 
     inode: int
     size: int
-    lines: Sequence[tuple[int, bytes]] = ()
-    """Position and content of the last lines, in order. An unfinished last line is left out."""
+    complete: int = 0
+    """Size without an unfinished last line."""
+    line: bytes = b""
+    """The last complete line."""
 
 
-class _Start(NamedTuple):
-    """The place in a file from which on it is written."""
-
-    end: _FileEnd | None = None
-    """End of the file so far; None: there is no file."""
-    keep: int = 0
-    """Number of bytes that stay."""
-    seq: int = 0
-    """`seq` of the first entry to write after them."""
-
-
-def _read_end(path: Path, count: int) -> _FileEnd | None:
-    """Return up to `count` lines of the end of a file; None if there is no file."""
+def _read_end(path: Path) -> _FileEnd | None:
+    """Return the end of a file; None if there is no file."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -162,19 +147,16 @@ def _read_end(path: Path, count: int) -> _FileEnd | None:
     with file:
         stat = os.fstat(file.fileno())
         at, data = stat.st_size, b""
-        while at > 0 and data.count(b"\n") <= count:
+        while at > 0 and data.count(b"\n") < 2:
             at = max(0, at - max(_CHUNK, len(data)))
             file.seek(at)
             data = file.read(stat.st_size - at)
-    lines = []
-    for line in data.split(b"\n")[:-1]:
-        lines.append((at, line + b"\n"))
-        at += len(line) + 1
-    return _FileEnd(stat.st_ino, stat.st_size, lines[-count:])
+    lines, _, unfinished = data.rpartition(b"\n")
+    return _FileEnd(stat.st_ino, stat.st_size, stat.st_size - len(unfinished), lines.rpartition(b"\n")[2] + b"\n")
 
 
 def _extend_file(path: Path, end: _FileEnd | None, keep: int, data: bytes) -> _FileEnd | None:
-    """Replace everything after the first `keep` bytes of a file by `data`. Return the new end without lines.
+    """Replace everything after the first `keep` bytes of a file by `data`. Return the new end without its last line.
 
     Return None if the file is not the one whose end was read: another process has changed, created or deleted it.
     """
@@ -196,19 +178,6 @@ def _extend_file(path: Path, end: _FileEnd | None, keep: int, data: bytes) -> _F
     return _FileEnd(stat.st_ino, keep + len(data))
 
 
-def _find_last_equal(session_id: str, lines: Sequence[tuple[int, bytes]], stored: Sequence[Entry]) -> int | None:
-    """Return the index of the last line that equals a stored entry which is not retired; None if there is none.
-
-    All entries before such an entry are up to date too, because an edit retires all later entries.
-    """
-    live = {entry.seq: entry for entry in stored if entry.retired_by is None}
-    for at in reversed(range(len(lines))):
-        entry = live.get(_read_seq(lines[at][1]))
-        if entry is not None and encode_entry(session_id, entry) == lines[at][1]:
-            return at
-    return None
-
-
 def _read_seq(line: bytes) -> int:
     """Return the `seq` in a line; -1 if the line is no entry."""
     try:
@@ -217,45 +186,36 @@ def _read_seq(line: bytes) -> int:
         return -1
 
 
-async def _find_start(path: Path, session: Session, store: Store) -> _Start:
-    """Compare the end of a file with the store, and return the place from which on the file is out of date."""
-    count = 1
-    while True:
-        end = await run_in_thread(_read_end, path, count)
-        if end is None or not end.lines:
-            return _Start(end)
-        seqs = [seq for _, line in end.lines if (seq := _read_seq(line)) >= 0]
-        if seqs:
-            stored = await store.entries(session.ref, start=min(seqs), stop=max(seqs) + 1, retired=True)
-            found = await run_in_thread(_find_last_equal, session.id, end.lines, stored)
-            if found is not None:
-                at, line = end.lines[found]
-                return _Start(end, at + len(line), _read_seq(line) + 1)
-        first, header = end.lines[0]
-        if first == 0:
-            return _Start(end, len(header))
-        count *= _GROWTH
+async def _find_start(end: _FileEnd | None, session: Session, store: Store) -> int:
+    """Return the `seq` of the first entry that a file does not have yet, or 0 if the file must be written again as a whole.
+
+    If the last line equals an entry that is not retired, all lines are up to date, because an edit retires all later entries.
+    """
+    if end is not None and (last := _read_seq(end.line)) >= 0:
+        for entry in await store.entries(session.ref, start=last, stop=last + 1, retired=True):
+            if entry.retired_by is None and encode_entry(session.id, entry) == end.line:
+                return last + 1
+    return 0
 
 
 def _encode_page(session_id: str, page: Sequence[Entry]) -> bytes:
     return b"".join(encode_entry(session_id, entry) for entry in page)
 
 
-async def _write_entries(path: Path, session: Session, pages: Pages, start: _Start) -> bool:
-    """Write the header, if it is missing, and all entries from a place on. Return False if another process changed the file meanwhile."""
-    end, keep, seq = start
+async def _write_entries(
+    path: Path, session: Session, pages: AsyncIterator[Sequence[Entry]], end: _FileEnd | None, keep: int
+) -> bool:
+    """Write entries after the first `keep` bytes of a file. Return False if another process changed the file meanwhile."""
     head = b"" if keep else encode_header(session)
-    while True:
-        page = await pages(seq)
+    async for page in pages:
         data = head + await run_in_thread(_encode_page, session.id, page)
         if data or (end is not None and keep < end.size):
             end = await run_in_thread(_extend_file, path, end, keep, data)
             if end is None:
                 return False
             keep = end.size
-        if len(page) < PAGE:
-            return True
-        head, seq = b"", page[-1].seq + 1
+        head = b""
+    return True
 
 
 async def update_file(path: Path, store: Store, ref: SessionRef) -> None:
@@ -266,14 +226,13 @@ async def update_file(path: Path, store: Store, ref: SessionRef) -> None:
         OSError: the file cannot be read or written.
         HookFailed: the session or the file is changed constantly.
     """
-
-    async def read_page(start: int) -> Sequence[Entry]:
-        return await store.entries(ref, start=start, limit=PAGE, retired=True)
-
     for _ in range(_TRIES):
         session = await store.get(ref)
-        await run_in_thread(_move_other_away, path, session)
-        if await _write_entries(path, session, read_page, await _find_start(path, session, store)):
+        await run_in_thread(partial(_claim_path, path, session, live=True))
+        end = await run_in_thread(_read_end, path)
+        start = await _find_start(end, session, store)
+        pages = iterate_log_pages(store, ref, start=start, retired=True)
+        if await _write_entries(path, session, pages, end, end.complete if end and start else 0):
             if _count_retired(await store.get(ref)) == _count_retired(session):
                 return
             # An edit may have retired entries after they were compared or written.
@@ -285,20 +244,20 @@ def _count_retired(session: Session) -> int:
     return session.tail.next_seq - session.messages
 
 
-def _move_other_away(path: Path, session: Session) -> None:
-    """Rename the file at `path` if it belongs to another session. An unfinished first line is removed."""
-    start = _encode_start(session)
-    try:
-        with path.open("rb") as file:
-            actual = file.readline(len(start))
-    except FileNotFoundError:
-        return
-    if actual != start:
-        header = _read_header(path)
-        if header is None and start.startswith(actual):
-            path.unlink(missing_ok=True)
-        else:
-            path.rename(make_earlier_path(path, 0 if header is None else header.created_at))
+def _claim_path(path: Path, session: Session, *, live: bool) -> Path:
+    """Return the path for a session's file. If its name belongs to another session, one of the two files gets a name with a time.
+
+    Args:
+        path: path by the session's id.
+        session: the session.
+        live: True: the session has this id now, so the other file is renamed. False: the session has ended.
+    """
+    header, earlier = _read_header(path), make_earlier_path(path, session.created_at)
+    if header is None or header.created_at == session.created_at:
+        return path if live or not earlier.exists() else earlier
+    if live:
+        path.rename(make_earlier_path(path, header.created_at))
+    return path if live else earlier
 
 
 # -- all files ---------------------------------------------------------------------
@@ -393,20 +352,10 @@ class Transcripts:
         """
         session = ended.session
         path = self.path(session.tenant, session.user_id, session.id)
-
-        async def read_page(start: int) -> Sequence[Entry]:
-            page = []
-            async with aclosing(ended.entries(start=start, retired=True)) as entries:
-                async for entry in entries:
-                    page.append(entry)
-                    if len(page) == PAGE:
-                        break
-            return page
-
         try:
             async with self._writing:
                 path = await run_in_thread(_make_room, path, session)
-                if not await _write_entries(path, session, read_page, _Start()):
+                if not await _write_entries(path, session, ended.pages(retired=True), None, 0):
                     raise HookFailed("another process wrote the transcript at the same time")
         except OSError as exc:
             raise HookFailed(f"the transcript could not be written: {exc.strerror or type(exc).__name__}") from exc
@@ -424,7 +373,7 @@ class Transcripts:
         another process deleted it.
         """
 
-        def list_files() -> Iterator[Path]:
+        def list_files() -> Iterable[Path]:
             for path in self.folder.glob(f"*{SUFFIX}"):
                 header = _read_header(path)
                 if header is not None and (header.tenant, header.user_id) == (tenant, user_id):
@@ -456,20 +405,17 @@ class Transcripts:
 
 
 def _make_room(path: Path, session: Session) -> Path:
-    """Delete the file of a session that has ended, and return its path. If a later session has the id now, it is another path.
+    """Delete the file of a session that has ended, and return its path.
 
     The folder is created if it does not exist, because a hook that was added later follows no writes.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    earlier = make_earlier_path(path, session.created_at)
-    header = _read_header(path)
-    if earlier.exists() or (header is not None and header.created_at != session.created_at):
-        path = earlier
+    path = _claim_path(path, session, live=False)
     path.unlink(missing_ok=True)
     return path
 
 
-def _delete(paths: Iterator[Path] | Sequence[Path]) -> int:
+def _delete(paths: Iterable[Path]) -> int:
     """Delete files, and return the number of those that existed."""
     count = 0
     for path in paths:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -185,6 +185,18 @@ def group_ranges(seqs: Iterable[int], *, gap: int = 1) -> list[tuple[int, int]]:
         else:
             ranges.append((seq, seq + 1))
     return ranges
+
+
+async def iterate_log_pages(
+    store: Store, ref: SessionRef, *, start: int = 0, retired: bool = False
+) -> AsyncGenerator[Sequence[Entry], None]:
+    """Yield the entries of a log from the `seq` `start` on, in pages. At least one page is yielded; the last one may be empty."""
+    while True:
+        page = await store.entries(ref, start=start, limit=PAGE, retired=retired)
+        yield page
+        if len(page) < PAGE:
+            return
+        start = page[-1].seq + 1
 
 
 async def iterate_readable_entries(store: Store, ref: SessionRef) -> AsyncIterator[Entry]:
