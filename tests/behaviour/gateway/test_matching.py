@@ -71,28 +71,6 @@ async def test_people_without_names_with_equal_histories_share_no_session() -> N
         assert logs[bob.session_id] == [one["content"] for one in bob.history]
 
 
-@pytest.mark.parametrize("fields", [{}, {"user": "ada"}], ids=["unnamed", "one user"])
-async def test_concurrent_equal_conversations_get_separate_sessions(fields: Data) -> None:
-    """Four clients send second turns at once: each session takes exactly one."""
-    gate = Gate()
-
-    def reply_when_released(body: Data) -> Reply:
-        return Reply(text=reply_to(body), hold=gate if len(body["messages"]) == 3 else None)
-
-    async with gateway(reply_when_released) as served:
-        clients = [Client(served, **fields) for _ in range(4)]
-        for client in clients:
-            await client.ask("Hi")
-        second = [asyncio.create_task(client.ask("and now?")) for client in clients]
-        await served.upstream.until(lambda: len(served.upstream.requests) == 8)
-        gate.open()
-        await asyncio.gather(*second)
-        for client in clients:
-            await client.ask("third")
-        assert len({client.session_id for client in clients}) == 4
-        assert [len(log) for log in (await sessions(served)).values()] == [6, 6, 6, 6]
-
-
 async def test_edits_and_regenerations_of_people_without_names_change_no_session() -> None:
     """Each gets a new session of its own messages; the first one is unchanged."""
     async with gateway(lambda body: f"re {len(body['messages'])}", ANYONE) as served:

@@ -34,21 +34,6 @@ async def log(served: Served) -> list[Any]:
     return [content for _, content in await served.log()]
 
 
-async def test_single_message_is_new_although_its_client_has_sent_the_whole_conversation() -> None:
-    """Nothing is remembered about a client, and a request without a reply retires nothing."""
-    async with gateway(answer) as served:
-        await send(served, [user("one")])
-        told = await send(served, [user("one"), reply("one"), user("two")])
-        assert told["session"]["reconciled"] == "continued"
-        for messages in ([user("three")], [user("one"), user("four")]):
-            told = await send(served, messages)
-            assert (told["session"]["reconciled"], told["session"].get("warnings")) == ("delta", None)
-        assert await log(served) == [
-            *("one", "re: one", "two", "re: two"),
-            *("three", "re: three", "one", "four", "re: four"),
-        ]
-
-
 async def test_client_that_restarts_with_an_empty_history_continues() -> None:
     """Its history leaves out what was said before the restart."""
     async with gateway(answer) as served:

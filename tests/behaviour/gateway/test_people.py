@@ -51,34 +51,6 @@ async def open_door(server: str, *more: str) -> AsyncIterator[Door]:
         yield Door(served, served.upstream, headers)
 
 
-@pytest.mark.parametrize("server", SERVERS)
-async def test_history_of_one_person_is_not_put_into_the_session_of_another(server: str) -> None:
-    """Bob resends his history and adds a password. Alice, who began with the same words, goes on in her session."""
-    async with open_door(server) as door:
-        bob = await door.send(user("hi"))
-        alice = await door.send(user("hi"))
-        opening = [user("hi"), alice["choices"][0]["message"]]
-        told = await door.send(*opening, user(PASSWORD))
-        assert told["session_id"] not in (alice["session_id"], bob["session_id"])
-        assert told["session"]["reconciled"] == "new"
-        assert door.get_prompt() == ["hi", "re: hi", PASSWORD]
-        await door.send(user("what did I say?"), session_id=alice["session_id"])
-        assert door.get_prompt() == ["hi", "re: hi", "what did I say?"]
-
-
-@pytest.mark.parametrize("server", SERVERS)
-async def test_retry_of_one_person_does_not_join_the_turn_of_another(server: str) -> None:
-    """Two people behind one address send the same body, and the request of one says that it is a retry."""
-    async with open_door(server) as door:
-        alice = await door.send(user("hi"), headers={"x-stainless-retry-count": "0"})
-        bob = await door.send(user("hi"), headers={"x-stainless-retry-count": "1"})
-        assert bob["session_id"] != alice["session_id"]
-        assert bob["session"]["reconciled"] == "new"
-        for one, secret in ((bob, PASSWORD), (alice, "my card is 4111")):
-            await door.send(user(secret), session_id=one["session_id"])
-            assert door.get_prompt() == ["hi", "re: hi", secret]
-
-
 async def resends(door: Door, headers: dict[str, str] | None = None, **fields: Any) -> bool:
     """Return True if a history that equals a session of the user `default` continues that session."""
     first = await door.send(user("hi"), **fields)

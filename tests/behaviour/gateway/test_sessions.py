@@ -122,15 +122,6 @@ async def test_session_created_for_a_user_is_found_by_its_id() -> None:
 # -- deltas and transcripts --------------------------------------------------
 
 
-async def test_delta_is_appended_even_if_it_equals_an_old_message() -> None:
-    """ "Yes." twice is two messages."""
-    async with gateway(reply_to_last) as served:
-        for _ in range(3):
-            await served.chat("yes")
-        assert await contents(served) == ["yes", "re: yes"] * 3
-        assert len(served.upstream.requests[2].body["messages"]) == 5
-
-
 async def test_resent_transcript_continues() -> None:
     """Only new messages are added; the system prompt is separate."""
     async with gateway(reply_to_last) as served:
